@@ -1,0 +1,77 @@
+"""One interval of measurement: the record that the screen, the plain lines, the JSON mode and the run directory all render."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """Which part of a step an interval belongs to. Only STEADY intervals make results; DRAIN is after the last publish."""
+
+    WARMUP = "warmup"
+    STEADY = "steady"
+    DRAIN = "drain"
+
+
+class Series(StrEnum):
+    """The latencies that are recorded, in nanoseconds.
+
+    E2E and CONFIRM start at the actual send (service time); E2E_SCHED and CONFIRM_SCHED start at the intended time of the
+    schedule and are recorded only when there is one (open loop); LAG is the distance between the two.
+    ACK is from delivery to the write of the acknowledgement that covers it.
+    """
+
+    E2E = "e2e"
+    E2E_SCHED = "e2e_sched"
+    CONFIRM = "confirm"
+    CONFIRM_SCHED = "confirm_sched"
+    LAG = "lag"
+    ACK = "ack"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """The histogram of one series over one interval.
+
+    ``payload`` is the HdrHistogram V2 compressed encoding (base64, 1 ns .. 1 h, 3 significant figures); the
+    percentiles are read from that very histogram (``highest equivalent value``), the maximum is exact.
+    """
+
+    count: int
+    p50_ns: int
+    p95_ns: int
+    p99_ns: int
+    p999_ns: int
+    max_ns: int
+    payload: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """What one worker saw between two instants.
+
+    Counts, not rates: rates follow from ``length_ns``. ``intended`` is what the schedule asked for (closed loop: equal to
+    ``published``). ``start_ns`` is Unix time. An interval never spans two steps or two phases.
+    ``worker_cpu_ns`` is the worker's CPU time within the interval, ``loop_lag_ns`` the longest delay of its event loop.
+    """
+
+    worker: str
+    step: int
+    phase: Phase
+    start_ns: int
+    length_ns: int
+    intended: int = 0
+    published: int = 0
+    confirmed: int = 0
+    nacked: int = 0
+    returned: int = 0
+    delivered: int = 0
+    redelivered: int = 0
+    acked: int = 0
+    published_bytes: int = 0
+    unconfirmed: int = 0
+    negative_latencies: int = 0
+    worker_cpu_ns: int = 0
+    loop_lag_ns: int = 0
+    latencies: dict[Series, Latency] = field(default_factory=dict)

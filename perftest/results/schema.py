@@ -1,0 +1,85 @@
+"""The run directory: the only contract between the generator, the reports and the multi-host runner.
+
+Files are written as the run goes, so that a killed run can still be reported; docs/internals/run-directory.md shows an
+example of each. Times are Unix nanoseconds (UTC), durations nanoseconds, sizes octets, rates per second.
+
+===================  ======================================================  ============================
+file                 one record is                                           written
+===================  ======================================================  ============================
+manifest.json        the run: provenance and the resolved plan                at the start, again at the end
+intervals.csv        one interval of one worker (PerfTest's columns first)   a line per interval
+latency.hlog         one histogram of one series of one interval             a line each per interval
+events.jsonl         something that happened                                  as it happens
+host.jsonl           the state of the load host                              a line per interval
+broker.jsonl         the state of one broker node, where it can be had       a line per interval and node
+ledger.json          what became of every message                            at the end (and at interruption)
+result.json          a row per step                                          at the end, derived from the others
+intervals.parquet    intervals.csv, typed                                    at the end, derived
+===================  ======================================================  ============================
+
+A reader must cope with the files "at the end" being absent and with a last line that was cut short.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SCHEMA_VERSION: Final = 1
+"""Raised when a reader of the previous version would misread a run directory. Readers refuse what they do not know."""
+
+MANIFEST: Final = "manifest.json"
+INTERVALS_CSV: Final = "intervals.csv"
+INTERVALS_PARQUET: Final = "intervals.parquet"
+LATENCY_HLOG: Final = "latency.hlog"
+EVENTS: Final = "events.jsonl"
+HOST: Final = "host.jsonl"
+BROKER: Final = "broker.jsonl"
+LEDGER: Final = "ledger.json"
+RESULT: Final = "result.json"
+
+PERFTEST_COLUMNS: Final = (
+    "id",
+    "time (s)",
+    "published (msg/s)",
+    "returned (msg/s)",
+    "confirmed (msg/s)",
+    "nacked (msg/s)",
+    "received (msg/s)",
+    "min consumer latency (µs)",
+    "median consumer latency (µs)",
+    "75th p. consumer latency (µs)",
+    "95th p. consumer latency (µs)",
+    "99th p. consumer latency (µs)",
+    "min confirm latency (µs)",
+    "median confirm latency (µs)",
+    "75th p. confirm latency (µs)",
+    "95th p. confirm latency (µs)",
+    "99th p. confirm latency (µs)",
+)
+"""The columns of PerfTest's ``--output-file``, in its order; ours follow."""
+
+OWN_COLUMNS: Final = (
+    "worker",
+    "host",
+    "step",
+    "phase",
+    "start_ns",
+    "length_ns",
+    "intended",
+    "published",
+    "confirmed",
+    "nacked",
+    "returned",
+    "delivered",
+    "redelivered",
+    "acked",
+    "published_bytes",
+    "unconfirmed",
+    "negative_latencies",
+    "worker_cpu_ns",
+    "loop_lag_ns",
+)
+
+HLOG_TAG: Final = "{series};step={step};phase={phase};host={host};worker={worker}"
+"""The tag of a line of latency.hlog. Values are nanoseconds; the log's own time columns are seconds since its
+``#[BaseTime: ...]`` header, its maximum is in milliseconds, as HdrHistogram's tools expect."""

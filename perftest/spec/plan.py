@@ -1,0 +1,104 @@
+"""What to run, fully expanded: the only thing the engine needs to know.
+
+A :class:`Plan` is what a workload file or the flags of ``perftest run`` come down to. Everything is resolved: no
+defaults left to apply, no units left to parse, contradictions already refused (:mod:`perftest.spec.check`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class QueueType(StrEnum):
+    """The value of ``x-queue-type``."""
+
+    QUORUM = "quorum"
+    CLASSIC = "classic"
+
+
+class Isolation(StrEnum):
+    """How one step follows another.
+
+    ``LIVE``: the same connections and queues, settings changed while messages flow (as in the published
+    in-flight and ack-interval benchmarks). ``ISOLATED``: fresh queues and connections for every step (as in
+    the published prefetch benchmark, where one setting's backlog would spoil the next).
+    """
+
+    LIVE = "live"
+    ISOLATED = "isolated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One point of the space that is swept.
+
+    ``in_flight``
+        most unconfirmed messages per publisher; 0 publishes without confirms (PerfTest ``-c`` absent).
+    ``prefetch``
+        ``basic.qos`` of each consumer; 0 is unlimited (``-q``).
+    ``ack_interval``
+        one ``basic.ack`` (multiple) every N deliveries; 1 acks each message; 0 is automatic acknowledgement (``-A``).
+    ``rate``
+        messages per second of each publisher; None publishes as fast as confirms allow: a closed loop (``-r``).
+    ``size_bytes``
+        octets of body, at least :data:`perftest.engine.stamp.SIZE` (``-s``).
+    """
+
+    in_flight: int = 1000
+    prefetch: int = 1000
+    ack_interval: int = 1
+    rate: float | None = None
+    size_bytes: int = 1000
+    publishers: int = 1
+    consumers: int = 1
+    persistent: bool = True
+    mandatory: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSpec:
+    """A queue to declare. Durable unless told otherwise; ``arguments`` are passed as they are."""
+
+    name: str
+    type: QueueType = QueueType.QUORUM
+    durable: bool = True
+    auto_delete: bool = False
+    exclusive: bool = False
+    predeclared: bool = False
+    arguments: dict[str, str | int | bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One measured setting. ``number`` counts from 1; the first ``warmup_s`` seconds are recorded, marked, and left out of results."""
+
+    number: int
+    label: str
+    settings: Settings
+    duration_s: float
+    warmup_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A whole run.
+
+    ``duration_s`` of the only step of a plain ``perftest run`` may be infinite; ``swept`` names the settings that differ
+    between steps, in the order the report shows them. Publishers and consumers spread over ``queues`` round-robin, connections over
+    ``uris`` round-robin.
+    """
+
+    name: str
+    title: str
+    uris: tuple[str, ...]
+    queues: tuple[QueueSpec, ...]
+    steps: tuple[Step, ...]
+    isolation: Isolation
+    swept: tuple[str, ...] = ()
+    interval_s: float = 1.0
+    drain_s: float = 10.0
+    confirm_timeout_s: float = 30.0
+    seed: int = 1
+    delete_queues: bool = True
+    source: str = ""

@@ -1,0 +1,145 @@
+"""What a client asked for, as the protocol core tells it to the shell.
+
+:class:`~reference_broker.amqp.connection.ServerConnection` answers by itself what needs no broker (handshake, heartbeats,
+channels, qos, confirm.select) and turns everything else into one of these. Runs arrive as runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from reference_broker.machines.commands import IdRange
+from reference_broker.message_run import MessageRun
+
+FieldValue = object
+"""A value of an AMQP field table, as pamqp decodes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOpened:
+    """connection.open was answered: the client is authenticated and in its virtual host."""
+
+    user: str
+    vhost: str
+    client_properties: dict[str, FieldValue]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionClosed:
+    """Nothing more comes and nothing more may be written once ``take_output()`` is flushed: close the socket."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelClosed:
+    """The channel is gone, by the client's wish or by an error: forget its consumers and its enqueuer."""
+
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDeclare:
+    """queue.declare; an empty name asks the broker to make one. Answer with ``queue_declare_ok`` or ``channel_error``."""
+
+    channel: int
+    queue: str
+    passive: bool
+    durable: bool
+    exclusive: bool
+    auto_delete: bool
+    nowait: bool
+    arguments: dict[str, FieldValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDelete:
+    """queue.delete. Answer with ``queue_delete_ok`` or ``channel_error``."""
+
+    channel: int
+    queue: str
+    if_unused: bool
+    if_empty: bool
+    nowait: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePurge:
+    """queue.purge. Answer with ``queue_purge_ok`` or ``channel_error``."""
+
+    channel: int
+    queue: str
+    nowait: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """A run of basic.publish with one and the same method frame.
+
+    ``first_seq`` is the channel's publish sequence number of the first message when the channel is in confirm mode, else 0.
+    Answer in confirm mode with ``confirm`` or ``reject``; a mandatory unroutable run with ``returned`` first.
+    """
+
+    channel: int
+    exchange: str
+    routing_key: str
+    mandatory: bool
+    first_seq: int
+    run: MessageRun
+
+
+@dataclass(frozen=True, slots=True)
+class Consume:
+    """basic.consume, the consumer tag already made if the client left it out. ``prefetch`` is the channel's qos at this
+    moment (0: unlimited). Answer with ``consume_ok`` or ``channel_error``."""
+
+    channel: int
+    queue: str
+    consumer_tag: str
+    no_ack: bool
+    exclusive: bool
+    nowait: bool
+    prefetch: int
+    arguments: dict[str, FieldValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """basic.cancel of a consumer that exists. Answer with ``cancel_ok``."""
+
+    channel: int
+    consumer_tag: str
+    nowait: bool
+
+
+class Outcome(StrEnum):
+    """What a consumer did with messages."""
+
+    SETTLE = "settle"  # basic.ack
+    RETURN = "return"  # basic.nack and basic.reject with requeue
+    DISCARD = "discard"  # without requeue
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Acknowledgements, translated from delivery tags to the message ids of one consumer, as ranges in ascending order."""
+
+    channel: int
+    consumer_tag: str
+    outcome: Outcome
+    ranges: tuple[IdRange, ...]
+
+
+Event = (
+    ConnectionOpened
+    | ConnectionClosed
+    | ChannelClosed
+    | QueueDeclare
+    | QueueDelete
+    | QueuePurge
+    | Publish
+    | Consume
+    | Cancel
+    | Settled
+)

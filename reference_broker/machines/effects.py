@@ -1,0 +1,71 @@
+"""What a queue machine asks its shell to do after a command was applied.
+
+Every member computes every effect, because every member applies the same log; who *executes* one is written on
+its type. "Local" means: the member on the node that hosts the channel; and where that node has no member
+of the group, the leader does it for it. An effect may be executed twice around an election, so each is idempotent at its
+receiver: deliveries by message id, confirms by sequence number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """``count`` messages out of one enqueued run: positions ``start, start + step, ...``.
+
+    ``index`` is the log entry and ``offset`` the octet within its payload at which the run is encoded
+    (:mod:`reference_broker.message_run`). A span is a place, not a copy.
+    """
+
+    index: LogIndex
+    offset: int
+    start: int
+    count: int
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Local. ``spans`` hold the messages with ids ``first_message_id``, +1, ... of ``consumer``, in order.
+
+    All messages of one effect share ``delivery_count``: 0 for a first delivery, and the broker sets
+    *redelivered* when it is above 0.
+    """
+
+    consumer: ConsumerId
+    first_message_id: int
+    spans: tuple[Span, ...]
+    delivery_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """Local. The channel's enqueue sequence numbers ``first..last`` are committed."""
+
+    channel: ChannelId
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Local. Answer to the command that carried ``correlation`` (checkout, cancel, purge): ``value`` is the command's result,
+    for a purge the number of messages, else 0."""
+
+    channel: ChannelId
+    correlation: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorNode:
+    """Leader only. Tell the machine (``NodeDown``/``NodeUp``) when this node goes away or comes back. Repeated on election."""
+
+    node: NodeId
+
+
+Effect = Deliver | Confirm | Reply | MonitorNode

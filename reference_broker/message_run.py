@@ -1,0 +1,106 @@
+"""A run of messages: the unit in which everything in this broker moves.
+
+Theory of operation
+-------------------
+A publisher that sends a burst produces, on the wire, n times the same method frame followed by n
+*contents* (content header frame and body frames). The broker never decodes a content on its way through:
+it strips the method frame and keeps the contents as one slice of raw octets. Two layouts exist:
+
+``uniform``
+    every content has the same length (``stride``), the same content header frame, and exactly one body
+    frame. All work on such a run is a numpy operation on an ``(n, stride)`` array of octets.
+``ragged``
+    anything else: bodies of several frames, empty bodies, differing sizes or properties. ``ends[i]`` is
+    the end of content ``i`` within ``data``.
+
+The channel number inside the frames is that of the publishing channel and is rewritten on delivery.
+``route`` holds the exchange and the routing key of the publish as two AMQP short strings, back to back,
+just as basic.deliver wants them.
+
+Back of the envelope: encoding and decoding a run costs a fixed 1-2 us; per message it costs the copy of
+the octets (0.1 us per KB) and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+_HEAD: Final = Struct(">BIIHI")  # layout, count, stride, octets of route, octets of data
+UNIFORM: Final = 1
+RAGGED: Final = 2
+
+
+class DamagedRunError(ValueError):
+    """The octets are not an encoded run: a bug or a damaged log, never a client's doing."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRun:
+    """``count`` messages that were published to one route, in order.
+
+    ``stride`` is the octets per content of a uniform run and 0 for a ragged one; ``ends`` is empty for a
+    uniform run. ``data`` may be a view into a log entry: a run is never written to.
+    """
+
+    count: int
+    route: bytes
+    data: bytes | memoryview
+    stride: int = 0
+    ends: npt.NDArray[np.uint32] | None = None
+
+    @classmethod
+    def of(cls, route: bytes, contents: list[bytes]) -> MessageRun:
+        """A ragged run of single contents, as the general parser yields them."""
+        ends = np.cumsum([len(content) for content in contents], dtype=np.uint32)
+        return cls(len(contents), route, b"".join(contents), 0, ends)
+
+    def buffers(self) -> list[bytes | memoryview]:
+        """The run as buffers to be joined into a log entry; :func:`decode` reads them back."""
+        head = _HEAD.pack(UNIFORM if self.stride else RAGGED, self.count, self.stride, len(self.route), len(self.data))
+        if self.ends is None:
+            return [head, self.route, self.data]
+        return [head, self.route, self.ends.astype(">u4").tobytes(), self.data]
+
+    def content(self, position: int) -> bytes:
+        """The raw frames of one message."""
+        if self.ends is None:
+            start = position * self.stride
+            return bytes(self.data[start : start + self.stride])
+        start = int(self.ends[position - 1]) if position else 0
+        return bytes(self.data[start : int(self.ends[position])])
+
+    def rows(self, start: int, stop: int, step: int = 1) -> npt.NDArray[np.uint8]:
+        """Messages ``start, start+step, ...`` below ``stop`` of a uniform run, shape (n, stride)."""
+        octets = np.frombuffer(self.data, np.uint8, self.count * self.stride)
+        return octets.reshape(self.count, self.stride)[start:stop:step]
+
+
+def encoded_size(data: bytes | memoryview, offset: int) -> int:
+    """Octets that the run encoded at ``offset`` takes, without decoding it."""
+    layout, count, _stride, route_size, data_size = _HEAD.unpack_from(data, offset)
+    table = 4 * count if layout == RAGGED else 0
+    return _HEAD.size + int(route_size) + table + int(data_size)
+
+
+def decode(data: bytes | memoryview, offset: int) -> MessageRun:
+    """Read the run that :meth:`MessageRun.buffers` put at ``offset``. Bodies are views, not copies.
+
+    Raises :class:`DamagedRunError` when the octets cannot be a run.
+    """
+    layout, count, stride, route_size, data_size = _HEAD.unpack_from(data, offset)
+    view = memoryview(data)
+    at = offset + _HEAD.size
+    route = bytes(view[at : at + route_size])
+    at += route_size
+    if layout == UNIFORM and stride * count == data_size:
+        return MessageRun(count, route, view[at : at + data_size], stride)
+    if layout != RAGGED:
+        raise DamagedRunError(f"run at offset {offset}: layout {layout}, {count} x {stride} != {data_size} octets")
+    ends = np.frombuffer(view, ">u4", count, at).astype(np.uint32)
+    at += 4 * count
+    return MessageRun(count, route, view[at : at + data_size], 0, ends)

@@ -1,0 +1,124 @@
+"""The messages that the members of one Raft group exchange.
+
+Each cites its place in the paper (Ongaro and Ousterhout, "In Search of an Understandable Consensus
+Algorithm", extended version; "thesis" is Ongaro's dissertation); fields beyond the paper say why they exist.
+The group is not part of a message: the envelope on the wire carries it, because one link serves all groups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reference_broker.types import Entry, LogIndex, NodeId, Term
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreVoteRequest:
+    """Thesis 9.6: ask whether a vote would be granted, without raising anybody's term.
+
+    ``term`` is the asker's current term. ``token`` is beyond the thesis: it ties a reply to the round that
+    asked, so that a late reply to an abandoned round never counts (Ra does the same).
+    ``machine_version`` keeps a member with an older machine from leading members with a newer one.
+    """
+
+    term: Term
+    token: int
+    candidate: NodeId
+    last_index: LogIndex
+    last_term: Term
+    machine_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreVoteReply:
+    """Answer to :class:`PreVoteRequest`; ``term`` lets a stale asker catch up."""
+
+    term: Term
+    token: int
+    granted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteRequest:
+    """Figure 2, RequestVote."""
+
+    term: Term
+    candidate: NodeId
+    last_index: LogIndex
+    last_term: Term
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteReply:
+    """Figure 2, RequestVote results. Sent only after the vote is on disk."""
+
+    term: Term
+    granted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendEntries:
+    """Figure 2, AppendEntries. Empty ``entries`` probe, assert leadership, or carry a new commit index."""
+
+    term: Term
+    leader: NodeId
+    prev_index: LogIndex
+    prev_term: Term
+    commit: LogIndex
+    entries: tuple[Entry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendReply:
+    """Figure 2, AppendEntries results, with two indexes instead of none.
+
+    ``next_index`` is the entry the follower wants next (flow); ``synced_index`` is the last entry that is on
+    its disk (durability). They differ while a write is under way: one stops the leader from sending
+    entries again that are merely in flight, the other keeps it from counting what a crash could take.
+    ``synced_term`` is the term of that entry: a late reply about an overwritten entry must not count.
+    """
+
+    term: Term
+    success: bool
+    next_index: LogIndex
+    synced_index: LogIndex
+    synced_term: Term
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallSnapshot:
+    """Figure 13, InstallSnapshot: one chunk.
+
+    ``number`` counts chunks from 1, ``last`` marks the final one. The octets are the log layer's business:
+    the state of the machine followed by the entries that the state still refers to.
+    """
+
+    term: Term
+    leader: NodeId
+    index: LogIndex
+    index_term: Term
+    number: int
+    last: bool
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallReply:
+    """Answer to one chunk. ``number`` acknowledges it; with ``done`` the follower holds the snapshot durably."""
+
+    term: Term
+    index: LogIndex
+    number: int
+    done: bool
+
+
+Message = (
+    PreVoteRequest
+    | PreVoteReply
+    | VoteRequest
+    | VoteReply
+    | AppendEntries
+    | AppendReply
+    | InstallSnapshot
+    | InstallReply
+)

@@ -1,0 +1,108 @@
+"""What the Raft core asks its shell to do: the durability contract.
+
+The core never waits and never does I/O. After each input the shell takes one :class:`Ready` and carries it out
+in the order written beside the fields. Nothing may be reordered across a line that says "before".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reference_broker.raft.messages import (
+    AppendReply,
+    InstallReply,
+    PreVoteReply,
+    PreVoteRequest,
+    VoteReply,
+    VoteRequest,
+)
+from reference_broker.types import Entry, LogIndex, NodeId, Term
+
+
+class Role(StrEnum):
+    """A member's role (Figure 4, with the pre-candidate of thesis 9.6)."""
+
+    FOLLOWER = "follower"
+    PRE_CANDIDATE = "pre_vote"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardState:
+    """What a member must never forget (Figure 2, "persistent state on all servers"). One record, one write:
+    a new term and its cleared vote cannot be torn apart."""
+
+    term: Term
+    voted_for: NodeId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendEntries:
+    """An AppendEntries to ``to`` for the entries ``first..last`` (``last < first``: none).
+
+    It names a range instead of holding entries, because the core knows terms and indexes only; the shell
+    reads the entries from memory or disk when it encodes them.
+    """
+
+    to: NodeId
+    term: Term
+    prev_index: LogIndex
+    prev_term: Term
+    commit: LogIndex
+    first: LogIndex
+    last: LogIndex
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendSnapshot:
+    """Start (or go on) sending the newest snapshot to ``to``: its next entry is no longer in the log.
+    ``number`` is the chunk wanted; the shell pins the snapshot from chunk 1 until the last is acknowledged."""
+
+    to: NodeId
+    term: Term
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """A small message to one member."""
+
+    to: NodeId
+    message: PreVoteRequest | PreVoteReply | VoteRequest | VoteReply | AppendReply | InstallReply
+
+
+Outgoing = SendEntries | SendSnapshot | Send
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """All that one input, or several in a row, made necessary.
+
+    hard_state
+        Write and fsync **before** any message of this Ready, or of a later one, leaves the node. Entries may be
+        handed to the WAL meanwhile.
+    truncate_from
+        Drop every entry at or above this index **before** ``append``: a new leader overwrote them.
+    append
+        Hand to the WAL, in order. The core need not hear before sending: it is told by ``synced()`` once they
+        are on disk, and counts them only then (thesis 10.2.1: the leader writes in parallel with its followers).
+    messages
+        Send **after** ``hard_state`` is durable. Losing one is harmless, sending one twice too.
+    commit
+        Entries up to here may be applied; at once, in order, each exactly once. Never goes back.
+    role, leader
+        Where this member stands now. The machine is told of a change **after** entries up to ``commit`` are applied.
+    reset_to
+        A snapshot was taken over whole: drop the log, the next entry is ``reset_to + 1``. None otherwise.
+    """
+
+    hard_state: HardState | None
+    truncate_from: LogIndex | None
+    append: tuple[Entry, ...]
+    messages: tuple[Outgoing, ...]
+    commit: LogIndex
+    role: Role
+    leader: NodeId
+    reset_to: LogIndex | None = None
