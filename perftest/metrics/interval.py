@@ -1,4 +1,5 @@
-"""One interval of measurement: the record that the screen, the plain lines, the JSON mode and the run directory all render."""
+"""One interval of measurement: the record that the screen, the plain lines, the JSON mode and the run directory all
+render."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """Which part of a step an interval belongs to. Only STEADY intervals make results; DRAIN is after the last publish."""
+    """Which part of a step an interval belongs to. Only STEADY intervals make results; DRAIN is after the last
+    publish."""
 
     WARMUP = "warmup"
     STEADY = "steady"
@@ -17,7 +19,8 @@ class Phase(StrEnum):
 class Series(StrEnum):
     """The latencies that are recorded, in nanoseconds.
 
-    E2E and CONFIRM start at the actual send (service time); E2E_SCHED and CONFIRM_SCHED start at the intended time of the
+    E2E and CONFIRM start at the actual send (service time); E2E_SCHED and CONFIRM_SCHED start at the intended time
+    of the
     schedule and are recorded only when there is one (open loop); LAG is the distance between the two.
     ACK is from delivery to the write of the acknowledgement that covers it.
     """
@@ -51,7 +54,8 @@ class Latency:
 class Interval:
     """What one worker saw between two instants.
 
-    Counts, not rates: rates follow from ``length_ns``. ``intended`` is what the schedule asked for (closed loop: equal to
+    Counts, not rates: rates follow from ``length_ns``. ``intended`` is what the schedule asked for (closed loop:
+    equal to
     ``published``). ``start_ns`` is Unix time. An interval never spans two steps or two phases.
     ``worker_cpu_ns`` is the worker's CPU time within the interval, ``loop_lag_ns`` the longest delay of its event loop.
     """

@@ -71,7 +71,8 @@ class QueueSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One measured setting. ``number`` counts from 1; the first ``warmup_s`` seconds are recorded, marked, and left out of results."""
+    """One measured setting. ``number`` counts from 1; the first ``warmup_s`` seconds are recorded, marked, and left
+    out of results."""
 
     number: int
     label: str
@@ -84,8 +85,10 @@ class Step:
 class Plan:
     """A whole run.
 
-    ``duration_s`` of the only step of a plain ``perftest run`` may be infinite; ``swept`` names the settings that differ
-    between steps, in the order the report shows them. Publishers and consumers spread over ``queues`` round-robin, connections over
+    ``duration_s`` of the only step of a plain ``perftest run`` may be infinite; ``swept`` names the settings that
+    differ
+    between steps, in the order the report shows them. Publishers and consumers spread over ``queues`` round-robin,
+    connections over
     ``uris`` round-robin.
     """
 

@@ -1,6 +1,7 @@
 """What a client asked for, as the protocol core tells it to the shell.
 
-:class:`~reference_broker.amqp.connection.ServerConnection` answers by itself what needs no broker (handshake, heartbeats,
+:class:`~reference_broker.amqp.connection.ServerConnection` answers by itself what needs no broker (handshake,
+heartbeats,
 channels, qos, confirm.select) and turns everything else into one of these. Runs arrive as runs.
 """
 
@@ -41,7 +42,8 @@ class ChannelClosed:
 
 @dataclass(frozen=True, slots=True)
 class QueueDeclare:
-    """queue.declare; an empty name asks the broker to make one. Answer with ``queue_declare_ok`` or ``channel_error``."""
+    """queue.declare; an empty name asks the broker to make one. Answer with ``queue_declare_ok`` or
+    ``channel_error``."""
 
     channel: int
     queue: str
@@ -77,7 +79,8 @@ class QueuePurge:
 class Publish:
     """A run of basic.publish with one and the same method frame.
 
-    ``first_seq`` is the channel's publish sequence number of the first message when the channel is in confirm mode, else 0.
+    ``first_seq`` is the channel's publish sequence number of the first message when the channel is in confirm mode,
+    else 0.
     Answer in confirm mode with ``confirm`` or ``reject``; a mandatory unroutable run with ``returned`` first.
     """
 
@@ -123,7 +126,8 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Acknowledgements, translated from delivery tags to the message ids of one consumer, as ranges in ascending order."""
+    """Acknowledgements, translated from delivery tags to the message ids of one consumer, as ranges in ascending
+    order."""
 
     channel: int
     consumer_tag: str

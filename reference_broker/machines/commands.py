@@ -89,7 +89,8 @@ class NodeDown:
 
 @dataclass(frozen=True, slots=True)
 class NodeUp:
-    """The node is back in life ``incarnation``: channels of that life resume, those of earlier lives are gone for good."""
+    """The node is back in life ``incarnation``: channels of that life resume, those of earlier lives are gone for
+    good."""
 
     node: NodeId
     incarnation: int

@@ -2,7 +2,8 @@
 
 Every member computes every effect, because every member applies the same log; who *executes* one is written on
 its type. "Local" means: the member on the node that hosts the channel; and where that node has no member
-of the group, the leader does it for it. An effect may be executed twice around an election, so each is idempotent at its
+of the group, the leader does it for it. An effect may be executed twice around an election, so each is idempotent
+at its
 receiver: deliveries by message id, confirms by sequence number.
 """
 
@@ -53,7 +54,8 @@ class Confirm:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Local. Answer to the command that carried ``correlation`` (checkout, cancel, purge): ``value`` is the command's result,
+    """Local. Answer to the command that carried ``correlation`` (checkout, cancel, purge): ``value`` is the
+    command's result,
     for a purge the number of messages, else 0."""
 
     channel: ChannelId
@@ -63,7 +65,8 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class MonitorNode:
-    """Leader only. Tell the machine (``NodeDown``/``NodeUp``) when this node goes away or comes back. Repeated on election."""
+    """Leader only. Tell the machine (``NodeDown``/``NodeUp``) when this node goes away or comes back. Repeated on
+    election."""
 
     node: NodeId
 
