@@ -1,0 +1,1 @@
+"""How a plan is executed: pure pacing, windows and acknowledgement; publishers, consumers, worker, coordinator."""

@@ -1,0 +1,94 @@
+"""What the engine promises to whoever starts it: where records go, how a run is stopped, what comes back.
+
+Nothing here imports numpy or asyncio loops' machinery at import time, so a command line may import it to build its
+sinks before anything heavy is loaded. The entry point itself is :func:`perftest.engine.coordinator.execute`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from perftest.metrics.interval import Interval
+
+
+class Sink(Protocol):
+    """Receives everything a run produces, in the command's process, in the order of time.
+
+    The engine calls it from its event loop: a method must not block for long. An exception that leaves a method ends
+    the run (as failed); what was recorded before is kept by the sink.
+    """
+
+    def interval(self, record: Interval) -> None:
+        """One interval of one worker; never spans two steps or two phases."""
+
+    def event(self, record: dict[str, object]) -> None:
+        """A line of ``events.jsonl``: ``t_ns`` (Unix time) and ``kind`` at least."""
+
+    def ledger(self, record: dict[str, object]) -> None:
+        """The content of ``ledger.json``; called once, before the run ends, also when it was interrupted or failed
+        after the first message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunError:
+    """Why a run failed, for people: what happened, where, and what to do about it."""
+
+    what: str
+    where: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerProperties:
+    """What the broker said of itself in ``connection.start``; empty strings where it said nothing."""
+
+    product: str = ""
+    version: str = ""
+    platform: str = ""
+    cluster_name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOutcome:
+    """How a run ended. ``broker`` is empty when no connection was ever opened; ``error`` is set when it failed."""
+
+    state: Literal["finished", "interrupted", "failed"]
+    error: RunError | None = None
+    broker: BrokerProperties = field(default_factory=BrokerProperties)
+
+
+class StopRequest:
+    """The user's wish to stop. May be called from a signal handler of the running event loop.
+
+    ``finish_step()`` ends the current step now but in good order: its last interval is cut, consumers drain, the ledger
+    is closed; no further step starts. ``abort()`` ends everything at once: no drain. Both keep what was recorded, and
+    the run's state becomes ``interrupted``.
+    """
+
+    def __init__(self) -> None:
+        self.finishing = False
+        self.aborting = False
+        self._listeners: list[Callable[[], None]] = []
+
+    def finish_step(self) -> None:
+        """Ask for an orderly end of the current step; a second call is the same as one."""
+        self.finishing = True
+        self._notify()
+
+    def abort(self) -> None:
+        """Ask for an end at once."""
+        self.finishing = True
+        self.aborting = True
+        self._notify()
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` after each request; at once if one was made already."""
+        self._listeners.append(listener)
+        if self.finishing:
+            listener()
+
+    def _notify(self) -> None:
+        for listener in self._listeners:
+            listener()

@@ -1,0 +1,1 @@
+"""How time is measured and kept: one clock, histograms with HdrHistogram's edges, intervals."""
