@@ -1,0 +1,227 @@
+"""From YAML text to a :class:`~perftest.spec.models.Workload`, or to every problem in it with file, line and fix."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, cast
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from perftest.spec.models import Load, Queue, Sweep, Timing, Workload
+from perftest.spec.problem import Problem, SpecError
+
+Location = tuple[str | int, ...]
+
+_SEGMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)|\[(\d+)\]|(\d+)")
+_MODELS: Final[Mapping[Location, type[BaseModel]]] = {
+    (): Workload,
+    ("queues",): Queue,
+    ("load",): Load,
+    ("sweep",): Sweep,
+    ("step",): Timing,
+    ("quick",): Timing,
+}
+"""Which model holds the keys below a place (indexes left out): where a misspelt key is looked up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A workload file as it was read: plain values, and where each of them was written."""
+
+    data: dict[str, Any]
+    file: str
+    lines: dict[Location, int] = field(default_factory=dict)
+    overrides: dict[Location, str] = field(default_factory=dict)
+
+    def problem(self, location: Location, rule: str, fix: str, value: object = None) -> Problem:
+        """A problem at a place of this document; a value from ``--set`` is blamed on that flag."""
+        for prefix in (location[:length] for length in range(len(location), 0, -1)):
+            if prefix in self.overrides:
+                flag = f"--set {self.overrides[prefix]}"
+                return Problem(path=dotted(location), value=value, rule=rule, fix=fix, file=flag)
+        known = (self.lines.get(location[:length]) for length in range(len(location), -1, -1))
+        line = next((line for line in known if line is not None), None)
+        return Problem(path=dotted(location), value=value, rule=rule, fix=fix, file=self.file, line=line)
+
+
+def load_workload(path: Path, overrides: Sequence[str] = ()) -> tuple[Workload, Document]:
+    """Read and validate a workload file, with ``--set`` overrides applied to its text.
+
+    Raises :class:`~perftest.spec.problem.SpecError` with all problems of keys and values (relations between them are
+    checked afterwards by :func:`perftest.spec.check.check`).
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        fix = "give the path of a workload file, or a name that `perftest workload list` shows"
+        rule = f"the workload file cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise SpecError([Problem(path="", value=None, rule=rule, fix=fix, file=str(path))]) from error
+    return parse_workload(text, str(path), overrides)
+
+
+def parse_workload(text: str, file: str, overrides: Sequence[str] = ()) -> tuple[Workload, Document]:
+    """:func:`load_workload` for text that was read already."""
+    document = _override(_read_yaml(text, file), overrides)
+    try:
+        return Workload.model_validate(document.data), document
+    except ValidationError as error:
+        raise SpecError([_problem(document, detail) for detail in error.errors()]) from error
+
+
+def dotted(location: Location) -> str:
+    """``("sweep", "values", 2)`` as ``sweep.values[2]``."""
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _read_yaml(text: str, file: str) -> Document:
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark is not None else None
+        rule = f"this is not YAML: {getattr(error, 'problem', None) or 'it cannot be parsed'}"
+        fix = "check indentation, quotes and colons around this line"
+        raise SpecError([Problem(path="", value=None, rule=rule, fix=fix, file=file, line=line)]) from error
+    if not isinstance(data, dict) or node is None:
+        rule, fix = "a workload file is a mapping of keys to values", "begin with `schema: 1` and `name: …`"
+        raise SpecError([Problem(path="", value=None, rule=rule, fix=fix, file=file, line=1)])
+    document = Document(data=data, file=file)
+    repeated = list(_index(node, (), document.lines))
+    if repeated:
+        fix = "keep one of them"
+        raise SpecError([document.problem(place, f"the key {place[-1]!r} is given twice", fix) for place in repeated])
+    return document
+
+
+def _index(node: yaml.Node, place: Location, lines: dict[Location, int]) -> Iterable[Location]:
+    """Note the line of every value; yield the keys that a mapping repeats (YAML would keep the last, silently)."""
+    lines.setdefault(place, node.start_mark.line + 1)
+    if isinstance(node, yaml.SequenceNode):
+        for number, item in enumerate(node.value):
+            yield from _index(item, (*place, number), lines)
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            child = (*place, str(key.value))
+            if child in lines:
+                yield child
+            lines[child] = key.start_mark.line + 1
+            yield from _index(value, child, lines)
+
+
+def _override(document: Document, overrides: Sequence[str]) -> Document:
+    problems: list[Problem] = []
+    for override in overrides:
+        path, equals, text = override.partition("=")
+        location = _location(path.strip())
+        if not equals or location is None:
+            rule, fix = f"{override!r} is not PATH=VALUE", "write --set load.prefetch=100"
+            problems.append(Problem(path=path, value=override, rule=rule, fix=fix, file="--set"))
+        elif (stuck := _put(document.data, location, _scalar(text))) is not None:
+            rule, fix = f"there is no {dotted(stuck)!r} to set", "set a key that the workload file format knows"
+            problems.append(Problem(path=path, value=text, rule=rule, fix=fix, file=f"--set {override}"))
+        else:
+            document.overrides[location] = override
+    if problems:
+        raise SpecError(problems)
+    return document
+
+
+def _location(path: str) -> Location | None:
+    parts: list[str | int] = []
+    for segment in path.replace("[", ".[").split("."):
+        match = _SEGMENT.fullmatch(segment)
+        if match is None:
+            return None
+        name, bracketed, number = match.groups()
+        parts.append(name if name else int(bracketed or number))
+    return tuple(parts)
+
+
+def _scalar(text: str) -> object:
+    try:
+        return cast(object, yaml.safe_load(text))
+    except yaml.YAMLError:
+        return text
+
+
+def _put(data: Any, location: Location, value: object) -> Location | None:
+    """Set a value deep in plain data; the place where the way ends, or None when it was set."""
+    holder = data
+    for depth, part in enumerate(location, start=1):
+        if not _holds(holder, part):
+            return location[:depth]
+        if depth == len(location):
+            holder[part] = value
+        elif isinstance(holder, dict):
+            holder = holder.setdefault(part, {})
+        else:
+            holder = holder[part]
+    return None
+
+
+def _holds(holder: Any, part: str | int) -> bool:
+    """Whether a mapping may take this key, or a list has this index."""
+    if isinstance(part, str):
+        return isinstance(holder, dict)
+    return isinstance(holder, list) and part < len(holder)
+
+
+def _problem(document: Document, detail: ErrorDetails) -> Problem:
+    location = _shown(detail["loc"])
+    rule, fix = _rule_and_fix(location, detail)
+    return document.problem(location, rule, fix, detail.get("input"))
+
+
+def _shown(location: Location) -> Location:
+    """The place in the file: without the names pydantic adds for the members of a union."""
+    if location[:2] == ("sweep", "values") and len(location) > 3:
+        return location[:3]
+    if len(location) > 4 and location[0] == "queues" and location[2] == "arguments":
+        return location[:4]
+    return location
+
+
+def _rule_and_fix(location: Location, detail: ErrorDetails) -> tuple[str, str]:
+    kind, context = detail["type"], detail.get("ctx", {})
+    name = dotted(location)
+    value = detail.get("input")
+    if kind == "extra_forbidden":
+        return _unknown_key(location)
+    if kind == "missing":
+        return f"{name!r} is missing", f"add {location[-1]}: …"
+    if kind == "quantity":
+        return f"{name}: {context['rule']}", str(context["fix"])
+    if kind in ("enum", "literal_error"):
+        near = _nearest(str(value), re.findall(r"'([^']+)'", str(context["expected"])))
+        return f"{name}: {value!r} is not one of {context['expected']}", f"did you mean {near!r}?" if near else (
+            f"write {context['expected']}"
+        )
+    if kind == "string_pattern_mismatch":
+        return f"{name}: {value!r} is not a workload name", "use a-z, 0-9 and _, with / between folders"
+    return f"{name}: {detail['msg'][0].lower()}{detail['msg'][1:]} (it is {value!r})", f"correct {name}"
+
+
+def _unknown_key(location: Location) -> tuple[str, str]:
+    holder = tuple(part for part in location[:-1] if isinstance(part, str))
+    model = _MODELS.get(holder)
+    known = [item.alias or name for name, item in model.model_fields.items()] if model else []
+    name, near = str(location[-1]), _nearest(str(location[-1]), known)
+    fix = f"did you mean {near!r}?" if near else f"remove it; known here: {', '.join(known)}"
+    return f"unknown key {name!r}", fix
+
+
+def _nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that is meant, for a slip of a letter or a separator."""
+    plain = {key.replace("_", "").lower(): key for key in known}
+    matches = difflib.get_close_matches(word.replace("-", "").replace("_", "").lower(), plain, n=1, cutoff=0.6)
+    return plain[matches[0]] if matches else None

@@ -1,0 +1,98 @@
+"""Quantities as people write them: ``5m``, ``1KiB``, ``40k``. One parser, one error.
+
+Decimal prefixes count in thousands (``1kB`` is 1000 octets, ``40k`` is 40,000 messages), binary prefixes in 1024
+(``1KiB`` is 1024 octets). A number without a unit is in the base unit: seconds, octets, messages, messages per second.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+_QUANTITY: Final = re.compile(r"^\s*(?P<number>[0-9][0-9_]*(?:\.[0-9]+)?)\s*(?P<unit>[^\d\s].*?)?\s*$")
+
+DURATION_UNITS: Final[Mapping[str, float]] = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+SIZE_UNITS: Final[Mapping[str, float]] = {
+    "B": 1,
+    "kB": 1000,
+    "KB": 1000,
+    "MB": 1000**2,
+    "GB": 1000**3,
+    "KiB": 1024,
+    "MiB": 1024**2,
+    "GiB": 1024**3,
+}
+COUNT_UNITS: Final[Mapping[str, float]] = {"k": 1000, "K": 1000, "M": 1000**2}
+RATE_UNITS: Final[Mapping[str, float]] = {**COUNT_UNITS, "/s": 1, "k/s": 1000, "M/s": 1000**2}
+
+UNLIMITED: Final = "unlimited"
+
+
+class UnitError(ValueError):
+    """A quantity that cannot be read. ``rule`` says what is wrong, ``fix`` shows how it is written."""
+
+    def __init__(self, rule: str, fix: str) -> None:
+        super().__init__(rule)
+        self.rule = rule
+        self.fix = fix
+
+
+def parse_duration_s(value: object) -> float:
+    """``5m``, ``1.5s``, ``250ms`` or a number of seconds, as seconds. Raises :class:`UnitError`."""
+    return _quantity(value, DURATION_UNITS, "duration", "5m, 30s, 1.5s or 250ms")
+
+
+def parse_size_bytes(value: object) -> int:
+    """``1kB`` (1000), ``1KiB`` (1024) or a number of octets, as octets. Raises :class:`UnitError`."""
+    return _whole(_quantity(value, SIZE_UNITS, "size", "1000, 1kB or 1KiB"), value, "size", "1000, 1kB or 1KiB")
+
+
+def parse_count(value: object) -> int:
+    """``40k``, ``1M`` or a whole number. Raises :class:`UnitError`."""
+    return _whole(_quantity(value, COUNT_UNITS, "count", "1000, 1k or 2M"), value, "count", "1000, 1k or 2M")
+
+
+def parse_rate(value: object) -> float | None:
+    """``40k``, ``40k/s`` or a number of messages per second; ``unlimited`` is None. Raises :class:`UnitError`."""
+    if value is None or (isinstance(value, str) and value.strip() == UNLIMITED):
+        return None
+    return _quantity(value, RATE_UNITS, "rate", "1000, 40k/s or unlimited")
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest exact reading: ``5m``, ``1m30s``, ``2.5s``, ``250ms``."""
+    if seconds == float("inf"):
+        return "until stopped"
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:g}ms"
+    hours, rest = divmod(seconds, 3600)
+    minutes, rest = divmod(rest, 60)
+    parts = [(hours, "h"), (minutes, "m"), (rest, "s")]
+    return "".join(f"{amount:g}{unit}" for amount, unit in parts if amount) or "0s"
+
+
+def _quantity(value: object, units: Mapping[str, float], kind: str, examples: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise UnitError(f"{value!r} is not a {kind}", f"write {examples}")
+    if isinstance(value, int | float):
+        return _finite(float(value), value, kind, examples)
+    match = _QUANTITY.match(value)
+    if match is None:
+        raise UnitError(f"{value!r} is not a {kind}", f"write {examples}")
+    unit = match["unit"]
+    if unit is not None and unit not in units:
+        raise UnitError(f"{value!r}: unknown unit {unit!r} of a {kind}", f"use one of {', '.join(units)}")
+    return float(match["number"].replace("_", "")) * (units[unit] if unit else 1.0)
+
+
+def _finite(number: float, value: object, kind: str, examples: str) -> float:
+    if not 0 <= number < float("inf"):
+        raise UnitError(f"{value!r} is not a {kind}: it must be zero or more and finite", f"write {examples}")
+    return number
+
+
+def _whole(number: float, value: object, kind: str, examples: str) -> int:
+    if number != int(number):
+        raise UnitError(f"{value!r} is not a whole {kind}", f"write {examples}")
+    return int(number)
