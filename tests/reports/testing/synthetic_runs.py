@@ -1,0 +1,381 @@
+"""Run directories made from a model, for tests of the pipeline, the charts and the pages.
+
+The model is a closed loop with ``in_flight`` messages in the system against a server with a fixed latency and a
+capacity: rate = N / (L0 + N / C). Latencies are log-normal around L0 + N / C with rare stalls, so that curves have the
+shape of real ones: latency is flat until the knee, then grows with N while the rate saturates.
+
+Files follow docs/internals/run-directory.md; histograms are real HdrHistogram V2 payloads.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from hdrh.histogram import HdrHistogram
+
+from perftest.results import schema
+
+LOWEST, HIGHEST, FIGURES = 1, 3_600_000_000_000, 3
+STARTED_NS = 1_795_256_102_000_000_000
+SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What a synthetic run looks like; the defaults give the six steps of an in-flight sweep in under a second."""
+
+    steps: Sequence[int] = (1, 4, 16, 64, 256, 1024)
+    seed: int = 1
+    run_id: str = "20261121-101502-in_flight-3fa1"
+    workers: int = 2
+    hosts: int = 1
+    warmup: int = 1
+    steady: int = 4
+    interval_ns: int = SECOND
+    open_loop: bool = False
+    base_latency_ns: int = 1_600_000
+    capacity_per_s: float = 12_000.0
+    nodes: int = 3
+    killed: bool = False
+    clock_offset_ns: int = 0
+    """Of every host but the first: its clock minus the coordinator's."""
+    ledger: dict[str, Any] = field(default_factory=dict)
+    """Overrides of the ledger's figures."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One interval of the plan: where it lies and what it belongs to."""
+
+    step: int
+    in_flight: int
+    phase: str
+    number: int
+    start_ns: int
+
+
+def make_run(path: Path, shape: Shape | None = None, **changes: Any) -> Path:
+    """Write a run directory at ``path`` and return it. Keyword arguments are fields of :class:`Shape`."""
+    shape = shape or Shape(**changes)
+    path.mkdir(parents=True)
+    slots = list(_slots(shape))
+    _write_measurements(path, shape, slots)
+    _write_events(path, shape, slots)
+    _write_hosts(path, shape, slots)
+    _write_brokers(path, shape, slots)
+    _write_manifest(path, shape, slots)
+    if not shape.killed:
+        _write_json(path / schema.LEDGER, _ledger(path, shape))
+    return path
+
+
+def bucket_indexes(values: np.ndarray) -> np.ndarray:
+    """The index of each value in the counts array of a (1 ns, 3 figures) histogram."""
+    exponents = np.maximum(np.frexp(values.astype(np.float64))[1] - 11, 0)
+    return exponents * 1024 + (values >> exponents)
+
+
+def histogram(values: np.ndarray) -> HdrHistogram:
+    """A histogram of the values, as the generator would record them."""
+    result = HdrHistogram(LOWEST, HIGHEST, FIGURES)
+    counts = np.bincount(bucket_indexes(values), minlength=result.counts_len)
+    np.ctypeslib.as_array(result.counts)[:] = counts
+    used = np.flatnonzero(counts)
+    if used.size:
+        result.set_internal_tacking_values(int(used[0]), int(used[-1]), int(values.size))
+    return result
+
+
+def rate_of(shape: Shape, in_flight: int) -> float:
+    """Messages per second that the model gives for a setting, all workers together."""
+    return in_flight / (shape.base_latency_ns / 1e9 + in_flight / shape.capacity_per_s)
+
+
+def _slots(shape: Shape) -> Iterator[Slot]:
+    start_ns = STARTED_NS + SECOND // 2
+    for step, in_flight in enumerate(shape.steps, 1):
+        for phase, count in (("warmup", shape.warmup), ("steady", shape.steady)):
+            for number in range(count):
+                yield Slot(step, in_flight, phase, number, start_ns)
+                start_ns += shape.interval_ns
+    yield Slot(len(shape.steps), shape.steps[-1], "drain", 0, start_ns)
+
+
+def _latencies(shape: Shape, slot: Slot, count: int, random: np.random.Generator) -> dict[str, np.ndarray]:
+    """Nanoseconds of each series; a drain has no sends, so it has only end-to-end and ack latencies."""
+    middle = shape.base_latency_ns + slot.in_flight / shape.capacity_per_s * 1e9
+    spread = random.lognormal(0.0, 0.25, count)
+    stalls = np.where(random.random(count) < 0.002, random.exponential(20e6, count), 0.0)
+    confirm = (middle * spread + stalls).astype(np.int64)
+    e2e = (confirm * 1.15 + random.lognormal(11.5, 0.4, count)).astype(np.int64)
+    series = {"e2e": e2e, "ack": random.integers(20_000, 400_000, count)}
+    if slot.phase == "drain":
+        return series
+    series["confirm"] = confirm
+    if shape.open_loop:
+        lag = random.lognormal(10.0, 0.7, count).astype(np.int64)
+        series |= {"lag": lag, "e2e_sched": e2e + lag, "confirm_sched": confirm + lag}
+    return series
+
+
+def _write_measurements(path: Path, shape: Shape, slots: list[Slot]) -> None:
+    random = np.random.default_rng(shape.seed)
+    with (
+        (path / schema.INTERVALS_CSV).open("w", encoding="utf-8", newline="") as table,
+        (path / schema.LATENCY_HLOG).open("w", encoding="utf-8") as log,
+    ):
+        rows = csv.writer(table, lineterminator="\n")
+        rows.writerow(schema.PERFTEST_COLUMNS + schema.OWN_COLUMNS)
+        _write_hlog_header(log)
+        for slot in slots:
+            for worker in range(shape.workers):
+                _write_interval(rows, log, shape, slot, worker, random)
+
+
+def _write_hlog_header(log: TextIO) -> None:
+    base = f"{STARTED_NS / 1e9:.3f}"
+    log.write("#[Histogram log format version 1.3]\n")
+    log.write(f"#[BaseTime: {base} (seconds since epoch)]\n#[StartTime: {base} (seconds since epoch)]\n")
+    log.write('"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"\n')
+
+
+def _write_interval(rows: Any, log: TextIO, shape: Shape, slot: Slot, worker: int, random: np.random.Generator) -> None:
+    host = worker % shape.hosts
+    start_ns = slot.start_ns + (shape.clock_offset_ns if host else 0) + worker * 1_000_000
+    length_s = shape.interval_ns / 1e9
+    share = rate_of(shape, slot.in_flight) * length_s / shape.workers
+    if slot.phase == "drain":
+        share = slot.in_flight / shape.workers
+    count = max(1, round(share * random.normal(1.0, 0.01)))
+    series = _latencies(shape, slot, count, random)
+    histograms = {name: histogram(values) for name, values in series.items()}
+    rows.writerow([*_perftest_cells(slot, start_ns, length_s, count, histograms), worker, f"host{host}",
+                   *_own_cells(shape, slot, start_ns, count, random)])  # fmt: skip
+    for name, recorded in histograms.items():
+        tag = schema.HLOG_TAG.format(series=name, step=slot.step, phase=slot.phase, host=f"host{host}", worker=worker)
+        begin = (start_ns - STARTED_NS) / 1e9
+        maximum = recorded.get_max_value() / 1e6
+        log.write(f"Tag={tag},{begin:.3f},{length_s:.3f},{maximum:.3f},{recorded.encode().decode()}\n")
+
+
+def _perftest_cells(
+    slot: Slot, start_ns: int, length_s: float, count: int, histograms: dict[str, HdrHistogram]
+) -> list[object]:
+    rate = round(count / length_s, 1)
+    sent = 0.0 if slot.phase == "drain" else rate
+    cells: list[object] = ["in_flight", round((start_ns - STARTED_NS) / 1e9 + length_s, 3), sent, 0, sent, 0, rate]
+    for name in ("e2e", "confirm"):
+        recorded = histograms.get(name)
+        cells.append("" if recorded is None else recorded.get_min_value() // 1000)
+        for percentile in (50, 75, 95, 99):
+            cells.append("" if recorded is None else _percentile(recorded, percentile) // 1000)
+    return cells
+
+
+def _percentile(recorded: HdrHistogram, percentile: float) -> int:
+    counts = np.ctypeslib.as_array(recorded.counts)
+    target = recorded.get_target_count_at_percentile(percentile)
+    index = int(np.searchsorted(np.cumsum(counts), target))
+    return int(recorded.get_highest_equivalent_value(recorded.get_value_from_index(index)))
+
+
+def _own_cells(shape: Shape, slot: Slot, start_ns: int, count: int, random: np.random.Generator) -> list[object]:
+    sent = 0 if slot.phase == "drain" else count
+    return [
+        slot.step,
+        slot.phase,
+        start_ns,
+        shape.interval_ns,
+        sent,
+        sent,
+        sent,
+        0,
+        0,
+        count,
+        0,
+        count,
+        sent * 1000,
+        0 if slot.phase == "drain" else slot.in_flight,
+        0,
+        int(count * random.normal(5_000, 200)) + 20_000_000,
+        int(random.lognormal(13.0, 0.5)),
+    ]
+
+
+def _write_events(path: Path, shape: Shape, slots: list[Slot]) -> None:
+    events: list[dict[str, Any]] = [{"t_ns": STARTED_NS, "kind": "run_started"}]
+    for previous, slot in zip([None, *slots], slots, strict=False):
+        settings = {"in_flight": slot.in_flight}
+        label = f"in_flight={slot.in_flight}"
+        if previous is None or previous.step != slot.step:
+            events.append(
+                {"t_ns": slot.start_ns, "kind": "step_started", "step": slot.step, "label": label, "settings": settings}
+            )
+        if slot.phase == "steady" and slot.number == 0:
+            events.append({"t_ns": slot.start_ns, "kind": "steady", "step": slot.step})
+    middle = slots[len(slots) // 2].start_ns
+    text = "the broker blocked the connection: low on memory"
+    events.append({"t_ns": middle, "kind": "blocked", "worker": "0", "step": slots[len(slots) // 2].step, "text": text})
+    if not shape.killed:
+        events.append({"t_ns": _end_ns(shape, slots), "kind": "run_ended"})
+    _write_lines(path / schema.EVENTS, sorted(events, key=lambda event: int(event["t_ns"])))
+
+
+def _write_hosts(path: Path, shape: Shape, slots: list[Slot]) -> None:
+    random = np.random.default_rng(shape.seed + 1)
+    _write_lines(
+        path / schema.HOST,
+        [
+            {
+                "t_ns": slot.start_ns + shape.interval_ns,
+                "host": f"host{host}",
+                "cpu_percent": round(float(random.normal(35, 3)), 1),
+                "load1": 1.2,
+                "steal_percent": 0.0,
+                "memory_available_bytes": 8_000_000_000,
+            }
+            for slot in slots
+            for host in range(shape.hosts)
+        ],
+    )
+
+
+def _write_brokers(path: Path, shape: Shape, slots: list[Slot]) -> None:
+    lines = []
+    cpu_ns = syncs = octets = 0
+    for slot in slots:
+        count = rate_of(shape, slot.in_flight) * shape.interval_ns / 1e9
+        cpu_ns += int(count * 4_000)
+        syncs += int(min(400, count))
+        octets += int(count * 1_120)
+        for node in range(1, shape.nodes + 1):
+            lines.append(
+                {
+                    "t_ns": slot.start_ns + shape.interval_ns,
+                    "node": f"node{node}",
+                    "pid": 4710 + node,
+                    "cpu_ns": cpu_ns,
+                    "rss_bytes": 90_000_000,
+                    "role": "leader" if node == 1 else "follower",
+                    "metrics": {"wal_syncs": syncs, "wal_bytes": octets},
+                }
+            )
+    _write_lines(path / schema.BROKER, lines)
+
+
+def _write_manifest(path: Path, shape: Shape, slots: list[Slot]) -> None:
+    plan = _plan(shape)
+    manifest: dict[str, Any] = {
+        "schema": schema.SCHEMA_VERSION,
+        "id": shape.run_id,
+        "state": "running" if shape.killed else "finished",
+        "started_ns": STARTED_NS,
+        "command": ["perftest", "sweep", "flow_control/in_flight"],
+        "tool": {"name": "perftest", "version": "0.1.0", "commit": "abc123", "dirty": False, "python": "3.11.7"},
+        "plan": plan | {"digest": hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()},
+        "broker": _broker(shape),
+        "hosts": [_host(shape, host) for host in range(shape.hosts)],
+        "loop": "open" if shape.open_loop else "closed",
+    }
+    if not shape.killed:
+        ended = {"reason": "finished", "exit_code": 0}
+        manifest |= {"finished_ns": _end_ns(shape, slots), "ended": ended}
+    _write_json(path / schema.MANIFEST, manifest)
+
+
+def _plan(shape: Shape) -> dict[str, Any]:
+    interval_s = shape.interval_ns / 1e9
+    steps = [
+        {
+            "number": number,
+            "label": f"in_flight={in_flight}",
+            "duration_s": (shape.warmup + shape.steady) * interval_s,
+            "warmup_s": shape.warmup * interval_s,
+            "settings": _settings(shape, in_flight),
+        }
+        for number, in_flight in enumerate(shape.steps, 1)
+    ]
+    return {
+        "name": "flow_control/in_flight",
+        "title": "Publisher in-flight limit",
+        "isolation": "live",
+        "swept": ["in_flight"],
+        "interval_s": interval_s,
+        "seed": shape.seed,
+        "source": "https://example.org/published",
+        "queues": [{"name": "perftest.in_flight", "type": "quorum"}],
+        "steps": steps,
+    }
+
+
+def _settings(shape: Shape, in_flight: int) -> dict[str, Any]:
+    rate = rate_of(shape, in_flight) if shape.open_loop else None
+    return {"in_flight": in_flight, "prefetch": 1000, "ack_interval": 1, "rate": rate, "size_bytes": 1000,
+            "publishers": 1, "consumers": 1, "persistent": True, "mandatory": False}  # fmt: skip
+
+
+def _broker(shape: Shape) -> dict[str, Any]:
+    nodes = [
+        {
+            "name": f"node{number}",
+            "pid": 4710 + number,
+            "amqp_uri": f"amqp://guest:***@127.0.0.1:{5690 + number}/%2f",
+            "role": "leader" if number == 1 else "follower",
+            "data_dir": f"data/node{number}",
+        }
+        for number in range(1, shape.nodes + 1)
+    ]
+    return {
+        "product": "reference_broker",
+        "version": "0.1.0",
+        "platform": "CPython 3.11.7",
+        "uris": [node["amqp_uri"] for node in nodes],
+        "cluster": "local",
+        "nodes": nodes,
+        "durability": "fdatasync on a majority of 3 before each confirm",
+    }
+
+
+def _host(shape: Shape, number: int) -> dict[str, Any]:
+    return {
+        "name": f"host{number}",
+        "hostname": f"load{number}.example.org",
+        "cores": 2,
+        "cpu": "Synthetic CPU",
+        "memory_bytes": 16_000_000_000,
+        "kernel": "6.1",
+        "filesystem": "ext4",
+        "clock": "CLOCK_MONOTONIC",
+        "clock_offset_ns": shape.clock_offset_ns if number else 0,
+        "clock_bound_ns": 200_000 if number else 0,
+    }
+
+
+def _ledger(path: Path, shape: Shape) -> dict[str, Any]:
+    with (path / schema.INTERVALS_CSV).open(encoding="utf-8", newline="") as table:
+        rows = list(csv.DictReader(table))
+    published = sum(int(row["published"]) for row in rows)
+    ledger: dict[str, Any] = {"schema": schema.SCHEMA_VERSION, "complete": True, "drained": True}
+    ledger |= {"published": published, "confirmed": published, "delivered": published, "unique": published}
+    names = ("nacked", "returned", "unconfirmed", "redelivered", "lost", "duplicated", "reordered", "unexpected")
+    ledger |= dict.fromkeys((*names, "damaged"), 0) | {"examples": [], "verdict": "ok"}
+    return ledger | shape.ledger
+
+
+def _end_ns(shape: Shape, slots: list[Slot]) -> int:
+    return slots[-1].start_ns + shape.interval_ns + SECOND // 2
+
+
+def _write_json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, indent=1), encoding="utf-8")
+
+
+def _write_lines(path: Path, records: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
