@@ -1,0 +1,393 @@
+"""The client's side of an AMQP 0-9-1 connection, without I/O: octets in, events out.
+
+Theory of operation. The shell reads into :meth:`ClientConnection.free_space`, says how much came with
+:meth:`ClientConnection.received`, handles the events, and writes :meth:`ClientConnection.take_output`. The core answers
+by itself what needs no decision: the handshake, close-ok, heartbeats' existence. Requests are marshalled by
+:func:`encode`, which has no state, so that bulk octets (:mod:`perftest.amqp.encode`) and cold methods can be mixed
+freely by the shell.
+
+A frame is looked at where it lies in the receive buffer. A basic.deliver or a confirm first meets the fast path, which
+takes a whole run of them or nothing; what it leaves goes frame by frame through pamqp, and contents are put together
+per channel.
+
+Invariants:
+
+- The buffer is twice the greatest frame, so a complete frame always fits, and no announced length allocates anything.
+- Views in events live until the next ``free_space()`` or ``receive()``; octets before ``_start`` are never read again.
+- Incomplete input gives no event and no exception; input against the protocol gives :class:`BrokerProtocolError`,
+  always.
+- After connection.close from either side nothing but close and close-ok has an effect.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+from pamqp import body, commands, exceptions, frame, header, heartbeat
+from pamqp.base import Frame as Method
+from pamqp.common import FieldTable
+
+import perftest
+from perftest.amqp import confirms, deliveries
+from perftest.amqp.errors import BrokerProtocolError
+from perftest.amqp.events import (
+    Blocked,
+    ChannelEnded,
+    ConnectionEnded,
+    ConsumerCancelled,
+    Delivery,
+    Event,
+    Opened,
+    Reply,
+    Returned,
+    Unblocked,
+)
+from perftest.amqp.uri import AmqpUri
+
+FRAME_MAX: Final = 131072
+"""What we ask for: RabbitMQ's own default, and large enough for runs of 1 KB messages to be limited by the socket."""
+
+BUFFER_SIZE: Final = 2 * FRAME_MAX
+HEARTBEAT: Final = heartbeat.Heartbeat().marshal()
+PROTOCOL_HEADER: Final = header.ProtocolHeader(0, 9, 1).marshal()
+_FRAME_HEAD: Final = struct.Struct(">BHI")
+
+
+class Stage(Enum):
+    """Where the handshake stands; the name is what a refusal is reported with."""
+
+    START = auto()
+    TUNE = auto()
+    OPEN = auto()
+    RUNNING = auto()
+    CLOSING = auto()
+    CLOSED = auto()
+
+
+@dataclass(slots=True)
+class _Content:
+    """A content that is being put together from several frames."""
+
+    method: commands.Basic.Deliver | commands.Basic.Return
+    size: int = -1
+    pieces: list[bytes] = field(default_factory=list)
+    got: int = 0
+
+
+def encode(channel: int, method: Method) -> bytes:
+    """The frame of a method without content."""
+    return frame.marshal(method, channel)
+
+
+class ClientConnection:
+    """One connection. ``name`` appears in the broker's management tools."""
+
+    def __init__(self, uri: AmqpUri, *, name: str, heartbeat_s: int = 60) -> None:
+        self.stage = Stage.START
+        self.server_properties: dict[str, object] = {}
+        self.frame_max = FRAME_MAX
+        self.heartbeat_s = heartbeat_s
+        self._uri = uri
+        self._name = name
+        self._output: list[bytes] = [PROTOCOL_HEADER]
+        self._buffer = bytearray(BUFFER_SIZE)
+        self._view = memoryview(self._buffer)
+        self._start = self._end = 0
+        self._contents: dict[int, _Content] = {}
+        self._closing_channels: set[int] = set()
+        self._shape: deliveries.Shape | None = None
+        self._handlers: dict[type, Callable[[int, Method], list[Event]]] = {
+            commands.Connection.Start: self._on_start,
+            commands.Connection.Secure: self._on_secure,
+            commands.Connection.Tune: self._on_tune,
+            commands.Connection.OpenOk: self._on_open_ok,
+            commands.Connection.Close: self._on_close,
+            commands.Connection.CloseOk: self._on_close_ok,
+            commands.Connection.Blocked: self._on_blocked,
+            commands.Connection.Unblocked: self._on_unblocked,
+            commands.Channel.Close: self._on_channel_close,
+            commands.Channel.CloseOk: self._on_channel_close_ok,
+            commands.Basic.Cancel: self._on_cancel,
+            commands.Basic.Deliver: self._on_content_method,
+            commands.Basic.Return: self._on_content_method,
+        }
+
+    # What the shell calls
+
+    def free_space(self) -> memoryview:
+        """Where the next octets go; never empty. Ends the life of the views in earlier events."""
+        rest = self._end - self._start
+        if self._start:
+            self._view[:rest] = bytes(self._view[self._start : self._end])
+            self._start, self._end = 0, rest
+        return self._view[rest:]
+
+    def received(self, count: int) -> list[Event]:
+        """``count`` octets were written at the start of the free space. Raises :class:`BrokerProtocolError`."""
+        self._end += count
+        return self._parse()
+
+    def receive(self, data: bytes) -> list[Event]:
+        """The same for octets that lie elsewhere. For views to stay valid, at most the free space at once."""
+        events: list[Event] = []
+        while data:
+            space = self.free_space()
+            count = min(len(space), len(data))
+            space[:count] = data[:count]
+            events += self.received(count)
+            data = data[count:]
+        return events
+
+    def take_output(self) -> bytes:
+        """What must be written now; empty most of the time."""
+        if not self._output:
+            return b""
+        output, self._output = b"".join(self._output), []
+        return output
+
+    def close(self, code: int = 200, text: str = "bye") -> None:
+        """Begin to close; :class:`ConnectionEnded` follows when the broker has agreed."""
+        if self.stage not in (Stage.CLOSING, Stage.CLOSED):
+            self._send(0, commands.Connection.Close(code, text, 0, 0))
+            self.stage = Stage.CLOSING
+
+    def channel_closing(self, channel: int) -> None:
+        """We sent channel.close: whatever else comes on the channel before close-ok is dropped."""
+        self._closing_channels.add(channel)
+        self._contents.pop(channel, None)
+
+    # Parsing
+
+    def _parse(self) -> list[Event]:
+        events: list[Event] = []
+        while self._end - self._start >= 8:
+            taken = self._parse_run(events)
+            if not taken:
+                taken = self._parse_frame(events)
+            if not taken:
+                break
+            self._start += taken
+        return events
+
+    def _parse_run(self, events: list[Event]) -> int:
+        """Octets the fast path has taken; 0 to try the general one."""
+        ids = self._buffer[self._start + 7 : min(self._start + 11, self._end)]
+        if self.stage is not Stage.RUNNING or self._closing_channels or self._contents:
+            return 0
+        if ids == deliveries.DELIVER_IDS:
+            return self._parse_deliveries(events)
+        if ids == confirms.ACK_IDS or ids == confirms.NACK_IDS:
+            taken, confirm = confirms.cut_run(self._buffer, self._start, self._end)
+            if confirm is not None:
+                events.append(confirm)
+            return taken
+        return 0
+
+    def _parse_deliveries(self, events: list[Event]) -> int:
+        shape = self._shape
+        if shape is None or not self._buffer.startswith(shape.head, self._start):
+            shape = deliveries.learn(self._buffer, self._start, self._end)
+        if shape is None:
+            return 0
+        taken, cut = deliveries.cut_run(shape, self._buffer, self._start, self._end)
+        if not taken and not deliveries.awaits_rest(shape, self._buffer, self._start, self._end):
+            shape = deliveries.learn(self._buffer, self._start, self._end)
+            if shape is not None:
+                taken, cut = deliveries.cut_run(shape, self._buffer, self._start, self._end)
+        if taken:
+            self._shape = shape
+            events += cut
+        return taken
+
+    def _parse_frame(self, events: list[Event]) -> int:
+        kind: int
+        size: int
+        kind, channel, size = _FRAME_HEAD.unpack_from(self._buffer, self._start)
+        if kind == ord("A"):
+            raise BrokerProtocolError("the broker does not speak AMQP 0-9-1: it answered with a protocol header")
+        if size > self.frame_max - 8:
+            raise BrokerProtocolError(f"frame of {size} octets of payload; agreed was {self.frame_max - 8}")
+        stop = self._start + 8 + size
+        if stop > self._end or self._awaits_delivery(kind):
+            return 0
+        if self._buffer[stop - 1] != deliveries.FRAME_END:
+            raise BrokerProtocolError("frame without its end octet 0xCE")
+        try:
+            _, _, value = frame.unmarshal(bytes(self._view[self._start : stop]))
+        except (exceptions.UnmarshalingException, ValueError, struct.error, IndexError, KeyError) as error:
+            raise BrokerProtocolError(f"a frame that cannot be decoded: {error}") from error
+        events += self._on_frame(channel, value)
+        return 8 + size
+
+    def _awaits_delivery(self, kind: int) -> bool:
+        """The rest of a delivery of the known shape is still on its way: wait for it rather than parse frame by
+        frame."""
+        shape = self._shape
+        if kind != 1 or shape is None or self._contents or self._closing_channels or self.stage is not Stage.RUNNING:
+            return False
+        return deliveries.awaits_rest(shape, self._buffer, self._start, self._end)
+
+    def _on_frame(self, channel: int, value: frame.FrameTypes) -> list[Event]:
+        if isinstance(value, heartbeat.Heartbeat):
+            return []
+        if channel in self._closing_channels and not isinstance(
+            value, (commands.Channel.CloseOk, commands.Channel.Close)
+        ):
+            return []
+        if isinstance(value, header.ContentHeader):
+            return self._on_content_header(channel, value)
+        if isinstance(value, body.ContentBody):
+            return self._on_content_body(channel, value.value)
+        if not isinstance(value, Method):
+            raise BrokerProtocolError(f"a {type(value).__name__} in the middle of a connection")
+        return self._on_method(channel, value)
+
+    def _on_method(self, channel: int, method: Method) -> list[Event]:
+        if channel in self._contents and channel:
+            raise BrokerProtocolError(f"{method.name} where the content of a message was due")
+        if self.stage in (Stage.CLOSING, Stage.CLOSED) and not method.name.startswith("Connection.Close"):
+            return []
+        handler = self._handlers.get(type(method))
+        if handler is not None:
+            return handler(channel, method)
+        if self.stage is not Stage.RUNNING:
+            raise BrokerProtocolError(f"{method.name} during the handshake")
+        if isinstance(method, (commands.Basic.Ack, commands.Basic.Nack)):
+            raise BrokerProtocolError(f"malformed {method.name}")
+        return [Reply(channel, method)]
+
+    # Handshake and connection
+
+    def _send(self, channel: int, method: Method) -> None:
+        self._output.append(encode(channel, method))
+
+    def _expect(self, stage: Stage, method: Method) -> None:
+        if self.stage is not stage:
+            raise BrokerProtocolError(f"{method.name} at stage {self.stage.name.lower()} of the connection")
+
+    def _on_start(self, _channel: int, method: Method) -> list[Event]:
+        assert isinstance(method, commands.Connection.Start)
+        self._expect(Stage.START, method)
+        if "PLAIN" not in method.mechanisms.split():
+            raise BrokerProtocolError(f"the broker offers no PLAIN login, only {method.mechanisms!r}")
+        self.server_properties = dict(method.server_properties or {})
+        response = f"\0{self._uri.user}\0{self._uri.password}"
+        self._send(0, commands.Connection.StartOk(client_properties(self._name), "PLAIN", response, "en_US"))
+        self.stage = Stage.TUNE
+        return []
+
+    def _on_secure(self, _channel: int, method: Method) -> list[Event]:
+        raise BrokerProtocolError("connection.secure: the broker wants more than PLAIN gives")
+
+    def _on_tune(self, _channel: int, method: Method) -> list[Event]:
+        assert isinstance(method, commands.Connection.Tune)
+        self._expect(Stage.TUNE, method)
+        self.frame_max = min(method.frame_max or FRAME_MAX, FRAME_MAX)
+        self.heartbeat_s = min(self.heartbeat_s, method.heartbeat) if method.heartbeat else self.heartbeat_s
+        tune_ok = commands.Connection.TuneOk(method.channel_max or 2047, self.frame_max, self.heartbeat_s)
+        self._send(0, tune_ok)
+        self._send(0, commands.Connection.Open(self._uri.vhost))
+        self.stage = Stage.OPEN
+        return []
+
+    def _on_open_ok(self, _channel: int, method: Method) -> list[Event]:
+        self._expect(Stage.OPEN, method)
+        self.stage = Stage.RUNNING
+        return [Opened(self.server_properties)]
+
+    def _on_close(self, _channel: int, method: Method) -> list[Event]:
+        assert isinstance(method, commands.Connection.Close)
+        stage, self.stage = self.stage, Stage.CLOSED
+        self._send(0, commands.Connection.CloseOk())
+        cause = method_name(method.class_id or 0, method.method_id or 0)
+        return [ConnectionEnded(method.reply_code or 0, method.reply_text, cause, stage.name.lower())]
+
+    def _on_close_ok(self, _channel: int, method: Method) -> list[Event]:
+        self._expect(Stage.CLOSING, method)
+        self.stage = Stage.CLOSED
+        return [ConnectionEnded(200, "closed by us", "", "running")]
+
+    def _on_blocked(self, _channel: int, method: Method) -> list[Event]:
+        assert isinstance(method, commands.Connection.Blocked)
+        return [Blocked(method.reason)]
+
+    def _on_unblocked(self, _channel: int, _method: Method) -> list[Event]:
+        return [Unblocked()]
+
+    # Channels and contents
+
+    def _on_channel_close(self, channel: int, method: Method) -> list[Event]:
+        assert isinstance(method, commands.Channel.Close)
+        self._send(channel, commands.Channel.CloseOk())
+        self._contents.pop(channel, None)
+        cause = method_name(method.class_id or 0, method.method_id or 0)
+        return [ChannelEnded(channel, method.reply_code or 0, method.reply_text, cause)]
+
+    def _on_channel_close_ok(self, channel: int, method: Method) -> list[Event]:
+        if channel not in self._closing_channels:
+            raise BrokerProtocolError(f"channel.close-ok on channel {channel}, which nobody closes")
+        self._closing_channels.discard(channel)
+        return [Reply(channel, method)]
+
+    def _on_cancel(self, channel: int, method: Method) -> list[Event]:
+        assert isinstance(method, commands.Basic.Cancel)
+        return [ConsumerCancelled(channel, method.consumer_tag or "")]
+
+    def _on_content_method(self, channel: int, method: Method) -> list[Event]:
+        assert isinstance(method, (commands.Basic.Deliver, commands.Basic.Return))
+        self._expect(Stage.RUNNING, method)
+        self._contents[channel] = _Content(method)
+        return []
+
+    def _on_content_header(self, channel: int, value: header.ContentHeader) -> list[Event]:
+        content = self._contents.get(channel)
+        if content is None or content.size >= 0:
+            raise BrokerProtocolError(f"a content header on channel {channel} where none was due")
+        content.size = value.body_size
+        return self._finished(channel, content)
+
+    def _on_content_body(self, channel: int, octets: bytes) -> list[Event]:
+        content = self._contents.get(channel)
+        if content is None or content.size < 0:
+            raise BrokerProtocolError(f"a content body on channel {channel} where none was due")
+        content.pieces.append(octets)
+        content.got += len(octets)
+        if content.got > content.size:
+            raise BrokerProtocolError(f"a body of {content.got} octets; the header announced {content.size}")
+        return self._finished(channel, content)
+
+    def _finished(self, channel: int, content: _Content) -> list[Event]:
+        if content.got < content.size:
+            return []
+        del self._contents[channel]
+        octets, method = b"".join(content.pieces), content.method
+        if isinstance(method, commands.Basic.Return):
+            return [Returned(channel, method.reply_code or 0, method.reply_text, octets)]
+        return [Delivery(channel, method.delivery_tag or 0, bool(method.redelivered), octets)]
+
+
+def client_properties(name: str) -> FieldTable:
+    """What we say of ourselves; without ``authentication_failure_close`` a refused login would be a silent hang-up."""
+    capabilities = ("publisher_confirms", "basic.nack", "consumer_cancel_notify", "connection.blocked")
+    return {
+        "product": "perftest",
+        "version": perftest.__version__,
+        "platform": "CPython",
+        "connection_name": name,
+        "capabilities": dict.fromkeys((*capabilities, "authentication_failure_close"), True),
+    }
+
+
+def method_name(class_id: int, method_id: int) -> str:
+    """``queue.declare`` for 50, 10; empty for 0, 0; the numbers for what is unknown."""
+    if not class_id:
+        return ""
+    known = commands.INDEX_MAPPING.get(class_id << 16 | method_id)
+    if known is None:
+        return f"method {class_id}.{method_id}"
+    group, _, name = str(getattr(known, "name", "")).partition(".")
+    return f"{group.lower()}.{''.join('-' + c.lower() if c.isupper() else c for c in name).lstrip('-')}"

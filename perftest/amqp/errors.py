@@ -1,0 +1,81 @@
+"""What can go wrong between this client and a broker, split as AMQP splits it.
+
+:class:`ChannelClosedError` is the specification's channel exception: one channel ends, the connection lives.
+:class:`ConnectionClosedError` is its connection exception. :class:`ConnectionLostError` is no word from the broker at
+all: the socket ended or fell silent. :class:`BrokerProtocolError` means the broker broke the protocol; misuse of this
+client is
+``ValueError`` or ``AssertionError`` and never one of these.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+REPLY_CONTENT_TOO_LARGE: Final = 311
+REPLY_CONNECTION_FORCED: Final = 320
+REPLY_ACCESS_REFUSED: Final = 403
+REPLY_FRAME_ERROR: Final = 501
+REPLY_RESOURCE_ERROR: Final = 506
+REPLY_NOT_ALLOWED: Final = 530
+REPLY_INTERNAL_ERROR: Final = 541
+
+TEMPORARY_CONNECTION_CODES: Final = frozenset({REPLY_CONNECTION_FORCED, REPLY_RESOURCE_ERROR, REPLY_INTERNAL_ERROR})
+TEMPORARY_CHANNEL_CODES: Final = frozenset({REPLY_CONTENT_TOO_LARGE, REPLY_RESOURCE_ERROR, REPLY_INTERNAL_ERROR})
+
+
+class AmqpError(Exception):
+    """Base of this package. ``temporary`` says whether trying again, maybe elsewhere, can help."""
+
+    temporary = False
+
+
+class UnreachableError(AmqpError):
+    """No TCP connection: refused, no route, unknown host, or no answer in time."""
+
+    temporary = True
+
+
+class ConnectionLostError(AmqpError):
+    """The connection ended without connection.close, or nothing came for two heartbeats."""
+
+    temporary = True
+
+
+class BrokerProtocolError(AmqpError):
+    """The broker sent what AMQP 0-9-1 does not allow; the connection cannot go on."""
+
+
+class ReplyError(AmqpError):
+    """The broker gave a reply code and a text."""
+
+    def __init__(self, code: int, text: str, method: str = "") -> None:
+        super().__init__(f"{code} {text}" + (f" (in answer to {method})" if method else ""))
+        self.code = code
+        self.text = text
+        self.method = method
+
+
+class ChannelClosedError(ReplyError):
+    """channel.close from the broker."""
+
+    @property
+    def temporary(self) -> bool:  # type: ignore[override]
+        """311 and 5xx pass; 403, 404, 405 and 406 say that the request itself is wrong."""
+        return self.code in TEMPORARY_CHANNEL_CODES
+
+
+class ConnectionClosedError(ReplyError):
+    """connection.close from the broker."""
+
+    @property
+    def temporary(self) -> bool:  # type: ignore[override]
+        """320 (an operator or a shutdown), 506 and 541 pass."""
+        return self.code in TEMPORARY_CONNECTION_CODES
+
+
+class LoginRefusedError(ReplyError):
+    """The user or the password is not accepted (403 during the handshake, or a silent end of it)."""
+
+
+class VhostRefusedError(ReplyError):
+    """connection.open was answered with a close: no such virtual host, or no permission for it."""

@@ -1,0 +1,371 @@
+"""The shell around :class:`~perftest.amqp.connection.ClientConnection`: a socket, futures for answers, heartbeats.
+
+One object per connection. Everything runs in the event loop's thread and nothing is queued between the socket and the
+listener of a channel: octets come in, the core cuts them into events, the listener handles each at once. The clock is
+read once per read, before parsing, so all messages of one read have the same arrival time: the moment they were here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final, Protocol, TypeVar
+
+from pamqp import commands
+from pamqp.base import Frame as Method
+
+from perftest.amqp.connection import HEARTBEAT, ClientConnection, Stage, encode
+from perftest.amqp.errors import (
+    REPLY_ACCESS_REFUSED,
+    REPLY_FRAME_ERROR,
+    AmqpError,
+    BrokerProtocolError,
+    ChannelClosedError,
+    ConnectionClosedError,
+    ConnectionLostError,
+    LoginRefusedError,
+    UnreachableError,
+    VhostRefusedError,
+)
+from perftest.amqp.events import (
+    Blocked,
+    ChannelEnded,
+    Confirms,
+    ConnectionEnded,
+    ConsumerCancelled,
+    Delivery,
+    DeliveryRun,
+    Event,
+    Opened,
+    Reply,
+    Returned,
+    Unblocked,
+)
+from perftest.amqp.uri import AmqpUri
+from perftest.metrics.clock import Clock
+
+WRITE_HIGH_WATER: Final = 1 << 20
+"""Octets waiting for the socket from which on publishers pause: a second of a slow network, not a second of memory."""
+
+ANSWER_TIMEOUT_S: Final = 30.0
+_M = TypeVar("_M", bound=Method)
+
+
+class Listener(Protocol):
+    """Who handles what comes on a channel. ``now_ns`` is when it was read from the socket."""
+
+    def on_confirms(self, event: Confirms, now_ns: int) -> None:
+        """Publisher confirms of one kind."""
+
+    def on_delivery(self, event: Delivery | DeliveryRun, now_ns: int) -> None:
+        """One delivery, or a run; its views die when this returns."""
+
+    def on_returned(self, event: Returned, now_ns: int) -> None:
+        """A mandatory message came back."""
+
+    def on_cancelled(self) -> None:
+        """The broker ended our consumer."""
+
+    def on_channel_closed(self, error: ChannelClosedError) -> None:
+        """The broker closed the channel and nobody was waiting for an answer on it."""
+
+    def on_writable(self) -> None:
+        """The socket takes octets again."""
+
+
+class ConnectionListener(Protocol):
+    """Who hears of the connection itself."""
+
+    def on_blocked(self, reason: str) -> None:
+        """connection.blocked."""
+
+    def on_unblocked(self) -> None:
+        """connection.unblocked."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """An open connection. ``lost`` is done, with the reason as its result, as soon as it is none any more."""
+
+    def __init__(self, uri: AmqpUri, *, name: str, clock: Clock) -> None:
+        self.uri = uri
+        self.writable = True
+        self._core = ClientConnection(uri, name=name)
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self.lost: asyncio.Future[AmqpError] = self._loop.create_future()
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._transport: asyncio.Transport | None = None
+        self._listeners: dict[int, Listener] = {}
+        self._watcher: ConnectionListener | None = None
+        self._waiting: dict[int, deque[asyncio.Future[Method]]] = {}
+        self._heartbeat: asyncio.TimerHandle | None = None
+        self._silent_beats = 0
+        self._wrote = False
+        self._next_channel = 1
+
+    # Opening and closing
+
+    @classmethod
+    async def open(
+        cls,
+        uri: AmqpUri,
+        *,
+        name: str,
+        clock: Clock,
+        timeout_s: float = 10.0,
+        watcher: ConnectionListener | None = None,
+    ) -> Connection:
+        """Connect and log in.
+
+        Raises :class:`UnreachableError`, :class:`LoginRefusedError`, :class:`VhostRefusedError`, or another
+        :class:`AmqpError` when the broker says something else.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout_s):
+                _, connection = await loop.create_connection(
+                    lambda: cls(uri, name=name, clock=clock), uri.host, uri.port
+                )
+                connection._watcher = watcher
+                await connection._opened
+        except TimeoutError as error:
+            raise UnreachableError(f"no answer from {uri.host}:{uri.port} within {timeout_s:g} s") from error
+        except OSError as error:
+            raise UnreachableError(f"cannot connect to {uri.host}:{uri.port}: {error.strerror or error}") from error
+        return connection
+
+    async def close(self, timeout_s: float = 5.0) -> None:
+        """Say goodbye and wait for the broker's answer, at most ``timeout_s``; then close the socket anyway."""
+        if self.lost.done() or self._transport is None:
+            return
+        self._core.close()
+        self._flush()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.shield(self.lost)
+        except TimeoutError:
+            self._finish(ConnectionLostError(f"no connection.close-ok within {timeout_s:g} s"))
+
+    def abort(self) -> None:
+        """Drop the socket without a word."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._finish(ConnectionLostError("given up by this client"))
+
+    # Using
+
+    @property
+    def server_properties(self) -> dict[str, object]:
+        """What the broker says of itself."""
+        return self._core.server_properties
+
+    @property
+    def frame_max(self) -> int:
+        """The agreed greatest frame, its 8 octets of overhead included."""
+        return self._core.frame_max
+
+    async def open_channel(self, listener: Listener | None = None) -> int:
+        """Open the next channel; ``listener`` handles what comes on it."""
+        channel = self._next_channel
+        self._next_channel += 1
+        if listener is not None:
+            self._listeners[channel] = listener
+        await self.call(channel, commands.Channel.Open(), commands.Channel.OpenOk)
+        return channel
+
+    async def close_channel(self, channel: int) -> None:
+        """Close a channel; whatever was on its way to us is dropped."""
+        self._core.channel_closing(channel)
+        await self.call(channel, commands.Channel.Close(200, "bye", 0, 0), commands.Channel.CloseOk)
+        self._listeners.pop(channel, None)
+
+    async def call(self, channel: int, method: Method, answer: type[_M], *, timeout_s: float = ANSWER_TIMEOUT_S) -> _M:
+        """Send a synchronous method and return its answer.
+
+        Raises :class:`ChannelClosedError`, :class:`ConnectionClosedError`, :class:`ConnectionLostError`.
+        """
+        if self.lost.done():
+            raise self.lost.result()
+        future: asyncio.Future[Method] = self._loop.create_future()
+        self._waiting.setdefault(channel, deque()).append(future)
+        self.write(encode(channel, method))
+        try:
+            async with asyncio.timeout(timeout_s):
+                reply = await future
+        except TimeoutError as error:
+            self.abort()
+            raise ConnectionLostError(f"no answer to {method.name} within {timeout_s:g} s") from error
+        if not isinstance(reply, answer):
+            self._break(BrokerProtocolError(f"{reply.name} in answer to {method.name}"))
+            raise self.lost.result()
+        return reply
+
+    def write(self, octets: bytes) -> None:
+        """Hand complete frames to the socket. Does nothing on a connection that is no more: ``lost`` tells why."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._wrote = True
+            self._transport.write(octets)
+
+    # asyncio.BufferedProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is open: begin the handshake."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
+        self._flush()
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # type: ignore[override]
+        """Read straight into the core's buffer."""
+        return self._core.free_space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Handle what came."""
+        now_ns = self._clock()
+        self._silent_beats = 0
+        try:
+            events = self._core.received(nbytes)
+        except BrokerProtocolError as error:
+            self._break(error)
+            return
+        for event in events:
+            self._handle(event, now_ns)
+        self._flush()
+
+    def eof_received(self) -> bool:
+        """The broker closed its side; nothing sensible can follow."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        reason = str(exc) if exc else "the broker closed the socket"
+        if self._core.stage is Stage.TUNE:
+            self._finish(LoginRefusedError(REPLY_ACCESS_REFUSED, "the broker hung up after the login was sent"))
+        elif self._core.stage is Stage.OPEN:
+            self._finish(VhostRefusedError(530, "the broker hung up after connection.open"))
+        else:
+            self._finish(ConnectionLostError(f"connection to {self.uri.host}:{self.uri.port} lost: {reason}"))
+
+    def pause_writing(self) -> None:
+        """Too much waits for the socket."""
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        """The socket has caught up."""
+        self.writable = True
+        for listener in tuple(self._listeners.values()):
+            listener.on_writable()
+
+    # Events
+
+    def _handle(self, event: Event, now_ns: int) -> None:
+        if isinstance(event, (Delivery, DeliveryRun)):
+            if (listener := self._listeners.get(event.channel)) is not None:
+                listener.on_delivery(event, now_ns)
+        elif isinstance(event, Confirms):
+            if (listener := self._listeners.get(event.channel)) is not None:
+                listener.on_confirms(event, now_ns)
+        else:
+            self._handle_cold(event, now_ns)
+
+    def _handle_cold(self, event: Event, now_ns: int) -> None:
+        match event:
+            case Reply(channel, method):
+                self._on_reply(channel, method)
+            case ChannelEnded(channel, code, text, method_text):
+                self._on_channel_ended(channel, ChannelClosedError(code, text, method_text))
+            case ConnectionEnded():
+                self._finish(_closed_error(event))
+            case Returned(channel):
+                if (listener := self._listeners.get(channel)) is not None:
+                    listener.on_returned(event, now_ns)
+            case ConsumerCancelled(channel):
+                if (listener := self._listeners.get(channel)) is not None:
+                    listener.on_cancelled()
+            case Opened():
+                self._start_heartbeats()
+                self._opened.set_result(None)
+            case Blocked(reason):
+                if self._watcher is not None:
+                    self._watcher.on_blocked(reason)
+            case Unblocked():
+                if self._watcher is not None:
+                    self._watcher.on_unblocked()
+
+    def _on_reply(self, channel: int, method: Method) -> None:
+        waiting = self._waiting.get(channel)
+        if not waiting:
+            self._break(BrokerProtocolError(f"{method.name} on channel {channel}, which nobody asked for"))
+            return
+        future = waiting.popleft()
+        if not future.done():
+            future.set_result(method)
+
+    def _on_channel_ended(self, channel: int, error: ChannelClosedError) -> None:
+        waiting = self._waiting.pop(channel, None)
+        listener = self._listeners.pop(channel, None)
+        if waiting:
+            for future in waiting:
+                _fail(future, error)
+        elif listener is not None:
+            listener.on_channel_closed(error)
+
+    # Ends
+
+    def _flush(self) -> None:
+        output = self._core.take_output()
+        if output:
+            self.write(output)
+
+    def _break(self, error: BrokerProtocolError) -> None:
+        """The broker broke the protocol: say so to it, and be done."""
+        self._core.close(REPLY_FRAME_ERROR, str(error)[:200])
+        self._flush()
+        self._finish(error)
+
+    def _finish(self, error: AmqpError) -> None:
+        if self.lost.done():
+            return
+        self.lost.set_result(error)
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        if not self._opened.done():
+            self._opened.set_exception(error)
+        for waiting in self._waiting.values():
+            for future in waiting:
+                _fail(future, error)
+        self._waiting.clear()
+        if self._transport is not None:
+            self._flush()
+            self._transport.close()
+
+    # Heartbeats: one is sent in each half interval without other traffic; four silent halves are two intervals.
+
+    def _start_heartbeats(self) -> None:
+        if self._core.heartbeat_s:
+            self._heartbeat = self._loop.call_later(self._core.heartbeat_s / 2, self._beat)
+
+    def _beat(self) -> None:
+        if not self._wrote:
+            self.write(HEARTBEAT)
+        self._wrote = False
+        self._silent_beats += 1
+        if self._silent_beats > 4:
+            seconds = 2 * self._core.heartbeat_s
+            self._finish(ConnectionLostError(f"{self.uri.host}:{self.uri.port} was silent for {seconds} s"))
+            return
+        self._start_heartbeats()
+
+
+def _fail(future: asyncio.Future[Method], error: AmqpError) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def _closed_error(event: ConnectionEnded) -> AmqpError:
+    """The typed error for a connection.close, by the handshake step it answered."""
+    if event.stage == "tune":
+        return LoginRefusedError(event.code, event.text)
+    if event.stage == "open":
+        return VhostRefusedError(event.code, event.text, event.method)
+    return ConnectionClosedError(event.code, event.text, event.method)

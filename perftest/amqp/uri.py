@@ -1,0 +1,77 @@
+"""AMQP URIs: ``amqp://user:password@host:port/vhost``, each part percent-encoded, each part optional.
+
+The rules are those of RabbitMQ's URI specification: a missing path is the virtual host ``/``, an empty path
+(``amqp://host/``) is the virtual host with the empty name, ``%2f`` in the path is a slash.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import quote, unquote, urlsplit
+
+DEFAULT_PORT: Final = 5672
+
+
+class UriError(ValueError):
+    """The text is not a usable AMQP URI; the message says what is wrong, without the password."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AmqpUri:
+    """Where and as whom to connect. ``str()`` and ``repr()`` never show the password."""
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    user: str = "guest"
+    password: str = field(default="guest", repr=False)
+    vhost: str = "/"
+
+    @property
+    def redacted(self) -> str:
+        """The URI with ``***`` for the password: what may be printed and stored."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"amqp://{quote(self.user, safe='')}:***@{host}:{self.port}/{quote(self.vhost, safe='')}"
+
+    def __str__(self) -> str:
+        return self.redacted
+
+
+def parse_uri(text: str) -> AmqpUri:
+    """Read a URI.
+
+    Raises :class:`UriError` for another scheme, a port that is no number from 1 to 65535, or a path with more than
+    one segment (a slash in a virtual host's name is written ``%2f``).
+    """
+    parts = urlsplit(text)
+    if parts.scheme == "amqps":
+        raise UriError("amqps: TLS is not supported; use amqp:// or a local TLS proxy")
+    if parts.scheme != "amqp":
+        raise UriError(f"the scheme is {parts.scheme or 'missing'!r}; an AMQP URI starts with amqp://")
+    if parts.query or parts.fragment:
+        raise UriError("an AMQP URI takes no query and no fragment here")
+    return AmqpUri(
+        host=unquote(parts.hostname or "127.0.0.1"),
+        port=_port(text),
+        user="guest" if parts.username is None else unquote(parts.username),
+        password="guest" if parts.password is None else unquote(parts.password),
+        vhost=_vhost(parts.path),
+    )
+
+
+def _port(text: str) -> int:
+    try:
+        port = urlsplit(text).port
+    except ValueError as error:
+        raise UriError("the port must be a number from 1 to 65535") from error
+    if port == 0:
+        raise UriError("the port must be a number from 1 to 65535")
+    return DEFAULT_PORT if port is None else port
+
+
+def _vhost(path: str) -> str:
+    if not path:
+        return "/"
+    if "/" in path[1:]:
+        raise UriError("a slash in a virtual host's name is written %2f")
+    return unquote(path[1:])
