@@ -135,7 +135,8 @@ def _timing(workload: Workload, document: Document) -> Iterator[Problem]:
 
 
 def _warmup_rule(warmup_s: float, duration_s: float) -> str:
-    return f"the warm-up ({format_duration(warmup_s)}) leaves nothing of the step ({format_duration(duration_s)}) to measure"
+    warmup, duration = format_duration(warmup_s), format_duration(duration_s)
+    return f"the warm-up ({warmup}) leaves nothing of the step ({duration}) to measure"
 
 
 def _sweep(workload: Workload, document: Document) -> Iterator[Problem]:

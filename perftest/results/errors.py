@@ -1,0 +1,29 @@
+"""What can go wrong with a run directory."""
+
+from __future__ import annotations
+
+
+class RunDirectoryError(Exception):
+    """A run directory that cannot be written or read: ``what`` happened, ``where`` (a path), ``fix`` what to do."""
+
+    def __init__(self, what: str, where: str, fix: str) -> None:
+        super().__init__(f"{what} ({where})")
+        self.what = what
+        self.where = where
+        self.fix = fix
+
+
+class RunNotWritableError(RunDirectoryError):
+    """The drive is full, read-only, or gone. What was written before is still a readable run directory."""
+
+
+class NotARunError(RunDirectoryError):
+    """The path is no run directory."""
+
+
+class NewerRunError(RunDirectoryError):
+    """The run directory was written by a newer version, which this one would misread."""
+
+
+class DamagedHistogramError(ValueError):
+    """A histogram payload that is not what this project writes."""

@@ -1,0 +1,115 @@
+"""Where a result comes from: the tool, the host, the command. Passwords never get this far."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+import perftest
+
+HOST: Final = "local"
+"""The name of the host in tags and records when there is only one."""
+
+_PASSWORD: Final = re.compile(r"(?P<before>amqps?://[^:/@\s,]*:)[^\s,]*(?P<after>@)")
+
+
+def redact(text: str) -> str:
+    """The text with the password of every AMQP URI in it replaced by ``***``.
+
+    Greedy up to the last ``@``: a password may hold one that somebody forgot to escape.
+    """
+    return _PASSWORD.sub(r"\g<before>***\g<after>", text)
+
+
+def redact_command(command: Sequence[str]) -> list[str]:
+    """A command line that may be shown."""
+    return [redact(argument) for argument in command]
+
+
+def tool_facts() -> dict[str, Any]:
+    """Which code measured: version, commit (where it runs from a checkout), interpreter."""
+    commit = _git("rev-parse", "HEAD")
+    return {
+        "name": "perftest",
+        "version": perftest.__version__,
+        "commit": commit,
+        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")) if commit else None,
+        "python": platform.python_version(),
+    }
+
+
+def host_facts(directory: Path) -> dict[str, Any]:
+    """This machine; ``filesystem`` is the one that holds ``directory``."""
+    return {
+        "name": HOST,
+        "hostname": socket.gethostname(),
+        "cores": os.cpu_count() or 1,
+        "cpu": _cpu_model(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "kernel": platform.release(),
+        "filesystem": _filesystem(directory),
+        "clock": "CLOCK_MONOTONIC",
+        "clock_offset_ns": 0,
+        "clock_bound_ns": 0,
+    }
+
+
+class HostSampler:
+    """Samples this machine's load for ``host.jsonl``."""
+
+    def __init__(self) -> None:
+        # psutil gives percentages since the call before: this one starts the first interval.
+        psutil.cpu_percent(interval=None)
+        self._times = psutil.cpu_times()
+
+    def sample(self, t_ns: int) -> dict[str, Any]:
+        """A record at Unix time ``t_ns``; percentages are over the time since the sample before, of all cores."""
+        before, self._times = self._times, psutil.cpu_times()
+        passed = sum(self._times) - sum(before)
+        steal = getattr(self._times, "steal", 0.0) - getattr(before, "steal", 0.0)
+        return {
+            "t_ns": t_ns,
+            "host": HOST,
+            "cpu_percent": psutil.cpu_percent(interval=None),
+            "load1": round(os.getloadavg()[0], 2),
+            "steal_percent": round(100 * steal / passed, 1) if passed > 0 else 0.0,
+            "memory_available_bytes": psutil.virtual_memory().available,
+        }
+
+
+def _git(*arguments: str) -> str | None:
+    """What git says of the checkout this package lies in; None when it is installed otherwise."""
+    root = Path(perftest.__file__).parent.parent
+    if not (root / ".git").exists():
+        return None
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=5, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _cpu_model() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return platform.processor()
+    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return match[1].strip() if match else platform.machine()
+
+
+def _filesystem(directory: Path) -> str:
+    """The type of the filesystem with the longest mount point above the directory."""
+    path = str(directory.resolve())
+    mounts = [part for part in psutil.disk_partitions(all=True) if Path(path).is_relative_to(part.mountpoint)]
+    return max(mounts, key=lambda part: len(part.mountpoint)).fstype if mounts else "unknown"

@@ -1,0 +1,179 @@
+"""Reads run directories: finished ones, killed ones, and ones whose last lines were cut short.
+
+A last line without its line feed was cut short and is left out (a number cut in two still looks like a number). A line
+that cannot be read is left out too and listed in ``damaged``. Only a directory that is no run, or a newer one, is
+refused.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from perftest.metrics.interval import Interval, Phase
+from perftest.results import hlog, schema
+from perftest.results.errors import DamagedHistogramError, NewerRunError, NotARunError
+from perftest.results.summary import BrokerCpu, Tally, step_row
+from perftest.results.trust import run_checks, step_checks
+
+_COUNTS: Final = tuple(item.name for item in fields(Interval) if item.name not in ("worker", "phase", "latencies"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A line (counting from 1) that could not be read, or a whole file (line 0)."""
+
+    file: str
+    line: int
+    reason: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """A run as it was recorded. ``intervals`` carry no histograms: those are in ``histograms``, in the same order.
+
+    ``ledger`` is None when the run was killed; ``result`` is None then too: :func:`summarise` derives it.
+    """
+
+    path: Path
+    manifest: dict[str, Any]
+    intervals: list[Interval] = field(default_factory=list)
+    histograms: list[hlog.HlogLine] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    host: list[dict[str, Any]] = field(default_factory=list)
+    broker: list[dict[str, Any]] = field(default_factory=list)
+    ledger: dict[str, Any] | None = None
+    result: dict[str, Any] | None = None
+    damaged: list[Damage] = field(default_factory=list)
+
+    @property
+    def killed(self) -> bool:
+        """Whether the run never came to say how it ended."""
+        return bool(self.manifest["state"] == "running")
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a run directory.
+
+    Raises :class:`~perftest.results.errors.NotARunError` or :class:`~perftest.results.errors.NewerRunError`.
+    """
+    file = path / schema.MANIFEST
+    fix = "give a directory that `perftest run` or `perftest sweep` wrote below runs/"
+    try:
+        manifest: Any = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = "is missing" if isinstance(error, FileNotFoundError) else "cannot be read"
+        raise NotARunError(f"this is not a run: its {schema.MANIFEST} {reason}", str(path), fix) from error
+    version = manifest.get("schema") if isinstance(manifest, dict) else None
+    if not isinstance(version, int):
+        raise NotARunError(f"this is not a run: its {schema.MANIFEST} names no schema version", str(file), fix)
+    if version > schema.SCHEMA_VERSION:
+        what = f"this run has schema {version}; this version reads up to {schema.SCHEMA_VERSION}"
+        raise NewerRunError(what, str(file), "update perftest, or read it with the version that wrote it")
+    missing = [name for name in ("id", "state", "started_ns", "plan") if name not in manifest]
+    if missing:
+        raise NotARunError(f"its {schema.MANIFEST} has no {', '.join(missing)}", str(file), fix)
+    return dict(manifest)
+
+
+def read_run(path: Path) -> Run:
+    """Read everything a run directory holds. Raises as :func:`read_manifest` does."""
+    run = Run(path=path, manifest=read_manifest(path))
+    run.intervals = list(_intervals(run))
+    run.histograms = list(_histograms(run))
+    for name, records in ((schema.EVENTS, run.events), (schema.HOST, run.host), (schema.BROKER, run.broker)):
+        records.extend(_json_lines(run, name))
+    run.ledger = _json_file(run, schema.LEDGER)
+    run.result = _json_file(run, schema.RESULT)
+    return run
+
+
+def summarise(run: Run) -> dict[str, Any]:
+    """The content of ``result.json``, computed again from the intervals and histograms."""
+    tally = Tally()
+    for record in run.intervals:
+        tally.totals(record.step, record.phase).add(record)
+    for line in run.histograms:
+        if line.phase is Phase.STEADY and line.step in tally.steady:
+            try:
+                tally.steady[line.step].add_latency(line.series, line.payload, line.max_ns)
+            except DamagedHistogramError as error:
+                run.damaged.append(Damage(file=schema.LATENCY_HLOG, line=0, reason=str(error)))
+    cpu = BrokerCpu.of(run.broker)
+    rows = []
+    for step in run.manifest["plan"]["steps"]:
+        totals = tally.steady.get(step["number"])
+        if totals is not None and totals.length_ns:
+            row = step_row(step, totals, cpu)
+            rows.append({**row, "trust": [check.to_json() for check in step_checks(row)]})
+    trust = [check.to_json() for check in run_checks(run.manifest, run.ledger, len(rows))]
+    return {"schema": schema.SCHEMA_VERSION, "steps": rows, "trust": trust}
+
+
+def _lines(run: Run, name: str) -> Iterator[tuple[int, str]]:
+    """The whole lines of a file, numbered from 1; a missing file has none."""
+    try:
+        text = run.path.joinpath(name).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        run.damaged.append(Damage(file=name, line=0, reason=error.strerror or str(error)))
+        return
+    *whole, rest = text.split("\n")
+    yield from enumerate(whole, start=1)
+    if rest:
+        run.damaged.append(Damage(file=name, line=len(whole) + 1, reason="cut short"))
+
+
+def _intervals(run: Run) -> Iterator[Interval]:
+    lines = _lines(run, schema.INTERVALS_CSV)
+    header = next(csv.reader([next(lines, (0, ""))[1]]), [])
+    for number, line in lines:
+        try:
+            yield _interval(dict(zip(header, next(csv.reader([line])), strict=True)))
+        except (KeyError, ValueError, StopIteration) as error:
+            run.damaged.append(Damage(file=schema.INTERVALS_CSV, line=number, reason=f"not an interval: {error}"))
+
+
+def _interval(row: dict[str, str]) -> Interval:
+    counts: dict[str, Any] = {name: int(row[name]) for name in _COUNTS}
+    return Interval(worker=row["worker"], phase=Phase(row["phase"]), **counts)
+
+
+def _histograms(run: Run) -> Iterator[hlog.HlogLine]:
+    base_ns = 0
+    for number, line in _lines(run, schema.LATENCY_HLOG):
+        if line.startswith("#"):
+            base_ns = hlog.parse_base_ns(line) or base_ns
+        elif line + "\n" != hlog.LEGEND:
+            try:
+                yield hlog.parse_line(line, base_ns)
+            except ValueError as error:
+                run.damaged.append(Damage(file=schema.LATENCY_HLOG, line=number, reason=str(error)))
+
+
+def _json_lines(run: Run, name: str) -> Iterator[dict[str, Any]]:
+    for number, line in _lines(run, name):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if isinstance(record, dict):
+            yield record
+        else:
+            run.damaged.append(Damage(file=name, line=number, reason="not a JSON object"))
+
+
+def _json_file(run: Run, name: str) -> dict[str, Any] | None:
+    try:
+        record = json.loads(run.path.joinpath(name).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        run.damaged.append(Damage(file=name, line=0, reason=str(error)))
+        return None
+    return record if isinstance(record, dict) else None

@@ -1,0 +1,163 @@
+"""From intervals to a row per step: counts added, rates from counts and time, percentiles from merged histograms.
+
+The same code serves the writer (as the run goes), the reader (of a directory that was killed before its result was
+written) and the screen, so all three say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from perftest.metrics.interval import Interval, Phase, Series
+from perftest.results.histograms import Merged
+
+COUNTERS: Final = (
+    "intended",
+    "published",
+    "confirmed",
+    "nacked",
+    "returned",
+    "delivered",
+    "redelivered",
+    "acked",
+    "published_bytes",
+    "negative_latencies",
+    "worker_cpu_ns",
+)
+
+
+RATES: Final = ("intended", "published", "confirmed", "delivered")
+
+
+@dataclass(slots=True)
+class PhaseTotals:
+    """Everything counted in one phase of one step, over all workers."""
+
+    start_ns: int = 0
+    end_ns: int = 0
+    intervals: int = 0
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
+    worker_length_ns: dict[str, int] = field(default_factory=dict)
+    worker_cpu_ns: dict[str, int] = field(default_factory=dict)
+    loop_lag_ns: int = 0
+    latencies: dict[Series, Merged] = field(default_factory=dict)
+
+    @property
+    def length_ns(self) -> int:
+        """How long the phase was observed; workers run side by side, so it is the longest of them."""
+        return max(self.worker_length_ns.values(), default=0)
+
+    @property
+    def cpu_share(self) -> float:
+        """The busiest worker's share of one core, 0..1."""
+        shares = (self.worker_cpu_ns[worker] / length for worker, length in self.worker_length_ns.items() if length)
+        return max(shares, default=0.0)
+
+    def per_s(self, counter: str) -> float:
+        """The rate of a counter over the phase; 0 when nothing was observed."""
+        return self.counts[counter] * 1e9 / self.length_ns if self.length_ns else 0.0
+
+    def add(self, record: Interval) -> None:
+        """Add one interval of one worker, counts only."""
+        self.start_ns = min(self.start_ns, record.start_ns) if self.intervals else record.start_ns
+        self.end_ns = max(self.end_ns, record.start_ns + record.length_ns)
+        self.intervals += 1
+        for name in COUNTERS:
+            self.counts[name] += getattr(record, name)
+        worker = record.worker
+        self.worker_length_ns[worker] = self.worker_length_ns.get(worker, 0) + record.length_ns
+        self.worker_cpu_ns[worker] = self.worker_cpu_ns.get(worker, 0) + record.worker_cpu_ns
+        self.loop_lag_ns = max(self.loop_lag_ns, record.loop_lag_ns)
+
+    def add_latency(self, series: Series, payload: str, max_ns: int) -> None:
+        """Add one histogram. Raises :class:`~perftest.results.errors.DamagedHistogramError`."""
+        self.latencies.setdefault(series, Merged()).add(payload, max_ns)
+
+
+class Tally:
+    """The totals of every step's steady phase, and of whatever phase is going on."""
+
+    def __init__(self) -> None:
+        self.steady: dict[int, PhaseTotals] = {}
+        self.current: PhaseTotals = PhaseTotals()
+        self.place: tuple[int, Phase] | None = None
+        self.last: Interval | None = None
+
+    def add(self, record: Interval) -> None:
+        """Add an interval with its histograms."""
+        totals = self.totals(record.step, record.phase)
+        totals.add(record)
+        for series, latency in record.latencies.items():
+            totals.add_latency(series, latency.payload, latency.max_ns)
+        self.last = record
+
+    def totals(self, step: int, phase: Phase) -> PhaseTotals:
+        """The totals a record of this step and phase belongs to; those of past warm-ups and drains are let go."""
+        if phase is Phase.STEADY:
+            totals = self.steady.setdefault(step, PhaseTotals())
+            self.place, self.current = (step, phase), totals
+        elif self.place != (step, phase):
+            self.place, self.current = (step, phase), PhaseTotals()
+        return self.current
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerCpu:
+    """The CPU time of each broker node as it grew: Unix times and cumulative nanoseconds."""
+
+    samples: Mapping[str, tuple[Sequence[int], Sequence[int]]]
+
+    @classmethod
+    def of(cls, records: Iterable[Mapping[str, Any]]) -> BrokerCpu:
+        """From the records of ``broker.jsonl``; a node that was restarted (its pid changed) counts as another."""
+        samples: dict[str, tuple[list[int], list[int]]] = {}
+        for record in records:
+            if isinstance(record.get("cpu_ns"), int) and isinstance(record.get("t_ns"), int):
+                times, cpu = samples.setdefault(f"{record.get('node')}/{record.get('pid')}", ([], []))
+                times.append(record["t_ns"])
+                cpu.append(record["cpu_ns"])
+        return cls(samples)
+
+    def used_ns(self, start_ns: int, end_ns: int) -> int | None:
+        """CPU time of all nodes between two instants, or None when no node was observed over them."""
+        used = 0.0
+        seen = False
+        for times, cpu in self.samples.values():
+            overlap = min(end_ns, times[-1]) - max(start_ns, times[0])
+            if len(times) < 2 or overlap < 0.8 * (end_ns - start_ns):
+                continue  # too little of it was seen to speak for the whole
+            relative = np.asarray(times, dtype=np.int64) - start_ns
+            at = np.interp([0.0, float(end_ns - start_ns)], relative.astype(float), np.asarray(cpu, dtype=float))
+            used, seen = used + float(at[1] - at[0]), True
+        return round(used) if seen else None
+
+
+def step_row(step: Mapping[str, Any], totals: PhaseTotals, broker: BrokerCpu) -> dict[str, Any]:
+    """The row of ``result.json`` for one step of the plan (as in the manifest), without its trust list."""
+    counts = totals.counts
+    messages = max(counts["published"], counts["delivered"])
+    return {
+        "step": step["number"],
+        "label": step["label"],
+        "settings": step["settings"],
+        "start_ns": totals.start_ns,
+        "length_ns": totals.length_ns,
+        **{name: counts[name] for name in COUNTERS if name != "worker_cpu_ns"},
+        **{
+            f"{name}_per_s": round(totals.per_s(name), 3)
+            for name in ("intended", "published", "confirmed", "delivered")
+        },
+        "latency": {str(series): merged.summary() for series, merged in totals.latencies.items()},
+        "worker_cpu_share": round(totals.cpu_share, 4),
+        "worker_cpu_us_per_message": _us_per(counts["worker_cpu_ns"], messages),
+        "broker_cpu_us_per_message": _us_per(broker.used_ns(totals.start_ns, totals.end_ns), messages),
+        "loop_lag_ns": totals.loop_lag_ns,
+    }
+
+
+def _us_per(used_ns: int | None, messages: int) -> float | None:
+    return round(used_ns / 1000 / messages, 3) if used_ns is not None and messages else None

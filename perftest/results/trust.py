@@ -1,0 +1,187 @@
+"""A run's verdict on itself: may its numbers be believed?
+
+Pure: rows and facts in, checks out. ``fail`` means the number is wrong or was made by the load generator rather than
+the broker; ``warn`` means that a reader must know; ``pass`` is said too, so that a missing check is seen to be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+CPU_SHARE_MAX: Final = 0.85
+"""Above it a worker waits for its own core, and its latencies are partly its own."""
+LOOP_LAG_NS_MAX: Final = 20_000_000
+"""A delay of the worker's event loop adds to the latency of everything that waited meanwhile."""
+ACHIEVED_MIN: Final = 0.99
+SAMPLES_ABOVE: Final = 10
+"""A percentile stands on at least this many samples above it: 10/(1-p) in all."""
+
+_SHOWN: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}
+
+
+class Status(StrEnum):
+    """How a check came out."""
+
+    PASS = "pass"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One check and a sentence about it."""
+
+    check: str
+    status: Status
+    text: str
+
+    def to_json(self) -> dict[str, str]:
+        """As an entry of a row's ``trust``."""
+        return {**asdict(self), "status": str(self.status)}
+
+
+def step_checks(row: Mapping[str, Any]) -> list[Check]:
+    """The checks of one row of ``result.json``."""
+    checks = [_generator_cpu(row), _loop_lag(row), _samples(row), _confirms(row), _negative(row)]
+    if row["settings"].get("rate") is not None:
+        checks.append(_achieved(row))
+    return [check for check in checks if check is not None]
+
+
+def run_checks(manifest: Mapping[str, Any], ledger: Mapping[str, Any] | None, steps: int) -> list[Check]:
+    """The checks of a whole run; ``steps`` counts the steps that have results."""
+    checks = [_ledger(ledger), _loop(manifest), _place(manifest), _complete(manifest, steps)]
+    return [check for check in checks if check is not None]
+
+
+def worst(checks: Iterable[Check]) -> Status:
+    """The gravest status of all; PASS when there are none."""
+    order = list(Status)
+    return max((check.status for check in checks), key=order.index, default=Status.PASS)
+
+
+def supported(count: int) -> str:
+    """The highest of the shown percentiles that ``count`` samples support, or an empty string."""
+    names = [name for name in _SHOWN if _supports(count, name)]
+    return names[-1] if names else ""
+
+
+def _supports(count: int, name: str) -> bool:
+    # A float such as 1 - 0.999 is a hair off: the comparison must not be.
+    return count * (1 - _SHOWN[name]) >= SAMPLES_ABOVE - 1e-6
+
+
+def _generator_cpu(row: Mapping[str, Any]) -> Check:
+    share = float(row["worker_cpu_share"])
+    text = f"the busiest load worker used {share:.0%} of a core"
+    if share > CPU_SHARE_MAX:
+        return _fail(
+            "generator_cpu", f"{text}, above {CPU_SHARE_MAX:.0%}: the generator, not the broker, set this rate"
+        )
+    return _pass("generator_cpu", text)
+
+
+def _loop_lag(row: Mapping[str, Any]) -> Check:
+    lag_ms = row["loop_lag_ns"] / 1e6
+    text = f"the load worker's event loop was late by {lag_ms:.1f} ms at most"
+    if row["loop_lag_ns"] > LOOP_LAG_NS_MAX:
+        return _warn("loop_lag", f"{text}: the highest percentiles hold the generator's own delay")
+    return _pass("loop_lag", text)
+
+
+def _samples(row: Mapping[str, Any]) -> Check:
+    counts = {name: int(latency["count"]) for name, latency in row["latency"].items() if name in ("e2e", "confirm")}
+    if not counts or not any(counts.values()):
+        return _fail("samples", "no latency was recorded")
+    name = min(counts, key=counts.__getitem__)
+    best = supported(counts[name])
+    missing = [shown for shown in _SHOWN if not _supports(counts[name], shown)]
+    if not missing:
+        return _pass("samples", f"{counts[name]:,} samples of {name}: enough for {best}")
+    text = f"{counts[name]:,} samples of {name} are too few for {', '.join(missing)}"
+    return _pass("samples", text) if best in ("p99", "p99.9") else _warn("samples", text)
+
+
+def _confirms(row: Mapping[str, Any]) -> Check | None:
+    if not row["settings"].get("in_flight"):
+        return _warn("confirms", "published without confirms: what the broker lost before storing it is not known")
+    if not row["confirmed"]:
+        return _fail("confirms", f"none of {row['published']:,} published messages was confirmed")
+    if row.get("nacked"):
+        return _warn("confirms", f"{row['nacked']:,} messages were refused by the broker (basic.nack)")
+    return None
+
+
+def _negative(row: Mapping[str, Any]) -> Check | None:
+    count = row.get("negative_latencies", 0)
+    return _fail("clock", f"{count:,} messages arrived before they were sent: the clocks disagree") if count else None
+
+
+def _achieved(row: Mapping[str, Any]) -> Check:
+    part = row["published"] / row["intended"] if row["intended"] else 0.0
+    text = f"published {part:.1%} of the intended rate"
+    if part < ACHIEVED_MIN:
+        return _warn("intended_rate", f"{text}: broker or generator could not keep up; read the *_sched latencies")
+    return _pass("intended_rate", text)
+
+
+def _ledger(ledger: Mapping[str, Any] | None) -> Check:
+    if ledger is None:
+        return _fail("ledger", "there is no ledger: the run was killed before loss and order could be checked")
+    verdict = ledger.get("verdict")
+    if verdict == "ok":
+        return _pass("ledger", f"{ledger.get('unique', 0):,} messages delivered; none lost, none out of order")
+    if verdict == "violated":
+        counts = ", ".join(f"{ledger[name]:,} {name}" for name in _VIOLATIONS if ledger.get(name))
+        return _fail("ledger", f"messages were not safe: {counts}")
+    left = ledger.get("undelivered", 0)
+    return _warn("ledger", f"not drained: {left:,} confirmed messages were still queued, so loss cannot be ruled out")
+
+
+_VIOLATIONS: Final = ("lost", "duplicated", "reordered", "unexpected", "damaged")
+
+
+def _loop(manifest: Mapping[str, Any]) -> Check:
+    if manifest.get("loop") == "closed":
+        text = "closed loop: publishers wait for confirms, so latency holds no queueing before the send"
+        return _pass("loop", text)
+    return _pass("loop", "open loop: the schedule was fixed in advance; *_sched latencies start at the intended time")
+
+
+def _place(manifest: Mapping[str, Any]) -> Check | None:
+    broker = manifest.get("broker") or {}
+    if broker.get("modelled"):
+        return _warn("modelled", "drives were modelled: latencies are computed, not those of this machine's disks")
+    uris: Sequence[str] = broker.get("uris") or ()
+    if uris and all(_is_loopback(uri) for uri in uris):
+        return _warn("loopback", "broker and load share this machine over loopback: no network, and a common CPU")
+    return None
+
+
+def _is_loopback(uri: str) -> bool:
+    host = uri.split("//", 1)[-1].split("/", 1)[0].rsplit("@", 1)[-1]
+    return host.startswith(("127.", "localhost", "[::1]"))
+
+
+def _complete(manifest: Mapping[str, Any], steps: int) -> Check | None:
+    planned = len(manifest["plan"]["steps"])
+    if steps < planned:
+        return _warn(
+            "complete", f"{steps} of {planned} steps have results: the run ended early ({manifest.get('state')})"
+        )
+    return None
+
+
+def _pass(check: str, text: str) -> Check:
+    return Check(check=check, status=Status.PASS, text=text)
+
+
+def _warn(check: str, text: str) -> Check:
+    return Check(check=check, status=Status.WARN, text=text)
+
+
+def _fail(check: str, text: str) -> Check:
+    return Check(check=check, status=Status.FAIL, text=text)

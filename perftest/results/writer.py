@@ -1,0 +1,267 @@
+"""Writes a run directory as the run goes.
+
+Invariants, so that a run that is killed at any instant can still be reported:
+
+- the manifest exists before the first message is sent, and is only ever replaced whole (written beside, synced,
+  renamed);
+- every line is handed to the operating system in one write as soon as it is known, with its line feed: a line without
+  one was cut short;
+- what is derived (``result.json``, ``intervals.parquet``) is written last and can be made again from the rest.
+
+A drive that is full or read-only ends the run: a result with holes would be worse than a short one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from perftest.metrics.interval import Interval, Series
+from perftest.results import hlog, schema
+from perftest.results.errors import RunNotWritableError
+from perftest.results.histograms import Merged
+from perftest.results.provenance import HOST, host_facts, redact, redact_command, tool_facts
+from perftest.results.summary import BrokerCpu, Tally, step_row
+from perftest.results.trust import run_checks, step_checks
+from perftest.spec.codec import plan_digest, plan_to_json
+from perftest.spec.plan import Plan
+
+_STREAMS: Final = (schema.INTERVALS_CSV, schema.LATENCY_HLOG, schema.EVENTS, schema.HOST, schema.BROKER)
+_FIELDS: Final = tuple(item.name for item in fields(Interval))
+
+
+def run_id(name: str, now_ns: int) -> str:
+    """``YYYYMMDD-HHMMSS-<name>-<4 hex digits>`` in UTC; the digits keep runs of the same second apart."""
+    moment = datetime.fromtimestamp(now_ns / 1e9, UTC).strftime("%Y%m%d-%H%M%S")
+    return f"{moment}-{name.rsplit('/', 1)[-1]}-{secrets.token_hex(2)}"
+
+
+class RunWriter:
+    """One run directory being written: a sink of the engine, and of the samplers beside it.
+
+    Every method may raise :class:`~perftest.results.errors.RunNotWritableError`; after that only :meth:`finish` is
+    called, which then writes what it still can.
+    """
+
+    def __init__(self, root: Path, plan: Plan, command: Sequence[str], now_ns: int | None = None) -> None:
+        """Create ``root/<id>`` with a manifest that says ``running``. Raises RunNotWritableError."""
+        self.started_ns = time.time_ns() if now_ns is None else now_ns
+        self.id = run_id(plan.name, self.started_ns)
+        self.path = root / self.id
+        self.plan = plan
+        self.tally = Tally()
+        self.rows: list[dict[str, Any]] = []
+        self.trust: list[dict[str, str]] = []
+        self.ledger_record: dict[str, object] | None = None
+        self._broker: list[dict[str, Any]] = []
+        self._base_ns = self.started_ns - self.started_ns % 10**6
+        self._files: dict[str, TextIO] = {}
+        with _writable(self.path):
+            self.path.mkdir(parents=True)
+            self.manifest = _manifest(self.id, plan, command, self.started_ns, self.path)
+            self._write_manifest()
+            for name in _STREAMS:
+                self._files[name] = self.path.joinpath(name).open("a", encoding="utf-8", newline="")
+        self._append(schema.INTERVALS_CSV, ",".join(schema.PERFTEST_COLUMNS + schema.OWN_COLUMNS) + "\n")
+        self._append(schema.LATENCY_HLOG, hlog.header(self._base_ns))
+
+    def interval(self, record: Interval) -> None:
+        """A line of ``intervals.csv`` and the lines of ``latency.hlog``."""
+        self._append(schema.LATENCY_HLOG, hlog.lines(record, HOST, self._base_ns))
+        self._append(schema.INTERVALS_CSV, csv_line(record, self.id, HOST, self.started_ns))
+        self.tally.add(record)
+
+    def event(self, record: dict[str, object]) -> None:
+        """A line of ``events.jsonl``."""
+        self._append(schema.EVENTS, _json_line(record))
+
+    def host(self, record: dict[str, Any]) -> None:
+        """A line of ``host.jsonl``."""
+        self._append(schema.HOST, _json_line(record))
+
+    def broker(self, record: dict[str, Any]) -> None:
+        """A line of ``broker.jsonl``."""
+        self._append(schema.BROKER, _json_line(record))
+        self._broker.append({name: record.get(name) for name in ("t_ns", "node", "pid", "cpu_ns")})
+
+    def ledger(self, record: dict[str, object]) -> None:
+        """``ledger.json``, whole."""
+        self.ledger_record = record
+        with _writable(self.path):
+            write_atomically(self.path / schema.LEDGER, _pretty(record))
+
+    def describe_broker(self, **facts: Any) -> None:
+        """Add facts about the broker to the manifest; URIs are redacted."""
+        self.manifest["broker"].update(_redacted(facts))
+        with _writable(self.path):
+            self._write_manifest()
+
+    def finish(self, state: str, reason: str, exit_code: int = 0) -> None:
+        """Close the streams, derive the results, and say in the manifest how it ended.
+
+        Each part is tried even when one before it failed, so that as much as possible is kept; the first failure is
+        raised at the end.
+        """
+        parts: list[Callable[[], None]] = [file.close for file in self._files.values()]
+        parts += [lambda: self._derive(state), lambda: write_parquet(self.path)]
+        parts += [lambda: self.end(state, reason, exit_code)]
+        self._files.clear()
+        failures: list[RunNotWritableError] = []
+        for part in parts:
+            try:
+                with _writable(self.path):
+                    part()
+            except RunNotWritableError as failure:
+                failures.append(failure)
+        if failures:
+            raise failures[0]
+
+    def end(self, state: str, reason: str, exit_code: int) -> None:
+        """Set (again) how the run ended: the exit code follows from results that :meth:`finish` derived."""
+        self.manifest.update(state=state, finished_ns=time.time_ns())
+        self.manifest["ended"] = {"reason": reason, "exit_code": exit_code}
+        with _writable(self.path):
+            self._write_manifest()
+
+    def _derive(self, state: str) -> None:
+        cpu = BrokerCpu.of(self._broker)
+        self.manifest["state"] = state
+        for step in self.manifest["plan"]["steps"]:
+            totals = self.tally.steady.get(step["number"])
+            if totals is not None and totals.length_ns:
+                row = step_row(step, totals, cpu)
+                self.rows.append({**row, "trust": [check.to_json() for check in step_checks(row)]})
+        checks = run_checks(self.manifest, self.ledger_record, len(self.rows))
+        self.trust = [check.to_json() for check in checks]
+        result = {"schema": schema.SCHEMA_VERSION, "steps": self.rows, "trust": self.trust}
+        write_atomically(self.path / schema.RESULT, _pretty(result))
+
+    def _append(self, name: str, text: str) -> None:
+        if not text:
+            return
+        with _writable(self.path / name):
+            file = self._files[name]
+            file.write(text)
+            file.flush()
+
+    def _write_manifest(self) -> None:
+        write_atomically(self.path / schema.MANIFEST, _pretty(self.manifest))
+
+
+def csv_line(record: Interval, run: str, host: str, started_ns: int) -> str:
+    """A line of ``intervals.csv``: PerfTest's columns, then ours."""
+    end_s = (record.start_ns + record.length_ns - started_ns) / 1e9
+    rates = (record.published, record.returned, record.confirmed, record.nacked, record.delivered)
+    values: list[object] = [run, f"{end_s:.3f}"]
+    values += [f"{count * 1e9 / record.length_ns:.1f}" if record.length_ns else "0.0" for count in rates]
+    values += [*_micros(record, Series.E2E), *_micros(record, Series.CONFIRM)]
+    own = {name: getattr(record, name, host) for name in schema.OWN_COLUMNS}
+    values += [str(value) for value in own.values()]
+    return ",".join(str(value) for value in values) + "\n"
+
+
+def write_parquet(path: Path) -> None:
+    """``intervals.parquet`` from ``intervals.csv``, typed."""
+    # pyarrow takes 0.2 s to import: only here, after the measurement.
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    text = {"id", "worker", "host", "phase"}
+    types = {name: pa.string() if name in text else pa.int64() for name in schema.OWN_COLUMNS}
+    types |= {name: pa.string() if name in text else pa.float64() for name in schema.PERFTEST_COLUMNS}
+    options = pyarrow.csv.ConvertOptions(column_types=types, strings_can_be_null=True)
+    table = pyarrow.csv.read_csv(path / schema.INTERVALS_CSV, convert_options=options)
+    beside = path / f".{schema.INTERVALS_PARQUET}.new"
+    pyarrow.parquet.write_table(table, beside, compression="zstd")
+    beside.replace(path / schema.INTERVALS_PARQUET)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file whole: a reader sees the old or the new content, also after a crash. Raises OSError."""
+    beside = path.with_name(f".{path.name}.new")
+    with beside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+class _writable:  # noqa: N801 - reads as a statement: with _writable(path)
+    """Translates the errors of the operating system, once, here."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            what = f"the run cannot be recorded: {error.strerror or error}"
+            fix = "free space or choose another directory with --out; what was recorded so far is kept"
+            raise RunNotWritableError(what, str(error.filename or self._path), fix) from error
+
+
+def _manifest(identity: str, plan: Plan, command: Sequence[str], now_ns: int, path: Path) -> dict[str, Any]:
+    rated = any(step.settings.rate is not None for step in plan.steps)
+    plain = plan_to_json(plan)
+    uris = [redact(uri) for uri in plain.pop("uris")]
+    return {
+        "schema": schema.SCHEMA_VERSION,
+        "id": identity,
+        "state": "running",
+        "started_ns": now_ns,
+        "finished_ns": None,
+        "command": redact_command(command),
+        "tool": tool_facts(),
+        "plan": {**plain, "digest": plan_digest(plan)},
+        "broker": {"product": "", "version": "", "platform": "", "uris": uris, "nodes": [], "durability": ""},
+        "hosts": [host_facts(path)],
+        "loop": "open" if rated else "closed",
+        "ended": None,
+    }
+
+
+def _micros(record: Interval, series: Series) -> list[str]:
+    """min, median, 75th, 95th and 99th percentile in whole µs; empty when nothing was measured."""
+    latency = record.latencies.get(series)
+    if latency is None or not latency.count:
+        return [""] * 5
+    merged = Merged()
+    merged.add(latency.payload, latency.max_ns)
+    values = (merged.min_ns, latency.p50_ns, merged.percentile_ns(75.0), latency.p95_ns, latency.p99_ns)
+    return [str(value // 1000) for value in values]
+
+
+def _redacted(value: Any) -> Any:
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, Mapping):
+        return {name: _redacted(item) for name, item in value.items()}
+    return [_redacted(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _json_line(record: Mapping[str, Any]) -> str:
+    return json.dumps(_jsonable(record), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _pretty(record: Mapping[str, Any]) -> str:
+    return json.dumps(_jsonable(record), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+
+def _jsonable(value: Any) -> Any:
+    """The value with what JSON cannot hold (infinity) as null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): _jsonable(item) for name, item in value.items()}
+    return [_jsonable(item) for item in value] if isinstance(value, list | tuple) else value
