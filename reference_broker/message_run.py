@@ -92,15 +92,22 @@ def decode(data: bytes | memoryview, offset: int) -> MessageRun:
 
     Raises :class:`DamagedRunError` when the octets cannot be a run.
     """
+    if len(data) < offset + _HEAD.size:
+        raise DamagedRunError(f"run at offset {offset}: its head is cut off, {len(data)} octets in all")
     layout, count, stride, route_size, data_size = _HEAD.unpack_from(data, offset)
     view = memoryview(data)
-    at = offset + _HEAD.size
-    route = bytes(view[at : at + route_size])
-    at += route_size
-    if layout == UNIFORM and stride * count == data_size:
-        return MessageRun(count, route, view[at : at + data_size], stride)
-    if layout != RAGGED:
+    route_at = offset + _HEAD.size
+    table_at = route_at + route_size
+    data_at = table_at + (4 * count if layout == RAGGED else 0)
+    end = data_at + data_size
+    if end > len(view) or not count:
+        raise DamagedRunError(f"run at offset {offset}: {count} messages up to octet {end} of {len(view)}")
+    route = bytes(view[route_at:table_at])
+    if layout == UNIFORM and stride and stride * count == data_size:
+        return MessageRun(count, route, view[data_at:end], stride)
+    if layout != RAGGED or stride:
         raise DamagedRunError(f"run at offset {offset}: layout {layout}, {count} x {stride} != {data_size} octets")
-    ends = np.frombuffer(view, ">u4", count, at).astype(np.uint32)
-    at += 4 * count
-    return MessageRun(count, route, view[at : at + data_size], 0, ends)
+    ends = np.frombuffer(view, ">u4", count, table_at).astype(np.uint32)
+    if ends[-1] != data_size:
+        raise DamagedRunError(f"run at offset {offset}: contents end at {ends[-1]}, data at {data_size}")
+    return MessageRun(count, route, view[data_at:end], 0, ends)

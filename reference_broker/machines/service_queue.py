@@ -1,0 +1,138 @@
+"""Who is served next: the service queue, and how a run is dealt along it.
+
+Theory of operation
+-------------------
+The rule is per message: the consumer at the front of the highest priority takes the message, and goes to the back of
+its priority if it has credit left. Every member applies the same rule to the same queue, which is what lets each
+deliver to its own consumers without asking.
+
+Doing so for a run: with ``k`` consumers in front, of whom the poorest has credit for ``least`` messages, the first
+``min(count, k * least)`` messages go round the circle undisturbed. So consumer ``i`` gets positions ``i, i + k, ...``:
+a stretch of step ``k``, computed without looking at a message. The circle then stands rotated by the
+messages of the last, partial round, and loses those who have no credit left. When fewer messages than consumers
+are left, each message is a step of its own and only the consumers it reaches are touched.
+
+Invariants: a consumer stands in the queue at most once (``Consumer.queued``); it does exactly when it is up
+and has credit; no level is empty.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from operator import neg
+
+from reference_broker.machines.consumers import UNLIMITED, Consumer, Status
+
+Share = tuple[Consumer, int, int]
+"""A consumer, the first position it gets, and how many."""
+
+Deal = tuple[int, int, list[Share]]
+"""How many messages were dealt, the step between the positions of one share, and the shares."""
+
+
+class ServiceQueue:
+    """Round robin within a priority, higher priorities first."""
+
+    __slots__ = ("_levels", "_priorities")
+
+    def __init__(self) -> None:
+        self._levels: dict[int, deque[Consumer]] = {}
+        self._priorities: list[int] = []  # descending
+
+    def __bool__(self) -> bool:
+        return bool(self._priorities)
+
+    def add(self, consumer: Consumer) -> None:
+        """To the back of its priority, unless it stands there already, is not up or has no credit."""
+        if consumer.queued or not consumer.credit or consumer.status is not Status.UP:
+            return
+        consumer.queued = True
+        level = self._levels.get(consumer.priority)
+        if level is None:
+            level = self._levels[consumer.priority] = deque()
+            insort(self._priorities, consumer.priority, key=neg)
+        level.append(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        """Out of the queue, if it stands there. To be called before its priority changes."""
+        if consumer.queued:
+            consumer.queued = False
+            level = self._levels[consumer.priority]
+            level.remove(consumer)
+            if not level:
+                self._drop_level(consumer.priority)
+
+    def _drop_level(self, priority: int) -> None:
+        del self._levels[priority]
+        self._priorities.remove(priority)
+
+    def deal(self, count: int) -> Deal:
+        """Deal up to ``count`` (> 0) messages of one stretch to the consumers in front; the caller hands them over.
+
+        At least one message is dealt, and maybe not all: then call again. The queue must not be empty. Each consumer
+        leaves the queue when its share uses up its credit.
+        """
+        priority = self._priorities[0]
+        level = self._levels[priority]
+        width = len(level)
+        if count < width:
+            deal = count, 1, _deal_singles(level, count)
+        elif width == 1:
+            deal = _deal_to_one(level, count)
+        else:
+            deal = _deal_rounds(level, count)
+        if not level:
+            self._drop_level(priority)
+        return deal
+
+    def order(self) -> list[Consumer]:
+        """Everybody in the queue: by priority, then by turn."""
+        return [consumer for priority in self._priorities for consumer in self._levels[priority]]
+
+
+def _deal_to_one(level: deque[Consumer], count: int) -> Deal:
+    consumer = level[0]
+    if count >= consumer.credit:
+        count = consumer.credit
+        _leave(level.popleft())
+    return count, 1, [(consumer, 0, count)]
+
+
+def _deal_singles(level: deque[Consumer], count: int) -> list[Share]:
+    shares = []
+    for position in range(count):
+        consumer = level.popleft()
+        shares.append((consumer, position, 1))
+        if consumer.credit > 1:
+            level.append(consumer)
+        else:
+            _leave(consumer)
+    return shares
+
+
+def _deal_rounds(level: deque[Consumer], count: int) -> Deal:
+    width = len(level)
+    least = min([consumer.credit for consumer in level])
+    dealt = min(count, least * width)
+    rounds, partial = divmod(dealt, width)
+    shares = [(consumer, turn, rounds + (turn < partial)) for turn, consumer in enumerate(level)]
+    level.rotate(-partial)
+    if dealt > (least - 1) * width:
+        _drop_spent(level, shares, partial)
+    return dealt, width, shares
+
+
+def _drop_spent(level: deque[Consumer], shares: list[Share], partial: int) -> None:
+    """Somebody may have no credit left: keep the others, in the order of the next round."""
+    level.clear()
+    for consumer, _turn, share in shares[partial:] + shares[:partial]:
+        if share < consumer.credit:
+            level.append(consumer)
+        else:
+            _leave(consumer)
+
+
+def _leave(consumer: Consumer) -> None:
+    assert consumer.credit != UNLIMITED
+    consumer.queued = False
