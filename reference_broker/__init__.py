@@ -4,3 +4,5 @@ The pure cores (``raft``, ``machines``, ``routing`` and the protocol part of ``a
 give values back; ``log`` and ``node`` are the shells that own files, sockets, threads and time.
 ``ARCHITECTURE.md`` draws the way of one message through them.
 """
+
+__version__ = "0.1.0"

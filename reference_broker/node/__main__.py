@@ -1,0 +1,51 @@
+"""``python -m reference_broker.node --config node.json``: run one node until SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+from reference_broker.log.errors import LogError
+from reference_broker.node.config import ConfigError, NodeConfig, load
+from reference_broker.node.server import Node
+
+
+def main() -> int:
+    """0 after an orderly stop, 1 when the log failed or a port is taken, 2 when the configuration is no good."""
+    parser = argparse.ArgumentParser(prog="python -m reference_broker.node", description="Run one node of the broker.")
+    parser.add_argument("--config", type=Path, required=True, help="node.json of this node")
+    parser.add_argument("--log-level", default="INFO", help="Python log level of standard error (default INFO)")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=arguments.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    try:
+        config = load(arguments.config)
+        return _run(config)
+    except ConfigError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 2
+    except LogError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    except OSError as error:
+        print(ConfigError(str(error), config.name, "free the port or choose another"), file=sys.stderr)  # noqa: T201
+        return 1
+
+
+def _run(config: NodeConfig) -> int:
+    async def run() -> int:
+        node = Node(config)
+        await node.run()
+        return 1 if node.failure else 0
+
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(run())
+    return uvloop.run(run())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,449 @@
+"""A client's connection: the protocol core on one side, the queues on the other.
+
+Publishes and acknowledgements go straight to the queue's group. What needs an answer from the log first (declare,
+delete, purge,
+consume, cancel) makes its channel *busy*: later events of the channel wait their turn, so that a client which does
+not wait for
+its answers still gets them in order. Nothing here is per message: events carry runs and ranges.
+
+Two valves bound memory: while publishes of more than ``publish_bytes_max`` octets await their commit, or a busy
+channel has events
+waiting, the socket is not read; and consumers without acknowledgement get their credit back only when the socket
+takes what it was given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from reference_broker.amqp.connection import ConnectionConfig, ServerConnection
+from reference_broker.amqp.events import (
+    Cancel,
+    ChannelClosed,
+    ConnectionClosed,
+    ConnectionOpened,
+    Consume,
+    Event,
+    Outcome,
+    Publish,
+    QueueDeclare,
+    QueueDelete,
+    QueuePurge,
+    Settled,
+)
+from reference_broker.machines import commands
+from reference_broker.machines.commands import ChannelDown, Checkout, Discard, IdRange, Purge, Return, Settle
+from reference_broker.machines.metadata import QueueRecord
+from reference_broker.node import declaration
+from reference_broker.node.declaration import RefusedError
+from reference_broker.queues.quorum import Piece, command_size
+from reference_broker.queues.session import PublishSession
+from reference_broker.types import ChannelId, ConsumerId, GroupId
+
+if TYPE_CHECKING:
+    from reference_broker.node.shard import Queue, Shard
+
+log = logging.getLogger(__name__)
+
+_SMALL: Final = 64
+_OUTCOMES: Final = {Outcome.SETTLE: Settle, Outcome.RETURN: Return, Outcome.DISCARD: Discard}
+_NO_ROUTE: Final = 312
+
+
+class Consumer:
+    """A consumer of this connection: where its messages come from, and the message id it gets next."""
+
+    __slots__ = ("group", "id", "next_message_id", "no_ack")
+
+    def __init__(self, consumer: ConsumerId, group: GroupId, no_ack: bool) -> None:
+        self.id = consumer
+        self.group = group
+        self.no_ack = no_ack
+        self.next_message_id = 0
+
+
+class Channel:
+    """What the shell keeps per channel."""
+
+    __slots__ = ("busy", "consumers", "groups", "id", "sessions", "waiting")
+
+    def __init__(self, channel: ChannelId) -> None:
+        self.id = channel
+        self.sessions: dict[GroupId, PublishSession] = {}
+        self.consumers: dict[str, Consumer] = {}
+        self.groups: set[GroupId] = set()
+        self.busy = False
+        self.waiting: deque[Event] = deque()
+
+
+class ClientConnection(asyncio.Protocol):
+    """One AMQP connection, from accept to close."""
+
+    def __init__(self, shard: Shard, number: int, config: ConnectionConfig) -> None:
+        self.core = ServerConnection(config)
+        self._shard = shard
+        self._number = number
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._channels: dict[int, Channel] = {}
+        self._replies: dict[int, Callable[[int], None]] = {}
+        self._next_correlation = 1
+        self._unconfirmed_bytes = 0
+        self._reading = True
+        self._writing = True
+        self._credit_owed: list[tuple[Consumer, IdRange]] = []
+        self._handlers: dict[type, Callable[..., None]] = {
+            Publish: self._publish,
+            Settled: self._settled,
+            QueueDeclare: self._declare,
+            QueueDelete: self._delete,
+            QueuePurge: self._purge,
+            Consume: self._consume,
+            Cancel: self._cancel,
+        }
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client dialled."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._shard.connections[self._number] = self
+        self.core.tick(self._loop.time())
+
+    def data_received(self, data: bytes) -> None:
+        """Octets in, whatever they are."""
+        for event in self.core.receive(data, self._loop.time()):
+            self._take(event)
+        self.flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone, politely or not: so are its channels."""
+        self._shard.connections.pop(self._number, None)
+        for channel in list(self._channels.values()):
+            self._forget(channel)
+
+    def pause_writing(self) -> None:
+        """The client does not read fast enough."""
+        self._writing = False
+
+    def resume_writing(self) -> None:
+        """It reads again: consumers without acknowledgement get their credit back."""
+        self._writing = True
+        owed, self._credit_owed = self._credit_owed, []
+        for consumer, ids in owed:
+            self._give_back(consumer, ids)
+
+    def tick(self) -> None:
+        """Called now and then: heartbeats and time-outs."""
+        for event in self.core.tick(self._loop.time()):
+            self._take(event)
+        self.flush()
+
+    def close(self, text: str) -> None:
+        """The node stops: tell the client."""
+        self.core.connection_error(320, text)
+        self.flush()
+
+    # shard.Connection
+
+    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], redelivered: bool) -> None:
+        """Messages for a consumer; those that it had before are dropped."""
+        channel = self._channels.get(consumer.channel.channel)
+        if channel is None or (known := channel.consumers.get(consumer.tag)) is None:
+            return
+        count = sum(piece[2] for piece in pieces)
+        first, last = first_message_id, first_message_id + count - 1
+        if last < known.next_message_id:
+            return
+        if first < known.next_message_id:
+            pieces = _skip(pieces, known.next_message_id - first)
+            first = known.next_message_id
+        known.next_message_id = last + 1
+        self.core.deliver(channel.id.channel, consumer.tag, first, pieces, redelivered)
+        if known.no_ack:
+            if self._writing:
+                self._give_back(known, (first, last))
+            else:
+                self._credit_owed.append((known, (first, last)))
+
+    def committed(self, channel: int, group: GroupId, last: int) -> None:
+        """Enqueues of a channel are committed: confirm them, and read on."""
+        known = self._channels.get(channel)
+        session = known.sessions.get(group) if known is not None else None
+        if session is None:
+            return
+        before = session.unconfirmed_bytes
+        for first_seq, last_seq in session.committed(last):
+            self.core.confirm(channel, first_seq, last_seq)
+        self._unconfirmed_bytes += session.unconfirmed_bytes - before
+
+    def replied(self, correlation: int, value: int) -> None:
+        """A command was applied."""
+        if (reply := self._replies.pop(correlation, None)) is not None:
+            reply(value)
+
+    def queue_removed(self, record: QueueRecord) -> None:
+        """A queue is gone: its consumers are told, what was published to it is confirmed (as RabbitMQ does)."""
+        for number, channel in self._channels.items():
+            if (session := channel.sessions.pop(record.group, None)) is not None:
+                self._unconfirmed_bytes -= session.unconfirmed_bytes
+                for first_seq, last_seq in session.committed(2**63):
+                    self.core.confirm(number, first_seq, last_seq)
+            for tag, consumer in list(channel.consumers.items()):
+                if consumer.group == record.group:
+                    del channel.consumers[tag]
+                    self.core.cancelled_by_broker(number, tag)
+            channel.groups.discard(record.group)
+
+    def flush(self) -> None:
+        """Write what the core has to say; close when it has said its last; open or shut the valve."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        self.core.flush_confirms()
+        if output := self.core.take_output():
+            transport.writelines(output)
+        if self.core.is_closed:
+            transport.close()
+            return
+        self._regulate(transport)
+
+    # Events
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, ConnectionOpened):
+            return
+        if isinstance(event, ConnectionClosed):
+            for channel in list(self._channels.values()):
+                self._forget(channel)
+            return
+        if isinstance(event, ChannelClosed):
+            if (gone := self._channels.get(event.channel)) is not None:
+                self._forget(gone)
+            return
+        channel = self._channel(event.channel)
+        if channel.busy:
+            channel.waiting.append(event)
+        else:
+            self._handlers[type(event)](channel, event)
+
+    def _channel(self, number: int) -> Channel:
+        if (channel := self._channels.get(number)) is None:
+            identity = ChannelId(self._shard.node, self._shard.incarnation, self._number, number)
+            channel = self._channels[number] = Channel(identity)
+        return channel
+
+    def _publish(self, channel: Channel, event: Publish) -> None:
+        queue = self._shard.queues.get(event.routing_key)
+        if queue is None:
+            self._unroutable(event)
+            return
+        group = queue.record.group
+        session = channel.sessions.get(group)
+        if session is None:
+            session = channel.sessions[group] = PublishSession(channel.id)
+            channel.groups.add(group)
+        command = session.enqueue(event.run, event.first_seq)
+        self._unconfirmed_bytes += len(event.run.data)
+        queue.runner.propose(command, command_size(command))
+
+    def _unroutable(self, event: Publish) -> None:
+        if event.mandatory:
+            self.core.returned(event.channel, _NO_ROUTE, "NO_ROUTE", event.exchange, event.routing_key, event.run)
+        if event.first_seq:
+            self.core.confirm(event.channel, event.first_seq, event.first_seq + event.run.count - 1)
+
+    def _settled(self, channel: Channel, event: Settled) -> None:
+        consumer = channel.consumers.get(event.consumer_tag)
+        runner = self._shard.runners.get(consumer.group) if consumer is not None else None
+        if consumer is not None and runner is not None:
+            runner.propose(_OUTCOMES[event.outcome](consumer.id, event.ranges), _SMALL + 16 * len(event.ranges))
+
+    def _declare(self, channel: Channel, event: QueueDeclare) -> None:
+        name = event.queue or f"amq.gen-{secrets.token_urlsafe(16)}"
+        existing = self._shard.queues.get(name)
+        try:
+            if event.passive or existing is not None:
+                self._declared(event, declaration.check(event, existing))
+                return
+            record = declaration.new_record(event, name, [member.node for member in self._shard.config.members])
+        except RefusedError as refused:
+            self.core.channel_error(event.channel, refused.code, refused.text, "queue.declare")
+            return
+        done = self._busy(channel)
+
+        def answered(queue: Queue) -> None:
+            if done():
+                try:
+                    self._declared(event, declaration.check(event, queue))
+                except RefusedError as refused:
+                    self.core.channel_error(event.channel, refused.code, refused.text, "queue.declare")
+                self._resume(channel)
+
+        self._shard.declare(record, answered)
+
+    def _declared(self, event: QueueDeclare, queue: Queue) -> None:
+        counts = queue.host.machine.counts()
+        if not event.nowait:
+            self.core.queue_declare_ok(event.channel, queue.record.name, counts.ready, counts.consumers)
+
+    def _delete(self, channel: Channel, event: QueueDelete) -> None:
+        queue = self._shard.queues.get(event.queue)
+        counts = queue.host.machine.counts() if queue is not None else None
+        if queue is None or counts is None:  # deleting what does not exist is no error (RabbitMQ since 3.2)
+            self._deleted(event, 0)
+            return
+        if (event.if_empty and counts.ready) or (event.if_unused and counts.consumers):
+            why = "not empty" if event.if_empty and counts.ready else "in use"
+            self.core.channel_error(event.channel, 406, f"queue '{event.queue}' in vhost '/' {why}", "queue.delete")
+            return
+        done = self._busy(channel)
+        ready = counts.ready
+
+        def answered() -> None:
+            if done():
+                self._deleted(event, ready)
+                self._resume(channel)
+
+        self._shard.delete(queue.record, answered)
+
+    def _deleted(self, event: QueueDelete, messages: int) -> None:
+        if not event.nowait:
+            self.core.queue_delete_ok(event.channel, messages)
+
+    def _purge(self, channel: Channel, event: QueuePurge) -> None:
+        queue = self._queue_or_error(event.channel, event.queue, "queue.purge")
+        if queue is None:
+            return
+        channel.groups.add(queue.record.group)
+
+        def purged(count: int) -> None:
+            if not event.nowait:
+                self.core.queue_purge_ok(event.channel, count)
+
+        queue.runner.propose(Purge(channel.id, self._ask(channel, purged)), _SMALL)
+
+    def _consume(self, channel: Channel, event: Consume) -> None:
+        queue = self._queue_or_error(event.channel, event.queue, "basic.consume")
+        if queue is None:
+            return
+        priority = event.arguments.get("x-priority", 0)
+        if event.exclusive or not isinstance(priority, int):
+            text = "exclusive consumers are not supported by quorum queues; use x-single-active-consumer" \
+                if event.exclusive else f"x-priority must be an integer, not {priority!r}"  # fmt: skip
+            self.core.channel_error(event.channel, 406, text, "basic.consume")
+            return
+        group, identity = queue.record.group, ConsumerId(channel.id, event.consumer_tag)
+        known = channel.consumers.get(event.consumer_tag)
+        if known is None or known.group != group:
+            known = channel.consumers[event.consumer_tag] = Consumer(identity, group, event.no_ack)
+        known.no_ack = event.no_ack
+        channel.groups.add(group)
+
+        def consuming(_value: int) -> None:
+            if not event.nowait:
+                self.core.consume_ok(event.channel, event.consumer_tag)
+
+        credit = event.prefetch or self._shard.limits.credit_default
+        correlation = self._ask(channel, consuming)
+        queue.runner.propose(
+            Checkout(identity, credit, auto_settle=False, priority=priority, correlation=correlation), _SMALL
+        )
+
+    def _cancel(self, channel: Channel, event: Cancel) -> None:
+        consumer = channel.consumers.get(event.consumer_tag)
+        runner = self._shard.runners.get(consumer.group) if consumer is not None else None
+        if consumer is None or runner is None:
+            self.core.cancel_ok(event.channel, event.consumer_tag)
+            return
+
+        def cancelled(_value: int) -> None:
+            if not event.nowait:
+                self.core.cancel_ok(event.channel, event.consumer_tag)
+
+        runner.propose(commands.Cancel(consumer.id, self._ask(channel, cancelled)), _SMALL)
+
+    # Helpers
+
+    def _queue_or_error(self, channel: int, name: str, method: str) -> Queue | None:
+        queue = self._shard.queues.get(name)
+        if queue is None:
+            self.core.channel_error(channel, 404, f"no queue '{name}' in vhost '/'", method)
+        return queue
+
+    def _ask(self, channel: Channel, answer: Callable[[int], None]) -> int:
+        """Make the channel busy until the command with the returned correlation was applied."""
+        correlation = self._next_correlation
+        self._next_correlation += 1
+        done = self._busy(channel)
+
+        def replied(value: int) -> None:
+            if done():
+                answer(value)
+                self._resume(channel)
+
+        self._replies[correlation] = replied
+        return correlation
+
+    def _busy(self, channel: Channel) -> Callable[[], bool]:
+        """Hold the channel's events back. The returned call says whether the channel still waits for this very
+        answer."""
+        channel.busy = True
+        number = channel.id.channel
+
+        def still_waiting() -> bool:
+            return channel.busy and self._channels.get(number) is channel
+
+        return still_waiting
+
+    def _resume(self, channel: Channel) -> None:
+        channel.busy = False
+        while channel.waiting and not channel.busy:
+            event = channel.waiting.popleft()
+            self._handlers[type(event)](channel, event)
+        self._shard.touch(self)
+
+    def _give_back(self, consumer: Consumer, ids: IdRange) -> None:
+        if (runner := self._shard.runners.get(consumer.group)) is not None:
+            runner.propose(Settle(consumer.id, (ids,)), _SMALL)
+
+    def _forget(self, channel: Channel) -> None:
+        """The channel is gone: every queue it dealt with must know."""
+        for number, known in list(self._channels.items()):
+            if known is channel:
+                del self._channels[number]
+        channel.waiting.clear()
+        self._unconfirmed_bytes -= sum(session.unconfirmed_bytes for session in channel.sessions.values())
+        for group in channel.groups:
+            if (runner := self._shard.runners.get(group)) is not None:
+                runner.propose(ChannelDown(channel.id), _SMALL)
+
+    def _regulate(self, transport: asyncio.Transport) -> None:
+        limit = self._shard.limits.publish_bytes_max
+        full = self._unconfirmed_bytes > (limit if self._reading else limit // 2)
+        stuck = any(channel.waiting for channel in self._channels.values() if channel.busy)
+        wanted = not full and not stuck
+        if wanted != self._reading:
+            self._reading = wanted
+            if wanted:
+                transport.resume_reading()
+            else:
+                transport.pause_reading()
+
+
+def _skip(pieces: list[Piece], count: int) -> list[Piece]:
+    """The pieces without their first ``count`` messages."""
+    rest: list[Piece] = []
+    for run, start, length, step in pieces:
+        if count >= length:
+            count -= length
+            continue
+        rest.append((run, start + count * step, length - count, step))
+        count = 0
+    return rest

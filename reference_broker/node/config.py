@@ -1,0 +1,148 @@
+"""What one node needs to know to start, and every limit it lives by.
+
+``node.json`` (written by the cluster starter, or by hand) is read into a :class:`NodeConfig`. ``problems()``
+finds everything wrong with it at once, so that nobody has to fix a file one error at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from reference_broker.types import NodeId
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used. ``str()`` is three lines: what, where, what to do."""
+
+    def __init__(self, what: str, where: str, fix: str) -> None:
+        super().__init__(f"error: {what}\n  at   {where}\n  fix  {fix}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One node of the cluster, as the others see it."""
+
+    node: NodeId
+    name: str
+    host: str
+    amqp_port: int
+    peer_port: int
+    control_port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Named limits. Every buffer, batch and window of the node is bounded by one of these.
+
+    ``tick_ms`` is Raft's unit of time. ``heartbeat_ms`` and ``suspect_after_ms`` belong to the failure detector of a
+    node pair: a killed process is noticed at once (its socket closes), only a paused or partitioned one needs
+    the time-out, and on a machine that also runs the load generator a busy process may well be silent for half a
+    second.
+    ``batch_bytes_max`` bounds one log entry: big enough to make the cost of a round small per message, small
+    enough that two are under way at once in a window of 1000 messages of 1 KB.
+    ``rounds_in_flight_max`` entries of one queue may await their fsync before new commands are held back to form a
+    bigger batch.
+    ``publish_bytes_max`` unconfirmed octets of one connection stop the reading of its socket (TCP back-pressure).
+    ``credit_default`` is what a consumer without a prefetch limit gets (RabbitMQ: 2000).
+    """
+
+    tick_ms: int = 50
+    election_ticks_min: int = 2
+    election_ticks_max: int = 8
+    heartbeat_ms: int = 250
+    suspect_after_ms: int = 2000
+    batch_bytes_max: int = 512 * 1024
+    batch_commands_max: int = 4096
+    rounds_in_flight_max: int = 1
+    publish_bytes_max: int = 32 * 1024 * 1024
+    peer_frame_bytes_max: int = 256 * 1024 * 1024
+    credit_default: int = 2000
+    declare_timeout_ms: int = 10_000
+    wal_file_bytes: int = 64 * 1024 * 1024
+    memtable_bytes: int = 128 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """One node. ``exit_with_stdin`` ties the node's life to the process that started it."""
+
+    name: str
+    node: NodeId
+    cluster: str
+    members: tuple[Member, ...]
+    data_dir: Path
+    wal_dir: Path
+    users: dict[str, str]
+    limits: Limits = field(default_factory=Limits)
+    exit_with_stdin: bool = False
+    sync: bool = True
+
+    @property
+    def me(self) -> Member:
+        """This node's own entry among the members."""
+        return next(member for member in self.members if member.node == self.node)
+
+    def problems(self) -> list[str]:
+        """Everything that is wrong, each as "key: value: rule"."""
+        found = []
+        ids = [member.node for member in self.members]
+        if len(set(ids)) != len(ids):
+            found.append(f"nodes: {ids}: each node id must occur once")
+        if self.node not in ids:
+            found.append(f"node: {self.node}: must be one of the ids in nodes {ids}")
+        if any(not 1 <= node <= 0xFFFF for node in ids):
+            found.append(f"nodes: {ids}: ids run from 1 to 65535")
+        if len(ids) % 2 == 0:
+            found.append(f"nodes: {len(ids)}: an even number tolerates no more failures than one fewer; use 1, 3 or 5")
+        found.extend(_limit_problems(self.limits))
+        return found
+
+
+def _limit_problems(limits: Limits) -> list[str]:
+    found = [f"limits.{f.name}: {getattr(limits, f.name)}: must be positive" for f in fields(limits)
+             if getattr(limits, f.name) <= 0]  # fmt: skip
+    if limits.election_ticks_min >= limits.election_ticks_max:
+        found.append(
+            f"limits.election_ticks_min: {limits.election_ticks_min}: must be below election_ticks_max, "
+            "or candidates split the vote for ever"
+        )
+    if limits.heartbeat_ms * 2 > limits.suspect_after_ms:
+        found.append(f"limits.suspect_after_ms: {limits.suspect_after_ms}: must allow two heartbeats to be missed")
+    return found
+
+
+def load(path: Path) -> NodeConfig:
+    """Read ``node.json``. Raises :class:`ConfigError` with all problems."""
+    try:
+        config = _from_json(json.loads(path.read_text()))
+    except OSError as error:
+        what = f"cannot read the node configuration: {error.strerror}"
+        raise ConfigError(what, str(path), "name a readable file") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"not a node configuration: {error}", str(path), "see docs/internals/node.md") from error
+    if problems := config.problems():
+        raise ConfigError("the node configuration contradicts itself", str(path), "; ".join(problems))
+    return config
+
+
+def _from_json(raw: dict[str, Any]) -> NodeConfig:
+    known = {"name", "node", "cluster", "nodes", "data_dir", "wal_dir", "log_file", "users", "limits",
+             "exit_with_stdin", "sync"}  # fmt: skip
+    if unknown := set(raw) - known:
+        raise ValueError(f"unknown keys {sorted(unknown)}")
+    data_dir = Path(raw["data_dir"])
+    return NodeConfig(
+        name=raw["name"],
+        node=NodeId(raw["node"]),
+        cluster=raw["cluster"],
+        members=tuple(Member(**{**member, "node": NodeId(member["node"])}) for member in raw["nodes"]),
+        data_dir=data_dir,
+        wal_dir=Path(raw.get("wal_dir") or data_dir / "wal"),
+        users=dict(raw.get("users") or {"guest": "guest"}),
+        limits=Limits(**raw.get("limits", {})),
+        exit_with_stdin=bool(raw.get("exit_with_stdin", False)),
+        sync=bool(raw.get("sync", True)),
+    )

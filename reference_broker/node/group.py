@@ -1,0 +1,353 @@
+"""One member of one Raft group, at work: the core, the log and the hosted machine, wired together.
+
+The runner turns inputs (frames from peers, notices from the log, commands of local channels, ticks) into calls of
+the pure core, and
+carries out what the core's :class:`~reference_broker.raft.ready.Ready` asks for, in the order written there.
+
+Batching happens here. Commands gather in the *outbox* until the group's previous entry is on this node's disk (or
+the outbox is
+full); then everything gathered becomes one entry. So the batch grows with the load and with the slowness of the
+disk, and a lone
+command waits for nothing: this is the rule that makes group commit pay at both ends of the in-flight curve.
+
+Work is done once per turn of the event loop (:meth:`GroupRunner.turn`), after all sockets were read.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from reference_broker.log.system import LogSystem
+from reference_broker.node.config import Limits
+from reference_broker.node.peers import Kind
+from reference_broker.node.proposals import Pending, Proposal, Proposer, Seen, Segment, seal, unseal
+from reference_broker.raft import wire
+from reference_broker.raft.core import RaftCore
+from reference_broker.raft.messages import InstallSnapshot, Message
+from reference_broker.raft.ready import Ready, Role, Send, SendEntries, SendSnapshot
+from reference_broker.types import EntryKind, GroupId, LogIndex, NodeId, Term
+
+log = logging.getLogger(__name__)
+
+_READ_MAX = 1 << 40
+"""A range that the core asked to send is sent whole: the core bounds it in entries, the batch limit in octets."""
+
+
+class Host(Protocol):
+    """What a group replicates: a machine, and the execution of its effects on this node."""
+
+    def encode(self, commands: Sequence[Any]) -> list[bytes | memoryview]:
+        """The commands as one batch, stamped with the leader's time."""
+
+    def decode(self, batch: memoryview) -> list[tuple[Any, int]]:
+        """The commands of a forwarded batch, each with its size in octets."""
+
+    def apply(self, index: LogIndex, term: Term, batch: memoryview, skip: frozenset[int]) -> None:
+        """Apply one entry but for the commands at the positions ``skip``; effects gather until :meth:`run_effects`."""
+
+    def run_effects(self) -> None:
+        """Carry out the effects of all entries applied since the last call."""
+
+    def became_leader(self) -> None:
+        """This member leads now; everything committed so far is applied."""
+
+    def lost_leadership(self) -> None:
+        """This member no longer leads."""
+
+    def snapshot(self) -> bytes:
+        """The machine's state."""
+
+    def restore(self, state: bytes) -> None:
+        """Replace the machine's state by a snapshot taken elsewhere."""
+
+    def live_entries(self) -> list[tuple[int, int]]:
+        """Ranges of entries whose payload the state still refers to."""
+
+    def lowest_live_entry(self) -> int | None:
+        """The lowest of them, cheaply; None if there are none."""
+
+
+class Surroundings(Protocol):
+    """What a runner needs of its node."""
+
+    node: NodeId
+    incarnation: int
+    limits: Limits
+
+    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
+        """Queue a frame for a peer; False while it is down."""
+
+    def wake(self, runner: GroupRunner) -> None:
+        """Have ``runner.turn()`` called at the end of this turn of the event loop."""
+
+    def leader_changed(self, runner: GroupRunner) -> None:
+        """The runner's role, leader or term is another than before."""
+
+
+class GroupRunner:
+    """One member of one group."""
+
+    def __init__(self, group: GroupId, core: RaftCore, system: LogSystem, host: Host, node: Surroundings) -> None:
+        self.group = group
+        self.core = core
+        self.host = host
+        self.applied = core.log.snapshot_index
+        self.scheduled = False
+        self._log = system
+        self._node = node
+        self._me: Proposer = (node.node, node.incarnation)
+        self._pending = Pending()
+        self._outbox: list[tuple[Any, int, Proposer, int]] = []  # command, octets, proposer, its number
+        self._outbox_bytes = 0
+        self._held: list[Ready] = []
+        self._hard_state_writes = 0
+        self._standing: tuple[Role, NodeId, Term] = (core.role, core.leader, core.term)
+        self._snapshotting = False
+        self._seen = Seen()
+
+    # Inputs
+
+    def propose(self, command: object, size: int) -> None:
+        """Have ``command`` applied by every member, once at least, in this node's order."""
+        number = self._pending.add(command, size)
+        if self._standing[0] is Role.LEADER or self._standing[1]:
+            self._gather(command, size, self._me, number)
+        self._node.wake(self)
+
+    def proposed_by_peer(self, sender: NodeId, proposal: Proposal, batch: memoryview) -> None:
+        """A follower's commands. Refused unless this member leads in just the term that the follower believes in."""
+        if self._standing[0] is not Role.LEADER or proposal.term != self._standing[2]:
+            return
+        proposer = (sender, proposal.incarnation)
+        for number, (command, size) in enumerate(self.host.decode(batch), proposal.first):
+            self._gather(command, size, proposer, number)
+        self._node.wake(self)
+
+    def step(self, sender: NodeId, message: Message) -> None:
+        """A Raft message of a peer."""
+        if isinstance(message, InstallSnapshot) and self.core.accepts(sender, message):
+            self._log.receive_chunk(
+                self.group, message.index, message.index_term, message.number, message.last, message.data
+            )
+        self.core.step(sender, message)
+        self._node.wake(self)
+
+    def synced(self, index: LogIndex, term: Term) -> None:
+        """Entries up to ``index`` are on this node's disk."""
+        self.core.synced(index, term)
+        self._node.wake(self)
+
+    def hard_state_synced(self) -> None:
+        """One more hard state is on disk; the last one releases what was held back."""
+        self._hard_state_writes -= 1
+        if not self._hard_state_writes:
+            held, self._held = self._held, []
+            for ready in held:
+                self._send_all(ready)
+        self._node.wake(self)
+
+    def snapshot_taken(self, index: LogIndex, term: Term) -> None:
+        """A snapshot of this member's own state is on disk."""
+        self._snapshotting = False
+        self.core.snapshot_taken(index, term)
+        self._node.wake(self)
+
+    def snapshot_installed(self, index: LogIndex, term: Term, state: bytes) -> None:
+        """The leader's snapshot is on this node's disk: it replaces log and state."""
+        self.core.installed(index, term)
+        if index > self.applied:
+            self.restore(state)
+            self.applied = index
+        self._node.wake(self)
+
+    def restore(self, state: bytes) -> None:
+        """Take over the state of a snapshot, as :meth:`take_snapshot` wrote it."""
+        self._seen, machine_state = Seen.unpack(state)
+        self.host.restore(machine_state)
+
+    def tick(self) -> None:
+        """One unit of Raft's time."""
+        self.core.tick()
+        self._node.wake(self)
+
+    def peer_up(self, node: NodeId) -> None:
+        """The link to ``node`` stands again: whatever was under way to it may be lost."""
+        self.core.node_up(node)
+        if node == self.core.leader:
+            self._start_over()
+        self._node.wake(self)
+
+    def peer_down(self, node: NodeId) -> None:
+        """The link to ``node`` broke."""
+        self.core.node_down(node)
+        self._node.wake(self)
+
+    # One turn
+
+    def turn(self) -> None:
+        """Everything that this turn's inputs made necessary."""
+        self.scheduled = False
+        self._drain()
+        if self._outbox:
+            if self._standing[0] is Role.LEADER:
+                self._lead()
+            elif self._standing[1]:
+                self._forward()
+        self._drain()
+
+    def take_snapshot(self) -> None:
+        """Write the state at the last applied entry, so that the log before it can go."""
+        if self._snapshotting or self.applied <= self.core.log.snapshot_index:
+            return
+        term = self.core.log.term_at(self.applied)
+        if term is None:
+            return
+        self._snapshotting = True
+        state = self._seen.pack() + self.host.snapshot()
+        self._log.take_snapshot(self.group, self.applied, term, state, self.host.live_entries())
+
+    def payload(self, index: LogIndex) -> bytes:
+        """The payload of an entry that the state refers to."""
+        return self._log.payload(self.group, index)
+
+    @property
+    def backlog_commands(self) -> int:
+        """Commands of this node that are not applied yet."""
+        return len(self._pending)
+
+    # Proposing
+
+    def _gather(self, command: object, size: int, proposer: Proposer, number: int) -> None:
+        self._outbox.append((command, size, proposer, number))
+        self._outbox_bytes += size
+
+    def _lead(self) -> None:
+        """Make entries of the outbox while the disk is idle or a full batch is there."""
+        limits, raft_log = self._node.limits, self.core.log
+        while self._outbox and (
+            self._outbox_bytes >= limits.batch_bytes_max
+            or raft_log.last_index - raft_log.synced_index < limits.rounds_in_flight_max
+        ):
+            commands, segments = self._cut_batch()
+            payload = seal(self.host.encode(commands), segments)
+            self.core.propose(EntryKind.COMMAND, payload, zlib.crc32(payload))
+
+    def _forward(self) -> None:
+        """Send the outbox to the leader, in batches. If the link is down the commands stay pending."""
+        _role, leader, term = self._standing
+        while self._outbox:
+            commands, segments = self._cut_batch()
+            first = segments[0][2]
+            head = Proposal(group=self.group, term=term, incarnation=self._me[1], first=first).pack()
+            self._node.send(leader, Kind.PROPOSE, [head, *self.host.encode(commands)])
+
+    def _cut_batch(self) -> tuple[list[Any], list[Segment]]:
+        """The next batch, and whose commands it holds."""
+        limits, size, batch = self._node.limits, 0, []
+        segments: list[Segment] = []
+        run: tuple[Proposer, int, int] | None = None  # proposer, first number, next number
+        for command, command_size, proposer, number in self._outbox:
+            if batch and (size + command_size > limits.batch_bytes_max or len(batch) >= limits.batch_commands_max):
+                break
+            size += command_size
+            batch.append(command)
+            if run is not None and run[0] == proposer and run[2] == number:
+                run = (proposer, run[1], number + 1)
+            else:
+                _close(run, segments)
+                run = (proposer, number, number + 1)
+        _close(run, segments)
+        del self._outbox[: len(batch)]
+        self._outbox_bytes -= size
+        return batch, segments
+
+    def _start_over(self) -> None:
+        """Propose again everything of this node that is not seen applied; forget what others forwarded, as they
+        start over too."""
+        self._outbox, self._outbox_bytes = [], 0
+        if self._standing[0] is Role.LEADER or self._standing[1]:
+            for number, command, size in self._pending.all():
+                self._gather(command, size, self._me, number)
+
+    # Carrying out what the core asks for
+
+    def _drain(self) -> None:
+        while self.core.has_ready:
+            self._carry_out(self.core.ready())
+
+    def _carry_out(self, ready: Ready) -> None:
+        if ready.truncate_from is not None:
+            self._log.truncate_from(self.group, ready.truncate_from)
+        if ready.append:
+            self._log.append(self.group, ready.append)
+        if ready.hard_state is not None:
+            self._hard_state_writes += 1
+            self._log.store_hard_state(self.group, ready.hard_state.term, ready.hard_state.voted_for)
+        if self._hard_state_writes:
+            self._held.append(ready)
+        else:
+            self._send_all(ready)
+        if ready.commit > self.applied:
+            self._apply(ready.commit)
+        self._notice_standing()
+
+    def _send_all(self, ready: Ready) -> None:
+        for outgoing in ready.messages:
+            match outgoing:
+                case SendEntries():
+                    self._send_entries(outgoing)
+                case Send():
+                    self._node.send(outgoing.to, Kind.RAFT, wire.encode(self.group, outgoing.message))
+                case SendSnapshot():
+                    self._send_snapshot(outgoing)
+
+    def _send_entries(self, send: SendEntries) -> None:
+        entries = self._log.entries(self.group, send.first, send.last, _READ_MAX) if send.last >= send.first else []
+        self._node.send(send.to, Kind.RAFT, wire.encode_append(self.group, send, self._node.node, entries))
+
+    def _send_snapshot(self, send: SendSnapshot) -> None:
+        index, term, data, last = self._log.snapshot_chunk(self.group, send.number)
+        message = InstallSnapshot(
+            term=send.term,
+            leader=self._node.node,
+            index=index,
+            index_term=term,
+            number=send.number,
+            last=last,
+            data=data,
+        )
+        self._node.send(send.to, Kind.RAFT, wire.encode(self.group, message))
+
+    def _apply(self, commit: LogIndex) -> None:
+        for entry in self._log.entries(self.group, LogIndex(self.applied + 1), commit, _READ_MAX):
+            if entry.kind is EntryKind.COMMAND:
+                batch, segments = unseal(entry.payload)
+                self.host.apply(entry.index, entry.term, batch, self._seen.take(segments))
+                for node, incarnation, first, count in segments:
+                    if (node, incarnation) == self._me:
+                        self._pending.applied(first + count - 1)
+            self.applied = entry.index
+        self.host.run_effects()
+
+    def _notice_standing(self) -> None:
+        standing = (self.core.role, self.core.leader, self.core.term)
+        if standing == self._standing:
+            return
+        was_leader = self._standing[0] is Role.LEADER
+        self._standing = standing
+        self._start_over()
+        if standing[0] is Role.LEADER and not was_leader:
+            self.host.became_leader()
+        elif was_leader and standing[0] is not Role.LEADER:
+            self.host.lost_leadership()
+        self._node.leader_changed(self)
+        self._node.wake(self)
+
+
+def _close(run: tuple[Proposer, int, int] | None, segments: list[Segment]) -> None:
+    if run is not None:
+        (node, incarnation), first, following = run
+        segments.append((node, incarnation, first, following - first))

@@ -1,0 +1,117 @@
+"""The metadata group on one node: declares and deletes of queues go in, groups start and stop here as they commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from reference_broker.machines import metadata
+from reference_broker.machines.metadata import (
+    Answer,
+    DeclareQueue,
+    DeleteQueue,
+    MetadataEffect,
+    MetadataMachine,
+    QueueAdded,
+    QueueRecord,
+    QueueRemoved,
+)
+from reference_broker.types import LogIndex, NodeId, Term
+
+Answered = Callable[[QueueRecord | None], None]
+
+_COMMAND_BYTES = 256
+
+
+class QueueStarter(Protocol):
+    """The node's part: it runs the groups of its queues."""
+
+    node: NodeId
+    incarnation: int
+
+    def queue_added(self, record: QueueRecord) -> None:
+        """Run the queue's group here, unless it already runs."""
+
+    def queue_removed(self, record: QueueRecord) -> None:
+        """Stop the queue's group and remove its data, if it is here."""
+
+    def queues_replaced(self, records: Sequence[QueueRecord]) -> None:
+        """These are all the queues there are: start and stop accordingly."""
+
+
+class MetadataHost:
+    """Host of the metadata machine (see :class:`reference_broker.node.group.Host`)."""
+
+    def __init__(self, starter: QueueStarter) -> None:
+        self.machine = MetadataMachine()
+        self._starter = starter
+        self._effects: list[MetadataEffect] = []
+        self._waiting: dict[int, Answered] = {}
+        self._next_correlation = (starter.incarnation << 32) + 1  # an answer replayed from a former life matches nobody
+
+    def declare(self, record: QueueRecord, answered: Answered) -> tuple[DeclareQueue, int]:
+        """The command to propose, and its size; ``answered`` is called with the record that exists then."""
+        command = DeclareQueue(record=record, node=self._starter.node, correlation=self._wait(answered))
+        return command, _COMMAND_BYTES
+
+    def delete(self, record: QueueRecord, answered: Answered) -> tuple[DeleteQueue, int]:
+        """The command to propose, and its size; ``answered`` is called with None."""
+        command = DeleteQueue(
+            name=record.name, group=record.group, node=self._starter.node, correlation=self._wait(answered)
+        )
+        return command, _COMMAND_BYTES
+
+    def encode(self, commands: Sequence[Any]) -> list[bytes | memoryview]:
+        """One batch."""
+        return [metadata.encode(commands)]
+
+    def decode(self, batch: memoryview) -> list[tuple[Any, int]]:
+        """The commands of a forwarded batch."""
+        return [(command, _COMMAND_BYTES) for command in metadata.decode(batch)]
+
+    def apply(self, index: LogIndex, term: Term, batch: memoryview, skip: frozenset[int]) -> None:
+        """Apply one entry and keep its effects."""
+        self._effects.extend(self.machine.apply(batch, skip))
+
+    def run_effects(self) -> None:
+        """Start and stop groups, answer those who wait on this node."""
+        effects, self._effects = self._effects, []
+        for effect in effects:
+            match effect:
+                case QueueAdded(record):
+                    self._starter.queue_added(record)
+                case QueueRemoved(record):
+                    self._starter.queue_removed(record)
+                case Answer(node, correlation, record) if node == self._starter.node:
+                    if (answered := self._waiting.pop(correlation, None)) is not None:
+                        answered(record)
+
+    def became_leader(self) -> None:
+        """Leading the metadata asks for nothing more."""
+
+    def lost_leadership(self) -> None:
+        """Nor does following."""
+
+    def snapshot(self) -> bytes:
+        """The machine's state."""
+        return self.machine.snapshot()
+
+    def restore(self, state: bytes) -> None:
+        """Take over a state reached elsewhere."""
+        self.machine = MetadataMachine.restore(state)
+        self._effects.clear()
+        self._starter.queues_replaced(list(self.machine.queues.values()))
+
+    def live_entries(self) -> list[tuple[int, int]]:
+        """None: the state stands on its own."""
+        return []
+
+    def lowest_live_entry(self) -> int | None:
+        """None."""
+        return None
+
+    def _wait(self, answered: Answered) -> int:
+        correlation = self._next_correlation
+        self._next_correlation += 1
+        self._waiting[correlation] = answered
+        return correlation

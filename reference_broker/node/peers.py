@@ -1,0 +1,262 @@
+"""The links between the nodes: one TCP connection per pair, framed messages, a failure detector.
+
+Of each pair the node with the higher id dials. Both sides say hello (cluster, node, incarnation) and then exchange
+frames
+of a four-octet length and a body whose first octet is its kind. A link carries all Raft groups: heartbeats cost O(node
+pairs), not O(queues).
+
+A peer is *up* from its hello until its link closes or it was silent for ``suspect_after_ms``. The socket of a killed
+process closes at once; silence only finds paused and partitioned ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from enum import IntEnum
+from struct import Struct
+from typing import Final, Protocol
+
+from reference_broker.node.config import Limits, Member
+from reference_broker.types import NodeId
+
+log = logging.getLogger(__name__)
+
+_LENGTH: Final = Struct(">I")
+_HELLO_MAX: Final = 4096
+_DIAL_AGAIN_S: Final = 0.05
+_DIAL_AGAIN_MAX_S: Final = 1.0
+
+
+class Kind(IntEnum):
+    """What a frame holds."""
+
+    HELLO = 0
+    HEARTBEAT = 1
+    RAFT = 2
+    PROPOSE = 3
+
+
+class PeerEvents(Protocol):
+    """Who is told what happens on the links."""
+
+    def peer_up(self, node: NodeId, incarnation: int) -> None:
+        """The peer said hello: messages sent from now on may reach it, earlier ones may be lost."""
+
+    def peer_down(self, node: NodeId) -> None:
+        """The link is gone or the peer is silent."""
+
+    def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
+        """A frame of RAFT or PROPOSE. ``body`` is valid only during the call."""
+
+
+class FrameReader:
+    """Cuts a stream into frames without ever growing a buffer by concatenation (that would be quadratic)."""
+
+    def __init__(self, frame_max: int) -> None:
+        self._frame_max = frame_max
+        self._chunks: list[bytes] = []
+        self._have = 0
+        self._need = _LENGTH.size
+
+    def feed(self, data: bytes, handle: Callable[[memoryview], None]) -> None:
+        """Call ``handle`` with the body of each frame that is complete now. Raises ValueError on an absurd length."""
+        self._chunks.append(data)
+        self._have += len(data)
+        if self._have < self._need:
+            return
+        buffer = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        view, at, end = memoryview(buffer), 0, self._have
+        self._need = _LENGTH.size
+        while end - at >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(buffer, at)
+            if not 0 < length <= self._frame_max:
+                raise ValueError(f"frame of {length} octets announced, the limit is {self._frame_max}")
+            if end - at < _LENGTH.size + length:
+                self._need = _LENGTH.size + length
+                break
+            at += _LENGTH.size
+            handle(view[at : at + length])
+            at += length
+        self._chunks = [buffer[at:]] if at < end else []
+        self._have = end - at
+
+
+class PeerLink(asyncio.Protocol):
+    """One side of one connection, from the first octet to the last."""
+
+    def __init__(self, peers: Peers, dialled: bool) -> None:
+        self._peers = peers
+        self._dialled = dialled
+        self._reader = FrameReader(peers.limits.peer_frame_bytes_max)
+        self._transport: asyncio.Transport | None = None
+        self.node: NodeId | None = None
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.last_heard = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The dialler says hello first; the other side answers once it knows that it is spoken to by a member."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(self._peers.limits.peer_frame_bytes_max)
+        self.last_heard = self._peers.now()
+        if self._dialled:
+            self._say_hello()
+
+    def data_received(self, data: bytes) -> None:
+        """Frames in; anything that is not a frame of ours closes the link."""
+        self.last_heard = self._peers.now()
+        try:
+            self._reader.feed(data, self._frame)
+        except ValueError as error:
+            log.warning("peer link: %s; closing it", error)
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the owner, once."""
+        self._peers.link_lost(self)
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def close(self) -> None:
+        """Drop the connection without waiting for unsent octets."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def send(self, kind: Kind, buffers: list[bytes | memoryview]) -> None:
+        """Queue one frame. The kernel and the transport copy; buffers may be reused after the call."""
+        assert self._transport is not None
+        if self._transport.is_closing():
+            return
+        size = 1 + sum(map(len, buffers))
+        self._transport.writelines([_LENGTH.pack(size) + bytes((kind,)), *buffers])
+
+    def _say_hello(self) -> None:
+        self.send(Kind.HELLO, [json.dumps(self._peers.hello).encode()])
+
+    def _frame(self, body: memoryview) -> None:
+        kind = body[0]
+        if self.node is None:
+            self._hello(kind, body)
+        elif kind in (Kind.RAFT, Kind.PROPOSE):
+            self._peers.events.peer_frame(self.node, kind, body[1:])
+
+    def _hello(self, kind: int, body: memoryview) -> None:
+        if kind != Kind.HELLO or len(body) > _HELLO_MAX:
+            raise ValueError("no hello")
+        hello = json.loads(bytes(body[1:]))
+        if not isinstance(hello, dict) or hello.get("cluster") != self._peers.hello["cluster"]:
+            raise ValueError("the other side belongs to another cluster")
+        node, incarnation = hello.get("node"), hello.get("incarnation")
+        if not isinstance(node, int) or not isinstance(incarnation, int) or node not in self._peers.others:
+            raise ValueError(f"hello from node {node!r}, which is not a member of this cluster")
+        if not self._dialled:
+            self._say_hello()
+        self.node = NodeId(node)
+        self._peers.link_up(self, incarnation)
+
+
+class Peers:
+    """All links of this node."""
+
+    def __init__(
+        self,
+        me: Member,
+        members: tuple[Member, ...],
+        cluster: str,
+        incarnation: int,
+        limits: Limits,
+        events: PeerEvents,
+    ) -> None:
+        self.me = me
+        self.others = {member.node: member for member in members if member.node != me.node}
+        self.hello = {"cluster": cluster, "node": me.node, "incarnation": incarnation}
+        self.limits = limits
+        self.events = events
+        self.links: dict[NodeId, PeerLink] = {}
+        self._open: set[PeerLink] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._server: asyncio.Server | None = None
+        self._loop = asyncio.get_running_loop()
+
+    def now(self) -> float:
+        """Seconds of the event loop's clock."""
+        return self._loop.time()
+
+    async def start(self) -> None:
+        """Listen, dial every lower id, and watch over all of them."""
+        self._server = await self._loop.create_server(lambda: self._track(False), self.me.host, self.me.peer_port)
+        for member in self.others.values():
+            if member.node < self.me.node:
+                self._tasks.append(self._loop.create_task(self._keep_dialling(member)))
+        self._tasks.append(self._loop.create_task(self._watch()))
+
+    def close(self) -> None:
+        """Stop listening and dialling, drop every link."""
+        for task in self._tasks:
+            task.cancel()
+        if self._server is not None:
+            self._server.close()
+        for link in list(self._open):
+            link.close()
+
+    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
+        """Queue one frame for ``node``; False (and nothing sent) while it is not up."""
+        link = self.links.get(node)
+        if link is None:
+            return False
+        link.send(kind, buffers)
+        return True
+
+    def link_up(self, link: PeerLink, incarnation: int) -> None:
+        """A link's hello was heard. A second link to the same node replaces the first."""
+        assert link.node is not None
+        if (old := self.links.pop(link.node, None)) is not None:
+            self.events.peer_down(link.node)
+            old.close()
+        self.links[link.node] = link
+        log.info("node %d is up, life %d", link.node, incarnation)
+        self.events.peer_up(link.node, incarnation)
+
+    def link_lost(self, link: PeerLink) -> None:
+        """A link's connection ended."""
+        self._open.discard(link)
+        if link.node is not None and self.links.get(link.node) is link:
+            del self.links[link.node]
+            log.info("node %d is down", link.node)
+            self.events.peer_down(link.node)
+
+    def _track(self, dialled: bool) -> PeerLink:
+        link = PeerLink(self, dialled)
+        self._open.add(link)
+        return link
+
+    async def _keep_dialling(self, member: Member) -> None:
+        pause = _DIAL_AGAIN_S
+        while True:
+            try:
+                _, link = await self._loop.create_connection(lambda: self._track(True), member.host, member.peer_port)
+            except OSError:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _DIAL_AGAIN_MAX_S)
+                continue
+            pause = _DIAL_AGAIN_S
+            await link.closed
+            await asyncio.sleep(pause)
+
+    async def _watch(self) -> None:
+        """Heartbeats out; silence noticed."""
+        interval, limit = self.limits.heartbeat_ms / 1000, self.limits.suspect_after_ms / 1000
+        while True:
+            asleep = self.now()
+            await asyncio.sleep(interval)
+            if self.now() - asleep > limit / 2:
+                continue  # this process itself stood still: its peers' frames are still unread
+            for node, link in list(self.links.items()):
+                if self.now() - link.last_heard > limit:
+                    log.warning("node %d was silent for %.1f s", node, self.now() - link.last_heard)
+                    link.close()
+                else:
+                    link.send(Kind.HEARTBEAT, [])

@@ -1,0 +1,149 @@
+"""Commands on their way into the log: each applied exactly once, whatever happens to leaders and links.
+
+A node numbers the commands that it proposes to a group: 1, 2, 3 ... in each of its lives. It keeps a command until
+it has *applied* the
+entry that carries it, and proposes all that it still keeps again, in order, whenever the group's term changes or
+the link to the
+leader was lost. So a command survives the leader that received it, and may enter the log twice.
+
+Each log entry therefore ends with *segments*: "the next n commands of this batch are numbers k, k+1, ... of that
+life of that node". Every
+member remembers, per node, the highest number applied, and skips what it has seen. The table is a function of the
+log alone, so all
+members skip the same, and it travels in snapshots.
+
+That is only right if a node's commands enter the log without gaps, and they do: within one term a link delivers in
+order or breaks, and a proposal that names another term than the leader's own is refused, because after a term
+change the
+sender starts over from its first unapplied command.
+
+Layout of an entry: the machine's batch, the segments, the number of segments (u16). They stand at the end so that
+offsets into the
+batch are offsets into the entry.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any, Final
+
+from reference_broker.types import GroupId, NodeId, Term
+
+_SEGMENT: Final = Struct(">HIQI")
+_COUNT: Final = Struct(">H")
+_PROPOSAL: Final = Struct(">QQIQ")
+_SEEN: Final = Struct(">HIQ")
+
+Proposer = tuple[NodeId, int]
+"""A life of a node: id and incarnation."""
+
+Segment = tuple[NodeId, int, int, int]
+"""Node, incarnation, first number, count."""
+
+
+class Pending:
+    """The commands of this node that are not yet seen applied, oldest first."""
+
+    __slots__ = ("_commands", "_next")
+
+    def __init__(self) -> None:
+        self._commands: deque[tuple[int, Any, int]] = deque()
+        self._next = 1
+
+    def __len__(self) -> int:
+        return len(self._commands)
+
+    def add(self, command: object, size: int) -> int:
+        """Keep a command; returns its number."""
+        number = self._next
+        self._next += 1
+        self._commands.append((number, command, size))
+        return number
+
+    def applied(self, number: int) -> None:
+        """Forget everything up to ``number``."""
+        commands = self._commands
+        while commands and commands[0][0] <= number:
+            commands.popleft()
+
+    def all(self) -> Iterable[tuple[int, Any, int]]:
+        """(number, command, octets) in order."""
+        return tuple(self._commands)
+
+
+class Seen:
+    """The highest number applied of each node's latest life: what makes "at least once" into "once"."""
+
+    __slots__ = ("_nodes",)
+
+    def __init__(self) -> None:
+        self._nodes: dict[NodeId, tuple[int, int]] = {}  # node -> (incarnation, number)
+
+    def take(self, segments: Sequence[Segment]) -> frozenset[int]:
+        """Note an entry's segments; returns the positions in its batch that were applied before and must be skipped."""
+        skip: list[int] = []
+        position = 0
+        for node, incarnation, first, count in segments:
+            life, number = self._nodes.get(node, (0, 0))
+            if incarnation > life:
+                life, number = incarnation, 0
+            known = count if incarnation < life else min(max(number - first + 1, 0), count)
+            skip.extend(range(position, position + known))
+            position += count
+            if incarnation == life:
+                self._nodes[node] = (life, max(number, first + count - 1))
+        return frozenset(skip)
+
+    def pack(self) -> bytes:
+        """The table for a snapshot; canonical."""
+        rows = b"".join(_SEEN.pack(node, life, number) for node, (life, number) in sorted(self._nodes.items()))
+        return _COUNT.pack(len(self._nodes)) + rows
+
+    @classmethod
+    def unpack(cls, state: bytes) -> tuple[Seen, bytes]:
+        """The table at the head of ``state``, and what follows it."""
+        (count,) = _COUNT.unpack_from(state)
+        end = _COUNT.size + count * _SEEN.size
+        seen = cls()
+        for node, life, number in _SEEN.iter_unpack(state[_COUNT.size : end]):
+            seen._nodes[NodeId(node)] = (life, number)
+        return seen, state[end:]
+
+
+def seal(batch: list[bytes | memoryview], segments: Sequence[Segment]) -> bytes:
+    """The payload of a log entry: the batch and the segments, joined in one copy."""
+    tail = b"".join([_SEGMENT.pack(*segment) for segment in segments])
+    return b"".join([*batch, tail, _COUNT.pack(len(segments))])
+
+
+def unseal(payload: bytes) -> tuple[memoryview, list[Segment]]:
+    """The batch (a view) and the segments."""
+    (count,) = _COUNT.unpack_from(payload, len(payload) - _COUNT.size)
+    end = len(payload) - _COUNT.size - count * _SEGMENT.size
+    view = memoryview(payload)
+    return view[:end], list(_SEGMENT.iter_unpack(view[end : -_COUNT.size]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """Commands forwarded to the leader: a batch as the machine encodes it, numbered from ``first``, valid only in
+    ``term``."""
+
+    group: GroupId
+    term: Term
+    incarnation: int
+    first: int
+
+    def pack(self) -> bytes:
+        """The fixed part; the batch follows it."""
+        return _PROPOSAL.pack(self.group, self.term, self.incarnation, self.first)
+
+    @classmethod
+    def unpack(cls, body: memoryview) -> tuple[Proposal, memoryview]:
+        """Read the fixed part; the rest is the batch."""
+        group, term, incarnation, first = _PROPOSAL.unpack_from(body)
+        proposal = cls(group=GroupId(group), term=Term(term), incarnation=incarnation, first=first)
+        return proposal, body[_PROPOSAL.size :]

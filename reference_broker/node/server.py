@@ -1,0 +1,151 @@
+"""A node as a process: start, serve, stop.
+
+Order of start: the life number is raised and synced, the log recovered, the peers joined; only when the metadata
+group has a
+leader does the AMQP port open, so a client that can connect can declare.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+import reference_broker
+from reference_broker.amqp.connection import ConnectionConfig
+from reference_broker.node import control
+from reference_broker.node.client import ClientConnection
+from reference_broker.node.config import ConfigError, NodeConfig
+from reference_broker.node.shard import Shard
+
+log = logging.getLogger(__name__)
+
+_TICK_S: Final = 0.5
+_BACKLOG: Final = 1024
+
+
+class Node:
+    """One running node."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.config = config
+        self.listening = False
+        self.failure: str | None = None
+        self._stop = asyncio.Event()
+        self._servers: list[asyncio.Server] = []
+        self._clients = 0
+        self.shard = Shard(config, next_incarnation(config.data_dir), self._failed)
+
+    async def run(self) -> None:
+        """Serve until told to stop, or until the log fails."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        if self.config.exit_with_stdin:
+            await _watch_stdin(self._stop)
+        await self.shard.start()
+        self._servers.append(await control.serve(self))
+        led = asyncio.Event()
+        self.shard.when_ready(led.set)
+        ticking = loop.create_task(self._tick())
+        listening = loop.create_task(self._listen(led))
+        # Everything made so far lives as long as the process: keep the collector from walking it again and again.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 50)
+        await self._stop.wait()
+        ticking.cancel()
+        listening.cancel()
+        await self._close()
+
+    def stop(self) -> None:
+        """Have :meth:`run` return."""
+        self._stop.set()
+
+    async def _listen(self, led: asyncio.Event) -> None:
+        await led.wait()
+        me, loop = self.config.me, asyncio.get_running_loop()
+        self._servers.append(await loop.create_server(self._client, me.host, me.amqp_port, backlog=_BACKLOG))
+        self.listening = True
+        log.info("%s serves AMQP on %s:%d", self.config.name, me.host, me.amqp_port)
+
+    def _client(self) -> ClientConnection:
+        self._clients += 1
+        return ClientConnection(self.shard, self._clients, self._connection_config())
+
+    def _connection_config(self) -> ConnectionConfig:
+        return ConnectionConfig(
+            users=self.config.users,
+            product="reference_broker",
+            version=_version(),
+            platform=f"CPython {sys.version.split()[0]}",
+            cluster_name=self.config.cluster,
+            node=self.config.name,
+        )
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            for connection in list(self.shard.connections.values()):
+                connection.tick()
+
+    def _failed(self, error: str) -> None:
+        """The log could not keep its promise: nothing more may be confirmed, so the node stops."""
+        if self.failure is None:
+            self.failure = error
+            log.critical("the log failed, the node stops: %s", error)
+            self._stop.set()
+
+    async def _close(self) -> None:
+        for server in self._servers:
+            server.close()
+        if self.failure is None:
+            for connection in list(self.shard.connections.values()):
+                connection.close("node is shutting down")
+            await asyncio.sleep(0)
+        self.shard.close()
+
+
+def next_incarnation(data_dir: Path) -> int:
+    """Raise the number of this node's life, durably, before anything else happens in it."""
+    path, temporary = data_dir / "incarnation", data_dir / "incarnation.tmp"
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        number = int(path.read_text()) + 1 if path.exists() else 1
+        with temporary.open("w") as file:
+            file.write(f"{number}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        directory = os.open(data_dir, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"cannot use the data directory: {error}", str(path), "name a writable directory of this node's own"
+        ) from error
+    return number
+
+
+async def _watch_stdin(stop: asyncio.Event) -> None:
+    """Stop when standard input closes: the process that started this one is gone."""
+
+    class Watcher(asyncio.Protocol):
+        def eof_received(self) -> None:
+            stop.set()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            stop.set()
+
+    await asyncio.get_running_loop().connect_read_pipe(Watcher, sys.stdin)
+
+
+def _version() -> str:
+    return reference_broker.__version__

@@ -1,0 +1,394 @@
+"""One shard of one node: a log, a set of Raft groups, the links to the peers, the channels of its clients.
+
+A node is one shard today. Nothing here is global to the process, so that a node may become several processes, each
+owning whole queues.
+
+The shard decides when things run. All inputs of one turn of the event loop (sockets, notices of the log, timers)
+are taken first;
+then every group that has something to do gets one :meth:`~reference_broker.node.group.GroupRunner.turn`, and at
+last every
+connection that has something to say is flushed. So one turn makes at most one entry per queue and one write per socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from reference_broker.log.files import RealFiles
+from reference_broker.log.system import (
+    Failed,
+    HardStateSynced,
+    LogConfig,
+    LogSystem,
+    Notice,
+    RecoveredGroup,
+    RolledOver,
+    SnapshotInstalled,
+    SnapshotTaken,
+    Written,
+)
+from reference_broker.machines.commands import NodeDown, NodeUp
+from reference_broker.machines.metadata import QueueRecord, record_from_json, record_to_json
+from reference_broker.node.config import NodeConfig
+from reference_broker.node.group import GroupRunner, Host
+from reference_broker.node.metadata import MetadataHost
+from reference_broker.node.peers import Kind, Peers
+from reference_broker.node.proposals import Proposal
+from reference_broker.queues.quorum import Piece, QuorumQueue
+from reference_broker.raft import wire
+from reference_broker.raft.core import RaftConfig, RaftCore
+from reference_broker.raft.log_view import LogView
+from reference_broker.raft.ready import HardState, Role
+from reference_broker.types import METADATA_GROUP, NOBODY, ChannelId, ConsumerId, GroupId, LogIndex, NodeId, Term
+
+log = logging.getLogger(__name__)
+
+_NODE_COMMAND_BYTES = 64
+_FORGET_EVERY = 64
+
+
+class Connection(Protocol):
+    """A client connection, as the shard sees it."""
+
+    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], redelivered: bool) -> None:
+        """Messages for a consumer of this connection."""
+
+    def committed(self, channel: int, group: GroupId, last: int) -> None:
+        """Enqueues of a channel are committed."""
+
+    def replied(self, correlation: int, value: int) -> None:
+        """A command of a channel was applied."""
+
+    def flush(self) -> None:
+        """Write what has gathered."""
+
+    def tick(self) -> None:
+        """Heartbeats and time-outs."""
+
+    def close(self, text: str) -> None:
+        """The node stops."""
+
+    def queue_removed(self, record: QueueRecord) -> None:
+        """A queue that the connection may use is gone."""
+
+
+class Queue:
+    """A queue that runs on this node: its record, its host and its runner."""
+
+    __slots__ = ("host", "record", "runner")
+
+    def __init__(self, record: QueueRecord, host: QuorumQueue, runner: GroupRunner) -> None:
+        self.record = record
+        self.host = host
+        self.runner = runner
+
+
+class Shard:
+    """Everything of one node but its listening sockets."""
+
+    def __init__(self, config: NodeConfig, incarnation: int, failed: Callable[[str], None]) -> None:
+        self.config = config
+        self.node = config.node
+        self.incarnation = incarnation
+        self.limits = config.limits
+        self.queues: dict[str, Queue] = {}
+        self.connections: dict[int, Connection] = {}
+        self.runners: dict[GroupId, GroupRunner] = {}
+        self.metadata = MetadataHost(self)
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self._up: dict[NodeId, int] = {config.node: incarnation}
+        self._watchers: dict[NodeId, set[GroupId]] = {}
+        self._dirty: list[GroupRunner] = []
+        self._touched: set[Connection] = set()
+        self._turn_scheduled = False
+        self._ready_waiters: list[Callable[[], None]] = []
+        self._tick_task: asyncio.Task[None] | None = None
+        self._turns = 0
+        self.log, recovered = LogSystem.open(self._log_config(), RealFiles(), self._notify)
+        self.peers = Peers(config.me, config.members, config.cluster, incarnation, config.limits, self)
+        self._recover(recovered)
+
+    # Life
+
+    async def start(self) -> None:
+        """Join the cluster."""
+        await self.peers.start()
+        self._tick_task = self._loop.create_task(self._tick())
+
+    def close(self) -> None:
+        """Leave, orderly: nothing that was confirmed depends on it."""
+        if self._tick_task is not None:
+            self._tick_task.cancel()
+        self.peers.close()
+        self.log.close()
+
+    def when_ready(self, call: Callable[[], None]) -> None:
+        """Call once the metadata group has a leader."""
+        if self.runners[METADATA_GROUP].core.leader != NOBODY:
+            call()
+        else:
+            self._ready_waiters.append(call)
+
+    # What connections use
+
+    def declare(self, record: QueueRecord, answered: Callable[[Queue], None]) -> None:
+        """Create the queue if its name is free; ``answered`` gets the queue of that name once it has a leader."""
+
+        def committed(existing: QueueRecord | None) -> None:
+            assert existing is not None, "a declare is answered with a record"
+            self._when_led(self.queues[existing.name], answered)
+
+        self.runners[METADATA_GROUP].propose(*self.metadata.declare(record, committed))
+
+    def delete(self, record: QueueRecord, answered: Callable[[], None]) -> None:
+        """Delete this incarnation of the queue."""
+        self.runners[METADATA_GROUP].propose(*self.metadata.delete(record, lambda _record: answered()))
+
+    def touch(self, connection: Connection) -> None:
+        """Have the connection flushed at the end of this turn."""
+        self._touched.add(connection)
+        self._schedule()
+
+    # queues.quorum.Clients
+
+    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], redelivered: bool) -> None:
+        """Hand messages to the connection of the consumer."""
+        if (connection := self.connections.get(consumer.channel.connection)) is not None:
+            connection.deliver(consumer, first_message_id, pieces, redelivered)
+            self.touch(connection)
+
+    def confirm(self, channel: ChannelId, group: GroupId, last: int) -> None:
+        """Hand commits to the connection of the publisher."""
+        if (connection := self.connections.get(channel.connection)) is not None:
+            connection.committed(channel.channel, group, last)
+            self.touch(connection)
+
+    def reply(self, channel: ChannelId, correlation: int, value: int) -> None:
+        """Hand an answer to the connection that asked."""
+        if (connection := self.connections.get(channel.connection)) is not None:
+            connection.replied(correlation, value)
+            self.touch(connection)
+
+    def watch_node(self, group: GroupId, node: NodeId) -> None:
+        """A leader wants to know about a node: tell it how things stand, and keep telling."""
+        self._watchers.setdefault(node, set()).add(group)
+        self._tell(group, node)
+
+    # node.metadata.QueueStarter
+
+    def queue_added(self, record: QueueRecord) -> None:
+        """Run the queue's group here."""
+        if record.group in self.runners or self.node not in record.members:
+            return
+        self.log.create_group(record.group, record_to_json(record))
+        self._run_queue(record, None)
+
+    def queue_removed(self, record: QueueRecord) -> None:
+        """Stop the queue's group, here and for good."""
+        runner = self.runners.pop(record.group, None)
+        if runner is None:
+            return
+        if (queue := self.queues.get(record.name)) is not None and queue.record.group == record.group:
+            del self.queues[record.name]
+        self.log.delete_group(record.group)
+        for connection in list(self.connections.values()):
+            connection.queue_removed(record)
+            self.touch(connection)
+
+    def queues_replaced(self, records: Sequence[QueueRecord]) -> None:
+        """After a jump over the metadata log: keep what still exists, drop the rest, add the new."""
+        wanted = {record.group for record in records}
+        for queue in list(self.queues.values()):
+            if queue.record.group not in wanted:
+                self.queue_removed(queue.record)
+        for record in records:
+            self.queue_added(record)
+
+    # node.group.Surroundings
+
+    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
+        """Queue a frame for a peer."""
+        return self.peers.send(node, kind, buffers)
+
+    def wake(self, runner: GroupRunner) -> None:
+        """Give the runner its turn at the end of this turn."""
+        if not runner.scheduled:
+            runner.scheduled = True
+            self._dirty.append(runner)
+            self._schedule()
+
+    def leader_changed(self, runner: GroupRunner) -> None:
+        """Note it, and let those go on who waited for a leader."""
+        log.info(
+            "group %x: %s, leader %d, term %d", runner.group, runner.core.role, runner.core.leader, runner.core.term
+        )
+        if runner.core.leader == NOBODY:
+            return
+        if runner.group == METADATA_GROUP or runner.group in self.runners:
+            waiters, self._ready_waiters = self._ready_waiters, []
+            for call in waiters:
+                self._loop.call_soon(call)
+
+    # node.peers.PeerEvents
+
+    def peer_up(self, node: NodeId, incarnation: int) -> None:
+        """A peer is there: groups resume with it, leaders tell their machines."""
+        self._up[node] = incarnation
+        for runner in self.runners.values():
+            runner.peer_up(node)
+        for group in self._watchers.get(node, ()):
+            self._tell(group, node)
+
+    def peer_down(self, node: NodeId) -> None:
+        """A peer is gone: groups suspect it, leaders tell their machines."""
+        self._up.pop(node, None)
+        for runner in self.runners.values():
+            runner.peer_down(node)
+        for group in self._watchers.get(node, ()):
+            self._tell(group, node)
+
+    def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
+        """A frame for one of the groups; for a group that is not here (yet, or any more) it is dropped, as the
+        network might have."""
+        if kind == Kind.RAFT:
+            group, message = wire.decode(body)
+            if (runner := self.runners.get(group)) is not None:
+                runner.step(node, message)
+        else:
+            proposal, batch = Proposal.unpack(body)
+            if (runner := self.runners.get(proposal.group)) is not None:
+                runner.proposed_by_peer(node, proposal, batch)
+
+    # Inside
+
+    def _log_config(self) -> LogConfig:
+        return LogConfig(
+            wal_dir=self.config.wal_dir,
+            data_dir=self.config.data_dir,
+            cluster=self.config.cluster,
+            node=self.config.node,
+            wal_file_bytes=self.limits.wal_file_bytes,
+            memtable_bytes=self.limits.memtable_bytes,
+            sync=self.config.sync,
+        )
+
+    def _recover(self, recovered: dict[GroupId, RecoveredGroup]) -> None:
+        if METADATA_GROUP not in recovered:
+            self.log.create_group(METADATA_GROUP, b"")
+        members = tuple(sorted(member.node for member in self.config.members))
+        self._run(METADATA_GROUP, members, self.metadata, recovered.get(METADATA_GROUP))
+        for group, state in recovered.items():
+            if group != METADATA_GROUP:
+                record = record_from_json(json.loads(self.log.groups_meta[group]))
+                self._run_queue(record, state)
+
+    def _run_queue(self, record: QueueRecord, state: RecoveredGroup | None) -> None:
+        host = QuorumQueue(record, self, _now_ms)
+        runner = self._run(record.group, record.members, host, state)
+        host.payload = runner.payload
+        self.queues[record.name] = Queue(record, host, runner)
+
+    def _run(
+        self, group: GroupId, members: tuple[NodeId, ...], host: Host, state: RecoveredGroup | None
+    ) -> GroupRunner:
+        view, hard_state = LogView(), HardState(term=Term(0), voted_for=NOBODY)
+        if state is not None:
+            view = LogView.recovered(state.snapshot, state.terms, state.last_index)
+            hard_state = HardState(term=state.term, voted_for=state.voted_for)
+        timer = random.Random(f"{self.node}/{self.incarnation}/{group}")
+        config = RaftConfig(
+            election_ticks_min=self.limits.election_ticks_min, election_ticks_max=self.limits.election_ticks_max
+        )
+        core = RaftCore(self.node, members, view, hard_state, config, timer.randint)
+        runner = self.runners[group] = GroupRunner(group, core, self.log, host, self)
+        if state is not None and state.snapshot_state is not None:
+            runner.restore(state.snapshot_state)
+        for node in members:
+            if node != self.node and node not in self._up:
+                runner.peer_down(node)
+        self.wake(runner)
+        return runner
+
+    def _when_led(self, queue: Queue, call: Callable[[Queue], None]) -> None:
+        if queue.runner.core.leader != NOBODY:
+            call(queue)
+        else:
+            self._ready_waiters.append(lambda: self._when_led(queue, call))
+
+    def _tell(self, group: GroupId, node: NodeId) -> None:
+        runner = self.runners.get(group)
+        if runner is None or runner.core.role is not Role.LEADER:
+            return
+        incarnation = self._up.get(node)
+        runner.propose(NodeDown(node) if incarnation is None else NodeUp(node, incarnation), _NODE_COMMAND_BYTES)
+
+    def _schedule(self) -> None:
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_scheduled = False
+        dirty, self._dirty = self._dirty, []
+        for runner in dirty:
+            runner.turn()
+        touched, self._touched = self._touched, set()
+        for connection in touched:
+            connection.flush()
+        self._turns += 1
+        if self._turns % _FORGET_EVERY == 0:
+            self._forget_bodies(dirty)
+
+    def _forget_bodies(self, runners: Sequence[GroupRunner]) -> None:
+        """Let the memory go of bodies that no message of the state lies in any more."""
+        for runner in runners:
+            lowest = runner.host.lowest_live_entry()
+            self.log.drop_payloads(runner.group, LogIndex(runner.applied if lowest is None else lowest))
+
+    def _notify(self, notices: list[Notice]) -> None:
+        """Called in the log's thread."""
+        self._loop.call_soon_threadsafe(self._take_notices, notices)
+
+    def _take_notices(self, notices: list[Notice]) -> None:
+        for notice in notices:
+            match notice:
+                case RolledOver():
+                    for group in self.log.snapshot_due():
+                        if (runner := self.runners.get(group)) is not None:
+                            runner.take_snapshot()
+                case Failed(error):
+                    self._failed(error)
+                case _:
+                    self._take_group_notice(notice)
+
+    def _take_group_notice(self, notice: Written | HardStateSynced | SnapshotTaken | SnapshotInstalled) -> None:
+        runner = self.runners.get(notice.group)
+        if runner is None:
+            return
+        match notice:
+            case Written(_, index, term):
+                runner.synced(index, term)
+            case HardStateSynced():
+                runner.hard_state_synced()
+            case SnapshotTaken(_, index, term):
+                runner.snapshot_taken(index, term)
+            case SnapshotInstalled(_, index, term, state):
+                runner.snapshot_installed(index, term, state)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(self.limits.tick_ms / 1000)
+            for runner in list(self.runners.values()):
+                if runner.core.needs_tick:
+                    runner.tick()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

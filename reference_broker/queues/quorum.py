@@ -1,0 +1,144 @@
+"""The quorum queue as a node hosts it: the machine, and who executes its effects here.
+
+Effects gather over all entries of one apply and run once: replies, then confirms (one per channel), then
+deliveries. Bodies are read from the log when a delivery
+runs, never before: the machine deals in positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from reference_broker import message_run
+from reference_broker.machines.batch import decode_batch, encode_batch
+from reference_broker.machines.commands import Enqueue
+from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorNode, Reply
+from reference_broker.machines.fifo import FifoConfig, FifoMachine, Meta
+from reference_broker.machines.metadata import QueueRecord
+from reference_broker.message_run import MessageRun
+from reference_broker.types import ChannelId, ConsumerId, GroupId, LogIndex, NodeId, Term
+
+Piece = tuple[MessageRun, int, int, int]
+"""A run and which of its messages: start, count, step."""
+
+_SMALL_COMMAND_BYTES = 64
+
+
+class Clients(Protocol):
+    """The channels of this node, as its queues see them. Calls for channels that are gone do nothing."""
+
+    node: NodeId
+    incarnation: int
+
+    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], redelivered: bool) -> None:
+        """Send messages to a consumer; those whose ids it had before are dropped."""
+
+    def confirm(self, channel: ChannelId, group: GroupId, last: int) -> None:
+        """The channel's enqueues to the group's queue are committed up to ``last``."""
+
+    def reply(self, channel: ChannelId, correlation: int, value: int) -> None:
+        """The command with this correlation was applied."""
+
+    def watch_node(self, group: GroupId, node: NodeId) -> None:
+        """The leader of the group wants to hear when ``node`` goes down or comes up."""
+
+
+class QuorumQueue:
+    """Host of one queue's machine on one node (see :class:`reference_broker.node.group.Host`)."""
+
+    def __init__(self, record: QueueRecord, clients: Clients, now_ms: Callable[[], int]) -> None:
+        self.record = record
+        self.machine = FifoMachine(FifoConfig(name=record.name, **dict(record.arguments)))
+        self.payload: Callable[[LogIndex], bytes] = _no_log
+        self.leading = False
+        self._clients = clients
+        self._now_ms = now_ms
+        self._effects: list[Effect] = []
+
+    def encode(self, commands: Sequence[Any]) -> list[bytes | memoryview]:
+        """One batch, stamped with the time of this node, which leads or forwards."""
+        return encode_batch(self._now_ms(), commands)
+
+    def decode(self, batch: memoryview) -> list[tuple[Any, int]]:
+        """The commands of a forwarded batch; runs are copied, as the frame they came in is about to go."""
+        own = bytes(batch)
+        return [(command, command_size(command)) for _offset, command in decode_batch(own)[1]]
+
+    def apply(self, index: LogIndex, term: Term, batch: memoryview, skip: frozenset[int]) -> None:
+        """Apply one entry and keep its effects."""
+        self._effects.extend(self.machine.apply(Meta(index, term), batch, skip))
+
+    def run_effects(self) -> None:
+        """Execute what is this node's to execute: everything for its own channels, and the leader's part on the
+        leader."""
+        if not self._effects:
+            return
+        effects, self._effects = self._effects, []
+        confirms: dict[ChannelId, int] = {}
+        deliveries: list[Deliver] = []
+        for effect in effects:
+            match effect:
+                case Confirm(channel) if self._is_mine(channel):
+                    confirms[channel] = effect.last
+                case Deliver(consumer) if self._is_mine(consumer.channel):
+                    deliveries.append(effect)
+                case Reply(channel) if self._is_mine(channel):
+                    self._clients.reply(channel, effect.correlation, effect.value)
+                case MonitorNode(node) if self.leading:
+                    self._clients.watch_node(self.record.group, node)
+        for channel, last in confirms.items():
+            self._clients.confirm(channel, self.record.group, last)
+        self._deliver(deliveries)
+
+    def became_leader(self) -> None:
+        """Start what only a leader does."""
+        self.leading = True
+        self._effects.extend(self.machine.become_leader())
+        self.run_effects()
+
+    def lost_leadership(self) -> None:
+        """Leave to the new leader what only a leader does."""
+        self.leading = False
+
+    def snapshot(self) -> bytes:
+        """The machine's state."""
+        return self.machine.snapshot()
+
+    def restore(self, state: bytes) -> None:
+        """Take over a state that was reached elsewhere, and deliver what local consumers have missed by jumping
+        over the log."""
+        self.machine = FifoMachine.restore(self.machine.config, state)
+        self._effects.clear()
+        self._deliver(self.machine.redeliver_local(self._clients.node, self._clients.incarnation))
+
+    def live_entries(self) -> list[tuple[int, int]]:
+        """Ranges of entries that messages of the queue still lie in."""
+        return self.machine.live_entries()
+
+    def lowest_live_entry(self) -> int | None:
+        """The lowest of them."""
+        return self.machine.lowest_live_entry()
+
+    def _is_mine(self, channel: ChannelId) -> bool:
+        return channel.node == self._clients.node and channel.incarnation == self._clients.incarnation
+
+    def _deliver(self, deliveries: Iterable[Deliver]) -> None:
+        runs: dict[tuple[int, int], MessageRun] = {}
+        for effect in deliveries:
+            pieces: list[Piece] = []
+            for span in effect.spans:
+                place = (span.index, span.offset)
+                if (run := runs.get(place)) is None:
+                    run = runs[place] = message_run.decode(self.payload(span.index), span.offset)
+                pieces.append((run, span.start, span.count, span.step))
+            self._clients.deliver(effect.consumer, effect.first_message_id, pieces, effect.delivery_count > 0)
+
+
+def command_size(command: object) -> int:
+    """Octets that a command takes in a batch, about."""
+    return len(command.run.data) + _SMALL_COMMAND_BYTES if isinstance(command, Enqueue) else _SMALL_COMMAND_BYTES
+
+
+def _no_log(index: LogIndex) -> bytes:
+    raise AssertionError(f"entry {index} asked for before the queue was attached to its log")
