@@ -1,0 +1,67 @@
+"""The settings of a node's log. A built :class:`LogConfig` may be wrong; :meth:`LogConfig.validate` says how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os import PathLike
+from typing import Final, NamedTuple
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+WAL_FILE_BYTES_MIN: Final = 16 * KIB
+
+
+class Problem(NamedTuple):
+    """One broken rule: which key, what it holds, what the rule is, and how to mend it."""
+
+    key: str
+    value: object
+    rule: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.key} = {self.value!r}: {self.rule}; {self.fix}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """Where the log lives and how much it may take.
+
+    wal_dir, data_dir
+        Each may stand on a drive of its own. The WAL is written sequentially and synced per batch; the data directory
+        sees elections, new queues and snapshots.
+    cluster, node
+        Written into both directories on first use and compared ever after.
+    wal_file_bytes
+        64 MiB: a file lasts a second at the highest rates and a few minutes at low ones, so that a snapshot per
+        group and file stays cheap, and a node has a few hundred megabytes of WAL at most.
+    memtable_bytes
+        128 MiB: two WAL files' worth of entries are served from memory; older ones are read back from their file.
+    recycle_files
+        Dead WAL files kept for re-use. Writing into a file that is already allocated costs no metadata write.
+    sync
+        False skips every sync of WAL and meta log. For measurements only: confirmed messages can then be lost.
+    """
+
+    wal_dir: str | PathLike[str]
+    data_dir: str | PathLike[str]
+    cluster: str = "default"
+    node: int = 1
+    wal_file_bytes: int = 64 * MIB
+    memtable_bytes: int = 128 * MIB
+    recycle_files: int = 2
+    sync: bool = True
+
+    def validate(self) -> list[Problem]:
+        """All broken rules; empty if there is none."""
+        checks = (
+            (bool(str(self.wal_dir)), "wal_dir", "needs a directory", "name one"),
+            (bool(str(self.data_dir)), "data_dir", "needs a directory", "name one"),
+            (str(self.data_dir) != str(self.wal_dir), "data_dir", "must differ from wal_dir", "use a subdirectory"),
+            (bool(self.cluster) and self.cluster.isprintable(), "cluster", "must be printable", "choose a name"),
+            (self.node > 0, "node", "node ids count from 1", "use 1, 2, 3"),
+            (self.wal_file_bytes >= WAL_FILE_BYTES_MIN, "wal_file_bytes", "at least 16 KiB", "the default is 64 MiB"),
+            (self.memtable_bytes >= 0, "memtable_bytes", "may not be negative", "the default is 128 MiB"),
+            (self.recycle_files >= 0, "recycle_files", "may not be negative", "the default is 2"),
+        )
+        return [Problem(key, getattr(self, key), rule, fix) for sound, key, rule, fix in checks if not sound]

@@ -1,0 +1,193 @@
+"""Where the entries of one group are on disk. Pure.
+
+Theory of operation
+-------------------
+A group's entries lie in few files, in order, so their places are kept as *extents*: a run of consecutive
+indexes in one file, with one array element per entry (25 octets). Extents never overlap and ascend.
+Three operations change them, and recovery uses the same three on the rows it reads back, so memory and disk
+cannot disagree: :meth:`Extents.add`, :meth:`Extents.truncate_from`, :meth:`Extents.clear`.
+
+Invariants: a file that an extent names is needed (I11); ``add`` of an index at or below the last one first drops what
+stood there, as the log does.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+Ranges = Sequence[tuple[int, int]]
+"""Ascending, disjoint ranges of indexes, both ends included."""
+
+
+class Place(NamedTuple):
+    """Where one payload is, and what identifies it."""
+
+    file: int
+    offset: int
+    size: int
+    crc: int
+    term: int
+    kind: int
+
+
+class Extent:
+    """Entries ``first``, ``first + 1``, ... of one group in one file."""
+
+    __slots__ = ("crcs", "file", "first", "kinds", "offsets", "sizes", "terms")
+
+    def __init__(self, file: int, first: int) -> None:
+        self.file = file
+        self.first = first
+        self.offsets = array("Q")
+        self.sizes = array("I")
+        self.crcs = array("I")
+        self.terms = array("Q")
+        self.kinds = bytearray()
+
+    @property
+    def last(self) -> int:
+        """The last index; below ``first`` if empty."""
+        return self.first + len(self.offsets) - 1
+
+    def append(self, place: Place) -> None:
+        """Add the next index."""
+        self.offsets.append(place.offset)
+        self.sizes.append(place.size)
+        self.crcs.append(place.crc)
+        self.terms.append(place.term)
+        self.kinds.append(place.kind)
+
+    def cut(self, index: int) -> None:
+        """Drop ``index`` and everything above."""
+        size = max(0, index - self.first)
+        for column in (self.offsets, self.sizes, self.crcs, self.terms):
+            del column[size:]
+        del self.kinds[size:]
+
+    def place(self, index: int) -> Place:
+        """Where ``index``, which lies in this extent, is."""
+        at = index - self.first
+        return Place(self.file, self.offsets[at], self.sizes[at], self.crcs[at], self.terms[at], self.kinds[at])
+
+
+class Extents:
+    """All places of one group's entries."""
+
+    __slots__ = ("_extents",)
+
+    def __init__(self) -> None:
+        self._extents: list[Extent] = []
+
+    def __iter__(self) -> Iterator[Extent]:
+        return iter(self._extents)
+
+    @property
+    def last(self) -> int:
+        """The highest index; 0 if there is none."""
+        return self._extents[-1].last if self._extents else 0
+
+    def add(self, index: int, place: Place) -> bool:
+        """Note that ``index`` is at ``place``. True if that overwrote something."""
+        overwrites = index <= self.last
+        if overwrites:
+            self.truncate_from(index)
+        tail = self._extents[-1] if self._extents else None
+        if tail is None or tail.file != place.file or index != tail.last + 1:
+            tail = Extent(place.file, index)
+            self._extents.append(tail)
+        tail.append(place)
+        return overwrites
+
+    def truncate_from(self, index: int) -> None:
+        """Forget ``index`` and everything above."""
+        while self._extents and self._extents[-1].first >= index:
+            self._extents.pop()
+        if self._extents and self._extents[-1].last >= index:
+            self._extents[-1].cut(index)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._extents.clear()
+
+    def find(self, index: int) -> Place | None:
+        """Where ``index`` is; None if it is not here."""
+        at = bisect_right(self._extents, index, key=_first) - 1
+        if at < 0 or index > self._extents[at].last:
+            return None
+        return self._extents[at].place(index)
+
+    def keep(self, floor: int, *wanted: Ranges) -> None:
+        """Drop the extents that hold neither an index above ``floor`` nor one of ``wanted``."""
+        self._extents = [
+            extent
+            for extent in self._extents
+            if extent.last > floor or any(intersects(ranges, extent.first, extent.last) for ranges in wanted)
+        ]
+
+    def files(self) -> set[int]:
+        """The files that hold an entry."""
+        return {extent.file for extent in self._extents}
+
+    def missing(self, first: int, last: int) -> int:
+        """The lowest index of ``first..last`` that is not here; 0 if all are."""
+        at = max(0, bisect_right(self._extents, first, key=_first) - 1)
+        for extent in self._extents[at:]:
+            if first > last or extent.first > first:
+                break
+            first = max(first, extent.last + 1)
+        return first if first <= last else 0
+
+    def terms(self, above: int) -> list[tuple[int, int]]:
+        """The terms of the entries above ``above``, as (first index of the term, term)."""
+        runs: list[tuple[int, int]] = []
+        for extent in self._extents:
+            for index in range(max(extent.first, above + 1), extent.last + 1):
+                term = extent.terms[index - extent.first]
+                if not runs or runs[-1][1] != term:
+                    runs.append((index, term))
+        return runs
+
+
+def _first(extent: Extent) -> int:
+    return extent.first
+
+
+def contains(ranges: Ranges, index: int) -> bool:
+    """Whether an index lies in one of the ranges."""
+    at = bisect_right(ranges, index, key=_start) - 1
+    return at >= 0 and index <= ranges[at][1]
+
+
+def intersects(ranges: Ranges, first: int, last: int) -> bool:
+    """Whether any index of ``first..last`` lies in one of the ranges."""
+    at = bisect_left(ranges, first, key=_end)
+    return at < len(ranges) and ranges[at][0] <= last
+
+
+def _start(pair: tuple[int, int]) -> int:
+    return pair[0]
+
+
+def _end(pair: tuple[int, int]) -> int:
+    return pair[1]
+
+
+def checked(ranges: Ranges, highest: int) -> tuple[tuple[int, int], ...]:
+    """The ranges as a tuple, adjacent ones joined.
+
+    Raises :class:`ValueError` if they do not ascend, overlap, or reach above ``highest``.
+    """
+    joined: list[tuple[int, int]] = []
+    end = 0
+    for first, last in ranges:
+        if not end < first <= last <= highest:
+            raise ValueError(f"range {first}..{last}: ranges must ascend, not overlap, and end at or below {highest}")
+        if joined and joined[-1][1] + 1 == first:
+            joined[-1] = (joined[-1][0], last)
+        else:
+            joined.append((first, last))
+        end = last
+    return tuple(joined)

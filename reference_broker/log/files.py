@@ -1,0 +1,179 @@
+"""The port through which the log touches a file system, and its real implementation.
+
+The port is as small as the log's needs, so that three worlds can stand behind it: the real one below, the one in
+memory that can lose power (:mod:`reference_broker.log.memory_files`), and a modelled drive. Durability is
+explicit: content is safe after ``datasync``, a name (created, renamed, removed) after ``sync_dir``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+BUFFERS_PER_WRITE: Final = 1024
+"""Linux's IOV_MAX: the most buffers that one pwritev takes."""
+_FILL_STEP: Final = 1 << 20
+_SYNC_STEP: Final = 8 << 20
+_ZEROS: Final = bytes(_FILL_STEP)
+_datasync = getattr(os, "fdatasync", os.fsync)
+
+Buffer = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """An open file. One thread writes; any thread may read."""
+
+    def write(self, buffers: Sequence[Buffer], offset: int) -> None:
+        """Write all buffers back to back at ``offset``; raises :class:`OSError` if not all of it went in."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Up to ``size`` octets; fewer only at the end of the file."""
+
+    def datasync(self) -> None:
+        """Everything written so far survives a loss of power when this returns."""
+
+    def size(self) -> int:
+        """Octets in the file."""
+
+    def close(self) -> None:
+        """Release the file. Closing twice is harmless; reading afterwards raises :class:`OSError`."""
+
+
+class Files(Protocol):
+    """A file system, as far as the log needs one. Paths are strings with ``/``; every failure is an OSError."""
+
+    def create(self, path: str, size: int = 0) -> File:
+        """A new file of ``size`` zeros (allocated, not sparse); replaces what was there."""
+
+    def open(self, path: str) -> File:
+        """An existing file, to be read and written."""
+
+    def names(self, directory: str) -> list[str]:
+        """What is in a directory, sorted; empty if there is no such directory."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Within one directory, atomically; replaces ``new``."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+
+    def make_dir(self, path: str) -> None:
+        """Make a directory, with its parents, durably; harmless if it exists."""
+
+    def remove_dir(self, path: str) -> None:
+        """Remove an empty directory."""
+
+    def sync_dir(self, path: str) -> None:
+        """Names created, renamed and removed in this directory survive a loss of power when this returns."""
+
+
+class RealFile:
+    """A file descriptor."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def write(self, buffers: Sequence[Buffer], offset: int) -> None:
+        """One ``pwritev`` per 1024 buffers, and again for what the kernel left over."""
+        for start in range(0, len(buffers), BUFFERS_PER_WRITE):
+            part = buffers[start : start + BUFFERS_PER_WRITE]
+            size = sum(map(len, part))
+            done = os.pwritev(self._fd, part, offset)
+            if done < size:
+                self._write_rest(b"".join(part), done, offset)
+            offset += size
+
+    def _write_rest(self, data: bytes, done: int, offset: int) -> None:
+        while done < len(data):
+            done += os.pwrite(self._fd, memoryview(data)[done:], offset + done)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """``pread``, repeated until ``size`` octets or the end of the file."""
+        data = os.pread(self._fd, size, offset)
+        if len(data) == size:
+            return data
+        parts = [data]
+        while data:
+            offset += len(data)
+            size -= len(data)
+            data = os.pread(self._fd, size, offset) if size else b""
+            parts.append(data)
+        return b"".join(parts)
+
+    def datasync(self) -> None:
+        """``fdatasync`` (``fsync`` where there is none)."""
+        _datasync(self._fd)
+
+    def size(self) -> int:
+        """``fstat``."""
+        return os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class RealFiles:
+    """The file system of this machine."""
+
+    def create(self, path: str, size: int = 0) -> File:
+        """Allocate and fill with zeros, so that later syncs within ``size`` write no metadata.
+
+        Allocation alone would leave "unwritten" extents, whose conversion is a metadata write with each sync. The zeros
+        are synced in steps: a sync of the WAL next door never has to wait behind all of them.
+        """
+        file = RealFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640))
+        try:
+            for offset in range(0, size, _FILL_STEP):
+                file.write([_ZEROS[: size - offset]], offset)
+                if (offset + _FILL_STEP) % _SYNC_STEP == 0:
+                    file.datasync()
+        except OSError:
+            file.close()
+            raise
+        return file
+
+    def open(self, path: str) -> File:
+        """Open for reading and writing."""
+        return RealFile(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+
+    def names(self, directory: str) -> list[str]:
+        """A sorted ``listdir``."""
+        try:
+            return sorted(os.listdir(directory))  # noqa: PTH208 - the port speaks strings
+        except FileNotFoundError:
+            return []
+
+    def rename(self, old: str, new: str) -> None:
+        """``rename(2)``."""
+        os.rename(old, new)  # noqa: PTH104
+
+    def remove(self, path: str) -> None:
+        """``unlink(2)``."""
+        os.unlink(path)  # noqa: PTH108
+
+    def make_dir(self, path: str) -> None:
+        """Each level is synced into its parent."""
+        if os.path.isdir(path):  # noqa: PTH112
+            return
+        parent = os.path.dirname(os.path.abspath(path))  # noqa: PTH100, PTH120
+        self.make_dir(parent)
+        os.makedirs(path, 0o750, exist_ok=True)  # noqa: PTH103
+        self.sync_dir(parent)
+
+    def remove_dir(self, path: str) -> None:
+        """``rmdir(2)``."""
+        os.rmdir(path)  # noqa: PTH106
+
+    def sync_dir(self, path: str) -> None:
+        """``fsync`` of the directory."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

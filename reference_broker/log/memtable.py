@@ -1,0 +1,175 @@
+"""The logs of all groups as their owner sees them: newest entries in memory, older ones by their place. Pure.
+
+Theory of operation
+-------------------
+A group has two truths. The *log* is what the owner appended, truncated and reset; it is current at once. The *disk*
+(:class:`~reference_broker.log.extents.Extents`) is what the WAL has synced; it runs behind the log, through the
+same operations in the same order. An entry may leave memory only when both agree on it.
+
+That is cheap to know: the WAL is first in, first out. When the entry at ``index`` that comes back as written is the very
+object that the log holds there, then every log entry below it has been written too. ``synced`` is the highest such
+index; a truncation lowers it.
+
+Memory is bounded by bytes over all groups, oldest entry first. Entries not yet on disk cannot be dropped: their bound is
+the owner's, who sees ``backlog_bytes``.
+
+Invariants
+* the entries in memory ascend in dict order;
+* every index above the snapshot up to ``last`` is in memory or has a place on disk (I12);
+* every live index below the snapshot is in memory or has a place on disk.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from reference_broker.log.errors import AppendGapError, EntryGoneError
+from reference_broker.log.extents import Extents, Place, Ranges, contains, intersects
+from reference_broker.types import Entry, GroupId
+
+ENTRY_OVERHEAD: Final = 256
+"""What an entry costs besides its payload: the object, its integers, its place in two containers."""
+_STALE_MIN: Final = 1024
+
+
+@dataclass(slots=True, eq=False)
+class Table:
+    """The log of one group.
+
+    ``floor`` and ``floor_term`` are the snapshot's last index and term (0, 0: none); ``live`` are the indexes up to
+    ``floor`` that must stay readable; ``kept`` holds the places of those that came with an installed snapshot, which
+    are authoritative up to ``kept_floor``. ``pinned`` are ranges that a snapshot being sent still needs.
+    """
+
+    group: GroupId
+    floor: int = 0
+    floor_term: int = 0
+    last: int = 0
+    synced: int = 0
+    live: Ranges = ()
+    pinned: Ranges = ()
+    kept: Extents = field(default_factory=Extents)
+    kept_floor: int = 0
+    memory: dict[int, Entry] = field(default_factory=dict)
+    disk: Extents = field(default_factory=Extents)
+    unneeded: int = 0
+    """Payloads below this index are not asked for often: they leave memory as soon as they are on disk."""
+    _lowest: int = 0
+    """No entry below this index is in memory, except live ones."""
+
+    def holds(self, index: int) -> bool:
+        """Whether the entry can be read."""
+        return self.floor < index <= self.last or (index <= self.floor and contains(self.live, index))
+
+    def place(self, index: int) -> Place | None:
+        """Where a readable or pinned entry is on disk."""
+        return self.kept.find(index) if index <= self.kept_floor else self.disk.find(index)
+
+    def check_append(self, entries: Sequence[Entry]) -> None:
+        """Raise :class:`AppendGapError` unless the entries continue (or overwrite) the log (I9)."""
+        first = entries[0].index
+        consecutive = all(entry.index == first + at for at, entry in enumerate(entries))
+        if not consecutive or not self.floor < first <= self.last + 1:
+            raise AppendGapError(self.group, first, self.floor, self.last)
+
+    def prune(self) -> None:
+        """Forget the places of what nobody can ask for any more."""
+        self.disk.keep(self.floor, self.live, self.pinned)
+        if not intersects(self.live, 1, self.kept_floor) and not intersects(self.pinned, 1, self.kept_floor):
+            self.kept.clear()
+            self.kept_floor = 0
+
+
+class Memory:
+    """The entries of all tables that are in memory, and the budget for them."""
+
+    __slots__ = ("_budget", "_order", "bytes", "entries")
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._order: deque[tuple[Table, int]] = deque()
+        self.bytes = 0
+        self.entries = 0
+
+    def append(self, table: Table, entries: Sequence[Entry]) -> None:
+        """Put entries, which :meth:`Table.check_append` accepted, at their indexes; what stood there is gone."""
+        first = entries[0].index
+        if first <= table.last:
+            self.truncate(table, first)
+        memory, order = table.memory, self._order
+        for entry in entries:
+            memory[entry.index] = entry
+            order.append((table, entry.index))
+            self.bytes += len(entry.payload) + ENTRY_OVERHEAD
+        self.entries += len(entries)
+        table.last = entries[-1].index
+        self.shrink()
+
+    def truncate(self, table: Table, index: int) -> None:
+        """Drop ``index`` and everything above from the log."""
+        for dropped in range(index, table.last + 1):
+            self._drop(table, dropped)
+        table.last = min(table.last, index - 1)
+        table.synced = min(table.synced, index - 1)
+        table._lowest = min(table._lowest, index)
+
+    def written(self, table: Table, entry: Entry) -> None:
+        """``entry`` and all that was appended to this table before it are on disk."""
+        if table.memory.get(entry.index) is entry:
+            table.synced = max(table.synced, entry.index)
+            self._drop_unneeded(table)
+
+    def drop_payloads(self, table: Table, below: int) -> None:
+        """Entries below ``below`` need not be in memory."""
+        table.unneeded = max(table.unneeded, below)
+        self._drop_unneeded(table)
+
+    def _drop_unneeded(self, table: Table) -> None:
+        end = min(table.unneeded, table.synced + 1)
+        for index in range(max(table._lowest, 1), end):
+            self._drop(table, index)
+        table._lowest = max(table._lowest, end)
+
+    def forget_dead(self, table: Table) -> None:
+        """Drop what a new snapshot made unreadable."""
+        dead = []
+        for index in table.memory:
+            if index > table.floor:
+                break
+            if not contains(table.live, index):
+                dead.append(index)
+        for index in dead:
+            self._drop(table, index)
+
+    def forget(self, table: Table) -> None:
+        """Drop all entries of a table: it was reset or deleted."""
+        for index in list(table.memory):
+            self._drop(table, index)
+
+    def shrink(self) -> None:
+        """Drop the oldest entries that are on disk until the budget is met."""
+        order = self._order
+        while self.bytes > self._budget and order:
+            table, index = order[0]
+            if index in table.memory:
+                if index > table.synced:
+                    return
+                self._drop(table, index)
+            order.popleft()
+        if len(order) > 2 * self.entries + _STALE_MIN:
+            self._order = deque(item for item in order if item[1] in item[0].memory)
+
+    def _drop(self, table: Table, index: int) -> None:
+        entry = table.memory.pop(index, None)
+        if entry is not None:
+            self.bytes -= len(entry.payload) + ENTRY_OVERHEAD
+            self.entries -= 1
+
+
+def check_readable(table: Table, index: int) -> None:
+    """Raise :class:`EntryGoneError` if the entry is not, or no longer, part of the log."""
+    if not table.holds(index):
+        raise EntryGoneError(table.group, index)

@@ -1,0 +1,105 @@
+"""What the log tells its owner, from its own threads, in the order in which it became true.
+
+Nothing is noticed before it would survive the loss of power. After :class:`Failed` nothing is noticed at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reference_broker.types import GroupId, LogIndex, NodeId, Term
+
+IndexRange = tuple[int, int]
+"""First and last index, both included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """All entries of ``group`` handed over up to ``index``, whose term is ``term``, are on disk.
+
+    An entry may have been overwritten in memory since: who counts must compare the term.
+    """
+
+    group: GroupId
+    index: LogIndex
+    term: Term
+
+
+@dataclass(frozen=True, slots=True)
+class HardStateSynced:
+    """Term and vote are on disk: messages that depend on them may leave the node."""
+
+    group: GroupId
+    term: Term
+    voted_for: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCreated:
+    """The group is on disk. Its first :class:`Written` or :class:`HardStateSynced` implies the same."""
+
+    group: GroupId
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDeleted:
+    """The group will not come back after a restart."""
+
+    group: GroupId
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTaken:
+    """The snapshot is on disk; entries up to ``index`` outside its live ranges can no longer be read."""
+
+    group: GroupId
+    index: LogIndex
+    term: Term
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInstalled:
+    """A received snapshot and its live entries are valid and on disk. ``reset`` makes the log start behind it."""
+
+    group: GroupId
+    index: LogIndex
+    term: Term
+    state: bytes
+    live: tuple[IndexRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRejected:
+    """What was received is not a valid snapshot, or is older than what this member has. It was dropped."""
+
+    group: GroupId
+    index: LogIndex
+    term: Term
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class RolledOver:
+    """The WAL went on to file number ``file``: a good moment to ask which groups should take a snapshot."""
+
+    file: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A write or sync failed: the node must stop. Nothing later was, or will be, written or confirmed."""
+
+    error: str
+
+
+Notice = (
+    Written
+    | HardStateSynced
+    | GroupCreated
+    | GroupDeleted
+    | SnapshotTaken
+    | SnapshotInstalled
+    | SnapshotRejected
+    | RolledOver
+    | Failed
+)
