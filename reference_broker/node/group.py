@@ -28,7 +28,7 @@ from reference_broker.raft import wire
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.messages import InstallSnapshot, Message
 from reference_broker.raft.ready import Ready, Role, Send, SendEntries, SendSnapshot
-from reference_broker.types import EntryKind, GroupId, LogIndex, NodeId, Term
+from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +45,9 @@ class Host(Protocol):
     def decode(self, batch: memoryview) -> list[tuple[Any, int]]:
         """The commands of a forwarded batch, each with its size in octets."""
 
-    def apply(self, index: LogIndex, term: Term, batch: memoryview, skip: frozenset[int]) -> None:
-        """Apply one entry but for the commands at the positions ``skip``; effects gather until :meth:`run_effects`."""
+    def apply(self, entry: Entry, end: int, skip: frozenset[int]) -> None:
+        """Apply one entry, whose batch ends at octet ``end``, but for the commands at the positions ``skip``; effects
+        gather until :meth:`run_effects`."""
 
     def run_effects(self) -> None:
         """Carry out the effects of all entries applied since the last call."""
@@ -324,8 +325,8 @@ class GroupRunner:
     def _apply(self, commit: LogIndex) -> None:
         for entry in self._log.entries(self.group, LogIndex(self.applied + 1), commit, _READ_MAX):
             if entry.kind is EntryKind.COMMAND:
-                batch, segments = unseal(entry.payload)
-                self.host.apply(entry.index, entry.term, batch, self._seen.take(segments))
+                end, segments = unseal(entry.payload)
+                self.host.apply(entry, end, self._seen.take(segments))
                 for node, incarnation, first, count in segments:
                     if (node, incarnation) == self._me:
                         self._pending.applied(first + count - 1)

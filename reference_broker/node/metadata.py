@@ -16,7 +16,7 @@ from reference_broker.machines.metadata import (
     QueueRecord,
     QueueRemoved,
 )
-from reference_broker.types import LogIndex, NodeId, Term
+from reference_broker.types import Entry, NodeId
 
 Answered = Callable[[QueueRecord | None], None]
 
@@ -69,9 +69,9 @@ class MetadataHost:
         """The commands of a forwarded batch."""
         return [(command, _COMMAND_BYTES) for command in metadata.decode(batch)]
 
-    def apply(self, index: LogIndex, term: Term, batch: memoryview, skip: frozenset[int]) -> None:
+    def apply(self, entry: Entry, end: int, skip: frozenset[int]) -> None:
         """Apply one entry and keep its effects."""
-        self._effects.extend(self.machine.apply(batch, skip))
+        self._effects.extend(self.machine.apply(entry.payload[:end], skip))
 
     def run_effects(self) -> None:
         """Start and stop groups, answer those who wait on this node."""

@@ -119,12 +119,11 @@ def seal(batch: list[bytes | memoryview], segments: Sequence[Segment]) -> bytes:
     return b"".join([*batch, tail, _COUNT.pack(len(segments))])
 
 
-def unseal(payload: bytes) -> tuple[memoryview, list[Segment]]:
-    """The batch (a view) and the segments."""
+def unseal(payload: bytes) -> tuple[int, list[Segment]]:
+    """Where the batch ends, and the segments."""
     (count,) = _COUNT.unpack_from(payload, len(payload) - _COUNT.size)
     end = len(payload) - _COUNT.size - count * _SEGMENT.size
-    view = memoryview(payload)
-    return view[:end], list(_SEGMENT.iter_unpack(view[end : -_COUNT.size]))
+    return end, list(_SEGMENT.iter_unpack(payload[end : -_COUNT.size]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

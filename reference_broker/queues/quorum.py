@@ -17,7 +17,7 @@ from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorN
 from reference_broker.machines.fifo import FifoConfig, FifoMachine, Meta
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import MessageRun
-from reference_broker.types import ChannelId, ConsumerId, GroupId, LogIndex, NodeId, Term
+from reference_broker.types import ChannelId, ConsumerId, Entry, GroupId, LogIndex, NodeId
 
 Piece = tuple[MessageRun, int, int, int]
 """A run and which of its messages: start, count, step."""
@@ -65,9 +65,9 @@ class QuorumQueue:
         own = bytes(batch)
         return [(command, command_size(command)) for _offset, command in decode_batch(own)[1]]
 
-    def apply(self, index: LogIndex, term: Term, batch: memoryview, skip: frozenset[int]) -> None:
+    def apply(self, entry: Entry, end: int, skip: frozenset[int]) -> None:
         """Apply one entry and keep its effects."""
-        self._effects.extend(self.machine.apply(Meta(index, term), batch, skip))
+        self._effects.extend(self.machine.apply(Meta(entry.index, entry.term), entry.payload, end, skip))
 
     def run_effects(self) -> None:
         """Execute what is this node's to execute: everything for its own channels, and the leader's part on the

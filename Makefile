@@ -1,0 +1,37 @@
+# Two commands matter: `make demo` and `make test`. Each sets up what it needs in .venv first.
+
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+SETUP := .venv/.installed
+
+.PHONY: demo test check sim bench setup clean help
+
+demo: $(SETUP)  ## an in-flight sweep over a three-node quorum queue, and its report
+	@$(BIN)/perftest sweep flow_control/in_flight --quick --report
+
+test: check  ## ruff, mypy --strict, pytest
+	$(BIN)/pytest
+
+check: $(SETUP)  ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(SETUP)  ## messages/s, CPU per message, batch size; beside RabbitMQ where it is installed
+	$(BIN)/python -m tests.bench
+
+setup: $(SETUP)  ## create .venv and install everything
+
+$(SETUP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "error: no Python >= 3.11 found"; echo "  at   PATH"; echo "  fix  install one, or name it: make PYTHON=/path/to/python3.11 ..."; exit 2; }
+	@echo "setting up .venv with $(PYTHON) (once; PySpark alone is some 450 MB)"
+	@$(PYTHON) -m venv .venv || { echo "error: cannot create a virtual environment"; echo "  at   .venv, with $(PYTHON)"; echo "  fix  install the venv module (Debian: apt-get install python3-venv)"; exit 2; }
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(SETUP)
+
+clean:  ## remove .venv and caches; runs/ stays
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
+
+help:
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10

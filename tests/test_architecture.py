@@ -1,0 +1,169 @@
+"""The structure that the documentation promises, checked on the source itself.
+
+Without these a benchmark could quietly import the broker it measures, a "pure" core could read a clock, and functions could
+grow until nobody reads them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+OURS = ("perftest", "reference_broker", "reports", "infra", "workloads")
+FUNCTION_LINES_MAX = 70
+MODULE_LINES_MAX = 800
+
+# package -> what of ours it may import. The longest matching prefix decides.
+MAY_IMPORT = {
+    "workloads": ("workloads",),
+    "reference_broker": ("reference_broker",),
+    "reference_broker.raft": ("reference_broker.raft", "reference_broker.types"),
+    "reference_broker.machines": (
+        "reference_broker.machines",
+        "reference_broker.types",
+        "reference_broker.message_run",
+    ),
+    "reference_broker.log": ("reference_broker.log", "reference_broker.types"),
+    "reference_broker.amqp": (
+        "reference_broker.amqp",
+        "reference_broker.types",
+        "reference_broker.message_run",
+        "reference_broker.machines.commands",
+    ),
+    "reference_broker.queues": (
+        "reference_broker.queues",
+        "reference_broker.machines",
+        "reference_broker.types",
+        "reference_broker.message_run",
+    ),
+    "perftest": ("perftest", "workloads"),
+    "perftest.cli": OURS,
+    "reports": ("reports", "perftest.results"),
+    "infra": ("infra", "perftest.spec", "perftest.results.provenance"),
+}
+
+# Modules that take values and give values back: no I/O, no time, no randomness.
+PURE = (
+    "reference_broker.raft",
+    "reference_broker.machines",
+    "reference_broker.amqp",
+    "reference_broker.message_run",
+    "reference_broker.types",
+    "reference_broker.queues",
+    "reference_broker.log.wal_codec",
+    "reference_broker.log.recovery",
+    "reference_broker.log.plan",
+    "perftest.amqp.connection",
+    "perftest.engine.pacing",
+    "perftest.engine.inflight",
+    "perftest.engine.acking",
+    "reports.stats",
+)
+IMPURE_IMPORTS = {
+    "asyncio", "socket", "os", "pathlib", "time", "random", "threading", "logging", "subprocess", "secrets", "uvloop",
+    "selectors", "signal", "tempfile", "shutil",
+}  # fmt: skip
+BANNED_IMPORTS = {"pickle", "marshal", "shelve", "dill"}
+"""Nothing that came over a socket or from a file may execute code."""
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Every module of ours, by dotted name."""
+    for package in OURS:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+MODULES = dict(modules())
+
+
+def longest_prefix(name: str, table: tuple[str, ...]) -> str | None:
+    """The entry of ``table`` that is ``name`` or a package around it, the longest if there are several."""
+    fitting = [entry for entry in table if name == entry or name.startswith(entry + ".")]
+    return max(fitting, key=len, default=None)
+
+
+def imported_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Each imported dotted name and its line; imports that only type checkers see do not count."""
+    only_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        if id(node) in only_types:
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: relative import"
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield (full if full in MODULES else node.module or "", node.lineno)
+
+
+def parsed(name: str) -> ast.Module:
+    return ast.parse(MODULES[name].read_text(), str(MODULES[name]))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_stay_within_the_rules(name: str) -> None:
+    """The generator knows nothing of the broker, the broker nothing of the generator, and so on down the house."""
+    rule = longest_prefix(name, tuple(MAY_IMPORT))
+    assert rule is not None
+    for imported, line in imported_names(parsed(name)):
+        if imported.split(".")[0] in OURS and not (imported == "reference_broker" and rule.startswith("reference_")):
+            allowed = longest_prefix(imported, MAY_IMPORT[rule])
+            assert allowed, f"{MODULES[name]}:{line}: {rule} may not import {imported}"
+
+
+def test_nothing_imports_the_command() -> None:
+    """perftest.cli is the composition root: what everything hangs from must not be hung from."""
+    for name in MODULES:
+        if not name.startswith("perftest.cli"):
+            assert not [i for i, _ in imported_names(parsed(name)) if i.startswith("perftest.cli")], name
+
+
+def test_only_the_pipeline_starts_spark() -> None:
+    """A load generator or a page writer that starts a JVM would disturb what it measures, or make readers wait."""
+    for name in MODULES:
+        if not name.startswith("reports.pipeline"):
+            assert not [i for i, _ in imported_names(parsed(name)) if i.split(".")[0] in ("pyspark", "py4j")], name
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if longest_prefix(name, PURE)])
+def test_pure_cores_do_no_io(name: str) -> None:
+    """One seed must replay a whole cluster: a core that reads a clock or a socket cannot be replayed."""
+    found = [(i, line) for i, line in imported_names(parsed(name)) if i.split(".")[0] in IMPURE_IMPORTS]
+    assert not found, f"{MODULES[name]}: {found}"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_nothing_unpickles(name: str) -> None:
+    """A peer, a client or a run directory from elsewhere must never run code here."""
+    assert not [i for i, _ in imported_names(parsed(name)) if i.split(".")[0] in BANNED_IMPORTS]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_functions_fit_on_a_screen(name: str) -> None:
+    """A function that does not fit on a screen is not read, and what is not read is not right."""
+    for node in ast.walk(parsed(name)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert lines <= FUNCTION_LINES_MAX, f"{MODULES[name]}:{node.lineno}: {node.name} has {lines} lines"
+    assert len(MODULES[name].read_text().splitlines()) <= MODULE_LINES_MAX, f"{name} is too long"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_says_what_it_is(name: str) -> None:
+    """A newcomer finds the room for a change by the modules' first lines."""
+    tree = parsed(name)
+    if tree.body:
+        assert ast.get_docstring(tree), f"{MODULES[name]} has no docstring"
