@@ -58,11 +58,16 @@ class SendEntries:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendSnapshot:
     """Start (or go on) sending the newest snapshot to ``to``: its next entry is no longer in the log.
-    ``number`` is the chunk wanted; the shell pins the snapshot from chunk 1 until the last is acknowledged."""
+    ``index`` says which snapshot, ``number`` the chunk wanted. Chunk 1 always begins with the snapshot that is newest
+    now; it must stay readable while :meth:`RaftCore.pinned_snapshots` names it."""
 
     to: NodeId
     term: Term
+    index: LogIndex
     number: int
+
+
+SmallMessage = PreVoteRequest | PreVoteReply | VoteRequest | VoteReply | AppendReply | InstallReply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +75,7 @@ class Send:
     """A small message to one member."""
 
     to: NodeId
-    message: PreVoteRequest | PreVoteReply | VoteRequest | VoteReply | AppendReply | InstallReply
+    message: SmallMessage
 
 
 Outgoing = SendEntries | SendSnapshot | Send

@@ -1,0 +1,22 @@
+"""What can go wrong in Raft: misuse by the shell, and the one thing that must never happen."""
+
+from __future__ import annotations
+
+from reference_broker.types import NOBODY, NodeId
+
+
+class NotLeaderError(Exception):
+    """Only the leader takes proposals. ``leader`` is who to ask instead, or NOBODY while that is unknown."""
+
+    def __init__(self, leader: NodeId) -> None:
+        hint = f"ask node {leader}" if leader != NOBODY else "no leader is known, try again after the election"
+        super().__init__(f"this member is not the leader: {hint}")
+        self.leader = leader
+
+
+class SafetyViolationError(Exception):
+    """Two members disagree about something that Raft proves they cannot disagree about.
+
+    Going on would spread the damage, so the group must stop on this node. Causes outside this code: two nodes
+    with one id, a data directory copied from another node or restored from a backup.
+    """

@@ -1,0 +1,188 @@
+"""The follower's side of replication: what may be written, what may be committed, what is answered and when.
+
+Theory of operation
+-------------------
+A follower knows its log to equal its leader's only up to ``verified``, the end of the last AppendEntries that fitted.
+Everything said to the leader, and everything committed on its word, stays at or below ``verified``: behind it there may
+be entries of a former leader that nobody has compared yet.
+
+Success is answered when the disk has come further (one answer a sync, however many messages it covers), at once when
+there was nothing to write, and not at all when the message was nothing but a new commit index (see ``progress``).
+A rejection is answered at once, but only the first of a row: the messages pipelined behind it fail for the same reason.
+
+Invariants: ``commit <= verified`` from the moment a leader of the term is known; nothing at or below the commit index
+is ever truncated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reference_broker.raft.errors import SafetyViolationError
+from reference_broker.raft.log_view import LogView
+from reference_broker.raft.messages import AppendEntries, AppendReply, InstallSnapshot
+from reference_broker.raft.outbox import Outbox
+from reference_broker.types import Entry, LogIndex, Term
+
+
+class Follower:
+    """Lives as long as the member; :meth:`follow` starts over under another leader."""
+
+    __slots__ = ("_incoming", "_log", "_outbox", "_rejected", "_told", "answer_due", "verified")
+
+    def __init__(self, log: LogView, outbox: Outbox) -> None:
+        self._log = log
+        self._outbox = outbox
+        self.follow(log.snapshot_index)
+
+    def follow(self, commit: LogIndex) -> None:
+        """Another leader or term. What is committed is in every later leader's log (5.4.3), so it needs no proof."""
+        self.verified = commit
+        self.answer_due = False
+        self._told = LogIndex(-1)
+        self._rejected: tuple[LogIndex, LogIndex] | None = None
+        self._incoming: _Incoming | None = None
+
+    # AppendEntries
+
+    def append(self, message: AppendEntries, commit: LogIndex) -> AppendReply | None:
+        """Take the entries that fit. Returns a rejection to send, or None.
+
+        After None, :attr:`verified` says how far the leader's commit index may be believed, unless
+        :meth:`fits` was false.
+        """
+        if not self.fits(message):
+            return self._reject(message, commit)
+        self._rejected = None
+        new = self._store(message.entries, message.term, commit) if message.entries else False
+        self.verified = LogIndex(max(self.verified, message.prev_index + len(message.entries)))
+        is_notice = not message.entries and min(message.commit, self.verified) > commit
+        self.answer_due = self.answer_due or not (new or (is_notice and self._told == self._synced()))
+        return None
+
+    def fits(self, message: AppendEntries) -> bool:
+        """Figure 2, AppendEntries, receiver step 2. What a snapshot covers is committed, so it fits by itself."""
+        prev = message.prev_index
+        return prev < self._log.snapshot_index or self._log.term_at(prev) == message.prev_term
+
+    def _store(self, entries: Sequence[Entry], by: Term, commit: LogIndex) -> bool:
+        """Steps 3 and 4: keep what agrees, overwrite from the first entry that does not. True if anything is new."""
+        log, first = self._log, entries[0].index
+        if first <= log.last_index:
+            first = self._first_new(entries)
+            entries = entries[first - entries[0].index :]
+            if not entries:
+                return False
+            if first <= log.last_index:
+                self._truncate(first, by, commit)
+        for entry in entries:
+            if not log.last_term <= entry.term <= by:
+                raise SafetyViolationError(
+                    f"entry {entry.index} has term {entry.term} after {log.last_term}, under {by}"
+                )
+            log.append(entry.term)
+        self._outbox.entries.extend(entries)
+        return True
+
+    def _first_new(self, entries: Sequence[Entry]) -> LogIndex:
+        log = self._log
+        for entry in entries:
+            if entry.index > log.snapshot_index and log.term_at(entry.index) != entry.term:
+                return entry.index
+        return LogIndex(entries[-1].index + 1)
+
+    def _truncate(self, index: LogIndex, by: Term, commit: LogIndex) -> None:
+        if index <= commit:
+            raise SafetyViolationError(f"the leader of term {by} has another entry at {index}, which is committed here")
+        self._log.truncate(index, by)
+        self._outbox.truncate(index)
+
+    def _reject(self, message: AppendEntries, commit: LogIndex) -> AppendReply | None:
+        prev = message.prev_index
+        wanted = self._wanted(prev, commit)
+        if self._rejected is not None and self._rejected[0] == wanted and prev > self._rejected[1]:
+            return None
+        self._rejected = (wanted, prev)
+        return self._reply(message.term, success=False, next_index=wanted)
+
+    def _wanted(self, prev: LogIndex, commit: LogIndex) -> LogIndex:
+        """Where the leader should try next: behind our log, or at the start of the term that differs (end of 5.3)."""
+        if prev > self._log.last_index:
+            return LogIndex(self._log.last_index + 1)
+        if prev <= commit:
+            raise SafetyViolationError(f"the leader has another entry at {prev}, which is committed here")
+        return LogIndex(max(commit + 1, self._log.run_start(prev)))
+
+    # Answers
+
+    def synced(self) -> None:
+        """The disk has come further: the leader wants to know, if it is about entries of its own."""
+        if self._synced() > self._told:
+            self.answer_due = True
+
+    def answer(self, term: Term) -> AppendReply:
+        """The answer that is due, with what is true now."""
+        self.answer_due = False
+        self._told = self._synced()
+        return self._reply(term, success=True, next_index=LogIndex(self.verified + 1))
+
+    def stale(self, term: Term) -> AppendReply:
+        """The answer to a leader of an older term: it learns ``term`` and steps down. The rest says nothing."""
+        return AppendReply(
+            term=term, success=False, next_index=LogIndex(0), synced_index=LogIndex(0), synced_term=Term(0)
+        )
+
+    def _synced(self) -> LogIndex:
+        return min(self._log.synced_index, self.verified)
+
+    def _reply(self, term: Term, *, success: bool, next_index: LogIndex) -> AppendReply:
+        synced = self._synced()
+        synced_term = self._log.term_at(synced)
+        assert synced_term is not None, "the synced part of the log can be read"
+        return AppendReply(
+            term=term, success=success, next_index=next_index, synced_index=synced, synced_term=synced_term
+        )
+
+    # InstallSnapshot
+
+    def wants(self, message: InstallSnapshot) -> bool:
+        """Whether this chunk is to be stored. Chunk 1 always starts over: the sender may have done so too."""
+        incoming = self._incoming
+        if incoming is None or not incoming.is_same(message):
+            return message.number == 1
+        return not incoming.complete and message.number in (1, incoming.next_number)
+
+    def take(self, message: InstallSnapshot) -> int | None:
+        """Note a chunk. Returns the number to acknowledge (0: begin again), None while there is nothing to say."""
+        if self.wants(message):
+            self._incoming = _Incoming(message)
+            return None if message.last else message.number
+        incoming = self._incoming
+        if incoming is None or not incoming.is_same(message):
+            return 0
+        if incoming.complete:
+            return None
+        return message.number if message.number < incoming.next_number else 0
+
+    @property
+    def receiving(self) -> bool:
+        """Whether a snapshot is on its way."""
+        return self._incoming is not None
+
+    def stop_receiving(self) -> None:
+        """The snapshot is installed, or could not be."""
+        self._incoming = None
+
+
+class _Incoming:
+    """A snapshot on its way: two leaders may cut one snapshot differently, so the term is part of its identity."""
+
+    __slots__ = ("_identity", "complete", "next_number")
+
+    def __init__(self, latest: InstallSnapshot) -> None:
+        self._identity = (latest.term, latest.index)
+        self.next_number = latest.number + 1
+        self.complete = latest.last
+
+    def is_same(self, message: InstallSnapshot) -> bool:
+        return self._identity == (message.term, message.index)

@@ -1,0 +1,193 @@
+"""What Raft needs to know of its log: which term each entry has, and how far the disk has come.
+
+Theory of operation
+-------------------
+Payloads belong to the log layer. Consecutive entries nearly always share their term, so the view keeps one pair
+(first index, term) for each run of equal terms: a log of a million entries under three leaders takes three pairs, and
+looking up the newest entries, which is nearly every look-up, is one comparison.
+
+The view changes at once when the core decides to append or truncate; the disk follows. ``synced_index`` is the part of
+the view that is known to be on disk, told by notices of the WAL. A notice travels between threads and may be late: the
+entry it speaks of may have been overwritten since. Two rules keep a late notice from counting:
+
+* its term must be the term that the view has at its index;
+* its term must be at least the term of the leader that last truncated. Without it, an entry that was written,
+  overwritten and then written *again* could be counted because of its first writing, while the WAL still holds the
+  second overwriting. Waiting is safe and ends: each new leader appends an entry of its own term.
+
+Invariants: ``snapshot_index <= synced_index <= last_index``; runs are ascending in index and in term;
+the first run starts at ``snapshot_index + 1``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from reference_broker.types import LogIndex, Term
+
+_NONE: Final = LogIndex(0)
+_NO_TERM: Final = Term(0)
+
+
+class SnapshotPoint(Protocol):
+    """Where a snapshot ends: its last included entry."""
+
+    @property
+    def index(self) -> LogIndex:
+        """The last included entry."""
+
+    @property
+    def term(self) -> Term:
+        """Its term."""
+
+
+class LogView:
+    """Terms by index. A recovered log is on disk, so all of it counts as synced."""
+
+    __slots__ = (
+        "_barrier",
+        "_starts",
+        "_terms",
+        "last_index",
+        "last_term",
+        "snapshot_index",
+        "snapshot_term",
+        "synced_index",
+    )
+
+    def __init__(
+        self,
+        *,
+        snapshot_index: LogIndex = _NONE,
+        snapshot_term: Term = _NO_TERM,
+        runs: Sequence[tuple[LogIndex, Term]] = (),
+        last_index: LogIndex | None = None,
+    ) -> None:
+        """``runs`` are (first index, term) of the recovered entries, ascending, starting after the snapshot.
+
+        Raises ValueError when the runs leave a gap or go back: a log like that must not take part in elections.
+        """
+        self.snapshot_index = snapshot_index
+        self.snapshot_term = snapshot_term
+        self.last_index = last_index if last_index is not None else snapshot_index
+        self._starts = [start for start, _ in runs]
+        self._terms = [term for _, term in runs]
+        self._barrier = Term(0)
+        self._check(runs)
+        self.last_term = self._terms[-1] if self._terms else snapshot_term
+        self.synced_index = self.last_index
+
+    @classmethod
+    def recovered(
+        cls, snapshot: SnapshotPoint | None, runs: Sequence[tuple[LogIndex, Term]], last_index: LogIndex
+    ) -> LogView:
+        """The view of what the log layer found on disk. Entries that the snapshot covers too are left out.
+
+        Raises ValueError as the constructor does.
+        """
+        if snapshot is None:
+            return cls(runs=runs, last_index=last_index)
+        base = snapshot.index
+        if last_index <= base:
+            return cls(snapshot_index=base, snapshot_term=snapshot.term)
+        covered = sum(start <= base + 1 for start, _ in runs)
+        head = [(LogIndex(base + 1), runs[covered - 1][1])] if covered else []
+        return cls(
+            snapshot_index=base, snapshot_term=snapshot.term, runs=[*head, *runs[covered:]], last_index=last_index
+        )
+
+    def _check(self, runs: Sequence[tuple[LogIndex, Term]]) -> None:
+        starts, terms = self._starts, self._terms
+        sound = self.last_index >= starts[-1] if starts else self.last_index == self.snapshot_index
+        sound = sound and (not starts or starts[0] == self.snapshot_index + 1)
+        sound = (
+            sound
+            and starts == sorted(set(starts))
+            and [self.snapshot_term, *terms] == sorted([self.snapshot_term, *terms])
+        )
+        if not sound:
+            raise ValueError(
+                f"recovered log has a gap or goes back: snapshot {self.snapshot_index}@{self.snapshot_term},"
+                f" runs {list(runs)}, last index {self.last_index}"
+            )
+
+    @property
+    def first_index(self) -> LogIndex:
+        """The first entry that can still be read; ``last_index + 1`` when the log is empty."""
+        return LogIndex(self.snapshot_index + 1)
+
+    def term_at(self, index: LogIndex) -> Term | None:
+        """The term of an entry or of the snapshot's end; None outside the log. Index 0 has term 0."""
+        if index > self.last_index or index < self.snapshot_index:
+            return None
+        if index == self.snapshot_index:
+            return self.snapshot_term
+        if index >= self._starts[-1]:
+            return self.last_term
+        return self._terms[bisect_right(self._starts, index) - 1]
+
+    def run_start(self, index: LogIndex) -> LogIndex:
+        """The first entry of the run of equal terms that ``index`` belongs to. ``index`` must be in the log."""
+        assert self.snapshot_index < index <= self.last_index
+        return self._starts[bisect_right(self._starts, index) - 1]
+
+    def is_up_to_date(self, last_index: LogIndex, last_term: Term) -> bool:
+        """Section 5.4.1: whether a log that ends like this holds everything that this one may hold committed."""
+        return last_term > self.last_term or (last_term == self.last_term and last_index >= self.last_index)
+
+    def append(self, term: Term, count: int = 1) -> LogIndex:
+        """Add ``count`` entries of one term. Returns the index of the last one."""
+        assert term >= self.last_term, "terms in a log never go back"
+        if not self._terms or term != self.last_term:
+            self._starts.append(LogIndex(self.last_index + 1))
+            self._terms.append(term)
+            self.last_term = term
+        self.last_index = LogIndex(self.last_index + count)
+        return self.last_index
+
+    def truncate(self, index: LogIndex, by: Term) -> None:
+        """Drop every entry at or above ``index`` because the leader of term ``by`` has others there."""
+        assert self.snapshot_index < index <= self.last_index
+        self.last_index = LogIndex(index - 1)
+        while self._starts and self._starts[-1] >= index:
+            self._starts.pop()
+            self._terms.pop()
+        self.last_term = self._terms[-1] if self._terms else self.snapshot_term
+        self.synced_index = min(self.synced_index, self.last_index)
+        self._barrier = by
+
+    def mark_synced(self, index: LogIndex, term: Term) -> bool:
+        """The WAL has entries up to ``index``, of ``term``, on disk. False for a notice that no longer counts."""
+        if index <= self.synced_index or term < self._barrier or self.term_at(index) != term:
+            return False
+        self.synced_index = index
+        return True
+
+    def compact(self, index: LogIndex, term: Term) -> None:
+        """A durable snapshot covers entries up to ``index``: forget them. ``index`` must be in the log."""
+        assert self.snapshot_index <= index <= self.last_index
+        runs = bisect_right(self._starts, index)
+        if runs:
+            del self._starts[: runs - 1], self._terms[: runs - 1]
+            self._starts[0] = LogIndex(index + 1)
+        if index == self.last_index:
+            self._starts.clear()
+            self._terms.clear()
+        self.snapshot_index = index
+        self.snapshot_term = term
+        self.synced_index = max(self.synced_index, index)
+
+    def reset(self, index: LogIndex, term: Term) -> None:
+        """A snapshot taken elsewhere replaces the whole log; it is durable."""
+        self._starts.clear()
+        self._terms.clear()
+        self.snapshot_index = self.last_index = self.synced_index = index
+        self.snapshot_term = self.last_term = term
+
+    def describe(self) -> str:
+        """The log in one line, for transcripts and status: ``snap 4@1 | 5..7@2 8..9@3 | synced 8``."""
+        ends = [*(start - 1 for start in self._starts[1:]), self.last_index]
+        runs = [f"{a}..{b}@{term}" for a, b, term in zip(self._starts, ends, self._terms, strict=False)]
+        return f"snap {self.snapshot_index}@{self.snapshot_term} | {' '.join(runs) or '-'} | synced {self.synced_index}"

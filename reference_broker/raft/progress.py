@@ -1,0 +1,249 @@
+"""What the leader knows of one follower, and what it may send next.
+
+Theory of operation
+-------------------
+``PROBE``
+    The leader does not know where the logs part. It sends one empty AppendEntries and waits for the answer; a
+    rejection names an earlier index and the leader asks again. One question at a time, so one divergence costs a few
+    small messages and never a storm.
+``PIPELINE``
+    The logs agree up to ``next_index - 1``. Entries go out as they come, ``next_index`` moves when they are *sent*;
+    ``match_index`` moves when the follower has them *on disk*. The window bounds the difference.
+``SNAPSHOT``
+    The next entry is compacted away. Chunks go one at a time, each asked for by the answer to the one before.
+
+A probe carries a commit index of zero. So an empty AppendEntries that *raises* a follower's commit index is always a
+mere notice, which a follower need not answer: that spares two messages a commit on a quiet queue. Since nobody answers
+a notice, one that is lost would go unseen; ``tick`` repeats the last one once, and the follower that knew it answers.
+
+Invariants: ``match_index < next_index``; ``match_index`` counts only what the follower said is on its disk and
+whose term is the leader's; in PROBE and SNAPSHOT at most one message is unanswered.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from reference_broker.raft.config import RaftConfig
+from reference_broker.raft.log_view import LogView
+from reference_broker.raft.messages import AppendReply, InstallReply
+from reference_broker.raft.ready import Outgoing, SendEntries, SendSnapshot
+from reference_broker.types import LogIndex, NodeId, Term
+
+
+class Flow(StrEnum):
+    """How entries flow to a follower."""
+
+    PROBE = "probe"
+    PIPELINE = "pipeline"
+    SNAPSHOT = "snapshot"
+
+
+class Progress:
+    """The leader's view of one follower. Lives for one term."""
+
+    __slots__ = (
+        "_announce",
+        "_asked",
+        "_commit_sent",
+        "_node",
+        "_quiet_ticks",
+        "_repeated",
+        "_unanswered_notice",
+        "chunk",
+        "flow",
+        "match_index",
+        "next_index",
+        "reachable",
+        "snapshot_index",
+    )
+
+    def __init__(self, node: NodeId, next_index: LogIndex, reachable: bool) -> None:
+        self._node = node
+        self.next_index = next_index
+        self.match_index = LogIndex(0)
+        self.reachable = reachable
+        self.snapshot_index = LogIndex(0)
+        self._quiet_ticks = 0
+        self.probe(next_index)
+
+    # Changes of flow
+
+    def probe(self, next_index: LogIndex) -> None:
+        """Ask whether the logs agree before ``next_index``."""
+        self.flow = Flow.PROBE
+        self.next_index = next_index
+        self._asked = False
+        self._announce = False
+        self._commit_sent = LogIndex(0)
+        self._unanswered_notice = False
+        self._repeated = False
+        self.chunk = 0
+
+    def reconnect(self) -> None:
+        """The link is new: what was under way may be lost, and so may be the follower's disk. Undercounting is safe."""
+        self.reachable = True
+        self.match_index = LogIndex(0)
+        self._quiet_ticks = 0
+        self.probe(self.next_index)
+
+    def announce(self) -> None:
+        """Let the follower hear from its leader, whatever else there is to say."""
+        self._announce = True
+        self._asked = False
+
+    def _begin_snapshot(self, index: LogIndex) -> None:
+        self.flow = Flow.SNAPSHOT
+        self.snapshot_index = index
+        self.chunk = 1
+        self._asked = False
+
+    # Sending
+
+    def collect(self, log: LogView, term: Term, commit: LogIndex, config: RaftConfig, out: list[Outgoing]) -> None:
+        """Add to ``out`` what may be sent now, and count it as sent."""
+        if not self.reachable and not self._announce:
+            return
+        if self.flow is Flow.PIPELINE:
+            self._collect_pipeline(log, term, commit, config, out)
+        elif not self._asked:
+            self._asked = True
+            self._announce = False
+            self._ask(log, term, out)
+
+    def _ask(self, log: LogView, term: Term, out: list[Outgoing]) -> None:
+        if self.flow is Flow.PROBE and log.term_at(LogIndex(self.next_index - 1)) is None:
+            self._begin_snapshot(log.snapshot_index)
+            self._asked = True
+        if self.flow is Flow.SNAPSHOT:
+            out.append(SendSnapshot(to=self._node, term=term, index=self.snapshot_index, number=self.chunk))
+        else:
+            out.append(self._entries(log, term, LogIndex(0), LogIndex(self.next_index - 1)))
+
+    def _collect_pipeline(
+        self, log: LogView, term: Term, commit: LogIndex, config: RaftConfig, out: list[Outgoing]
+    ) -> None:
+        last = min(log.last_index, self.match_index + config.max_pipeline_entries)
+        if self.next_index <= last:
+            self._collect_entries(log, term, commit, LogIndex(last), config.max_entries_per_append, out)
+        elif self._announce or self._has_notice(commit):
+            self._repeated = self._repeated and not self._has_notice(commit)
+            out.append(self._entries(log, term, commit, LogIndex(self.next_index - 1)))
+            self._commit_sent = LogIndex(min(commit, self.next_index - 1))
+            self._unanswered_notice = True
+        self._announce = False
+
+    def _has_notice(self, commit: LogIndex) -> bool:
+        return min(commit, self.next_index - 1) > self._commit_sent
+
+    def has_news(self, last: LogIndex, commit: LogIndex) -> bool:
+        """Whether there is an entry or a commit index that the follower was not sent."""
+        return self.next_index <= last or self._has_notice(commit)
+
+    def _collect_entries(
+        self, log: LogView, term: Term, commit: LogIndex, last: LogIndex, per_message: int, out: list[Outgoing]
+    ) -> None:
+        if self.next_index <= log.snapshot_index:
+            self._begin_snapshot(log.snapshot_index)
+            self._asked = True
+            self._ask(log, term, out)
+            return
+        while self.next_index <= last:
+            end = LogIndex(min(last, self.next_index + per_message - 1))
+            out.append(self._entries(log, term, commit, end))
+            self.next_index = LogIndex(end + 1)
+        self._commit_sent = LogIndex(min(commit, last))
+        self._unanswered_notice = False
+
+    def _entries(self, log: LogView, term: Term, commit: LogIndex, last: LogIndex) -> SendEntries:
+        prev = LogIndex(self.next_index - 1)
+        prev_term = log.term_at(prev)
+        assert prev_term is not None, "entries are sent only from where the log can be read"
+        return SendEntries(
+            to=self._node,
+            term=term,
+            prev_index=prev,
+            prev_term=prev_term,
+            commit=commit,
+            first=self.next_index,
+            last=last,
+        )
+
+    # Answers
+
+    def accepted(self, reply: AppendReply, log: LogView) -> bool:
+        """The follower's log agrees. True when more of it is known to be on its disk."""
+        self._quiet_ticks = 0
+        if self._repeated:
+            self._unanswered_notice = self._repeated = False
+        advanced = reply.synced_index > self.match_index and self._is_ours(reply, log)
+        if advanced:
+            self.match_index = reply.synced_index
+        if self.flow is Flow.PROBE or (self.flow is Flow.SNAPSHOT and reply.next_index > self.snapshot_index):
+            self.probe(LogIndex(min(max(reply.next_index, self.match_index + 1), log.last_index + 1)))
+            self.flow = Flow.PIPELINE
+        return advanced
+
+    @staticmethod
+    def _is_ours(reply: AppendReply, log: LogView) -> bool:
+        """By log matching (5.3) the same term at the same index means the same log up to there."""
+        return reply.synced_index <= log.snapshot_index or log.term_at(reply.synced_index) == reply.synced_term
+
+    def rejected(self, wanted: LogIndex) -> bool:
+        """The logs part before what was sent; the follower wants ``wanted``. True when that calls for a new probe.
+
+        A rejection answers something sent earlier, so a real one wants less than ``next_index``. Anything else is an
+        echo: of messages pipelined behind the first one that was rejected, or of a network that reorders.
+        """
+        if self.flow is Flow.SNAPSHOT or not self.match_index < wanted < self.next_index:
+            return False
+        self._quiet_ticks = 0
+        self.probe(wanted)
+        return True
+
+    def chunk_answered(self, reply: InstallReply, log: LogView) -> bool:
+        """A chunk arrived, or the whole snapshot is on disk. True when there is something to send."""
+        if self.flow is not Flow.SNAPSHOT or reply.index != self.snapshot_index:
+            return False
+        self._quiet_ticks = 0
+        if reply.done:
+            self.probe(LogIndex(reply.index + 1))
+        elif reply.number == 0:
+            self._begin_snapshot(log.snapshot_index)
+        elif reply.number == self.chunk:
+            self.chunk += 1
+            self._asked = False
+        else:
+            return False
+        return True
+
+    # Time
+
+    @property
+    def waits(self) -> bool:
+        """Whether something is unanswered, so that ticks matter."""
+        return self.reachable and (
+            self.flow is not Flow.PIPELINE or self._unanswered_notice or self.match_index < self.next_index - 1
+        )
+
+    def tick(self, resend_ticks: int) -> bool:
+        """One tick without an answer. True when it was one too many and there is something to send again."""
+        if not self.waits:
+            return False
+        self._quiet_ticks += 1
+        if self._quiet_ticks < resend_ticks:
+            return False
+        self._quiet_ticks = 0
+        if self.flow is not Flow.PIPELINE:
+            self._asked = False
+        elif self.match_index < self.next_index - 1:
+            self.probe(self.next_index)
+        else:
+            self._announce = self._repeated = True
+        return True
+
+    def describe(self) -> str:
+        """One line for transcripts and status."""
+        chunk = f" snapshot {self.snapshot_index} chunk {self.chunk}" if self.flow is Flow.SNAPSHOT else ""
+        away = "" if self.reachable else " unreachable"
+        return f"{self.flow} match {self.match_index} next {self.next_index}{chunk}{away}"
