@@ -1,0 +1,1 @@
+"""Where brokers and load run: local processes now, hosts later."""
