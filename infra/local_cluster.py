@@ -159,8 +159,8 @@ def load(directory: Path) -> Cluster:
 def status(cluster: Cluster) -> list[dict[str, Any]]:
     """What each node says of itself.
 
-    Always ``name``, ``state`` (``running``, ``silent`` or ``down``), ``uri``, ``pid``, ``data_dir`` and ``role``; beyond
-    these whatever its control port answers.
+    Always ``name``, ``state`` (``running``, ``silent`` or ``down``), ``uri``, ``pid``, ``data_dir`` and ``role``;
+    beyond these whatever its control port answers.
     """
     return [_status(node) for node in cluster.nodes]
 

@@ -1,0 +1,5 @@
+"""``python -m perftest.cli`` is ``perftest``."""
+
+from perftest.cli.main import main
+
+main()

@@ -1,0 +1,143 @@
+"""The entry of ``perftest``, and the one place where errors become words and exit codes.
+
+``perftest --help`` must be quick enough to be asked often: this module and what it imports know nothing heavier than
+click, and each command is imported when it is called.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import click
+
+import perftest
+from perftest.cli.exits import MEANING, Exit, three_lines
+
+COMMANDS: Final = {
+    "Run": {
+        "run": ("perftest.cli.run:run", "Publish and consume with one setting and measure."),
+        "sweep": ("perftest.cli.sweep:sweep", "Measure step by step over the values of a workload."),
+    },
+    "Results": {"report": ("perftest.cli.report:report", "Make an HTML report of one or more runs.")},
+    "Reference broker": {"broker": ("perftest.cli.broker:broker", "Start, ask and stop a cluster on this machine.")},
+    "Workloads": {"workload": ("perftest.cli.workload:workload", "List, show and check workload files.")},
+}
+"""Section, command, where it lives, its sentence: all that the top help needs."""
+
+_EXAMPLES: Final = (
+    "perftest sweep flow_control/in_flight --quick        a bundled cluster, six steps, half a minute",
+    "perftest run -h amqp://rabbit1 -x 2 -y 2 -qq -z 60   a quorum queue of your broker for a minute",
+    "perftest report runs/*-in_flight-*                   pages from what was measured",
+)
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, in the order of the help."""
+        return [name for commands in COMMANDS.values() for name in commands]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of a command and take it out."""
+        for commands in COMMANDS.values():
+            if cmd_name in commands:
+                module, _, attribute = commands[cmd_name][0].partition(":")
+                command = getattr(importlib.import_module(module), attribute)
+                assert isinstance(command, click.Command)
+                return command
+        return None
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Examples, commands by section (without importing any), options, exit codes."""
+        with formatter.section("Examples"):
+            formatter.write("".join(f"  {line}\n" for line in _EXAMPLES))
+        for section, commands in COMMANDS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name, sentence) for name, (_, sentence) in commands.items()])
+        rows = [record for parameter in self.get_params(ctx) if (record := parameter.get_help_record(ctx))]
+        with formatter.section("Options"):
+            formatter.write_dl(rows)
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(int(code)), meaning) for code, meaning in MEANING.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["--help", "-?"], "max_content_width": 100})
+@click.version_option(perftest.__version__, "--version", "-v", prog_name="perftest")
+def cli() -> None:
+    """Measure AMQP 0-9-1 brokers, and find out what the numbers mean.
+
+    Without a broker's address, run and sweep start the bundled three-node cluster and stop it afterwards.
+    """
+
+
+def main() -> NoReturn:
+    """The console script."""
+    sys.exit(call(sys.argv[1:]))
+
+
+def call(arguments: Sequence[str]) -> int:
+    """Run a command line; its exit code. Errors are printed to stderr in three lines."""
+    try:
+        result = cli.main(args=list(arguments), prog_name="perftest", standalone_mode=False)
+        sys.stdout.flush()
+        return int(result or 0)
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return Exit.USAGE
+    except click.ClickException as error:
+        return _say(*_usage(error), Exit.USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        return _broken_pipe()
+    except Exception as error:
+        return _translate(error)
+
+
+def _translate(error: Exception) -> int:
+    """An exception that brings ``what``, ``where`` and ``fix`` (or ``problems``) is for people; any other is a bug."""
+    problems: Sequence[Any] | None = getattr(error, "problems", None)
+    if problems:
+        click.echo("\n".join(problem.lines() for problem in problems), err=True)
+        return Exit.USAGE
+    if all(hasattr(error, name) for name in ("what", "where", "fix")):
+        plain: Any = error
+        return _say(plain.what, plain.where, plain.fix, getattr(error, "code", Exit.RUN_ERROR))
+    if os.environ.get("PERFTEST_DEBUG"):
+        traceback.print_exception(error)
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(frame.filename).name}:{frame.lineno}"
+    fix = "this is a bug: please report it, with the output of the same command under PERFTEST_DEBUG=1"
+    return _say(f"{type(error).__name__}: {error}", where, fix, Exit.RUN_ERROR)
+
+
+def _usage(error: click.ClickException) -> tuple[str, str, str]:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "perftest"
+    message = error.format_message().rstrip(".")
+    return message[:1].lower() + message[1:], path, f"see `{path} --help`"
+
+
+def _say(what: str, where: str, fix: str, code: int) -> int:
+    click.echo(three_lines(what, where, fix), err=True)
+    return int(code)
+
+
+def _broken_pipe() -> int:
+    """The reader of our output (``head``) had enough: no error. Nothing more may be written at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return Exit.OK
+
+
+if __name__ == "__main__":
+    main()

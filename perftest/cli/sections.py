@@ -1,0 +1,95 @@
+"""Help that is read from top to bottom: a sentence, examples, options by what one thinks about, exit codes.
+
+click knows no sections; an option carries its section's name, and the command sorts by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import click
+
+from perftest.cli.exits import MEANING, Exit
+
+SECTIONS: Final = ("Target", "Topology", "Load", "Timing", "Measurement", "Output", "Other")
+
+_HELP_WIDTH: Final = 100
+
+
+class SectionedOption(click.Option):
+    """An option that knows its section."""
+
+    def __init__(self, *arguments: Any, section: str = "Other", **settings: Any) -> None:
+        assert section in SECTIONS
+        super().__init__(*arguments, **settings)
+        self.section = section
+
+
+class SectionedCommand(click.Command):
+    """A command with examples before its options and exit codes after them."""
+
+    def __init__(
+        self, *arguments: Any, examples: Sequence[str] = (), exits: Iterable[Exit] = (), **settings: Any
+    ) -> None:
+        settings["context_settings"] = {"help_option_names": ["--help", "-?"], "max_content_width": _HELP_WIDTH}
+        super().__init__(*arguments, **settings)
+        self.examples = examples
+        self.exits = sorted({Exit.OK, Exit.USAGE, *exits})
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Examples, then one definition list per section, in the order of :data:`SECTIONS`."""
+        if self.examples:
+            with formatter.section("Examples"):
+                formatter.write("".join(f"  {line}\n" for line in self.examples))
+        for section in SECTIONS:
+            rows = [
+                record
+                for parameter in self.get_params(ctx)
+                if getattr(parameter, "section", "Other") == section
+                and (record := parameter.get_help_record(ctx)) is not None
+            ]
+            if rows:
+                with formatter.section(section):
+                    formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The exit codes this command can end with."""
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(int(code)), MEANING[code]) for code in self.exits])
+
+
+def option(*names: str, section: str, **settings: Any) -> Callable[[Any], Any]:
+    """An option of a section; defaults are shown."""
+    settings.setdefault("show_default", not settings.get("is_flag", False))
+    return click.option(*names, cls=SectionedOption, section=section, **settings)
+
+
+def json_option(function: Any) -> Any:
+    """``--json`` of every command that prints a table."""
+    return option("--json", "as_json", section="Output", is_flag=True, help="Print JSON instead of a table.")(function)
+
+
+class QuantityType(click.ParamType[Any]):
+    """A quantity with a unit, read by the one parser of :mod:`perftest.spec.units`."""
+
+    def __init__(self, name: str, parse: str) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The quantity in its base unit; click reports what cannot be read, with the option's name."""
+        from perftest.spec import units
+
+        if not isinstance(value, str):
+            return value
+        try:
+            return getattr(units, self._parse)(value)
+        except units.UnitError as error:
+            self.fail(f"{error.rule}; {error.fix}", param, ctx)
+
+
+DURATION: Final = QuantityType("duration", "parse_duration_s")
+SIZE: Final = QuantityType("size", "parse_size_bytes")
+COUNT: Final = QuantityType("count", "parse_count")
+RATE: Final = QuantityType("rate", "parse_rate")

@@ -1,0 +1,127 @@
+"""``perftest workload``: list, show and check workload files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perftest.cli.exits import CliError, Exit
+from perftest.cli.sections import SectionedCommand, json_option, option
+
+
+@click.group(context_settings={"help_option_names": ["--help", "-?"]})
+def workload() -> None:
+    """List, show and check workload files."""
+
+
+@workload.command(
+    "list",
+    cls=SectionedCommand,
+    examples=(
+        "perftest workload list",
+        "perftest workload list --json",
+        "perftest sweep flow_control/in_flight --dry-run   what one of them would do",
+    ),
+)
+@json_option
+def list_(as_json: bool) -> None:
+    """List the bundled workloads."""
+    import workloads
+    from perftest.cli.ui.table import print_table
+    from perftest.spec.load import load_workload
+
+    rows = []
+    for name in workloads.names():
+        loaded, _ = load_workload(workloads.path_of(name))
+        sweep = loaded.sweep
+        rows.append(
+            {
+                "name": name,
+                "swept": sweep.setting if sweep else "",
+                "values": list(sweep.values) if sweep else [],
+                "mode": str(sweep.mode) if sweep else "",
+                "title": loaded.title,
+            }
+        )
+    print_table(rows, as_json=as_json)
+
+
+@workload.command(
+    cls=SectionedCommand,
+    examples=(
+        "perftest workload show flow_control/in_flight",
+        "perftest workload show flow_control/in_flight > mine.yaml   start your own from it",
+        "perftest workload show mine.yaml --json                     resolved, with every default",
+    ),
+)
+@click.argument("name", metavar="WORKLOAD")
+@json_option
+def show(name: str, as_json: bool) -> None:
+    """Show a workload file; with --json, everything it comes down to."""
+    from perftest.spec.load import load_workload
+
+    path = find(name)
+    loaded, _ = load_workload(path)
+    if as_json:
+        click.echo(json.dumps(loaded.model_dump(mode="json", by_alias=True), indent=1, ensure_ascii=False))
+    else:
+        click.echo(path.read_text(encoding="utf-8"), nl=False)
+
+
+@workload.command(
+    cls=SectionedCommand,
+    examples=(
+        "perftest workload validate mine.yaml",
+        "perftest workload validate mine.yaml --set load.prefetch=10",
+        "perftest workload validate workloads/*/*.yaml --json",
+    ),
+)
+@click.argument("names", metavar="WORKLOAD...", nargs=-1, required=True)
+@option("--set", "overrides", section="Load", metavar="PATH=VALUE", multiple=True, help="Change a key first.")
+@json_option
+@click.pass_context
+def validate(ctx: click.Context, names: tuple[str, ...], overrides: tuple[str, ...], as_json: bool) -> None:
+    """Check workload files: all problems at once, each with its line and its fix."""
+    found = {name: _problems(find(name), overrides) for name in names}
+    if as_json:
+        plain = [{"workload": name, "problems": [item.to_json() for item in items]} for name, items in found.items()]
+        click.echo(json.dumps(plain, indent=1, ensure_ascii=False))
+    for name, items in found.items():
+        for item in items:
+            click.echo(item.lines(), err=True)
+        if not items and not as_json:
+            click.echo(f"{name}: ok")
+    if any(found.values()):
+        ctx.exit(Exit.USAGE)
+
+
+def find(name: str) -> Path:
+    """The file of a workload: a path, or the name of a bundled one. Raises CliError with the nearest name."""
+    import difflib
+
+    import workloads
+
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml") or path.is_file():
+        return path
+    known = workloads.names()
+    if name in known:
+        return workloads.path_of(name)
+    short = {known_name.rsplit("/", 1)[-1]: known_name for known_name in known}
+    near = difflib.get_close_matches(name.rsplit("/", 1)[-1].replace("-", "_"), short, n=1)
+    fix = f"did you mean {short[near[0]]!r}?" if near else f"use a path, or one of {', '.join(known)}"
+    raise CliError(f"there is no workload {name!r}", "WORKLOAD", fix, Exit.USAGE)
+
+
+def _problems(path: Path, overrides: tuple[str, ...]) -> list[Any]:
+    from perftest.spec.check import check
+    from perftest.spec.load import load_workload
+    from perftest.spec.problem import SpecError
+
+    try:
+        return list(check(*load_workload(path, overrides)))
+    except SpecError as error:
+        return error.problems
