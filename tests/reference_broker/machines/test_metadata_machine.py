@@ -1,0 +1,56 @@
+"""The cluster must agree on which queues exist: with two incarnations of one name each would keep half the messages."""
+
+from __future__ import annotations
+
+from reference_broker.machines.metadata import (
+    Answer,
+    DeclareQueue,
+    DeleteQueue,
+    MetadataMachine,
+    QueueAdded,
+    QueueRecord,
+    QueueRemoved,
+    decode,
+    encode,
+)
+from reference_broker.types import GroupId, NodeId
+
+MEMBERS = (NodeId(1), NodeId(2), NodeId(3))
+FIRST = QueueRecord(name="q", group=GroupId(11), members=MEMBERS, arguments=(("delivery_limit", 3),))
+SECOND = QueueRecord(name="q", group=GroupId(22), members=MEMBERS)
+
+
+def declare(record: QueueRecord, correlation: int) -> DeclareQueue:
+    return DeclareQueue(record=record, node=NodeId(1), correlation=correlation)
+
+
+def delete(record: QueueRecord, correlation: int) -> DeleteQueue:
+    return DeleteQueue(name=record.name, group=record.group, node=NodeId(2), correlation=correlation)
+
+
+def test_commands_survive_the_log() -> None:
+    commands = [declare(FIRST, 1), delete(FIRST, 2)]
+    assert decode(encode(commands)) == commands
+
+
+def test_the_first_of_two_declarations_wins() -> None:
+    machine = MetadataMachine()
+    effects = machine.apply(encode([declare(FIRST, 1), declare(SECOND, 2)]))
+    assert effects == [QueueAdded(FIRST), Answer(NodeId(1), 1, FIRST), Answer(NodeId(1), 2, FIRST)]
+
+
+def test_deleting_a_former_incarnation_spares_the_present_one() -> None:
+    """A slow delete must not take the queue that was declared since."""
+    machine = MetadataMachine()
+    machine.apply(encode([declare(SECOND, 1)]))
+    assert machine.apply(encode([delete(FIRST, 2)])) == [Answer(NodeId(2), 2, None)]
+    assert machine.apply(encode([delete(SECOND, 3)])) == [QueueRemoved(SECOND), Answer(NodeId(2), 3, None)]
+    assert machine.queues == {}
+
+
+def test_a_snapshot_is_the_state() -> None:
+    machine = MetadataMachine()
+    machine.apply(encode([declare(FIRST, 1)]))
+    restored = MetadataMachine.restore(machine.snapshot())
+    assert restored.queues == machine.queues
+    assert restored.snapshot() == machine.snapshot()
