@@ -1,0 +1,663 @@
+"""The server side of one AMQP 0-9-1 connection: octets in, events and octets out, no I/O.
+
+Theory of operation
+-------------------
+``receive`` takes whatever the socket gave and returns what the client asked for, as events in the order of the wire;
+``take_output`` hands over what is to be written. In between stand the phases of a connection::
+
+    HEADER -> STARTING -> TUNING -> OPENING -> RUNNING -> CLOSING -> CLOSED
+       |          |          |                              ^
+       |          +----------+--> REFUSING (3 s of silence) |
+       +--> CLOSED (wrong protocol)    any HardError -------+
+
+``_CONNECTION_METHODS`` is the table of what may come on channel 0 in each phase. On the other channels, and only in
+RUNNING, a frame goes first to the readers of :mod:`~reference_broker.amqp.fastpath`; what they leave is read by the
+general path below, one frame at a time. A *soft* error closes its channel, a *hard* one the connection, and nothing
+a client sends ends in anything else: ``receive`` does not raise.
+
+After a hard error nothing more is parsed, for the octets may have lost their framing: the input is merely searched for
+the client's connection.close-ok (or its own connection.close), or the time-out ends the wait.
+
+Invariants: events gathered by the readers are emitted before any other event; ChannelClosed is emitted once for each
+channel that was opened, before ConnectionClosed; after ConnectionClosed there are no events; a closed or closing
+channel gets no frame but its channel.close or close-ok.
+
+The caller answers every event that asks for it (see :mod:`~reference_broker.amqp.events`), and keeps the order of a
+channel's events while one of them waits for its answer: a queue.declare and the publishes behind it come
+out of one ``receive``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import Any, Final
+
+from pamqp import base, commands
+
+from reference_broker.amqp import deliveries, handshake
+from reference_broker.amqp.channel import Channel
+from reference_broker.amqp.errors import (
+    NO_METHOD,
+    HardError,
+    MethodId,
+    ProtocolError,
+    RefusedError,
+    ReplyCode,
+    SoftError,
+    reply_text,
+)
+from reference_broker.amqp.events import ChannelClosed, ConnectionClosed, ConnectionOpened, Event, FieldValue
+from reference_broker.amqp.fastpath import PublishReader, RunBuilder, SettleReader
+from reference_broker.amqp.fields import decode_method, method_id
+from reference_broker.amqp.frames import (
+    HEADER,
+    HEARTBEAT,
+    HEARTBEAT_FRAME,
+    METHOD,
+    PROTOCOL_HEADER,
+    Inbox,
+    octets_needed,
+    read_frame,
+)
+from reference_broker.amqp.link import ConnectionConfig, Link, Octets
+from reference_broker.message_run import MessageRun
+
+Piece = tuple[MessageRun, int, int, int]
+"""Run, start, count, step: messages ``start, start + step, ...`` of a run."""
+
+_CHANNEL_OPEN: Final[MethodId] = (20, 10)
+_CHANNEL_CLOSE: Final[MethodId] = (20, 40)
+_CHANNEL_CLOSE_OK: Final[MethodId] = (20, 41)
+_BASIC_PUBLISH: Final[MethodId] = (60, 40)
+_CONNECTION_CLASS: Final = 10
+
+_LAST_WORDS: Final = re.compile(
+    rb"\x01\x00\x00(?:\x00\x00\x00\x04\x00\x0a\x00\x33\xce|(?P<close>\x00\x00..\x00\x0a\x00\x32))", re.DOTALL
+)
+"""A frame of connection.close-ok, or the beginning of one of connection.close."""
+_LAST_WORDS_OCTETS: Final = 12
+
+
+class Phase(Enum):
+    """How far the connection has come."""
+
+    HEADER = auto()
+    STARTING = auto()
+    TUNING = auto()
+    OPENING = auto()
+    RUNNING = auto()
+    CLOSING = auto()
+    REFUSING = auto()
+    CLOSED = auto()
+
+
+_HANDSHAKE: Final = frozenset({Phase.HEADER, Phase.STARTING, Phase.TUNING, Phase.OPENING})
+_OVER: Final = frozenset({Phase.CLOSING, Phase.REFUSING, Phase.CLOSED})
+
+
+class ServerConnection:
+    """One client's connection. Times are seconds of any clock that never goes back."""
+
+    def __init__(self, config: ConnectionConfig, now_s: float = 0.0, connection_name: str = "") -> None:
+        self.name = connection_name
+        self._config = config
+        self._link = Link(config)
+        self._channels: dict[int, Channel] = {}
+        self._confirming: dict[int, Channel] = {}
+        self._inbox = Inbox()
+        self._runs = RunBuilder(self._link)
+        self._publishes = PublishReader(self._link, self._runs)
+        self._settles = SettleReader(self._channels, self._runs)
+        self._phase = Phase.HEADER
+        self._closed_reason = ""
+        self._channel_max = config.channel_max
+        self._heartbeat_s = 0
+        self._now_s = self._heard_s = self._spoke_s = now_s
+        self._give_up_s: float | None = now_s + config.handshake_timeout_s
+
+    # -- what it is ------------------------------------------------------------------------------------------------
+
+    @property
+    def phase(self) -> Phase:
+        """How far the connection has come."""
+        return self._phase
+
+    @property
+    def is_open(self) -> bool:
+        """Between connection.open-ok and the first sign of closing."""
+        return self._phase is Phase.RUNNING
+
+    @property
+    def user(self) -> str:
+        """Who logged in; empty before that."""
+        return self._link.user
+
+    @property
+    def vhost(self) -> str:
+        """The virtual host; empty before connection.open."""
+        return self._link.vhost
+
+    @property
+    def client_properties(self) -> dict[str, FieldValue]:
+        """What the client told about itself."""
+        return self._link.client_properties
+
+    @property
+    def frame_max(self) -> int:
+        """Octets of the largest frame, as agreed."""
+        return self._link.frame_max
+
+    @property
+    def heartbeat_s(self) -> int:
+        """The agreed heartbeat, 0 for none."""
+        return self._heartbeat_s
+
+    @property
+    def open_channels(self) -> tuple[int, ...]:
+        """Numbers of the channels that are open and not closing."""
+        return tuple(number for number, channel in self._channels.items() if not channel.closing)
+
+    def unacked(self, channel: int) -> int:
+        """Deliveries of a channel that wait for their acknowledgement."""
+        found = self._channels.get(channel)
+        return found.unacked.count if found else 0
+
+    def unconfirmed(self, channel: int) -> int:
+        """Publishes of a channel that no queue has answered for."""
+        found = self._channels.get(channel)
+        return found.confirms.unresolved if found and found.confirms else 0
+
+    @property
+    def has_output(self) -> bool:
+        """Whether ``take_output`` would return anything."""
+        return bool(self._link.output)
+
+    # -- octets in, octets out -------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now_s: float) -> list[Event]:
+        """Take octets from the client. Never raises for anything that they may be."""
+        self._now_s = self._heard_s = now_s
+        buffer = self._inbox.push(data)
+        if buffer is None or self._phase is Phase.CLOSED:
+            return self._take_events()
+        if self._phase in _OVER:
+            self._search_last_words(buffer)
+            return self._take_events()
+        self._read(buffer)
+        return self._take_events()
+
+    def take_output(self) -> list[Octets]:
+        """The buffers to write now, in order."""
+        output = self._link.output[:]
+        if output:
+            self._link.output.clear()
+            self._spoke_s = self._now_s
+        return output
+
+    def tick(self, now_s: float) -> list[Event]:
+        """Let time pass: heartbeats, time-outs. Call it at :meth:`next_deadline`, or more often."""
+        self._now_s = now_s
+        if self._phase is Phase.CLOSED:
+            return self._take_events()
+        if self._give_up_s is not None and now_s >= self._give_up_s:
+            self._end(self._closed_reason or "handshake timeout")
+        elif self._heartbeat_s and self._phase is Phase.RUNNING:
+            self._tick_heartbeat(now_s)
+        return self._take_events()
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`tick` has something to do at the latest, None for never."""
+        deadlines = [] if self._give_up_s is None else [self._give_up_s]
+        if self._heartbeat_s and self._phase is Phase.RUNNING:
+            deadlines += [self._heard_s + 2 * self._heartbeat_s, self._spoke_s + self._heartbeat_s / 2]
+        return min(deadlines, default=None) if self._phase is not Phase.CLOSED else None
+
+    def connection_lost(self, reason: str) -> list[Event]:
+        """The socket is gone, for whatever reason: emit what is left to tell the broker."""
+        if self._phase is not Phase.CLOSED:
+            self._link.output.clear()
+            self._drop_channels()
+            self._end(reason)
+        return self._take_events()
+
+    def _take_events(self) -> list[Event]:
+        events = self._link.events[:]
+        self._link.events.clear()
+        return events
+
+    def _tick_heartbeat(self, now_s: float) -> None:
+        if now_s >= self._heard_s + 2 * self._heartbeat_s:
+            text = f"missed heartbeats from client, timeout: {2 * self._heartbeat_s}s"
+            self._close_connection(HardError(ReplyCode.CONNECTION_FORCED, text))
+            self._end(text)
+        elif now_s >= self._spoke_s + self._heartbeat_s / 2:
+            self._link.output.append(HEARTBEAT_FRAME)
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def _read(self, buffer: bytes) -> None:
+        """Consume what can be, keep the rest; turn errors into their close methods."""
+        at = 0
+        if self._phase is Phase.HEADER:
+            at = self._protocol_header(buffer)
+        try:
+            while self._phase not in _OVER and self._phase is not Phase.HEADER:
+                reached, need = self._read_some(buffer, at)
+                if need:
+                    self._inbox.keep(buffer[reached:], need)
+                    break
+                at = reached
+            self._runs.flush()
+        except HardError as error:
+            self._runs.flush()
+            self._close_connection(error)
+            self._search_last_words(buffer[at:])
+        except RefusedError as error:
+            self._refuse(str(error))
+
+    def _protocol_header(self, buffer: bytes) -> int:
+        if not PROTOCOL_HEADER.startswith(buffer[:8]):
+            self._link.output.append(PROTOCOL_HEADER)
+            self._end("the client does not speak AMQP 0-9-1")
+            return 0
+        if len(buffer) < len(PROTOCOL_HEADER):
+            self._inbox.keep(buffer, len(buffer) + 1)
+            return 0
+        self._phase = Phase.STARTING
+        self._link.send(0, handshake.start(self._config))
+        return len(PROTOCOL_HEADER)
+
+    def _read_some(self, buffer: bytes, at: int) -> tuple[int, int]:
+        """Consume from ``at`` on as far as one way of reading leads. Returns the position reached, and the octets
+        needed from there on to get further, 0 if it can go on at once."""
+        publishes = self._publishes
+        try:
+            reached = publishes.take(buffer, at)
+            if reached == at and not publishes.need:
+                reached = self._settles.take(buffer, at)
+        except SoftError as error:
+            self._close_channel_of(buffer, at, error)
+            return at, 0  # read again, the frames of a closing channel are dropped
+        if reached > at:
+            return reached, 0
+        if publishes.need:
+            return at, publishes.need
+        size = octets_needed(buffer, at, self._link.payload_max)
+        if size > len(buffer) - at:
+            return at, size
+        return self._general(buffer, at, size), 0
+
+    def _general(self, buffer: bytes, at: int, size: int) -> int:
+        """Read one frame of any kind; returns the position after it."""
+        kind, number, payload, end = read_frame(buffer, at, size)
+        if kind == METHOD and number and self._learn_route(buffer[at:end], number, payload):
+            return at  # now that the route is known, the fast path may have the whole message
+        self._runs.flush()
+        if kind == HEARTBEAT:
+            self._heartbeat_frame(number, payload)
+        elif self._phase is not Phase.RUNNING and (number or kind != METHOD):
+            raise HardError(ReplyCode.UNEXPECTED_FRAME, f"frame of type {kind} on channel {number} before open")
+        elif not number:
+            self._connection_frame(kind, payload)
+        else:
+            self._channel_frame(kind, number, payload, buffer[at:end] if kind == METHOD else b"")
+        return end
+
+    def _learn_route(self, frame: bytes, number: int, payload: bytes) -> bool:
+        """Whether the frame is a basic.publish whose route was not known and now is."""
+        channel = self._channels.get(number)
+        if payload[:4] != b"\x00\x3c\x00\x28" or channel is None or channel.closing or channel.assembly is not None:
+            return False
+        if self._publishes.route(frame) is not None:
+            return False
+        method = decode_method(payload)
+        assert isinstance(method, commands.Basic.Publish)
+        try:
+            self._publishes.learn(frame, channel.route(method))
+        except SoftError as error:
+            self._close_channel(channel, error)
+        return True
+
+    def _heartbeat_frame(self, number: int, payload: bytes) -> None:
+        if number:
+            raise HardError(ReplyCode.UNEXPECTED_FRAME, f"heartbeat on channel {number}")
+        if payload:
+            raise HardError(ReplyCode.FRAME_ERROR, f"heartbeat with a payload of {len(payload)} octets")
+
+    # -- channel 0 ---------------------------------------------------------------------------------------------------
+
+    def _connection_frame(self, kind: int, payload: bytes) -> None:
+        if kind != METHOD:
+            raise HardError(ReplyCode.UNEXPECTED_FRAME, f"content frame of type {kind} on channel 0")
+        method = decode_method(payload)
+        handler = _CONNECTION_METHODS[self._phase].get(type(method))
+        if handler is not None:
+            handler(self, method)
+            return
+        at_fault = method_id(payload)
+        if type(method) is commands.Connection.UpdateSecret:
+            raise HardError(ReplyCode.NOT_IMPLEMENTED, "connection.update-secret is not implemented", at_fault)
+        if type(method) in _FROM_SERVER:
+            raise HardError(ReplyCode.COMMAND_INVALID, f"{method.name} is not for a client to send", at_fault)
+        text = f"unexpected method {method.name} in connection state {self._phase.name.lower()}"
+        raise HardError(ReplyCode.CHANNEL_ERROR, text, at_fault)
+
+    def _start_ok(self, method: commands.Connection.StartOk) -> None:
+        self._link.client_properties = dict(method.client_properties or {})
+        self._link.capabilities = handshake.capabilities(self._link.client_properties)
+        self._link.user = handshake.authenticate(self._config, method, self._link.capabilities)
+        self._link.send(0, handshake.tune(self._config))
+        self._phase = Phase.TUNING
+
+    def _tune_ok(self, method: commands.Connection.TuneOk) -> None:
+        handshake.check_tune(self._config, method)
+        self._channel_max = method.channel_max
+        self._heartbeat_s = method.heartbeat
+        self._link.limit_frames(method.frame_max)
+        self._phase = Phase.OPENING
+
+    def _vhost_open(self, method: commands.Connection.Open) -> None:
+        handshake.check_vhost(self._config, method)
+        self._link.vhost = method.virtual_host
+        self._link.send(0, commands.Connection.OpenOk())
+        self._phase = Phase.RUNNING
+        self._give_up_s = None
+        self._link.events.append(ConnectionOpened(self.user, self.vhost, self.client_properties))
+
+    def _close(self, method: commands.Connection.Close) -> None:
+        self._flush_confirms()
+        self._drop_channels()
+        self._link.send(0, commands.Connection.CloseOk())
+        self._end(f"closed by the client: {method.reply_code} {method.reply_text}")
+
+    # -- other channels ----------------------------------------------------------------------------------------------
+
+    def _channel_frame(self, kind: int, number: int, payload: bytes, frame: bytes) -> None:
+        channel = self._channels.get(number)
+        if channel is None:
+            self._open_channel(kind, number, payload)
+        elif channel.closing:
+            self._frame_while_closing(channel, kind, payload)
+        else:
+            try:
+                self._frame_on_open_channel(channel, kind, payload, frame)
+            except SoftError as error:
+                self._close_channel(channel, error)
+
+    def _open_channel(self, kind: int, number: int, payload: bytes) -> None:
+        if kind != METHOD:
+            raise HardError(ReplyCode.CHANNEL_ERROR, f"expected 'channel.open' on channel {number}")
+        at_fault = method_id(payload)
+        if at_fault == _CHANNEL_CLOSE_OK:
+            return  # a second one: harmless, and clients have sent it
+        if at_fault[0] == _CONNECTION_CLASS:
+            raise HardError(ReplyCode.COMMAND_INVALID, f"connection method on channel {number}", at_fault)
+        if at_fault != _CHANNEL_OPEN:
+            raise HardError(ReplyCode.CHANNEL_ERROR, f"expected 'channel.open' on channel {number}", at_fault)
+        decode_method(payload)
+        if len(self._channels) >= self._channel_max:
+            text = f"number of channels opened ({len(self._channels)}) has reached the negotiated channel_max"
+            raise HardError(ReplyCode.NOT_ALLOWED, f"{text} ({self._channel_max})", at_fault)
+        self._channels[number] = Channel(number, self._link)
+        self._link.send(number, commands.Channel.OpenOk())
+
+    def _frame_while_closing(self, channel: Channel, kind: int, payload: bytes) -> None:
+        """We sent channel.close: nothing counts until its answer, and the client's own close gets one too."""
+        at_fault = method_id(payload) if kind == METHOD else NO_METHOD
+        if at_fault == _CHANNEL_CLOSE_OK:
+            del self._channels[channel.number]
+        elif at_fault == _CHANNEL_CLOSE:
+            self._link.send(channel.number, commands.Channel.CloseOk())
+
+    def _frame_on_open_channel(self, channel: Channel, kind: int, payload: bytes, frame: bytes) -> None:
+        if kind == METHOD:
+            self._method_on_channel(channel, payload, frame)
+            return
+        route = channel.assembly.route if channel.assembly is not None else None
+        try:
+            content = channel.content_header(payload) if kind == HEADER else channel.content_body(payload)
+        except SoftError:
+            channel.assembly = None
+            raise
+        if content is not None and route is not None:
+            self._runs.add_publish(route, content, 1, None)
+
+    def _method_on_channel(self, channel: Channel, payload: bytes, frame: bytes) -> None:
+        at_fault = method_id(payload)
+        if channel.assembly is not None:
+            due = "header" if channel.assembly.remaining < 0 else "body"
+            text = f"expected content {due}, got non content {due} frame instead"
+            raise HardError(ReplyCode.UNEXPECTED_FRAME, text, _BASIC_PUBLISH)
+        if at_fault == _BASIC_PUBLISH:
+            route = self._publishes.route(frame)
+            assert route is not None, "a publish on an open channel is learned before it gets here"
+            channel.begin_content(route)
+            return
+        method = decode_method(payload)
+        if at_fault == _CHANNEL_OPEN:
+            raise HardError(ReplyCode.CHANNEL_ERROR, "second 'channel.open' seen", at_fault)
+        if at_fault[0] == _CONNECTION_CLASS:
+            raise HardError(ReplyCode.COMMAND_INVALID, f"connection method on channel {channel.number}", at_fault)
+        if at_fault == _CHANNEL_CLOSE:
+            self._forget_channel(channel)
+            del self._channels[channel.number]
+            self._link.send(channel.number, commands.Channel.CloseOk())
+        elif at_fault != _CHANNEL_CLOSE_OK:
+            channel.handle(method)
+
+    # -- closing -----------------------------------------------------------------------------------------------------
+
+    def _close_channel_of(self, buffer: bytes, at: int, error: SoftError) -> None:
+        self._close_channel(self._channels[int.from_bytes(buffer[at + 1 : at + 3], "big")], error)
+
+    def _close_channel(self, channel: Channel, error: ProtocolError) -> None:
+        """Send channel.close and drop what comes until the answer."""
+        self._runs.flush()
+        self._forget_channel(channel)
+        channel.closing = True
+        class_id, method = error.method
+        close = commands.Channel.Close(error.code, reply_text(error.code, error.text), class_id, method)
+        self._link.send(channel.number, close)
+
+    def _forget_channel(self, channel: Channel) -> None:
+        """The channel's last confirms, and its end for the broker."""
+        self._flush_channel_confirms(channel)
+        self._confirming.pop(channel.number, None)
+        self._publishes.forget()
+        channel.assembly = None
+        channel.consumers.clear()
+        self._link.events.append(ChannelClosed(channel.number))
+
+    def _drop_channels(self) -> None:
+        for number, channel in self._channels.items():
+            if not channel.closing:
+                self._link.events.append(ChannelClosed(number))
+        self._channels.clear()
+        self._confirming.clear()
+        self._publishes.forget()
+
+    def _close_connection(self, error: ProtocolError) -> None:
+        """Send connection.close and wait for the answer."""
+        self._flush_confirms()
+        self._drop_channels()
+        class_id, method = error.method
+        text = reply_text(error.code, error.text)
+        self._link.send(0, commands.Connection.Close(error.code, text, class_id, method))
+        self._phase = Phase.CLOSING
+        self._closed_reason = f"{error.code} {text}"
+        self._give_up_s = self._now_s + self._config.close_timeout_s
+        self._inbox.relax()
+
+    def _refuse(self, reason: str) -> None:
+        self._phase = Phase.REFUSING
+        self._closed_reason = reason
+        self._give_up_s = self._now_s + self._config.refusal_delay_s
+        self._inbox.relax()
+
+    def _search_last_words(self, buffer: bytes) -> None:
+        """Anything but the client's answer to our close is of no interest any more."""
+        found = _LAST_WORDS.search(buffer) if self._phase is Phase.CLOSING else None
+        if found is None:
+            self._inbox.keep(buffer[-_LAST_WORDS_OCTETS:], 0)
+            return
+        if found["close"]:
+            self._link.send(0, commands.Connection.CloseOk())
+        self._end(self._closed_reason)
+
+    def _end(self, reason: str) -> None:
+        self._phase = Phase.CLOSED
+        self._give_up_s = None
+        self._link.events.append(ConnectionClosed(reason))
+
+    # -- the broker's side: deliveries and confirms --------------------------------------------------------------------
+
+    def deliver(
+        self, channel: int, consumer_tag: str, first_message_id: int, pieces: Sequence[Piece], redelivered: bool
+    ) -> bool:
+        """Deliver messages with the ids ``first_message_id``, +1, ... to a consumer.
+
+        False if there is no such consumer any more: then nothing was delivered, and the messages belong back in
+        their queue.
+        """
+        found = self._channels.get(channel)
+        consumer = found.consumers.get(consumer_tag) if found is not None else None
+        if found is None or consumer is None:
+            return False
+        first_tag = tag = found.next_delivery_tag
+        for piece in pieces:
+            self._link.output.append(
+                deliveries.deliver(consumer, channel, tag, piece, redelivered, self._link.frame_max)
+            )
+            tag += piece[2]
+        found.next_delivery_tag = tag
+        if not consumer.no_ack and tag > first_tag:
+            found.unacked.add(first_tag, tag - first_tag, consumer_tag, first_message_id)
+        return True
+
+    def confirm(self, channel: int, first_seq: int, last_seq: int) -> None:
+        """These publishes are safe. The client hears of it at the next :meth:`flush_confirms`."""
+        found = self._channels.get(channel)
+        if found is not None and found.confirms is not None and not found.closing:
+            found.confirms.confirm(first_seq, last_seq)
+            self._confirming[channel] = found
+
+    def reject(self, channel: int, first_seq: int, last_seq: int) -> None:
+        """These publishes were refused by a queue: basic.nack at the next :meth:`flush_confirms`."""
+        found = self._channels.get(channel)
+        if found is not None and found.confirms is not None and not found.closing:
+            found.confirms.reject(first_seq, last_seq)
+            self._confirming[channel] = found
+
+    def flush_confirms(self) -> None:
+        """Tell the client all that was confirmed and rejected, in as few frames as can say it. Once per turn."""
+        if self._confirming:
+            self._flush_confirms()
+
+    def _flush_confirms(self) -> None:
+        for channel in self._confirming.values():
+            self._flush_channel_confirms(channel)
+        self._confirming.clear()
+
+    def _flush_channel_confirms(self, channel: Channel) -> None:
+        if channel.confirms is not None and channel.confirms.pending:
+            self._link.output.append(channel.confirms.flush(channel.number))
+
+    def returned(self, channel: int, code: int, text: str, exchange: str, routing_key: str, run: MessageRun) -> None:
+        """Send a mandatory run back: basic.return with each content. Call it before the run's ``confirm``."""
+        if self._channel(channel) is not None:
+            frames = deliveries.returned(channel, code, text, exchange, routing_key, run, self._link.frame_max)
+            self._link.output.append(frames)
+
+    # -- the broker's side: answers ------------------------------------------------------------------------------------
+
+    def queue_declare_ok(self, channel: int, queue: str, messages: int, consumers: int) -> None:
+        """Answer a QueueDeclare."""
+        if (found := self._channel(channel)) is not None:
+            found.queue_declare_ok(queue, messages, consumers)
+
+    def queue_delete_ok(self, channel: int, messages: int) -> None:
+        """Answer a QueueDelete."""
+        if (found := self._channel(channel)) is not None:
+            found.queue_delete_ok(messages)
+
+    def queue_purge_ok(self, channel: int, messages: int) -> None:
+        """Answer a QueuePurge."""
+        if (found := self._channel(channel)) is not None:
+            found.queue_purge_ok(messages)
+
+    def consume_ok(self, channel: int, consumer_tag: str) -> None:
+        """Answer a Consume, before its first delivery."""
+        if (found := self._channel(channel)) is not None:
+            found.consume_ok(consumer_tag)
+
+    def cancel_ok(self, channel: int, consumer_tag: str) -> None:
+        """Answer a Cancel: no delivery to this consumer comes after it."""
+        if (found := self._channel(channel)) is not None:
+            found.cancel_ok(consumer_tag)
+
+    def cancelled_by_broker(self, channel: int, consumer_tag: str) -> None:
+        """End a subscription the client did not end: basic.cancel, if the client understands it."""
+        if (found := self._channel(channel)) is not None:
+            found.cancelled_by_broker(consumer_tag)
+
+    def channel_error(self, channel: int, code: int, text: str, method_name: str = "") -> list[Event]:
+        """Close a channel with an exception. ``method_name`` is the one at fault, such as ``queue.declare``."""
+        if (found := self._channel(channel)) is not None:
+            self._close_channel(found, SoftError(code, text, _method_by_name(method_name)))
+        return self._take_events()
+
+    def connection_error(self, code: int, text: str) -> list[Event]:
+        """Close the connection with an exception, for example 320 when the node stops."""
+        if self._phase not in _OVER:
+            self._close_connection(HardError(code, text))
+        return self._take_events()
+
+    def blocked(self, reason: str) -> None:
+        """Tell the client that its publishes will not be read for now, if it understands that."""
+        if self.is_open and "connection.blocked" in self._link.capabilities:
+            self._link.send(0, commands.Connection.Blocked(reason))
+
+    def unblocked(self) -> None:
+        """Tell the client that its publishes are read again."""
+        if self.is_open and "connection.blocked" in self._link.capabilities:
+            self._link.send(0, commands.Connection.Unblocked())
+
+    def _channel(self, number: int) -> Channel | None:
+        channel = self._channels.get(number)
+        return None if channel is None or channel.closing else channel
+
+
+def _method_by_name(name: str) -> MethodId:
+    """``queue.declare`` to (50, 10); (0, 0) for a name that is none."""
+    return _METHODS_BY_NAME.get(name.lower().replace("-", "").replace("_", ""), NO_METHOD)
+
+
+_ALL_METHODS: Final[dict[int, type[base.Frame]]] = commands.INDEX_MAPPING
+_METHODS_BY_NAME: Final[dict[str, MethodId]] = {
+    str(kind.name).lower(): (index >> 16, index & 0xFFFF) for index, kind in _ALL_METHODS.items()
+}
+
+_Handler = Callable[[ServerConnection, Any], None]  # each is called with the one method it is listed for
+
+_CLOSE_ONLY: Final[dict[type[base.Frame], _Handler]] = {commands.Connection.Close: ServerConnection._close}
+_CONNECTION_METHODS: Final[dict[Phase, dict[type[base.Frame], _Handler]]] = {
+    Phase.STARTING: {commands.Connection.StartOk: ServerConnection._start_ok, **_CLOSE_ONLY},
+    Phase.TUNING: {commands.Connection.TuneOk: ServerConnection._tune_ok, **_CLOSE_ONLY},
+    Phase.OPENING: {commands.Connection.Open: ServerConnection._vhost_open, **_CLOSE_ONLY},
+    Phase.RUNNING: {**_CLOSE_ONLY},
+}
+"""What may come on channel 0, by phase. The other phases read no methods."""
+
+_FROM_SERVER: Final = frozenset(
+    {
+        commands.Connection.Start,
+        commands.Connection.Secure,
+        commands.Connection.Tune,
+        commands.Connection.OpenOk,
+        commands.Connection.Blocked,
+        commands.Connection.Unblocked,
+        commands.Connection.UpdateSecretOk,
+    }
+)

@@ -1,0 +1,176 @@
+"""Contents on their way to a client: one buffer for a run of basic.deliver, or of basic.return.
+
+Theory of operation
+-------------------
+Everything in front of the body is the same from one delivery of a uniform run to the next, but for the delivery tag:
+method frame, content header frame and head of the body frame make one *template*, kept with the consumer for as long
+as route and properties stay the same. A run of n is then an array of n templates with the tags written
+over their eight columns and the bodies copied beside them: one numpy assignment each. Ragged runs, and runs below
+``NUMPY_FROM`` messages, are a join of slices.
+
+The channel number in the stored frames is the publisher's and is replaced by the consumer's. A body frame larger than
+the client's ``frame_max`` is cut up; that is rare enough to be done content by content.
+
+Back of the envelope: 0.2 us a message of 1 KB, nearly all of it the copy of the body.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from reference_broker.amqp.channel import Consumer
+from reference_broker.amqp.frames import (
+    CHANNEL_NUMBER,
+    FRAME_HEAD,
+    LONG,
+    METHOD,
+    OVERHEAD,
+    largest_frame,
+    reframe,
+    renumber,
+    short_string,
+)
+from reference_broker.amqp.link import Octets
+from reference_broker.message_run import MessageRun
+
+NUMPY_FROM: Final = 8
+
+_TAG: Final = Struct(">Q")
+_DELIVER: Final = b"\x00\x3c\x00\x3c"
+_RETURN: Final = b"\x00\x3c\x00\x32"
+
+
+@dataclass(slots=True)
+class _Template:
+    """The octets before the body, parted at the delivery tag."""
+
+    route: bytes
+    redelivered: bool
+    stored_prefix: bytes
+    head: bytes
+    tail: bytes
+    row: npt.NDArray[np.uint8]
+
+
+def deliver(
+    consumer: Consumer,
+    channel: int,
+    first_tag: int,
+    piece: tuple[MessageRun, int, int, int],
+    redelivered: bool,
+    frame_max: int,
+) -> Octets:
+    """The frames that deliver messages ``start, start + step, ...`` (``count`` of them) of a run under the delivery
+    tags ``first_tag``, +1, ... . ``piece`` is (run, start, count, step); ``frame_max`` 0 means no limit."""
+    run, start, count, step = piece
+    if run.stride:
+        prefix_octets = OVERHEAD + int(LONG.unpack_from(run.data, 3)[0]) + FRAME_HEAD.size
+        if not frame_max or run.stride - prefix_octets + OVERHEAD - 1 <= frame_max:
+            template = _template(consumer, channel, run, prefix_octets, redelivered)
+            return _uniform(template, run, first_tag, start, count, step, prefix_octets)
+    head, tail = _method(consumer.tag, channel, run.route, redelivered)
+    parts: list[Octets] = []
+    for number, content in enumerate(contents(run, channel, frame_max, start, count, step)):
+        parts += [head, _TAG.pack(first_tag + number), tail, content]
+    return b"".join(parts)
+
+
+def _method(consumer_tag: str, channel: int, route: bytes, redelivered: bool) -> tuple[bytes, bytes]:
+    """basic.deliver before and after its delivery tag."""
+    tag = short_string(consumer_tag)
+    size = len(_DELIVER) + len(tag) + _TAG.size + 1 + len(route)
+    head = FRAME_HEAD.pack(METHOD, channel, size) + _DELIVER + tag
+    return head, bytes((redelivered,)) + route + b"\xce"
+
+
+def _template(consumer: Consumer, channel: int, run: MessageRun, prefix_octets: int, redelivered: bool) -> _Template:
+    stored = bytes(run.data[:prefix_octets])
+    kept = consumer.template
+    if (
+        isinstance(kept, _Template)
+        and kept.stored_prefix == stored
+        and kept.route == run.route
+        and kept.redelivered == redelivered
+    ):
+        return kept
+    prefix = bytearray(stored)
+    CHANNEL_NUMBER.pack_into(prefix, 1, channel)
+    CHANNEL_NUMBER.pack_into(prefix, prefix_octets - FRAME_HEAD.size + 1, channel)
+    head, tail = _method(consumer.tag, channel, run.route, redelivered)
+    tail += prefix
+    row = np.frombuffer(head + bytes(_TAG.size) + tail, np.uint8)
+    consumer.template = made = _Template(run.route, redelivered, stored, head, tail, row)
+    return made
+
+
+def _uniform(
+    template: _Template, run: MessageRun, first_tag: int, start: int, count: int, step: int, prefix_octets: int
+) -> Octets:
+    if count < NUMPY_FROM:
+        data, stride, parts = run.data, run.stride, []
+        at = start * stride
+        for tag in range(first_tag, first_tag + count):
+            parts += [template.head, _TAG.pack(tag), template.tail, data[at + prefix_octets : at + stride]]
+            at += step * stride
+        return b"".join(parts)
+    width = len(template.row)
+    out = np.empty((count, width + run.stride - prefix_octets), np.uint8)
+    out[:, :width] = template.row
+    tag_at = len(template.head)
+    tags = np.arange(first_tag, first_tag + count, dtype=np.uint64).astype(">u8")
+    out[:, tag_at : tag_at + _TAG.size] = tags.view(np.uint8).reshape(count, _TAG.size)
+    out[:, width:] = run.rows(start, start + (count - 1) * step + 1, step)[:, prefix_octets:]
+    return out.reshape(-1).data
+
+
+def contents(run: MessageRun, channel: int, frame_max: int, start: int, count: int, step: int) -> list[Octets]:
+    """Some contents of a run as the frames that a channel of a client with ``frame_max`` is to get."""
+    ends = _ends(run)
+    positions = range(start, start + (count - 1) * step + 1, step)
+    data = memoryview(run.data)
+    parts: list[Octets] = [data[ends[position] : ends[position + 1]] for position in positions]
+    if frame_max:
+        parts = [_fit(part, channel, frame_max) for part in parts]
+    (stored,) = CHANNEL_NUMBER.unpack_from(data, 1)
+    if stored != channel:
+        parts = [_for_channel(part, channel) for part in parts]
+    return parts
+
+
+def _ends(run: MessageRun) -> list[int]:
+    """0, then the end of each content."""
+    if run.ends is None:
+        return list(range(0, (run.count + 1) * run.stride, run.stride))
+    return [0, *run.ends.tolist()]
+
+
+def _fit(content: Octets, channel: int, frame_max: int) -> Octets:
+    """A content shorter than ``frame_max`` cannot hold a frame that is longer."""
+    if len(content) > frame_max and largest_frame(content) > frame_max:
+        return reframe(content, channel, frame_max)
+    return content
+
+
+def _for_channel(content: Octets, channel: int) -> Octets:
+    copy = bytearray(content)
+    renumber(copy, channel)
+    return bytes(copy)
+
+
+def returned(
+    channel: int, code: int, text: str, exchange: str, routing_key: str, run: MessageRun, frame_max: int
+) -> bytes:
+    """basic.return and its content, for every message of a run."""
+    payload = b"".join(
+        [_RETURN, CHANNEL_NUMBER.pack(code), short_string(text), short_string(exchange), short_string(routing_key)]
+    )
+    method = FRAME_HEAD.pack(METHOD, channel, len(payload)) + payload + b"\xce"
+    parts: list[Octets] = []
+    for content in contents(run, channel, frame_max, 0, run.count, 1):
+        parts += [method, content]
+    return b"".join(parts)

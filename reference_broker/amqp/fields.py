@@ -1,0 +1,263 @@
+"""Strict reading of method arguments, field tables and content properties.
+
+Theory of operation
+-------------------
+pamqp decodes, but it is lenient: a string that is cut short, octets after the last argument and tables nested a
+thousand deep pass or fail in ways of their own. So nothing a client sent reaches it unmeasured: :func:`decode_method`
+first *walks* the octets along the argument types that pamqp declares for the method, which proves that every
+length lies within its container and that all octets are used, and only then lets pamqp build the values. The walk
+allocates nothing, and recursion is bounded.
+
+Content properties are not decoded at all, because a broker only passes them on. :func:`check_properties` walks them,
+and looks at the three that a broker must refuse when wrong: delivery mode, expiration and user id.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - it is an exception
+from typing import Final
+
+from pamqp import base, commands, decode
+from pamqp.exceptions import PAMQPException
+
+from reference_broker.amqp.errors import HardError, MethodId, ReplyCode, SoftError
+
+TABLE_DEPTH_MAX: Final = 100
+TABLE_FIELDS_MAX: Final = 4096
+
+_SHORT: Final = Struct(">H")
+_LONG: Final = Struct(">I")
+_METHOD: Final = Struct(">HH")
+
+_FIXED_ARGUMENT: Final = {"octet": 1, "short": 2, "long": 4, "longlong": 8, "timestamp": 8}
+_FIXED_FIELD: Final = {
+    ord(kind): size
+    for kind, size in {
+        "t": 1, "b": 1, "B": 1, "s": 2, "u": 2, "I": 4, "i": 4, "f": 4,
+        "D": 5, "l": 8, "L": 8, "d": 8, "T": 8, "V": 0,
+    }.items()
+}  # fmt: skip
+_STRING_FIELDS: Final = frozenset(b"Sx")
+
+
+class _BadOctetsError(Exception):
+    """The octets are not what their type says. Turned into 501 by the callers below."""
+
+
+def method_id(payload: bytes) -> MethodId:
+    """Class and method number of a method frame's payload; HardError 501 if it is too short to have them."""
+    if len(payload) < 4:
+        raise HardError(ReplyCode.FRAME_ERROR, f"method frame of {len(payload)} octets: it needs 4 at least")
+    class_id, number = _METHOD.unpack_from(payload)
+    return class_id, number
+
+
+def decode_method(payload: bytes) -> base.Frame:
+    """The method in a method frame's payload.
+
+    Raises HardError: 503 for a method that does not exist, 501 for arguments that are cut short, too long, of unknown
+    field type, nested or repeated beyond reason, or not UTF-8.
+    """
+    at_fault = method_id(payload)
+    kind: type[base.Frame] | None = commands.INDEX_MAPPING.get(_LONG.unpack_from(payload)[0])
+    if kind is None:
+        raise HardError(ReplyCode.COMMAND_INVALID, "class {} has no method {}".format(*at_fault), at_fault)
+    try:
+        _Walk(payload).arguments(kind)
+        method: base.Frame = kind()
+        method.unmarshal(payload[4:])
+    except _BadOctetsError as error:
+        raise HardError(ReplyCode.FRAME_ERROR, f"cannot decode {kind.name}: {error}", at_fault) from error
+    except (ValueError, ArithmeticError, OSError, StructError, PAMQPException) as error:
+        # A well-formed value that Python cannot hold, such as a timestamp of the year 300,000.
+        raise HardError(ReplyCode.FRAME_ERROR, f"cannot decode {kind.name}: value out of range", at_fault) from error
+    return method
+
+
+class _Walk:
+    """A position that moves over octets and must end exactly at their end."""
+
+    __slots__ = ("_data", "_fields", "_stop")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._stop = len(data)
+        self._fields = 0
+
+    def arguments(self, kind: type[base.Frame]) -> None:
+        """Walk the arguments of ``kind`` from octet 4 on."""
+        at, bits = 4, 0
+        for name in kind.__slots__:
+            argument = kind.amqp_type(name)
+            if argument == "bit":
+                at = self._skip(at, 1, name) if bits % 8 == 0 else at
+                bits += 1
+                continue
+            bits = 0
+            at = self._argument(at, argument, name)
+        if at != self._stop:
+            raise _BadOctetsError(f"{self._stop - at} octets after the last argument")
+
+    def _argument(self, at: int, argument: str, name: str) -> int:
+        if argument == "shortstr":
+            return self._short_string(at, self._stop, name)
+        if argument == "longstr":
+            return self._long_string(at, self._stop, name)
+        if argument == "table":
+            return self.table(at, self._stop, 1)
+        return self._skip(at, _FIXED_ARGUMENT[argument], name)
+
+    def _skip(self, at: int, size: int, name: str) -> int:
+        if at + size > self._stop:
+            raise _BadOctetsError(f"{name} is cut short")
+        return at + size
+
+    def _short_string(self, at: int, stop: int, name: str) -> int:
+        if at >= stop:
+            raise _BadOctetsError(f"{name} is cut short")
+        end = at + 1 + self._data[at]
+        if end > stop:
+            raise _BadOctetsError(f"{name} is cut short")
+        try:
+            self._data[at + 1 : end].decode()
+        except UnicodeDecodeError as error:
+            raise _BadOctetsError(f"{name} is not UTF-8") from error
+        return end
+
+    def _long_string(self, at: int, stop: int, name: str) -> int:
+        if at + 4 > stop:
+            raise _BadOctetsError(f"{name} is cut short")
+        end: int = at + 4 + _LONG.unpack_from(self._data, at)[0]
+        if end > stop:
+            raise _BadOctetsError(f"{name} is cut short")
+        return end
+
+    def table(self, at: int, stop: int, depth: int) -> int:
+        """Walk the table at ``at``, which must end by ``stop``; returns its end."""
+        end = self._long_string(at, stop, "table")
+        at += 4
+        while at < end:
+            at = self._short_string(at, end, "field name")
+            at = self._value(at, end, depth)
+        return end
+
+    def _array(self, at: int, stop: int, depth: int) -> int:
+        end = self._long_string(at, stop, "array")
+        at += 4
+        while at < end:
+            at = self._value(at, end, depth)
+        return end
+
+    def _value(self, at: int, stop: int, depth: int) -> int:
+        self._fields += 1
+        if depth > TABLE_DEPTH_MAX or self._fields > TABLE_FIELDS_MAX:
+            raise _BadOctetsError(f"more than {TABLE_FIELDS_MAX} fields, or nested over {TABLE_DEPTH_MAX} deep")
+        if at >= stop:
+            raise _BadOctetsError("field without a value")
+        kind = self._data[at]
+        at += 1
+        size = _FIXED_FIELD.get(kind)
+        if size is not None:
+            if at + size > stop:
+                raise _BadOctetsError("field is cut short")
+            return at + size
+        if kind in _STRING_FIELDS:
+            return self._long_string(at, stop, "field")
+        if kind == 0x46:  # F
+            return self.table(at, stop, depth + 1)
+        if kind == 0x41:  # A
+            return self._array(at, stop, depth + 1)
+        raise _BadOctetsError(f"unknown field type {bytes([kind])!r}")
+
+
+# Content properties, in the order of their flag bits (AMQP 0-9-1, 1.8.1: basic). s: short string, t: table.
+_PROPERTIES: Final = (
+    (0x8000, "s", "content-type"), (0x4000, "s", "content-encoding"), (0x2000, "t", "headers"),
+    (0x1000, "mode", "delivery-mode"), (0x0800, "octet", "priority"), (0x0400, "s", "correlation-id"),
+    (0x0200, "s", "reply-to"), (0x0100, "expiration", "expiration"), (0x0080, "s", "message-id"),
+    (0x0040, "long", "timestamp"), (0x0020, "s", "type"), (0x0010, "user", "user-id"),
+    (0x0008, "s", "app-id"), (0x0004, "s", "cluster-id"),
+)  # fmt: skip
+_UNDEFINED_FLAGS: Final = 0x0003  # bit 0 announces a second flag word, and basic has none
+_PUBLISH: Final[MethodId] = (60, 40)
+
+_plans: dict[int, tuple[tuple[str, str], ...]] = {}  # at most 16,384: there are 14 flags
+
+
+def _plan(flags: int) -> tuple[tuple[str, str], ...]:
+    plan = _plans.get(flags)
+    if plan is None:
+        if flags & _UNDEFINED_FLAGS:
+            raise _BadOctetsError(f"undefined property flags {flags:#06x}")
+        plan = tuple((kind, name) for bit, kind, name in _PROPERTIES if flags & bit)
+        _plans[flags] = plan
+    return plan
+
+
+def check_properties(data: bytes, at: int, stop: int, user: str) -> None:
+    """Check the flags and properties in ``data[at:stop]``, the part of a content header after the body size.
+
+    Raises HardError 501 when they are not well formed, and SoftError 406 for a delivery mode that is neither 1 nor 2,
+    an expiration that is not a number, and a user id that is not the authenticated user's.
+    """
+    try:
+        _check_properties(data, at, stop, user)
+    except (_BadOctetsError, IndexError, StructError) as error:
+        reason = str(error) if isinstance(error, _BadOctetsError) else "cut short"
+        raise HardError(ReplyCode.FRAME_ERROR, f"content properties: {reason}", _PUBLISH) from error
+
+
+def _check_properties(data: bytes, at: int, stop: int, user: str) -> None:
+    plan = _plan(_SHORT.unpack_from(data, at)[0])
+    at += 2
+    for kind, name in plan:
+        if kind == "s":
+            at += 1 + data[at]
+        elif kind == "mode":
+            _check_mode(data[at])
+            at += 1
+        elif kind == "long":
+            at += 8
+        elif kind == "octet":
+            at += 1
+        elif kind == "t":
+            at = _Walk(data).table(at, stop, 1)
+        else:
+            end = at + 1 + data[at]
+            _check_text(name, data[at + 1 : end], user)
+            at = end
+        if at > stop:
+            raise _BadOctetsError(f"{name} is cut short")
+    if at != stop:
+        raise _BadOctetsError(f"{stop - at} octets after the last property")
+
+
+def _check_mode(mode: int) -> None:
+    if mode not in (1, 2):
+        raise SoftError(
+            ReplyCode.PRECONDITION_FAILED, f"invalid message: delivery mode {mode} is neither 1 nor 2", _PUBLISH
+        )
+
+
+def _check_text(name: str, value: bytes, user: str) -> None:
+    text = value.decode("utf-8", "replace")
+    if name == "expiration" and not (value.isdigit() and len(value) <= 10):
+        raise SoftError(ReplyCode.PRECONDITION_FAILED, f"invalid expiration '{text}': not a number", _PUBLISH)
+    if name == "user-id" and text != user:
+        raise SoftError(
+            ReplyCode.PRECONDITION_FAILED,
+            f"user_id property set to '{text}' but authenticated user was '{user}'",
+            _PUBLISH,
+        )
+
+
+def check_table(data: bytes) -> bool:
+    """Whether ``data`` is exactly one well-formed field table that Python can hold."""
+    try:
+        if _Walk(data).table(0, len(data), 1) != len(data):
+            return False
+        decode.field_table(data)
+    except (_BadOctetsError, ValueError, ArithmeticError, OSError, StructError):
+        return False
+    return True

@@ -1,0 +1,105 @@
+"""Delivery tags that wait for their acknowledgement, kept as ranges.
+
+Theory of operation
+-------------------
+A channel numbers its deliveries 1, 2, 3 ... over all its consumers; a queue numbers its messages per consumer. A
+delivery of n messages is one range: n tags that run beside n message ids of one consumer, at a fixed distance.
+Acknowledging cuts tags off a range and yields the message ids beside them.
+
+Invariants: ranges are disjoint and ascending by tag; two neighbours that could be one are one as long as nothing was
+cut between them; so one consumer that acknowledges in order costs one range however many messages it holds.
+
+``_firsts[i]`` is ``_ranges[i].first``, apart because bisection over plain integers runs in C.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class _Range:
+    first: int
+    last: int
+    consumer_tag: str
+    distance: int  # message id minus delivery tag
+
+
+Taken = tuple[str, int, int]
+"""Consumer tag, first and last message id."""
+
+
+class Unacked:
+    """The unacknowledged deliveries of one channel."""
+
+    __slots__ = ("_firsts", "_ranges", "count")
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._ranges: list[_Range] = []
+        self.count = 0
+
+    def add(self, first_tag: int, count: int, consumer_tag: str, first_message_id: int) -> None:
+        """Note a delivery. Tags must be above all noted before."""
+        self.count += count
+        last_tag, distance = first_tag + count - 1, first_message_id - first_tag
+        if self._ranges:
+            tail = self._ranges[-1]
+            if tail.last + 1 == first_tag and tail.distance == distance and tail.consumer_tag == consumer_tag:
+                tail.last = last_tag
+                return
+        self._firsts.append(first_tag)
+        self._ranges.append(_Range(first_tag, last_tag, consumer_tag, distance))
+
+    def holds(self, tag: int) -> bool:
+        """Whether this delivery tag waits for its acknowledgement."""
+        at = bisect_right(self._firsts, tag) - 1
+        return at >= 0 and tag <= self._ranges[at].last
+
+    def take(self, first: int, last: int) -> tuple[list[Taken], int | None]:
+        """Remove the tags ``first..last`` in order, up to the first one that is not here.
+
+        Returns what was taken and the first tag that was missing, None if none was.
+        """
+        taken: list[Taken] = []
+        while first <= last:
+            at = bisect_right(self._firsts, first) - 1
+            if at < 0 or first > self._ranges[at].last:
+                return taken, first
+            stop = min(last, self._ranges[at].last)
+            taken.append(self._cut(at, first, stop))
+            first = stop + 1
+        return taken, None
+
+    def take_up_to(self, last: int) -> list[Taken]:
+        """Remove every tag up to ``last``, whatever is missing in between."""
+        stop = bisect_right(self._firsts, last)
+        if not stop:
+            return []
+        whole = stop if self._ranges[stop - 1].last <= last else stop - 1
+        taken = [(r.consumer_tag, r.first + r.distance, r.last + r.distance) for r in self._ranges[:whole]]
+        self.count -= sum(r.last - r.first + 1 for r in self._ranges[:whole])
+        del self._ranges[:whole], self._firsts[:whole]
+        if whole < stop:
+            taken.append(self._cut(0, self._firsts[0], last))
+        return taken
+
+    def take_all(self) -> list[Taken]:
+        """Remove everything."""
+        return self.take_up_to(self._ranges[-1].last) if self._ranges else []
+
+    def _cut(self, at: int, first: int, last: int) -> Taken:
+        """Cut ``first..last`` out of range ``at``, which holds them all."""
+        whole = self._ranges[at]
+        self.count -= last - first + 1
+        if first == whole.first and last == whole.last:
+            del self._ranges[at], self._firsts[at]
+        elif first == whole.first:
+            whole.first = self._firsts[at] = last + 1
+        else:
+            if last < whole.last:
+                self._firsts.insert(at + 1, last + 1)
+                self._ranges.insert(at + 1, _Range(last + 1, whole.last, whole.consumer_tag, whole.distance))
+            whole.last = first - 1
+        return whole.consumer_tag, first + whole.distance, last + whole.distance
