@@ -1,0 +1,144 @@
+"""The knee curve: what each setting delivers, and what that costs in latency."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import log10
+from typing import Any, Final
+
+import pandas as pd
+
+from reports.charts import theme
+
+LOG_RATIO: Final = 30.0
+"""Rates further apart than this go on a logarithmic axis: otherwise the small settings fall on one point."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """One line of the chart: the steps of one run in the order of their settings.
+
+    ``points`` has the columns ``step``, ``setting`` (text), ``delivered_per_s`` and ``latency_ns``; a row without a
+    latency is left out. ``knee`` is the ``step`` to be marked, None when there is none.
+    """
+
+    name: str
+    points: pd.DataFrame
+    colour: str = "@quorum"
+    marker: str = "circle"
+    dash: str = "solid"
+    knee: int | None = None
+
+
+def figure(paths: Sequence[Path], *, quantity: str, height: int = 460) -> theme.Figure:
+    """Delivered rate (msg/s) against ``quantity`` (a latency, logarithmic), a line per path, the knees ringed."""
+    drawn = [path for path in map(_with_latency, paths) if len(path.points)]
+    rates = pd.concat([path.points["delivered_per_s"] for path in drawn]) if drawn else pd.Series(dtype=float)
+    logarithmic = _wide(rates)
+    span = _span(drawn, logarithmic=logarithmic)
+    traces = [_trace(path, span, logarithmic=logarithmic) for path in drawn]
+    rings = [ring for path in drawn if (ring := _ring(path)) is not None]
+    many = len(drawn) > 1
+    return {
+        "data": [*rings, *traces],
+        "layout": theme.layout(
+            height=height,
+            latency_axes=("yaxis",),
+            showlegend=many,
+            margin={"l": 64, "r": 36, "t": 36 if many else 20, "b": 52},
+            xaxis=_rate_axis(logarithmic=logarithmic),
+            yaxis=theme.latency_axis(quantity),
+        ),
+    }
+
+
+def _with_latency(path: Path) -> Path:
+    points = path.points
+    kept = points[points["latency_ns"].notna() & (points["latency_ns"] > 0) & (points["delivered_per_s"] > 0)]
+    return replace(path, points=kept)
+
+
+def _wide(rates: pd.Series[float]) -> bool:
+    return bool(len(rates)) and float(rates.max()) > LOG_RATIO * float(rates.min())
+
+
+def _rate_axis(*, logarithmic: bool) -> dict[str, Any]:
+    if logarithmic:
+        return theme.axis("delivered (msg/s, log scale)", type="log", tickformat="~s")
+    return theme.rate_axis("delivered")
+
+
+def _trace(path: Path, span: tuple[float, float], *, logarithmic: bool) -> dict[str, Any]:
+    points = path.points
+    return {
+        "type": "scatter",
+        "mode": "lines+markers+text",
+        "name": theme.plain(path.name),
+        "x": points["delivered_per_s"].round(1).tolist(),
+        "y": (points["latency_ns"] / 1e6).round(6).tolist(),
+        "text": [theme.plain(setting) for setting in points["setting"]],
+        "textposition": _text_positions(_places(points, logarithmic=logarithmic), span),
+        "textfont": {"size": 12.5, "color": "@ink"},
+        "line": {"color": path.colour, "width": 2, "dash": path.dash, "shape": "linear"},
+        "marker": {"color": path.colour, "size": 8, "symbol": path.marker},
+        "hovertemplate": "<b>%{text}</b><br>%{x:,.0f} msg/s delivered<br>%{y:,.3~r} {unit}<extra></extra>",
+        "cliponaxis": False,
+        "meta": {"latency": ["y"]},
+    }
+
+
+def _ring(path: Path) -> dict[str, Any] | None:
+    """A ring around the knee, under the path."""
+    at = path.points[path.points["step"] == path.knee]
+    if at.empty:
+        return None
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": theme.plain(f"knee {path.name}".strip()),
+        "x": at["delivered_per_s"].round(1).tolist()[:1],
+        "y": (at["latency_ns"] / 1e6).round(6).tolist()[:1],
+        "marker": {
+            "size": 22,
+            "symbol": "circle-open",
+            "color": "@warn",
+            "line": {"width": 2.5, "color": "@warn"},
+        },
+        "showlegend": False,
+        "hoverinfo": "skip",
+        "cliponaxis": False,
+        "meta": {"latency": ["y"]},
+    }
+
+
+def _places(points: pd.DataFrame, *, logarithmic: bool) -> list[tuple[float, float]]:
+    """Where the points lie on the axes as they are drawn."""
+    rates = points["delivered_per_s"].tolist()
+    return [
+        (log10(rate) if logarithmic else rate, log10(latency))
+        for rate, latency in zip(rates, points["latency_ns"].tolist(), strict=True)
+    ]
+
+
+def _span(paths: Sequence[Path], *, logarithmic: bool) -> tuple[float, float]:
+    """Width and height of the drawn area in axis units, never zero."""
+    places = [place for path in paths for place in _places(path.points, logarithmic=logarithmic)]
+    if not places:
+        return 1.0, 1.0
+    xs, ys = zip(*places, strict=True)
+    left = min(xs) if logarithmic else 0.0
+    return (max(xs) - left) or 1.0, (max(ys) - min(ys)) or 1.0
+
+
+def _text_positions(places: list[tuple[float, float]], span: tuple[float, float]) -> list[str]:
+    """A side for each label that its own line does not cross: beside steep stretches, above flat ones."""
+    return [_side(places, index, span) for index in range(len(places))]
+
+
+def _side(places: list[tuple[float, float]], index: int, span: tuple[float, float]) -> str:
+    before, after = places[max(index - 1, 0)], places[min(index + 1, len(places) - 1)]
+    run, rise = (after[0] - before[0]) / span[0], (after[1] - before[1]) / span[1]
+    if abs(rise) > 1.5 * abs(run):
+        return "middle left"
+    return "top left" if run * rise > 0 else "top right"

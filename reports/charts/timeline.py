@@ -1,0 +1,293 @@
+"""The timeline: what happened when, in lanes over one time axis, with a band for each step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Final
+
+import pandas as pd
+
+from reports.charts import theme
+
+COLUMNS_MAX: Final = 600
+"""Most points in time that are drawn; longer runs are grouped, see :func:`thin`."""
+
+RATES: Final = (
+    ("intended_per_s", "intended", "@soft", "dot", 1.5),
+    ("published_per_s", "published", "@classic", "dash", 1.5),
+    ("confirmed_per_s", "confirmed", "@mirrored", "dashdot", 1.5),
+    ("delivered_per_s", "delivered", "@quorum", "solid", 2.25),
+)
+_GAP: Final = 0.06
+_LANE_PX: Final = {"rates": 220, "latency": 220, "broker": 130}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """The time of one step: ``start_s`` to ``end_s``, of which up to ``steady_s`` is warm-up."""
+
+    label: str
+    start_s: float
+    steady_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """An event worth a line through all lanes."""
+
+    t_s: float
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """A lane of the broker: a quantity (with its unit) and a line per node.
+
+    ``values`` has the columns ``t_s``, ``node`` and ``value``.
+    """
+
+    title: str
+    values: pd.DataFrame
+
+
+def thin(intervals: pd.DataFrame, *, columns_max: int = COLUMNS_MAX) -> tuple[pd.DataFrame, int]:
+    """At most about ``columns_max`` rows, and how many intervals each row stands for.
+
+    Rates are means over the group, for they come from counts; of each latency the group's worst interval is kept, for
+    a mean of percentiles is the percentile of nothing. Groups never span two steps or two phases.
+    """
+    size = ceil(len(intervals) / columns_max) if len(intervals) else 1
+    if size == 1:
+        return intervals, 1
+    group = intervals.groupby(["step", "phase"], sort=False).cumcount() // size
+    how = {name: how for name in intervals.columns if (how := _grouping(name)) is not None}
+    grouped = intervals.assign(group=group).groupby(["step", "phase", "group"], sort=False)
+    return grouped.agg(how).reset_index().drop(columns="group").sort_values("t_s"), size
+
+
+def figure(
+    intervals: pd.DataFrame,
+    *,
+    bands: Sequence[Band],
+    marks: Sequence[Mark] = (),
+    lanes: Sequence[Lane] = (),
+    latency: str = "end-to-end latency",
+) -> theme.Figure:
+    """Rates, the latency band, and the broker's ``lanes`` below each other.
+
+    ``intervals`` has a row per interval, in order of time: ``t_s`` (since the start of the run), the columns
+    of :data:`RATES` that there are, and ``p50_ns``, ``p99_ns``, ``max_ns``; absent values are gaps.
+    """
+    whole = _with_gaps(intervals)
+    domains = _domains(["rates", "latency"] + ["broker"] * len(lanes))
+    traces = [*_rate_traces(whole), *_latency_traces(whole), *_mark_traces(marks, domains[0])]
+    for number, lane in enumerate(lanes):
+        traces += _lane_traces(lane, axis_number=3 + number)
+    return {"data": traces, "layout": _layout(bands, marks, lanes, domains, latency)}
+
+
+def _grouping(column: str) -> str | None:
+    """How a column is reduced over a group of intervals; None drops it."""
+    if column.endswith("_per_s"):
+        return "mean"
+    if column.endswith("_ns"):
+        return "max"
+    return {"t_s": "first", "label": "first", "length_s": "sum"}.get(column)
+
+
+def _with_gaps(intervals: pd.DataFrame) -> pd.DataFrame:
+    """An empty row wherever time jumps, so that no line bridges what was not measured."""
+    if len(intervals) < 3:
+        return intervals
+    jumps = intervals["t_s"].diff()
+    after = intervals.index[jumps > 2.5 * float(jumps.median())]
+    gaps = pd.DataFrame({"t_s": intervals.loc[after, "t_s"] - float(jumps.median()) / 2})
+    if gaps.empty:
+        return intervals
+    return pd.concat([intervals, gaps], ignore_index=True).sort_values("t_s", kind="stable")
+
+
+def _domains(lanes: Sequence[str]) -> list[tuple[float, float]]:
+    """The vertical share of each lane, from the top."""
+    heights = [_LANE_PX[lane] for lane in lanes]
+    usable = 1 - _GAP * (len(lanes) - 1)
+    domains, top = [], 1.0
+    for height in heights:
+        bottom = top - usable * height / sum(heights)
+        domains.append((round(max(bottom, 0.0), 4), round(top, 4)))
+        top = bottom - _GAP
+    return domains
+
+
+def _values(column: pd.Series[float], digits: int) -> list[float | None]:
+    """A column as JSON data: missing values are ``None``."""
+    return [None if pd.isna(value) else round(float(value), digits) for value in column]
+
+
+def _rate_traces(intervals: pd.DataFrame) -> list[dict[str, Any]]:
+    return [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": name,
+            "x": _values(intervals["t_s"], 3),
+            "y": _values(intervals[column], 1),
+            "line": {"color": colour, "dash": dash, "width": width},
+            "hovertemplate": f"%{{y:,.0f}} msg/s {name}<extra></extra>",
+            "connectgaps": False,
+            "xaxis": "x",
+            "yaxis": "y",
+        }
+        for column, name, colour, dash, width in RATES
+        if column in intervals and intervals[column].notna().any()
+    ]
+
+
+def _latency_traces(intervals: pd.DataFrame) -> list[dict[str, Any]]:
+    """Maximum as points, p99 and p50 as the edges of a filled band."""
+    times = _values(intervals["t_s"], 3)
+    common = {"type": "scatter", "x": times, "xaxis": "x", "yaxis": "y2", "meta": {"latency": ["y"]}}
+
+    def edge(column: str, name: str, **more: Any) -> dict[str, Any]:
+        hover = {"hovertemplate": f"%{{y:,.3~r}} {{unit}} {name}<extra></extra>", "connectgaps": False}
+        return common | {"name": name, "y": _values(intervals[column] / 1e6, 6)} | hover | more
+
+    return [
+        edge("max_ns", "max", mode="markers", marker={"color": "@soft", "size": 4, "symbol": "line-ew-open"}),
+        edge("p50_ns", "p50", mode="lines", line={"color": "@quorum", "width": 1.25}),
+        edge(
+            "p99_ns",
+            "p99",
+            mode="lines",
+            line={"color": "@quorum", "width": 2, "dash": "dash"},
+            fill="tonexty",
+            fillcolor="@band",
+        ),
+    ]
+
+
+def _mark_traces(marks: Sequence[Mark], domain: tuple[float, float]) -> list[dict[str, Any]]:
+    """Points at the top edge that say on hover what the vertical lines are."""
+    if not marks:
+        return []
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": "event",
+            "x": [round(mark.t_s, 3) for mark in marks],
+            "y": [0] * len(marks),
+            "marker": {"color": "@bad", "symbol": "triangle-up", "size": 10},
+            "text": [theme.plain(f"{mark.kind.replace('_', ' ')}: {mark.text}".rstrip(": ")) for mark in marks],
+            "hovertemplate": "%{text}<extra></extra>",
+            "cliponaxis": False,
+            "xaxis": "x",
+            "yaxis": "y",
+        }
+    ]
+
+
+def _lane_traces(lane: Lane, *, axis_number: int) -> list[dict[str, Any]]:
+    nodes = list(dict.fromkeys(lane.values["node"].tolist()))
+    colours = ("@strict-ordered", "@classic", "@mirrored", "@lazy", "@quorum")
+    return [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": theme.plain(str(node)),
+            "legendgroup": f"node {number}",
+            "showlegend": axis_number == 3,
+            "x": _values(lane.values.loc[lane.values["node"] == node, "t_s"], 3),
+            "y": _values(lane.values.loc[lane.values["node"] == node, "value"], 3),
+            "line": {
+                "color": colours[number % len(colours)],
+                "dash": theme.DASHES[number % len(theme.DASHES)],
+                "width": 1.5,
+            },
+            "hovertemplate": f"%{{y:,.3~r}} {theme.plain(str(node))}<extra></extra>",
+            "xaxis": "x",
+            "yaxis": f"y{axis_number}",
+        }
+        for number, node in enumerate(nodes)
+    ]
+
+
+def _layout(
+    bands: Sequence[Band],
+    marks: Sequence[Mark],
+    lanes: Sequence[Lane],
+    domains: list[tuple[float, float]],
+    latency: str,
+) -> dict[str, Any]:
+    height = 120 + _LANE_PX["rates"] + _LANE_PX["latency"] + _LANE_PX["broker"] * len(lanes)
+    axes: dict[str, Any] = {
+        "yaxis": theme.rate_axis("messages", domain=list(domains[0])),
+        "yaxis2": theme.latency_axis(latency, domain=list(domains[1])),
+    }
+    for number, lane in enumerate(lanes):
+        axes[f"yaxis{3 + number}"] = theme.axis(lane.title, rangemode="tozero", domain=list(domains[2 + number]))
+    return theme.layout(
+        height=height,
+        latency_axes=("yaxis2",),
+        hovermode="x unified",
+        margin={"l": 68, "r": 16, "t": 64, "b": 48},
+        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.06, "yanchor": "bottom", "font": {"size": 12.5}},
+        xaxis=theme.axis("time since the start of the run (s)", anchor=f"y{len(domains)}", showgrid=False),
+        shapes=[shape for number, band in enumerate(bands) for shape in _band_shapes(number, band)]
+        + [_mark_shape(mark) for mark in marks],
+        annotations=[_band_label(band) for band in bands],
+        **axes,
+    )
+
+
+def _band_shapes(number: int, band: Band) -> list[dict[str, Any]]:
+    """Every second step is tinted; warm-up is grey in each."""
+    shapes = [_rectangle(band.start_s, band.end_s, "@stripe")] if number % 2 == 0 else []
+    if band.steady_s > band.start_s:
+        shapes.append(_rectangle(band.start_s, band.steady_s, "@warmup"))
+    return shapes
+
+
+def _rectangle(start_s: float, end_s: float, fill: str) -> dict[str, Any]:
+    return {
+        "type": "rect",
+        "layer": "below",
+        "xref": "x",
+        "yref": "paper",
+        "x0": round(start_s, 3),
+        "x1": round(end_s, 3),
+        "y0": 0,
+        "y1": 1,
+        "fillcolor": fill,
+        "line": {"width": 0},
+    }
+
+
+def _mark_shape(mark: Mark) -> dict[str, Any]:
+    return {
+        "type": "line",
+        "xref": "x",
+        "yref": "paper",
+        "x0": round(mark.t_s, 3),
+        "x1": round(mark.t_s, 3),
+        "y0": 0,
+        "y1": 1,
+        "line": {"color": "@bad", "width": 1, "dash": "dot"},
+    }
+
+
+def _band_label(band: Band) -> dict[str, Any]:
+    return {
+        "xref": "x",
+        "yref": "paper",
+        "x": round((band.start_s + band.end_s) / 2, 3),
+        "y": 1.0,
+        "yanchor": "bottom",
+        "text": theme.plain(band.label),
+        "showarrow": False,
+        "font": {"size": 12, "color": "@soft"},
+    }

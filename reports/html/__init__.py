@@ -1,0 +1,1 @@
+"""The page as one HTML file: template, style sheet and script, with everything inside."""

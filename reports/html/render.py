@@ -1,0 +1,140 @@
+"""From the page as values to one HTML text that needs nothing else: no request, no second file.
+
+Every value goes through the template engine's escaping. The only texts that are inserted as they are: our own style sheet
+and script, plotly.js, and the JSON island, in which ``<`` is written as an escape so that no value can end the element.
+The content security policy allows exactly the two scripts, by their digests, and no connection to anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from functools import cache
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from reports.charts import theme
+from reports.html.errors import PageError
+from reports.pages import words
+from reports.pages.model import Cell, Column, Kind, Page
+
+_HERE: Final = Path(__file__).parent
+
+_ISLAND_ESCAPES: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+
+
+def render(page: Page) -> str:
+    """The whole file as text."""
+    scripts = {"plotly": plotly_script(), "script": _own("report.js")}
+    return _template().render(
+        page=page,
+        policy=content_policy(*scripts.values()),
+        style=Markup(style_sheet()),
+        island=Markup(island(_island_data(page))),
+        **{name: Markup(text) for name, text in scripts.items()},
+    )
+
+
+def plotly_script() -> str:
+    """The text of plotly.js out of the installed plotly package, without importing that package (it takes seconds).
+
+    Raises PageError when it is not there or could not be inserted into a page unchanged.
+    """
+    spec = find_spec("plotly")
+    places = list(spec.submodule_search_locations or []) if spec else []
+    file = Path(places[0]) / "package_data" / "plotly.min.js" if places else Path("plotly.min.js")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise PageError(
+            what="the chart library is not installed completely",
+            where=str(file),
+            fix="install it again: python -m pip install --force-reinstall plotly",
+        ) from error
+    if "</script" in text.lower() or "\r" in text:
+        raise PageError(
+            what="this version of the chart library cannot be put into a page",
+            where=str(file),
+            fix="install a version of plotly this project names in its dependencies",
+        )
+    return text
+
+
+def content_policy(*scripts: str) -> str:
+    """The content security policy that lets exactly these inline scripts run."""
+    digests = " ".join(f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in scripts)
+    return (
+        f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def style_sheet() -> str:
+    """The style sheet with the palettes as custom properties in front: system's choice first, the reader's wins."""
+    light, dark = (_properties(theme.PALETTES[name]) for name in theme.THEMES)
+    return (
+        f":root{{color-scheme:light;{light}}}"
+        f"@media screen and (prefers-color-scheme:dark){{:root{{color-scheme:dark;{dark}}}}}"
+        f"@media screen{{:root[data-theme=light]{{color-scheme:light;{light}}}"
+        f":root[data-theme=dark]{{color-scheme:dark;{dark}}}}}\n{_own('report.css')}"
+    )
+
+
+def island(data: Any) -> str:
+    """``data`` as JSON that is safe inside a script element."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.translate(_ISLAND_ESCAPES)
+
+
+def cell(value: Cell, column: Column) -> str:
+    """What a cell shows; latencies in the unit the page starts with."""
+    if value is None:
+        return words.NOT_MEASURED
+    if isinstance(value, str):
+        return value
+    match column.kind:
+        case Kind.LATENCY:
+            return words.significant(value / words.LATENCY_UNITS[column.unit])
+        case Kind.COUNT:
+            return words.whole(value)
+        case Kind.RATE:
+            return words.whole(value) if abs(value) >= 100 or value == 0 else words.significant(value)
+        case _:
+            return words.significant(value)
+
+
+def raw(value: Cell) -> str:
+    """The number behind a cell, for sorting and for CSV: as short as it is exact enough."""
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+def _island_data(page: Page) -> dict[str, Any]:
+    charts = [*page.shared, *(chart for run in page.runs for chart in run.charts)]
+    return {
+        "palettes": theme.PALETTES,
+        "scales": theme.SCALES,
+        "figures": {chart.anchor: chart.figure for chart in charts},
+    }
+
+
+def _properties(palette: Any) -> str:
+    return "".join(f"--{name}:{value};" for name, value in palette.items())
+
+
+@cache
+def _own(name: str) -> str:
+    return (_HERE / name).read_text(encoding="utf-8")
+
+
+@cache
+def _template() -> Any:
+    environment = Environment(
+        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"cell": cell, "raw": raw}
+    return environment.get_template("template.html")

@@ -1,0 +1,111 @@
+"""The files of a report, each written beside its place and renamed into it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, Final
+
+import pandas as pd
+
+from reports.html.errors import PageError
+from reports.html.render import render
+from reports.pages.model import Page
+from reports.pages.page import page
+from reports.pipeline import store as report_store
+from reports.pipeline.schema import Tables
+
+SUMMARY_VERSION: Final = 1
+"""Raised when a reader of the previous version would misread summary.json."""
+
+_LEFT_OUT: Final = ("payload",)
+
+
+def write_report(store: Path, out: Path, *, command: Sequence[str]) -> Path:
+    """See :func:`reports.build`."""
+    tables = report_store.read_tables(store)
+    made = page(tables, generated=_generated(tables), rebuild=command, files=_files(tables))
+    html = render(made)
+    try:
+        (out / "data").mkdir(parents=True, exist_ok=True)
+        _put(out / "data" / "steps.csv", _csv(tables.steps))
+        _put(out / "data" / "spectrum.csv", _csv(tables.spectrum))
+        _put(
+            out / "summary.json",
+            json.dumps(summary(made, tables), indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+        )
+        _put(out / "report.html", html)
+    except OSError as error:
+        raise PageError(
+            what=f"the report cannot be written: {error.strerror or error}",
+            where=str(error.filename or out),
+            fix="make room, or name a directory that can be written to",
+        ) from error
+    return out / "report.html"
+
+
+def summary(made: Page, tables: Tables) -> dict[str, Any]:
+    """What the page says, for programs: per run its sentences, trust list and steps (units as in the store)."""
+    return {
+        "schema": SUMMARY_VERSION,
+        "runs": [
+            {
+                "run_id": run.run_id,
+                "title": run.title,
+                "chips": {chip.name: {"value": chip.value, "status": chip.status} for chip in run.chips},
+                "sentences": [sentence.text for sentence in run.sentences],
+                "trust": [{"check": check.name, "status": check.status, "text": check.text} for check in run.checks],
+                "steps": _records(tables.of(run.run_id).steps),
+                "ledger": next(iter(_records(tables.of(run.run_id).ledger)), None),
+            }
+            for run in made.runs
+        ],
+    }
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as JSON data: missing values are null, whole numbers stay whole."""
+    loaded: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=12))
+    return loaded
+
+
+def _generated(tables: Tables) -> str:
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    versions = ", ".join(sorted({str(version) for version in tables.runs["tool_version"] if version}))
+    return f"Made {now} from recorded histograms by perftest reports{f' (runs by perftest {versions})' if versions else ''}. This file is complete in itself and makes no request."
+
+
+def _files(tables: Tables) -> dict[str, list[tuple[str, int]]]:
+    """The files of each run directory that is still where it was."""
+    found = {}
+    for run_id, path in zip(tables.runs["run_id"], tables.runs["path"], strict=True):
+        directory = Path(str(path))
+        if path and directory.is_dir():
+            found[str(run_id)] = sorted(
+                (file.name, file.stat().st_size) for file in directory.iterdir() if file.is_file()
+            )
+    return found
+
+
+def _csv(frame: pd.DataFrame) -> str:
+    shown = frame.drop(columns=[name for name in _LEFT_OUT if name in frame])
+    return shown.to_csv(index=False, float_format="%.10g")
+
+
+def _put(path: Path, text: str) -> None:
+    """Write ``text`` so that a reader sees the old file or the whole new one."""
+    with NamedTemporaryFile(
+        "w", encoding="utf-8", newline="", dir=path.parent, prefix=f".{path.name}.", delete=False
+    ) as file:
+        try:
+            file.write(text)
+            file.close()
+            Path(file.name).chmod(0o644)
+            os.replace(file.name, path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise

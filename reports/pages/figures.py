@@ -1,0 +1,276 @@
+"""The figures of a run's section: chooses what each draws, says how to read it and what it shows, and tables it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pandas as pd
+
+from reports.charts import knee, spectrum, theme, timeline
+from reports.pages import settings, words
+from reports.pages.model import Chart, Column, Kind, Table
+from reports.pages.tables import cells, latency_column
+
+MARKED: Final = (
+    "connection_lost",
+    "reconnected",
+    "blocked",
+    "unblocked",
+    "consumer_cancelled",
+    "nacked",
+    "drain_timeout",
+    "interrupted",
+    "error",
+)
+"""Kinds of events that get a line in the timeline; steps have their bands."""
+
+MARKS_MAX: Final = 60
+SERIES_WORDS: Final[Mapping[str, str]] = {
+    "e2e": "from the send",
+    "e2e_sched": "from the intended time",
+    "confirm": "from the send",
+    "confirm_sched": "from the intended time",
+}
+
+
+def lead_series(run: pd.Series[Any], kind: str) -> tuple[str, ...]:
+    """The series of ``kind`` (e2e or confirm) to show: from the intended time first where there was a schedule."""
+    return (f"{kind}_sched", kind) if run["loop"] == "open" else (kind,)
+
+
+def knee_path(run: pd.Series[Any], steps: pd.DataFrame, **look: Any) -> knee.Path:
+    """The steps of a run as a line of the knee curve."""
+    column = f"{lead_series(run, 'e2e')[0]}_p99_ns"
+    points = pd.DataFrame(
+        {
+            "step": steps["step"],
+            "setting": settings.short(steps, settings.swept(run)),
+            "delivered_per_s": steps["delivered_per_s"],
+            "latency_ns": steps[column],
+        }
+    )
+    return knee.Path(points=points, **look)
+
+
+def knee_chart(run: pd.Series[Any], steps: pd.DataFrame, *, at: int | None, finding: str, prefix: str) -> Chart:
+    """The knee curve of one run; ``at`` is the step of the knee."""
+    names = settings.swept(run)
+    queue = str(run["queue_types"]).split(",")[0]
+    look = {"colour": theme.queue_token(queue), "marker": theme.QUEUE_MARKERS.get(queue, "circle")}
+    path = knee_path(run, steps, name=str(run["run_id"]), knee=at, **look)
+    heading = settings.words_of(names)
+    columns = (
+        Column(name="setting", title=heading),
+        Column(name="delivered_per_s", title="delivered", kind=Kind.RATE, unit="msg/s"),
+        latency_column("latency_ns", "end-to-end p99"),
+    )
+    return Chart(
+        anchor=f"{prefix}knee",
+        title="Latency over delivered rate",
+        unit="ms",
+        latency=True,
+        how_to_read=f"Each point is a step, labelled by its {heading}; to the right is more, up is later. "
+        "Where the line turns upward, a higher setting buys waiting instead of messages. The ring marks the knee: "
+        "the setting with the highest delivered rate per unit of p99.",
+        finding=finding,
+        figure=knee.figure([path], quantity="end-to-end p99"),
+        table=Table(
+            caption="Delivered rate and p99 by setting",
+            file=f"{run['run_id']}-knee.csv",
+            columns=columns,
+            rows=cells(path.points, columns),
+        ),
+    )
+
+
+def spectrum_chart(
+    run: pd.Series[Any], steps: pd.DataFrame, points: pd.DataFrame, *, kind: str, prefix: str
+) -> Chart | None:
+    """The percentile spectrum of end-to-end or confirm latency; None when nothing of it was recorded."""
+    shown = [name for name in lead_series(run, kind) if (points["series"] == name).any()]
+    if not shown:
+        return None
+    by_step = dict(zip(steps["step"], settings.short(steps, settings.swept(run)), strict=True))
+    chosen = points[points["series"].isin(shown) & points["step"].isin(by_step)]
+    chosen = chosen.assign(
+        setting=chosen["step"].map(by_step), order=chosen["series"].map({name: n for n, name in enumerate(shown)})
+    ).sort_values(["step", "order", "percentile"])
+    drawn = chosen.assign(series=chosen["series"].map(SERIES_WORDS))
+    word = {"e2e": "End-to-end", "confirm": "Confirm"}[kind]
+    return Chart(
+        anchor=f"{prefix}{kind}-spectrum",
+        title=f"{word} latency by percentile",
+        unit="ms",
+        latency=True,
+        how_to_read="Every nine more to the right is a ten times rarer message. A flat line is predictable, a rising "
+        "end is a tail. Dotted with hollow points: fewer than ten samples lie above, so the point may be chance."
+        + (" Dashed: counted from the send, which hides waiting for a turn." if len(shown) > 1 else ""),
+        finding=_spectrum_finding(steps, shown[0], settings.long(steps, settings.swept(run))),
+        figure=spectrum.figure(drawn, quantity=f"{word.lower()} latency"),
+        table=_spectrum_table(run, chosen, kind),
+    )
+
+
+def _spectrum_finding(steps: pd.DataFrame, series: str, names: Sequence[str]) -> str:
+    """Where the tail is longest in proportion: p99 over p50."""
+    ratio = steps[f"{series}_p99_ns"] / steps[f"{series}_p50_ns"]
+    if ratio.dropna().empty:
+        return ""
+    at = int(ratio.reset_index(drop=True).idxmax())
+    row = steps.iloc[at]
+    p50, p99 = words.latency(row[f"{series}_p50_ns"]), words.latency(row[f"{series}_p99_ns"])
+    where = (
+        f"The tail is longest in proportion at {names[at]}"
+        if len(steps) > 1
+        else "Half of the messages against one in a hundred"
+    )
+    return f"{where}: p99 is {words.times(float(ratio.iloc[at]))} the median ({p99} against {p50})."
+
+
+def _spectrum_table(run: pd.Series[Any], points: pd.DataFrame, kind: str) -> Table:
+    columns = (
+        Column(name="setting", title="setting"),
+        Column(name="series", title="series"),
+        Column(name="percentile", title="percentile", kind=Kind.NUMBER, unit="%"),
+        latency_column("value_ns", "latency"),
+        Column(name="count_above", title="samples above", kind=Kind.COUNT),
+        Column(name="supported", title="supported"),
+    )
+    frame = points.assign(supported=points["supported"].map({True: "yes", False: "no"}))
+    rows = tuple((row[0], row[1], float(f"{float(row[2] or 0):.6g}"), *row[3:]) for row in cells(frame, columns))
+    return Table(
+        caption="Points of the percentile spectrum",
+        file=f"{run['run_id']}-{kind}-spectrum.csv",
+        columns=columns,
+        rows=rows,
+    )
+
+
+def timeline_chart(
+    run: pd.Series[Any],
+    steps: pd.DataFrame,
+    intervals: pd.DataFrame,
+    events: pd.DataFrame,
+    brokers: pd.DataFrame,
+    *,
+    prefix: str,
+) -> Chart | None:
+    """What happened when; None for a run without intervals."""
+    if intervals.empty:
+        return None
+    series = lead_series(run, "e2e")[0]
+    shown, size = timeline.thin(_timeline_frame(intervals, series))
+    names = settings.swept(run)
+    marks = _marks(events)
+    figure = timeline.figure(
+        shown.assign(t_s=shown["t_s"] + shown["length_s"] / 2),
+        bands=_bands(intervals, dict(zip(steps["step"], settings.short(steps, names), strict=True))),
+        marks=marks[:MARKS_MAX],
+        lanes=_lanes(brokers),
+    )
+    return Chart(
+        anchor=f"{prefix}timeline",
+        title="Rates, latency and broker over time",
+        unit="",
+        how_to_read=_timeline_how(names, marks, size),
+        finding=_timeline_finding(marks, intervals),
+        figure=figure,
+        table=_timeline_table(run, shown, series),
+    )
+
+
+def _timeline_frame(intervals: pd.DataFrame, series: str) -> pd.DataFrame:
+    rename = {f"{series}_{name}_ns": f"{name}_ns" for name in ("p50", "p95", "p99", "max")}
+    kept = ["step", "label", "phase", "t_s", "length_s", *(column for column, *_ in timeline.RATES), *rename]
+    return intervals[kept].rename(columns=rename).sort_values("t_s", kind="stable").reset_index(drop=True)
+
+
+def _bands(intervals: pd.DataFrame, by_step: Mapping[int, str]) -> list[timeline.Band]:
+    bands = []
+    for step, rows in intervals[intervals["phase"] != "drain"].groupby("step", sort=True):
+        steady = rows.loc[rows["phase"] == "steady", "t_s"]
+        end_s = float((rows["t_s"] + rows["length_s"]).max())
+        bands.append(
+            timeline.Band(
+                label=by_step.get(int(str(step)), str(rows["label"].iloc[0])),
+                start_s=float(rows["t_s"].min()),
+                steady_s=float(steady.min()) if len(steady) else end_s,
+                end_s=end_s,
+            )
+        )
+    return bands
+
+
+def _marks(events: pd.DataFrame) -> list[timeline.Mark]:
+    marked = events[events["kind"].isin(MARKED)]
+    return [
+        timeline.Mark(t_s=float(at), kind=str(kind), text=str(text or ""))
+        for at, kind, text in zip(marked["t_s"], marked["kind"], marked["text"], strict=True)
+    ]
+
+
+def _lanes(brokers: pd.DataFrame) -> list[timeline.Lane]:
+    lanes = (("cpu_share", "CPU (cores)"), ("wal_syncs_per_s", "WAL syncs (1/s)"))
+    return [
+        timeline.Lane(title=title, values=_lane_values(brokers, column))
+        for column, title in lanes
+        if brokers[column].notna().any()
+    ]
+
+
+def _lane_values(brokers: pd.DataFrame, column: str) -> pd.DataFrame:
+    """At most about :data:`timeline.COLUMNS_MAX` points a node, each the mean of its group: rates come from counts."""
+    values = brokers[brokers[column].notna()][["t_s", "node", column]].rename(columns={column: "value"})
+    size = -(-int(values.groupby("node").size().max()) // timeline.COLUMNS_MAX)
+    group = values.groupby("node").cumcount() // size
+    grouped = values.assign(group=group).groupby(["node", "group"], sort=True)
+    return grouped.agg({"t_s": "first", "value": "mean"}).reset_index()
+
+
+def _timeline_how(names: tuple[str, ...], marks: Sequence[timeline.Mark], size: int) -> str:
+    parts = [
+        f"Bands are steps, labelled by {settings.words_of(names)}; grey is warm-up and counts for nothing."
+        if names
+        else "Grey is warm-up and counts for nothing.",
+        "All lanes share the time axis: drag to zoom, double-click to go back. The filled band reaches from p50 to p99.",
+    ]
+    if marks:
+        parts.append(
+            "Dotted vertical lines are events" + (f", the first {MARKS_MAX}." if len(marks) > MARKS_MAX else ".")
+        )
+    if size > 1:
+        parts.append(f"Each point stands for {size} intervals: mean rates, and the worst interval's latencies.")
+    return " ".join(parts)
+
+
+def _timeline_finding(marks: Sequence[timeline.Mark], intervals: pd.DataFrame) -> str:
+    length = float((intervals["t_s"] + intervals["length_s"]).max() - intervals["t_s"].min())
+    intro = f"{words.duration(length)} in {words.plural(intervals['step'].nunique(), 'step')}"
+    if not marks:
+        return f"{intro}; no connection was lost, blocked or cancelled."
+    kinds = pd.Series([mark.kind.replace("_", " ") for mark in marks]).value_counts()
+    return f"{intro}, with {', '.join(f'{count} × {kind}' for kind, count in kinds.items())}."
+
+
+def _timeline_table(run: pd.Series[Any], shown: pd.DataFrame, series: str) -> Table:
+    columns = (
+        Column(name="label", title="step"),
+        Column(name="phase", title="phase"),
+        Column(name="t_s", title="start", kind=Kind.NUMBER, unit="s"),
+        *(Column(name=name, title=word, kind=Kind.RATE, unit="msg/s") for name, word, *_ in timeline.RATES),
+        *(latency_column(f"{name}_ns", name) for name in ("p50", "p95", "p99", "max")),
+    )
+    return Table(
+        caption=f"Intervals of {run['run_id']} ({series})",
+        file=f"{run['run_id']}-timeline.csv",
+        columns=columns,
+        rows=cells(shown, columns),
+    )
+
+
+def manifest_of(run: pd.Series[Any]) -> dict[str, Any]:
+    """The run's manifest; empty when the store has none."""
+    loaded = json.loads(run["manifest"] or "{}")
+    return loaded if isinstance(loaded, dict) else {}

@@ -1,0 +1,167 @@
+"""The page as values: everything that is said, in the order it is said, before it becomes HTML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from reports.charts.theme import Figure
+
+
+class Kind(StrEnum):
+    """What a column holds; decides alignment, digits, and whether the choice of a latency unit applies."""
+
+    TEXT = "text"
+    COUNT = "count"
+    RATE = "rate"
+    NUMBER = "number"
+    LATENCY = "latency"
+
+
+class Status(StrEnum):
+    """The weight of a statement. NOTE carries none."""
+
+    PASS = "pass"
+    WARN = "warn"
+    FAIL = "fail"
+    NOTE = "note"
+
+
+Cell = str | int | float | None
+"""Text, or a number in the unit of its column (latencies: nanoseconds); None is "not measured"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of a table. ``name`` heads the CSV file and carries the unit, as in the store; ``title`` heads the page.
+
+    ``unit`` is empty for text and for plain counts; of latencies it is the unit the page starts with.
+    """
+
+    name: str
+    title: str
+    kind: Kind = Kind.TEXT
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows of cells, one per column. ``file`` is the name of its CSV download."""
+
+    caption: str
+    file: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """A short fact beside the title."""
+
+    name: str
+    value: str
+    status: Status = Status.NOTE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sentence:
+    """A generated sentence and the anchor of the figure or table that shows it; the anchor may be empty."""
+
+    text: str
+    anchor: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A row of the trust list."""
+
+    name: str
+    status: Status
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A figure of the page with all that belongs to it.
+
+    ``title`` names the quantity, ``unit`` its unit (empty: the title says it); ``latency`` tells that the unit is the
+    chosen latency unit. ``finding`` is the generated sentence. The table repeats every number that is drawn.
+    """
+
+    anchor: str
+    title: str
+    unit: str
+    how_to_read: str
+    finding: str
+    figure: Figure
+    table: Table
+    latency: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """A line of the provenance."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command to copy."""
+
+    title: str
+    line: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Banner:
+    """Something that must be read before anything else."""
+
+    status: Status
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Where a result comes from: facts in groups, the commands, the plan in full, and the raw files."""
+
+    groups: tuple[tuple[str, tuple[Fact, ...]], ...]
+    commands: tuple[Command, ...]
+    plan: str
+    files: Table | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run. ``prefix`` makes its anchors unique on the page; it is empty when there is but one run."""
+
+    prefix: str
+    run_id: str
+    title: str
+    subtitle: str
+    chips: tuple[Chip, ...]
+    banners: tuple[Banner, ...]
+    sentences: tuple[Sentence, ...]
+    headline: Table | None
+    checks: tuple[Check, ...]
+    charts: tuple[Chart, ...]
+    steps: Table
+    events: Table
+    ledger: Table | None
+    ledger_text: str
+    provenance: Provenance
+    notes: tuple[Sentence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """The whole page. ``shared`` charts and ``overview`` compare the runs and are empty when there is but one."""
+
+    title: str
+    generated: str
+    runs: tuple[Run, ...]
+    shared: tuple[Chart, ...] = ()
+    overview: Table | None = None
+    notes: tuple[str, ...] = field(default=())

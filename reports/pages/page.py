@@ -1,0 +1,159 @@
+"""The page of a store: one section a run, and what compares the runs when there are several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from reports.charts import knee, theme
+from reports.pages import findings, settings
+from reports.pages.figures import knee_path, lead_series
+from reports.pages.model import Chart, Column, Kind, Page, Run, Table
+from reports.pages.run import run_section
+from reports.pages.tables import cells, latency_column
+from reports.pipeline.schema import Tables
+
+
+def page(
+    tables: Tables,
+    *,
+    generated: str,
+    rebuild: Sequence[str] = (),
+    files: Mapping[str, Sequence[tuple[str, int]]] | None = None,
+) -> Page:
+    """The page of all runs in ``tables``.
+
+    ``generated`` is the line at the foot; ``rebuild`` the command that makes the page again; ``files`` the raw files (name, octets) by
+    run id, of the runs whose directories can be reached.
+    """
+    known = files or {}
+    ids = [str(run_id) for run_id in tables.runs["run_id"]]
+    sections = [
+        run_section(
+            tables.of(run_id),
+            prefix=f"r{number}-" if len(ids) > 1 else "",
+            rebuild=rebuild,
+            files=known.get(run_id, ()),
+        )
+        for number, run_id in enumerate(ids, 1)
+    ]
+    many = len(sections) > 1
+    return Page(
+        title=_title(sections),
+        generated=generated,
+        runs=tuple(sections),
+        shared=tuple(_shared(tables)) if many else (),
+        overview=_overview(tables) if many else None,
+    )
+
+
+def _title(sections: Sequence[Run]) -> str:
+    titles = list(dict.fromkeys(section.title for section in sections))
+    return titles[0] if len(titles) == 1 else f"{titles[0]} and {len(sections) - 1} more"
+
+
+def _shared(tables: Tables) -> list[Chart]:
+    """The knee curves of all sweeps on one pair of axes."""
+    sweeps = []
+    for _, run in tables.runs.iterrows():
+        steps = tables.steps[tables.steps["run_id"] == run["run_id"]].reset_index(drop=True)
+        found = findings.curve(run, steps)
+        if found is not None:
+            sweeps.append((run, found))
+    if len(sweeps) < 2:
+        return []
+    paths = _paths(sweeps)
+    return [
+        Chart(
+            anchor="all-knee",
+            title="Latency over delivered rate, all runs",
+            unit="ms",
+            latency=True,
+            how_to_read="Each line is a run, each point a step labelled by its setting. Further right and further down is "
+            "better. Colour tells the queue type, the dash tells runs of one type apart, rings mark the knees.",
+            finding=_best(sweeps),
+            figure=knee.figure(paths, quantity="end-to-end p99"),
+            table=_points_table(paths),
+        )
+    ]
+
+
+def _paths(sweeps: Sequence[tuple[pd.Series[Any], findings.Curve]]) -> list[knee.Path]:
+    """A line per run: colour and marker by queue type, dash by its turn among the runs of that type."""
+    seen: dict[str, int] = {}
+    paths = []
+    for run, found in sweeps:
+        queue = str(run["queue_types"]).split(",")[0]
+        turn = seen[queue] = seen.get(queue, -1) + 1
+        paths.append(
+            knee_path(
+                run,
+                found.steps,
+                name=str(run["run_id"]),
+                knee=int(found.steps["step"].iloc[found.knee]),
+                colour=theme.queue_token(queue),
+                marker=theme.QUEUE_MARKERS.get(queue, "circle"),
+                dash=theme.DASHES[turn % len(theme.DASHES)],
+            )
+        )
+    return paths
+
+
+def _best(sweeps: Sequence[tuple[pd.Series[Any], findings.Curve]]) -> str:
+    run, found = max(sweeps, key=lambda sweep: sweep[1].rate(sweep[1].peak))
+    return f"The highest delivered rate is that of {run['run_id']}, with {found.names[found.peak]}."
+
+
+def _points_table(paths: Sequence[knee.Path]) -> Table:
+    columns = (
+        Column(name="run", title="run"),
+        Column(name="setting", title="setting"),
+        Column(name="delivered_per_s", title="delivered", kind=Kind.RATE, unit="msg/s"),
+        latency_column("latency_ns", "end-to-end p99"),
+    )
+    frame = pd.concat([path.points.assign(run=path.name) for path in paths])
+    return Table(
+        caption="Delivered rate and p99 of all runs", file="knee.csv", columns=columns, rows=cells(frame, columns)
+    )
+
+
+def _overview(tables: Tables) -> Table:
+    """One row per run: what it was and the best it did."""
+    columns = (
+        Column(name="run", title="run"),
+        Column(name="queue_types", title="queue"),
+        Column(name="broker", title="broker"),
+        Column(name="loop", title="loop"),
+        Column(name="peak_per_s", title="peak delivered", kind=Kind.RATE, unit="msg/s"),
+        Column(name="at", title="at"),
+        latency_column("p99_ns", "p99 there"),
+        Column(name="state", title="state"),
+    )
+    rows = tuple(
+        _overview_row(run, tables.steps[tables.steps["run_id"] == run["run_id"]].reset_index(drop=True))
+        for _, run in tables.runs.iterrows()
+    )
+    return Table(caption="The runs", file="runs.csv", columns=columns, rows=rows)
+
+
+def _overview_row(run: pd.Series[Any], steps: pd.DataFrame) -> tuple[Any, ...]:
+    first = (
+        str(run["run_id"]),
+        str(run["queue_types"]),
+        f"{run['product']} {run['broker_version']}".strip(),
+        str(run["loop"]),
+    )
+    if steps.empty:
+        return (*first, None, "", None, str(run["state"]))
+    at = int(steps["delivered_per_s"].idxmax())
+    p99 = steps[f"{lead_series(run, 'e2e')[0]}_p99_ns"].iloc[at]
+    name = settings.long(steps, settings.swept(run))[at]
+    return (
+        *first,
+        float(steps["delivered_per_s"].iloc[at]),
+        name,
+        None if pd.isna(p99) else float(p99),
+        str(run["state"]),
+    )

@@ -1,0 +1,118 @@
+"""The section of one run, top to bottom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pandas as pd
+
+from reports.pages import findings, settings, words
+from reports.pages.figures import knee_chart, spectrum_chart, timeline_chart
+from reports.pages.model import Banner, Chart, Check, Chip, Run, Sentence, Status
+from reports.pages.provenance import provenance, utc
+from reports.pages.tables import events_table, ledger_table, steps_table
+from reports.pages.trust import checks
+from reports.pipeline.schema import Tables
+
+_LEDGER_CHIPS: Final = {
+    "ok": ("nothing lost", Status.PASS),
+    "violated": ("safety violated", Status.FAIL),
+    "unknown": ("unknown, not drained", Status.WARN),
+}
+
+
+def run_section(tables: Tables, *, prefix: str, rebuild: Sequence[str], files: Sequence[tuple[str, int]]) -> Run:
+    """Everything about the one run that ``tables`` hold; ``prefix`` goes before each anchor."""
+    run = tables.runs.iloc[0]
+    ledger = tables.ledger.iloc[0] if len(tables.ledger) else None
+    trust = tuple(checks(tables))
+    return Run(
+        prefix=prefix,
+        run_id=str(run["run_id"]),
+        title=str(run["title"] or run["name"]),
+        subtitle=f"{run['name']} · {run['run_id']} · {utc(int(run['started_ns']))}",
+        chips=tuple(_chips(run, ledger, trust)),
+        banners=tuple(_banners(run, tables.steps, ledger)),
+        sentences=tuple(findings.sentences(run, tables.steps, ledger, prefix=prefix)),
+        headline=findings.headline(run, tables.steps),
+        checks=trust,
+        charts=tuple(_charts(run, tables, prefix)),
+        steps=steps_table(run, tables.steps),
+        events=events_table(str(run["run_id"]), tables.events),
+        ledger=None if ledger is None else ledger_table(str(run["run_id"]), ledger),
+        ledger_text=findings.ledger_sentence(ledger),
+        provenance=provenance(run, tables.hosts, rebuild=rebuild, files=files),
+        notes=tuple(_notes(run, tables.steps)),
+    )
+
+
+def _chips(run: pd.Series[Any], ledger: pd.Series[Any] | None, trust: Sequence[Check]) -> list[Chip]:
+    verdict, status = _LEDGER_CHIPS.get("" if ledger is None else str(ledger["verdict"]), ("none", Status.WARN))
+    return [
+        Chip(name="Ledger", value=verdict, status=status),
+        _trust_chip(trust),
+        Chip(name="Loop", value=str(run["loop"])),
+        Chip(name="Broker", value=f"{run['product'] or 'unknown'} {run['broker_version']}".strip()),
+        Chip(name="Queue", value=str(run["queue_types"]).replace(",", ", ")),
+        *([Chip(name="A confirm means", value=str(run["durability"]))] if run["durability"] else []),
+    ]
+
+
+def _trust_chip(trust: Sequence[Check]) -> Chip:
+    failed = sum(check.status is Status.FAIL for check in trust)
+    warned = sum(check.status is Status.WARN for check in trust)
+    if failed:
+        return Chip(name="Trust", value=f"{words.plural(failed, 'check')} failed", status=Status.FAIL)
+    if warned:
+        return Chip(name="Trust", value=words.plural(warned, "warning"), status=Status.WARN)
+    return Chip(name="Trust", value="all checks passed", status=Status.PASS)
+
+
+def _banners(run: pd.Series[Any], steps: pd.DataFrame, ledger: pd.Series[Any] | None) -> list[Banner]:
+    banners = []
+    if ledger is not None and ledger["verdict"] == "violated":
+        text = findings.ledger_sentence(ledger) + " No other figure on this page matters until that is explained."
+        banners.append(
+            Banner(status=Status.FAIL, title="The broker broke its promise, or the generator its account", text=text)
+        )
+    if run["state"] != "finished":
+        banners.append(_unfinished(run, len(steps)))
+    return banners
+
+
+def _unfinished(run: pd.Series[Any], begun: int) -> Banner:
+    planned = int(run["steps_planned"])
+    done = f"{begun} of {words.plural(planned, 'step')} began; the page shows what was recorded until then."
+    what, status = {
+        "interrupted": ("This run was interrupted", Status.WARN),
+        "failed": (f"This run failed: {run['ended_reason'] or 'reason not recorded'}", Status.FAIL),
+    }.get(str(run["state"]), ("This run was killed, or is still going", Status.WARN))
+    return Banner(status=status, title=what, text=done)
+
+
+def _notes(run: pd.Series[Any], steps: pd.DataFrame) -> list[Sentence]:
+    """What a reader would look for and not find."""
+    if findings.curve(run, steps) is not None:
+        return []
+    why = "only one step delivered messages" if settings.swept(run) else "no setting was swept"
+    return [Sentence(text=f"There is no knee curve: {why}.")]
+
+
+def _charts(run: pd.Series[Any], tables: Tables, prefix: str) -> list[Chart]:
+    steps, points = tables.steps, tables.spectrum
+    charts = [
+        _knee(run, steps, prefix),
+        spectrum_chart(run, steps, points, kind="e2e", prefix=prefix),
+        spectrum_chart(run, steps, points, kind="confirm", prefix=prefix),
+        timeline_chart(run, steps, tables.timeline, tables.events, tables.brokers, prefix=prefix),
+    ]
+    return [chart for chart in charts if chart is not None]
+
+
+def _knee(run: pd.Series[Any], steps: pd.DataFrame, prefix: str) -> Chart | None:
+    found = findings.curve(run, steps)
+    if found is None:
+        return None
+    at = int(found.steps["step"].iloc[found.knee])
+    return knee_chart(run, found.steps, at=at, finding=findings.knee_sentence(found), prefix=prefix)

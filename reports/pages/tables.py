@@ -1,0 +1,169 @@
+"""The tables of a run's section: every number the page has, before any figure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pandas as pd
+
+from reports.pages import settings
+from reports.pages.model import Cell, Column, Kind, Table
+
+EVENTS_MAX: Final = 500
+"""Most events in the table; the run directory has all."""
+
+MS: Final = "ms"
+"""The latency unit every page starts with."""
+
+LEDGER_ROWS: Final = (
+    ("published", "published", "sent by the publishers"),
+    ("republished", "republished", "sent again after a lost connection"),
+    ("confirmed", "confirmed", "positive publisher confirms"),
+    ("nacked", "nacked", "negative publisher confirms"),
+    ("returned", "returned", "unroutable, handed back"),
+    ("unconfirmed", "unconfirmed", "neither confirmed nor nacked at the end"),
+    ("delivered", "delivered", "deliveries, repeated ones included"),
+    ("redelivered", "redelivered", "deliveries flagged redelivered"),
+    ("unique", "delivered at least once", "different messages that arrived"),
+    ("undelivered", "still in the queues", "confirmed, not delivered when the account was closed"),
+    ("lost", "lost", "confirmed, never delivered although the queues were drained"),
+    ("duplicated", "duplicated", "delivered again without the redelivered flag, and not published twice"),
+    ("reordered", "out of order", "first deliveries that overtook an earlier message of their channel"),
+    ("unexpected", "unexpected", "deliveries nobody published in this run"),
+    ("damaged", "damaged", "bodies that failed their check"),
+)
+"""Column of the store, word on the page, meaning."""
+
+
+def latency_column(name: str, title: str) -> Column:
+    """A column of nanoseconds, shown in the chosen unit."""
+    return Column(name=name, title=title, kind=Kind.LATENCY, unit=MS)
+
+
+def cells(frame: pd.DataFrame, columns: Sequence[Column]) -> tuple[tuple[Cell, ...], ...]:
+    """The rows of ``frame`` for ``columns``, as plain Python values; missing values are None."""
+    values = [[_cell(value, column.kind) for value in frame[column.name].tolist()] for column in columns]
+    return tuple(zip(*values, strict=True))
+
+
+def steps_table(run: pd.Series[Any], steps: pd.DataFrame) -> Table:
+    """Every step with its rates, percentiles and costs; columns nobody measured are left out."""
+    names = settings.swept(run)
+    lead = pd.DataFrame({"label": settings.short(steps, names)})
+    heading = settings.words_of(names) if names else "step"
+    measured = [column for column in _step_columns(run) if column.name in steps and steps[column.name].notna().any()]
+    columns = (Column(name="label", title=heading), *measured)
+    frame = pd.concat([lead, steps[[column.name for column in measured]].reset_index(drop=True)], axis=1)
+    return Table(
+        caption=f"All steps of {run['run_id']}",
+        file=f"{run['run_id']}-steps.csv",
+        columns=columns,
+        rows=cells(frame, columns),
+    )
+
+
+def _step_columns(run: pd.Series[Any]) -> list[Column]:
+    opened = run["loop"] == "open"
+    e2e, confirm = ("e2e_sched", "confirm_sched") if opened else ("e2e", "confirm")
+    rates = [*(["intended"] if opened else []), "published", "confirmed", "delivered"]
+    return [
+        *(Column(name=f"{name}_per_s", title=name, kind=Kind.RATE, unit="msg/s") for name in rates),
+        *(latency_column(f"{e2e}_{p}_ns", f"end-to-end {word}") for p, word in _PERCENTILES),
+        *(latency_column(f"{confirm}_{p}_ns", f"confirm {word}") for p, word in (_PERCENTILES[0], _PERCENTILES[2])),
+        *([latency_column("e2e_p50_ns", "service p50"), latency_column("e2e_p99_ns", "service p99")] if opened else []),
+        *([latency_column("lag_p99_ns", "schedule lag p99")] if opened else []),
+        Column(name=f"{e2e}_count", title="samples", kind=Kind.COUNT),
+        Column(name="length_s", title="steady", kind=Kind.NUMBER, unit="s"),
+        Column(name="broker_cpu_us_per_message", title="broker CPU", kind=Kind.NUMBER, unit="µs/msg"),
+        Column(name="worker_cpu_us_per_message", title="generator CPU", kind=Kind.NUMBER, unit="µs/msg"),
+        Column(name="wal_syncs_per_s", title="WAL syncs", kind=Kind.RATE, unit="1/s"),
+        Column(name="wal_bytes_per_message", title="WAL", kind=Kind.RATE, unit="B/msg"),
+    ]
+
+
+_PERCENTILES: Final = (("p50", "p50"), ("p95", "p95"), ("p99", "p99"), ("p999", "p99.9"), ("max", "max"))
+
+
+def ledger_table(run_id: str, ledger: pd.Series[Any]) -> Table:
+    """The account of every message, with what each line means; examples of violations last."""
+    rows: list[tuple[Cell, ...]] = [
+        (word, int(ledger[name]), meaning) for name, word, meaning in LEDGER_ROWS if pd.notna(ledger[name])
+    ]
+    rows += [
+        (f"example: {item.get('what', '?')}", None, _example(item)) for item in json.loads(ledger["examples"] or "[]")
+    ]
+    return Table(
+        caption=f"Ledger of {run_id}",
+        file=f"{run_id}-ledger.csv",
+        columns=(
+            Column(name="account", title="account"),
+            Column(name="messages", title="messages", kind=Kind.COUNT),
+            Column(name="meaning", title="meaning"),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def _example(item: dict[str, Any]) -> str:
+    first, last = item.get("first"), item.get("last")
+    messages = f"message {first}" if first == last else f"messages {first} to {last}"
+    return f"publisher {item.get('publisher', '?')}, {messages}"
+
+
+def events_table(run_id: str, events: pd.DataFrame) -> Table:
+    """What happened, in order of time; at most :data:`EVENTS_MAX` rows, and the caption says so."""
+    shown = events.head(EVENTS_MAX)
+    columns = (
+        Column(name="kind", title="event"),
+        Column(name="t_s", title="at", kind=Kind.NUMBER, unit="s"),
+        Column(name="step", title="step", kind=Kind.COUNT),
+        Column(name="worker", title="worker"),
+        Column(name="text", title="what happened"),
+    )
+    frame = shown.assign(kind=shown["kind"].str.replace("_", " "))
+    cut = f" (the first {EVENTS_MAX} of {len(events):,})" if len(events) > EVENTS_MAX else ""
+    return Table(
+        caption=f"{len(shown):,} events{cut}",
+        file=f"{run_id}-events.csv",
+        columns=columns,
+        rows=cells(frame, columns),
+    )
+
+
+def files_table(run_id: str, files: Sequence[tuple[str, int]]) -> Table | None:
+    """The raw files of the run directory with their sizes (octets); None when the directory is out of reach."""
+    if not files:
+        return None
+    return Table(
+        caption=f"{len(files)} raw files of {run_id}",
+        file=f"{run_id}-files.csv",
+        columns=(
+            Column(name="file", title="file"),
+            Column(name="size_bytes", title="size", kind=Kind.COUNT, unit="B"),
+            Column(name="content", title="one record is"),
+        ),
+        rows=tuple((name, size, _FILES.get(name, "")) for name, size in files),
+    )
+
+
+_FILES: Final = {
+    "manifest.json": "the run: provenance and the resolved plan",
+    "intervals.csv": "one interval of one worker, PerfTest's columns first",
+    "intervals.parquet": "the same, typed",
+    "latency.hlog": "one HDR histogram of one series of one interval",
+    "events.jsonl": "something that happened",
+    "host.jsonl": "the state of the load host",
+    "broker.jsonl": "the state of one broker node",
+    "ledger.json": "what became of every message",
+    "result.json": "a row per step",
+}
+
+
+def _cell(value: Any, kind: Kind) -> Cell:
+    if value is None or (isinstance(value, float) and pd.isna(value)):
+        return None if kind is not Kind.TEXT else ""
+    if kind in (Kind.COUNT, Kind.LATENCY):
+        return int(value)
+    return value if isinstance(value, str | int | float) else str(value)
