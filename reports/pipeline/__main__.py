@@ -1,0 +1,53 @@
+"""``python -m reports.pipeline RUN... --store DIR``: fill a store, in a process that takes the JVM along when it ends.
+
+Prints one JSON line. Exit codes: 0, 1 (Java or Spark does not work), 2 (input or usage), 130 (interrupted).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import click
+
+from reports.pipeline import source
+from reports.pipeline.errors import PipelineError
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--store", required=True, type=click.Path(path_type=Path), help="Directory of the report store.")
+@click.option("--master", default="local[*]", show_default=True, help="Spark master.")
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
+def main(runs: tuple[Path, ...], store: Path, master: str, conf: tuple[str, ...]) -> None:
+    """Compute the report tables of RUNS and publish them in a store."""
+    try:
+        click.echo(json.dumps(_publish(runs, store, master, conf)))
+    except PipelineError as error:
+        click.echo(str(error), err=True)
+        raise SystemExit(error.exit_code) from error
+
+
+def _publish(runs: tuple[Path, ...], store: Path, master: str, conf: tuple[str, ...]) -> dict[str, object]:
+    began = time.monotonic()
+    # Before Spark is imported, let alone started: a wrong path is told at once.
+    sources = source.open_runs(runs)
+    from reports.pipeline.run import run_sources
+    from reports.pipeline.session import parse_conf, spark_session
+
+    with spark_session(master, parse_conf(conf)) as spark:
+        started = time.monotonic()
+        published = run_sources(spark, sources, store)
+    return {
+        "store": str(published.store),
+        "attempt": published.attempt,
+        "runs": list(published.runs),
+        "rows": dict(published.rows),
+        "start_s": round(started - began, 3),
+        "run_s": round(published.seconds, 3),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""What the tables take from manifests and ledgers: plain dicts in, rows out.
+
+A manifest is written by the tool, but it may be of a killed run or of another version's making: a part that is absent
+leaves its columns empty, it does not stop the report.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from perftest.results import schema as files
+from reports.pipeline import schema
+from reports.pipeline.schema import Type
+from reports.pipeline.source import RunSource
+
+Row = dict[str, Any]
+
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+DEFAULT_INTERVAL_S: Final = 1.0
+
+
+def run_row(run: RunSource) -> Row:
+    """The row of ``runs``, all but ``ended_ns`` and ``length_s`` of a run that did not end itself (null here)."""
+    manifest = run.manifest
+    plan, broker, tool = (_part(manifest, key) for key in ("plan", "broker", "tool"))
+    ended, hosts = _part(manifest, "ended"), _parts(manifest, "hosts")
+    queues = {str(queue.get("type", "")) for queue in _parts(plan, "queues")}
+    finished = manifest.get("finished_ns")
+    return {
+        "run_id": run.run_id,
+        "name": _text(plan, "name"),
+        "title": _text(plan, "title"),
+        "source": _text(plan, "source"),
+        "state": _text(manifest, "state"),
+        "ended_reason": ended.get("reason"),
+        "exit_code": ended.get("exit_code"),
+        "started_ns": run.started_ns,
+        "ended_ns": finished if isinstance(finished, int) else None,
+        "loop": "open" if open_loop(run) else "closed",
+        "isolation": _text(plan, "isolation"),
+        "swept": json.dumps(plan.get("swept", [])),
+        "interval_s": interval_s(run),
+        "steps_planned": len(_parts(plan, "steps")),
+        "seed": _whole(plan, "seed", 0),
+        "queue_types": ", ".join(sorted(queues - {""})),
+        "product": _text(broker, "product"),
+        "broker_version": _text(broker, "version"),
+        "platform": _text(broker, "platform"),
+        "cluster": _text(broker, "cluster"),
+        "broker_nodes": len(_parts(broker, "nodes")),
+        "durability": _text(broker, "durability"),
+        "one_machine": one_machine(run),
+        "host_count": len(hosts),
+        "clock_bound_ns": max((_whole(host, "clock_bound_ns", 0) for host in hosts), default=0),
+        "command": json.dumps(manifest.get("command", [])),
+        "tool_version": _text(tool, "version"),
+        "tool_commit": _text(tool, "commit"),
+        "tool_dirty": bool(tool.get("dirty", False)),
+        "plan_digest": _text(plan, "digest"),
+        "path": str(run.path),
+        "manifest": json.dumps(manifest, ensure_ascii=False),
+    }
+
+
+def context_row(run: RunSource) -> Row:
+    """The row of RUN_CONTEXT."""
+    return {
+        "run_id": run.run_id,
+        "started_ns": run.started_ns,
+        "interval_ns": int(interval_s(run) * 1e9),
+        "open_loop": open_loop(run),
+    }
+
+
+def open_loop(run: RunSource) -> bool:
+    """Whether a schedule fixed the sends in advance, so that latency starts at the intended time."""
+    return run.manifest.get("loop") == "open"
+
+
+def interval_s(run: RunSource) -> float:
+    """The nominal length of an interval."""
+    value = _part(run.manifest, "plan").get("interval_s")
+    usable = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    return float(value) if usable and value is not None else DEFAULT_INTERVAL_S
+
+
+def one_machine(run: RunSource) -> bool:
+    """Whether the generator and every node it knew of shared a machine: one load host, and loopback addresses only."""
+    broker = _part(run.manifest, "broker")
+    uris = [str(node.get("amqp_uri", "")) for node in _parts(broker, "nodes")]
+    given = broker.get("uris")
+    uris += [str(uri) for uri in given] if isinstance(given, list) else []
+    names = {urlsplit(uri).hostname or "" for uri in uris if uri}
+    return bool(names) and names <= set(LOOPBACK) and len(_parts(run.manifest, "hosts")) <= 1
+
+
+def planned_rows(run: RunSource) -> list[Row]:
+    """The rows of PLANNED_STEPS."""
+    rows = []
+    for step in _parts(_part(run.manifest, "plan"), "steps"):
+        number, settings = step.get("number"), _part(step, "settings")
+        if isinstance(number, int):
+            row: Row = {"run_id": run.run_id, "step": number, "label": str(step.get("label") or f"step {number}")}
+            row |= {"settings": json.dumps(settings), **_settings(settings)}
+            rows.append(row | {name: _float(step.get(name)) for name in ("duration_s", "warmup_s")})
+    return rows
+
+
+def host_rows(run: RunSource) -> list[Row]:
+    """The rows of ``hosts``."""
+    rows = []
+    for host in _parts(run.manifest, "hosts"):
+        row: Row = {"run_id": run.run_id, "host": _text(host, "name")}
+        row |= {name: _text(host, name) for name in ("hostname", "cpu", "kernel", "filesystem", "clock")}
+        row |= {name: _whole(host, name, None) for name in ("cores", "memory_bytes")}
+        rows.append(row | {name: _whole(host, name, 0) for name in ("clock_offset_ns", "clock_bound_ns")})
+    return rows
+
+
+def offset_rows(run: RunSource) -> list[Row]:
+    """The rows of HOST_CONTEXT."""
+    return [
+        {"run_id": row["run_id"], "host": row["host"], "offset_ns": row["clock_offset_ns"]} for row in host_rows(run)
+    ]
+
+
+def ledger_row(run: RunSource) -> Row | None:
+    """The row of ``ledger``; None for a run without a usable one."""
+    ledger = run.ledger
+    if ledger is None:
+        return None
+    row: Row = {"run_id": run.run_id}
+    for column in schema.LEDGER.columns[1:]:
+        if column.type is Type.INT:
+            row[column.name] = _whole(ledger, column.name, 0)
+        elif column.type is Type.BOOL:
+            row[column.name] = bool(ledger.get(column.name, False))
+    examples = json.dumps(ledger.get("examples", []), ensure_ascii=False)
+    return row | {"examples": examples, "verdict": str(ledger.get("verdict", "unknown"))}
+
+
+def quarantine_rows(runs: Iterable[RunSource]) -> list[Row]:
+    """Files that cannot be used as a whole."""
+    return [
+        {"run_id": run.run_id, "file": files.LEDGER, "offset": 0, "reason": run.ledger_problem, "raw": ""}
+        for run in runs
+        if run.ledger_problem is not None
+    ]
+
+
+def _settings(settings: Row) -> Row:
+    """One value per column of SETTINGS; what is not of the column's type is left to the settings' JSON."""
+    row: Row = {}
+    for column in schema.SETTINGS:
+        value = settings.get(column.name)
+        if column.type is Type.BOOL:
+            row[column.name] = value if isinstance(value, bool) else None
+        elif column.type is Type.FLOAT:
+            row[column.name] = _float(value)
+        else:
+            row[column.name] = value if isinstance(value, int) and not isinstance(value, bool) else None
+    return row
+
+
+def _float(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _part(record: Row, key: str) -> Row:
+    value = record.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _parts(record: Row, key: str) -> list[Row]:
+    value = record.get(key)
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _text(record: Row, key: str) -> str:
+    value = record.get(key)
+    return "" if value is None else str(value)
+
+
+def _whole(record: Row, key: str, default: int | None) -> Any:
+    value = record.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else default

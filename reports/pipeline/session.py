@@ -1,0 +1,176 @@
+"""Start Spark for a report: quiet, on the loopback only, with the Java that is there.
+
+A report is a small job: a few seconds of work after a start-up that costs more. So the defaults favour the start: the
+C1 compiler and the serial collector halve the CPU time of a short job, and an archive of loaded classes (AppCDS), made
+once and kept in the user's cache, takes another third. A long job wants neither: ``--conf`` overrides everything here.
+
+Any Spark master may be given. Executors on other machines get our modules as an archive; numpy, pyarrow and
+hdrhistogram have to be there, and the run directories have to be on a file system that they share.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from reports.pipeline import java as java_runtime
+from reports.pipeline.errors import SettingError, SparkError
+
+LOCAL: Final = "local[*]"
+
+LOG4J2: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+# The gateway is treated as a shell, whose own level Spark announces when it differs from the root's.
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+appender.console.type = Console
+appender.console.name = stderr
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = spark %p %c{1}: %m%n
+"""
+
+LOOPBACK: Final = "127.0.0.1"
+
+SHORT_JOB: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+BASE_CONF: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
+    "spark.sql.adaptive.enabled": "true",
+    # Nothing reads an attempt before it is published, so the slower, safer committer would buy nothing.
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "spark.scheduler.mode": "FAIR",
+}
+
+
+def parse_conf(settings: Sequence[str]) -> dict[str, str]:
+    """``key=value`` settings of the command line.
+
+    :raises SettingError: no '=' or a key that is not Spark's
+    """
+    conf = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key.startswith("spark."):
+            raise SettingError(
+                f"{setting!r} is no Spark setting", "--conf", "write --conf spark.NAME=VALUE, as for spark-submit"
+            )
+        conf[key] = value
+    return conf
+
+
+@contextmanager
+def spark_session(master: str = LOCAL, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """A Spark session, stopped at the end.
+
+    The environment of this process is as it was afterwards; the JVM ends with the process.
+
+    :param conf: Spark settings that go before ours
+    :raises JavaNotFoundError: no Java that Spark can use
+    :raises SparkError: Spark did not start
+    """
+    java = java_runtime.find_java(os.environ)
+    home = java_runtime.launcher_home(java, java_runtime.cache_directory(os.environ))
+    with tempfile.TemporaryDirectory(prefix="perftest-spark-", ignore_cleanup_errors=True) as scratch:
+        settings = _settings(master, Path(scratch)) | dict(conf or {})
+        with _environment(_variables(master, home)):
+            spark = _start(master, settings)
+            try:
+                if not _in_process(master):
+                    spark.sparkContext.addPyFile(str(_code_archive(Path(scratch))))
+                yield spark
+            finally:
+                spark.stop()
+
+
+def _in_process(master: str) -> bool:
+    """Whether the executor is the driver: ``local-cluster`` has executors of its own."""
+    return master == "local" or master.startswith("local[")
+
+
+def _settings(master: str, scratch: Path) -> dict[str, str]:
+    log4j2 = scratch / "log4j2.properties"
+    log4j2.write_text(LOG4J2, encoding="utf-8")
+    options = [f"-Dlog4j2.configurationFile={log4j2}", f"-Dderby.system.home={scratch}"]
+    settings = BASE_CONF | {
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+    }
+    if _in_process(master):
+        settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+        options += SHORT_JOB
+    return settings | {"spark.driver.extraJavaOptions": " ".join(options)}
+
+
+def _variables(master: str, home: Path) -> dict[str, str]:
+    variables = {"JAVA_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    # Python workers do a little numpy each; a thread pool per worker would only contend for the cores.
+    variables |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    variables["SPARK_LAUNCHER_OPTS"] = " ".join(SHORT_JOB)
+    if _in_process(master):
+        variables["SPARK_LOCAL_IP"] = LOOPBACK
+    return variables
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _start(master: str, settings: Mapping[str, str]) -> SparkSession:
+    builder: Any = SparkSession.builder
+    builder = builder.master(master).appName("perftest reports")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        session: SparkSession = builder.getOrCreate()
+    except (PySparkException, OSError, RuntimeError) as error:
+        raise SparkError(
+            f"Spark did not start: {error}".splitlines()[0],
+            f"master {master}, Java of JAVA_HOME {os.environ.get('JAVA_HOME')}",
+            "see what Spark said above; is the master reachable, is there 1 GiB of free memory?",
+        ) from error
+    return session
+
+
+def _code_archive(scratch: Path) -> Path:
+    """Our packages as a zip file for executors; directories are entries, or they would be no namespace packages."""
+    import perftest
+    import reports
+
+    target = scratch / "perftest-reports.zip"
+    roots = {Path(folder) for package in (perftest, reports) for folder in package.__path__}
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for root in sorted(roots):
+            for source in sorted(root.rglob("*.py")):
+                for folder in [*reversed(source.relative_to(root.parent).parents)][1:]:
+                    name = f"{folder.as_posix()}/"
+                    if name not in archive.NameToInfo:
+                        archive.mkdir(name)
+                archive.write(source, source.relative_to(root.parent).as_posix())
+    return target

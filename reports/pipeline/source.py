@@ -1,0 +1,227 @@
+"""Run directories as the pipeline takes them in: manifests read and checked, files cut into splits.
+
+All of this happens in the driver, before a JVM is asked for, so that a wrong path costs no start-up. A split is a
+byte range of one file; the workers read the lines that *begin* in it, so a file of any size spreads over all cores
+and every line is read exactly once.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import mmap
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from perftest.results import schema as files
+from reports.pipeline.errors import EmptyRunError, RunDirectoryError
+
+SPLIT_BYTES: Final = 8 * 1024 * 1024
+"""Large enough that a split costs seconds of work at most, small enough that one long run keeps every core busy."""
+
+RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+"""What an id may look like: it names directories of the store."""
+
+SPLIT_SCHEMA: Final = pa.schema(
+    [
+        pa.field("run_id", pa.string(), nullable=False),
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("begin", pa.int64(), nullable=False),
+        pa.field("end", pa.int64(), nullable=False),
+        pa.field("context", pa.string(), nullable=False),
+    ]
+)
+"""A byte range of a file. ``context`` is what a reader has to know from before it: the CSV header, or the base time of
+a histogram log in seconds."""
+
+_BASE_TIME = re.compile(rb"#\[BaseTime: *([0-9.]+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSource:
+    """One run directory with a manifest of a known version."""
+
+    run_id: str
+    path: Path
+    manifest: dict[str, Any]
+    ledger: dict[str, Any] | None
+    ledger_problem: str | None
+
+    @property
+    def started_ns(self) -> int:
+        """Unix time."""
+        return int(self.manifest["started_ns"])
+
+
+def open_runs(paths: Iterable[Path]) -> list[RunSource]:
+    """Read the manifests of these run directories.
+
+    :raises RunDirectoryError: no directory, no manifest, unknown version, malformed or repeated id
+    :raises EmptyRunError: no interval was recorded
+    """
+    found: dict[str, RunSource] = {}
+    for path in dict.fromkeys(path.resolve() for path in paths):
+        run = _open_run(path)
+        other = found.get(run.run_id)
+        if other is not None:
+            raise RunDirectoryError(
+                f"two directories hold the run {run.run_id}", f"{other.path} and {path}", "give one of them"
+            )
+        found[run.run_id] = run
+    if not found:
+        raise RunDirectoryError("no run was given", "the list of run directories is empty", "name at least one")
+    return list(found.values())
+
+
+def splits(runs: Iterable[RunSource], file: str, size: int = SPLIT_BYTES) -> list[dict[str, object]]:
+    """The splits of one file of each run, as rows of :data:`SPLIT_SCHEMA`; a run without the file has none."""
+    rows: list[dict[str, object]] = []
+    for run in runs:
+        path = run.path / file
+        octets = path.stat().st_size if path.is_file() else 0
+        contexts = _contexts(path, file) if octets else []
+        for begin in range(0, octets, size):
+            known = [context for offset, context in contexts if offset <= begin]
+            rows.append(
+                {
+                    "run_id": run.run_id,
+                    "path": str(path),
+                    "file": file,
+                    "begin": begin,
+                    "end": min(begin + size, octets),
+                    "context": known[-1] if known else "",
+                }
+            )
+    return rows
+
+
+def seconds_to_ns(text: str) -> int:
+    """Decimal seconds as nanoseconds, exactly: a double of the Unix time is 240 ns off.
+
+    :raises ValueError: not a finite decimal number
+    """
+    try:
+        return int(Decimal(text).scaleb(9).to_integral_value())
+    except (InvalidOperation, OverflowError) as error:
+        raise ValueError(f"{text!r} is not a time in seconds") from error
+
+
+def _open_run(path: Path) -> RunSource:
+    manifest = _read_object(path / files.MANIFEST)
+    version = manifest.get("schema")
+    if version != files.SCHEMA_VERSION:
+        raise RunDirectoryError(
+            f"schema version {version!r} of the run directory is not known here",
+            f"{path / files.MANIFEST}: schema",
+            f"read it with a version of this tool that knows it; this one knows {files.SCHEMA_VERSION}",
+        )
+    run_id = manifest.get("id")
+    if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
+        raise RunDirectoryError(
+            f"the run has no usable id: {run_id!r}",
+            f"{path / files.MANIFEST}: id",
+            "an id has letters, digits, '.', '_' and '-'; copy the directory again from the host that made the run",
+        )
+    _check_manifest(path, manifest)
+    _check_intervals(path)
+    ledger, problem = _read_ledger(path / files.LEDGER)
+    return RunSource(run_id=run_id, path=path, manifest=manifest, ledger=ledger, ledger_problem=problem)
+
+
+def _check_manifest(path: Path, manifest: dict[str, Any]) -> None:
+    """The few keys without which nothing can be placed in time."""
+    needed: dict[str, type] = {"started_ns": int, "plan": dict}
+    for key, kind in needed.items():
+        if not isinstance(manifest.get(key), kind):
+            raise RunDirectoryError(
+                f"the manifest has no usable {key}: {manifest.get(key)!r}",
+                f"{path / files.MANIFEST}: {key}",
+                "the file was edited or damaged; copy the directory again from the host that made the run",
+            )
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RunDirectoryError(
+            f"not a run directory: {error.strerror or error}", str(path), "give a directory that perftest wrote"
+        ) from error
+    except ValueError as error:
+        raise RunDirectoryError(f"not JSON: {error}", str(path), "copy the directory again from its host") from error
+    if not isinstance(value, dict):
+        raise RunDirectoryError("not a JSON object", str(path), "copy the directory again from its host")
+    return value
+
+
+def _check_intervals(path: Path) -> None:
+    """There is a header that names our columns, and something after it."""
+    file = path / files.INTERVALS_CSV
+    if not file.is_file():
+        raise _empty(file, "has no intervals.csv")
+    header, rest = _csv_header(file)
+    missing = [column for column in files.OWN_COLUMNS if column not in header]
+    if header and missing:
+        raise RunDirectoryError(
+            f"columns are missing: {', '.join(missing)}",
+            f"{file}: line 1",
+            "the file is of another tool or was edited; give the directory as perftest wrote it",
+        )
+    if not rest:
+        raise _empty(file, "has no interval")
+
+
+def _empty(file: Path, what: str) -> EmptyRunError:
+    return EmptyRunError(
+        f"the run {what}: nothing was measured",
+        str(file),
+        "see events.jsonl beside it for the reason, and run the load again",
+    )
+
+
+def _csv_header(file: Path) -> tuple[list[str], bool]:
+    """Column names, and whether anything follows them."""
+    with file.open(encoding="utf-8", newline="", errors="replace") as lines:
+        header = next(csv.reader(lines), [])
+        return header, bool(lines.readline())
+
+
+def _read_ledger(path: Path) -> tuple[dict[str, Any] | None, str | None]:
+    """The ledger, or why it cannot be used; a killed run has neither."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None, None
+    except (OSError, ValueError) as error:
+        return None, f"not readable: {error}"
+    if not isinstance(value, dict) or value.get("schema") != files.SCHEMA_VERSION:
+        return None, "not a ledger of a version known here"
+    return value, None
+
+
+def _contexts(path: Path, file: str) -> list[tuple[int, str]]:
+    """What a split must know, by the offset from which it holds."""
+    if file == files.INTERVALS_CSV:
+        return [(0, json.dumps(_csv_header(path)[0], ensure_ascii=False))]
+    if file == files.LATENCY_HLOG:
+        return list(_base_times(path))
+    return []
+
+
+def _base_times(path: Path) -> Iterator[tuple[int, str]]:
+    """Base times of a histogram log: logs that were appended to each other state several."""
+    with path.open("rb") as log, mmap.mmap(log.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        at = content.find(b"#[BaseTime:")
+        while at >= 0:
+            begins_line = at == 0 or content[at - 1 : at] == b"\n"
+            match = _BASE_TIME.match(content[at : at + 80])
+            if begins_line and match:
+                yield at, match[1].decode("ascii")
+            at = content.find(b"#[BaseTime:", at + 1)

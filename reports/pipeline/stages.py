@@ -1,0 +1,386 @@
+"""The stages of the pipeline: DataFrame in, DataFrame out, lazily; none of them starts a job.
+
+::
+
+    splits -> parse ----> damaged lines -> quarantine
+                |
+                +-> intervals  -> align -> intervals -> slots ---------> timeline
+                +-> histograms -> align -> merge(slot) -> percentiles -/
+                |                            |
+                |                            +-> steady -> merge(step) -> merge(run) -> percentiles -> latency
+                |                                             +-> spectrum
+                +-> brokers, host samples -> differences, means over steady time -> steps
+
+Every stage ends in an explicit select, so that its columns are what its schema says. Percentiles come from merged
+histograms only; nothing here averages one. A histogram belongs to a slot by the middle of its interval: a histogram
+cannot be split, and intervals of different workers start a little apart.
+
+A slot is counted from the first interval of its step and phase. Were it counted from the run's start, workers whose
+intervals straddle a boundary would fall into two slots in turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark program gives it
+from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, StringType, StructField, StructType
+
+from reports.pipeline import schema, source, workers
+from reports.pipeline.schema import Table
+
+SPARK_TYPES: Final[dict[pa.DataType, DataType]] = {
+    pa.string(): StringType(),
+    pa.int64(): LongType(),
+    pa.float64(): DoubleType(),
+    pa.bool_(): BooleanType(),
+}
+
+NS: Final = 1e9
+COVERED_MIN: Final = 0.8
+"""The part of a step's steady time that samples of a node must cover for a figure of that node's use."""
+
+
+def struct_of(arrow: pa.Schema) -> StructType:
+    """Spark's form of an Arrow schema of the types in SPARK_TYPES."""
+    return StructType([StructField(field.name, SPARK_TYPES[field.type], field.nullable) for field in arrow])
+
+
+SPLITS: Final = struct_of(source.SPLIT_SCHEMA)
+PARSED_INTERVALS: Final = struct_of(workers.PARSED_INTERVALS)
+PARSED_HISTOGRAMS: Final = struct_of(workers.PARSED_HISTOGRAMS)
+PARSED_EVENTS: Final = struct_of(workers.PARSED_EVENTS)
+PARSED_HOST_SAMPLES: Final = struct_of(workers.PARSED_HOST_SAMPLES)
+PARSED_BROKERS: Final = struct_of(workers.PARSED_BROKERS)
+SPECTRUM: Final = struct_of(workers.SPECTRUM)
+
+RUN_CONTEXT: Final = StructType(
+    [
+        StructField("run_id", StringType(), False),
+        StructField("started_ns", LongType(), False),
+        StructField("interval_ns", LongType(), False),
+        StructField("open_loop", BooleanType(), False),
+    ]
+)
+"""What the stages need of a run's manifest."""
+
+HOST_CONTEXT: Final = StructType(
+    [
+        StructField("run_id", StringType(), False),
+        StructField("host", StringType(), False),
+        StructField("offset_ns", LongType(), False),
+    ]
+)
+"""Each load host's clock minus the coordinator's."""
+
+PLANNED_STEPS: Final = StructType(
+    [
+        StructField("run_id", StringType(), False),
+        StructField("step", LongType(), False),
+        StructField("label", StringType(), False),
+        StructField("settings", StringType(), False),
+        *(StructField(c.name, SPARK_TYPES[schema.ARROW_TYPES[c.type]], True) for c in schema.SETTINGS),
+        StructField("duration_s", DoubleType(), True),
+        StructField("warmup_s", DoubleType(), True),
+    ]
+)
+"""The steps of the plans."""
+
+Worker = Callable[[workers.Batches], workers.Batches]
+
+
+def conform(frame: DataFrame, table: Table) -> DataFrame:
+    """Exactly the table's columns, in its order and types."""
+    columns = [F.col(c.name).cast(SPARK_TYPES[schema.ARROW_TYPES[c.type]]).alias(c.name) for c in table.columns]
+    return frame.select(*columns)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def split_frame(spark: SparkSession, splits: Sequence[dict[str, object]]) -> DataFrame:
+    """One row per split, spread so that each is a task of its own up to a few per core."""
+    frame = spark.createDataFrame([tuple(row[name] for name in SPLITS.names) for row in splits], SPLITS)
+    return frame.repartition(len(splits)) if len(splits) > 1 else frame
+
+
+def parse(splits: DataFrame, parser: Worker, parsed: StructType) -> DataFrame:
+    """The records of the lines of these splits, damaged ones included."""
+    return splits.mapInArrow(parser, parsed)
+
+
+def good(parsed: DataFrame) -> DataFrame:
+    """The records that can be used."""
+    return parsed.where(F.col("problem").isNull()).drop("file", "offset", "problem", "raw")
+
+
+def quarantine(parsed: Iterable[DataFrame], known: DataFrame) -> DataFrame:
+    """The lines that were set aside, of all files, and the files known to be damaged as a whole."""
+    frame = known
+    for records in parsed:
+        damaged = records.where(F.col("problem").isNotNull())
+        frame = frame.unionByName(damaged.select("run_id", "file", "offset", F.col("problem").alias("reason"), "raw"))
+    return conform(frame, schema.QUARANTINE)
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+
+def since_start(t_ns: str) -> Column:
+    """Seconds since the run started."""
+    return (F.col(t_ns) - F.col("started_ns")) / F.lit(NS)
+
+
+def align(records: DataFrame, hosts: DataFrame, runs: DataFrame) -> DataFrame:
+    """Put intervals on the coordinator's clock and into slots; adds ``slot``, ``t_s`` and the run's context."""
+    phase = Window.partitionBy("run_id", "step", "phase")
+    middle = F.col("start_ns") + F.col("length_ns") / 2 - F.min("start_ns").over(phase)
+    return (
+        records.join(F.broadcast(hosts), ["run_id", "host"], "left")
+        .join(F.broadcast(runs), "run_id")
+        .withColumn("start_ns", F.col("start_ns") - F.coalesce(F.col("offset_ns"), F.lit(0)))
+        .withColumn("slot", F.floor(middle / F.col("interval_ns")).cast("long"))
+        .withColumn("t_s", since_start("start_ns"))
+        .drop("offset_ns")
+    )
+
+
+# --- histograms ------------------------------------------------------------------------------------------------------
+
+
+def merge_histograms(payloads: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Payloads of equal keys added up, exactly: first within partitions, then per key."""
+    wanted = payloads.select(*keys, "payload")
+    partial = wanted.mapInArrow(workers.merge_partial, wanted.schema)
+    return partial.groupBy(*keys).applyInArrow(workers.merge_group, wanted.schema).select(*keys, "payload")
+
+
+def percentiles(payloads: DataFrame) -> DataFrame:
+    """Count, mean, percentiles and maximum beside each payload."""
+    summary = struct_of(workers.SUMMARY)
+    return payloads.mapInArrow(workers.percentiles, StructType([*payloads.schema.fields, *summary.fields]))
+
+
+def latency(step_payloads: DataFrame, run_payloads: DataFrame) -> DataFrame:
+    """The table ``latency``: steps, and whole runs as step 0."""
+    whole = run_payloads.withColumn("step", F.lit(schema.WHOLE_RUN).cast("long"))
+    return conform(percentiles(step_payloads.unionByName(whole)), schema.LATENCY)
+
+
+def spectrum(step_payloads: DataFrame, planned: DataFrame) -> DataFrame:
+    """The table ``spectrum``."""
+    points = step_payloads.select("run_id", "step", "series", "payload").mapInArrow(workers.spectrum, SPECTRUM)
+    return conform(with_label(points, planned), schema.SPECTRUM)
+
+
+def with_label(frame: DataFrame, planned: DataFrame) -> DataFrame:
+    """The step's label; a step that no plan knows is called by its number."""
+    labels = F.broadcast(planned.select("run_id", "step", F.col("label").alias("planned_label")))
+    number = F.concat(F.lit("step "), F.col("step").cast("string"))
+    joined = frame.join(labels, ["run_id", "step"], "left")
+    return joined.withColumn("label", F.coalesce(F.col("planned_label"), number)).drop("planned_label")
+
+
+def one_column_per_series(summaries: DataFrame, keys: Sequence[str], series: Sequence[str]) -> DataFrame:
+    """A row per key with ``{series}_{figure}`` columns, null for a series that was not recorded."""
+    figures = tuple(workers.SUMMARY.names)
+    entry = F.struct(F.col("series"), F.struct(*figures))
+    by_series = F.map_from_entries(F.collect_list(entry))
+    wide = summaries.where(F.col("series").isin(*series)).groupBy(*keys).agg(by_series.alias("by_series"))
+    columns = [F.col("by_series")[name][figure].alias(f"{name}_{figure}") for name in series for figure in figures]
+    return wide.select(*keys, *columns)
+
+
+# --- timeline --------------------------------------------------------------------------------------------------------
+
+COUNTS: Final = tuple(column.name for column in schema.COUNTS)
+RATED: Final = ("intended", "published", "confirmed", "delivered")
+SLOT: Final = ("run_id", "step", "phase", "slot")
+
+
+def rate(count: str) -> Column:
+    """Messages per second of the measured time."""
+    return F.when(F.col("length_s") > 0, F.col(count) / F.col("length_s")).otherwise(0.0)
+
+
+def totals(intervals: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Counts, measured time and extremes per key over all workers.
+
+    The measured time is that of the worker who measured longest: a worker that died early must not shorten it.
+    """
+    per_worker = intervals.groupBy(*keys, "host", "worker").agg(
+        *(F.sum(name).alias(name) for name in COUNTS),
+        F.sum("length_ns").alias("length_ns"),
+        F.min("start_ns").alias("start_ns"),
+        F.max(F.col("start_ns") + F.col("length_ns")).alias("end_ns"),
+        F.count(F.lit(1)).alias("intervals"),
+        F.sum("worker_cpu_ns").alias("worker_cpu_ns"),
+        F.max("loop_lag_ns").alias("loop_lag_ns"),
+        F.max("unconfirmed").alias("unconfirmed_max"),
+        F.max_by("unconfirmed", "start_ns").alias("unconfirmed"),
+    )
+    return per_worker.groupBy(*keys).agg(
+        *(F.sum(name).alias(name) for name in COUNTS),
+        (F.max("length_ns") / F.lit(NS)).alias("length_s"),
+        F.min("start_ns").alias("start_ns"),
+        F.max("end_ns").alias("end_ns"),
+        F.sum("intervals").alias("intervals"),
+        F.count(F.lit(1)).alias("workers"),
+        F.sum("worker_cpu_ns").alias("worker_cpu_ns"),
+        F.max(F.col("worker_cpu_ns") / F.col("length_ns")).alias("worker_cpu_share"),
+        F.max("loop_lag_ns").alias("loop_lag_ns"),
+        F.max("unconfirmed_max").alias("unconfirmed_max"),
+        F.sum("unconfirmed").alias("unconfirmed"),
+    )
+
+
+def timeline(intervals: DataFrame, slot_summaries: DataFrame, planned: DataFrame, runs: DataFrame) -> DataFrame:
+    """The table ``timeline``: a row per slot, rates from counts, percentiles from merged histograms."""
+    slots = totals(intervals, SLOT).join(F.broadcast(runs), "run_id")
+    latencies = one_column_per_series(slot_summaries, SLOT, schema.TIMELINE_SERIES)
+    frame = with_label(slots, planned).join(latencies, list(SLOT), "left")
+    rates = {f"{name}_per_s": rate(name) for name in (*RATED, "acked")}
+    return conform(frame.withColumns(rates).withColumn("t_s", since_start("start_ns")), schema.TIMELINE)
+
+
+# --- brokers and hosts -----------------------------------------------------------------------------------------------
+
+
+def differences(samples: DataFrame, runs: DataFrame) -> DataFrame:
+    """Broker samples with rates since the node's previous sample.
+
+    Figures are cumulative since the start of a process: the first sample of one (a new pid, or a counter that went
+    back) has no rate.
+    """
+    before = Window.partitionBy("run_id", "node", "pid").orderBy("t_ns")
+    length_ns = F.col("t_ns") - F.lag("t_ns").over(before)
+
+    def since(name: str) -> Column:
+        return F.col(name) - F.lag(name).over(before)
+
+    def per_s(name: str) -> Column:
+        changed = F.col(f"{name}_delta")
+        return F.when((F.col("length_s") > 0) & (changed >= 0), changed / F.col("length_s"))
+
+    return (
+        samples.withColumn("length_s", length_ns / F.lit(NS))
+        .withColumns({f"{name}_delta": since(name) for name in ("cpu_ns", "wal_syncs", "wal_bytes")})
+        .withColumns({f"{name}_per_s": per_s(name) for name in ("cpu_ns", "wal_syncs", "wal_bytes")})
+        .withColumn("cpu_share", F.col("cpu_ns_per_s") / F.lit(NS))
+        .join(F.broadcast(runs), "run_id")
+        .withColumn("t_s", since_start("t_ns"))
+    )
+
+
+def broker_use(brokers: DataFrame, step_totals: DataFrame) -> DataFrame:
+    """Cores, syncs and octets per second of all nodes over each step's steady time.
+
+    A node's rate holds between two samples; each counts for as long as it overlaps the steady time. Null where a node's
+    samples cover less than COVERED_MIN of it.
+    """
+    windows = F.broadcast(step_totals.select("run_id", "step", "start_ns", "end_ns"))
+    begins_ns = F.col("t_ns") - F.col("length_s") * NS
+    overlap_ns = F.least(F.col("t_ns"), F.col("end_ns")) - F.greatest(begins_ns, F.col("start_ns"))
+    sampled = brokers.where(F.col("cpu_share").isNotNull()).join(windows, "run_id")
+    weighted = sampled.withColumn("overlap", overlap_ns / F.lit(NS)).where(F.col("overlap") > 0)
+
+    def mean(name: str) -> Column:
+        return (F.sum(F.col(name) * F.col("overlap")) / F.sum("overlap")).alias(name)
+
+    per_node = weighted.groupBy("run_id", "step", "node", "start_ns", "end_ns").agg(
+        mean("cpu_share"), mean("wal_syncs_per_s"), mean("wal_bytes_per_s"), F.sum("overlap").alias("covered")
+    )
+    covered = F.col("covered") * NS / (F.col("end_ns") - F.col("start_ns"))
+    return (
+        per_node.groupBy("run_id", "step")
+        .agg(
+            F.sum("cpu_share").alias("broker_cpu_share"),
+            F.sum("wal_syncs_per_s").alias("wal_syncs_per_s"),
+            F.sum("wal_bytes_per_s").alias("wal_bytes_per_s"),
+            F.min(covered).alias("covered"),
+        )
+        .where(F.col("covered") >= COVERED_MIN)
+        .drop("covered")
+    )
+
+
+def host_use(samples: DataFrame, step_totals: DataFrame) -> DataFrame:
+    """CPU of the busiest load host and the largest steal seen, per step over its steady time."""
+    windows = F.broadcast(step_totals.select("run_id", "step", "start_ns", "end_ns"))
+    # A sample tells of the time before it: one at the very end still belongs, one at the very start does not.
+    within = (F.col("t_ns") > F.col("start_ns")) & (F.col("t_ns") <= F.col("end_ns"))
+    per_host = (
+        samples.join(windows, "run_id")
+        .where(within)
+        .groupBy("run_id", "step", "host")
+        .agg(F.avg("cpu_percent").alias("cpu"), F.max("steal_percent").alias("steal"))
+    )
+    return per_host.groupBy("run_id", "step").agg(
+        F.max("cpu").alias("host_cpu_percent"), F.max("steal").alias("host_steal_percent")
+    )
+
+
+# --- steps -----------------------------------------------------------------------------------------------------------
+
+
+def steady(records: DataFrame) -> DataFrame:
+    """Steady intervals only: warm-up and drain make no results."""
+    return records.where(F.col("phase") == "steady")
+
+
+def step_starts(intervals: DataFrame) -> DataFrame:
+    """Every step that began, with its first instant: also one that ended in its warm-up."""
+    return intervals.groupBy("run_id", "step").agg(F.min("start_ns").alias("began_ns"))
+
+
+def steps(
+    starts: DataFrame,
+    step_totals: DataFrame,
+    step_summaries: DataFrame,
+    planned: DataFrame,
+    use: tuple[DataFrame, DataFrame],
+    runs: DataFrame,
+) -> DataFrame:
+    """The table ``steps``; ``use`` is (broker_use, host_use)."""
+    keys = ["run_id", "step"]
+    frame = starts.join(step_totals, keys, "left").join(F.broadcast(planned.drop("label")), keys, "left")
+    frame = with_label(frame, planned).join(F.broadcast(runs), "run_id")
+    frame = frame.join(one_column_per_series(step_summaries, keys, schema.SERIES), keys, "left")
+    for figures in use:
+        frame = frame.join(figures, keys, "left")
+    filled = {name: F.coalesce(F.col(name), F.lit(0)) for name in (*COUNTS, *STEP_ZEROS)}
+    frame = frame.withColumns(filled | {"start_ns": F.coalesce("start_ns", "began_ns")})
+    return conform(frame.withColumns(_step_figures()), schema.STEPS)
+
+
+STEP_ZEROS: Final = ("length_s", "workers", "intervals", "unconfirmed_max", "loop_lag_ns")
+
+
+def _step_figures() -> dict[str, Column]:
+    """The figures that follow from a step's totals."""
+    messages = F.when(F.col("delivered") > 0, F.col("delivered")).otherwise(F.col("published"))
+
+    def per_message(amount: Column) -> Column:
+        return F.when(messages > 0, amount / messages)
+
+    def series(name: str) -> Column:
+        return F.when(F.col("open_loop"), F.lit(f"{name}_sched")).otherwise(F.lit(name))
+
+    figures = {f"{name}_per_s": rate(name) for name in RATED}
+    return figures | {
+        "settings": F.coalesce(F.col("settings"), F.lit("{}")),
+        "t_s": since_start("start_ns"),
+        "e2e_series": series("e2e"),
+        "confirm_series": series("confirm"),
+        "worker_cpu_us_per_message": per_message(F.col("worker_cpu_ns") / 1000),
+        "broker_cpu_us_per_message": per_message(F.col("broker_cpu_share") * F.col("length_s") * 1e6),
+        "wal_bytes_per_message": per_message(F.col("wal_bytes_per_s") * F.col("length_s")),
+    }
+
+
+def rows_frame(spark: SparkSession, rows: Sequence[dict[str, Any]], structure: StructType) -> DataFrame:
+    """Rows that the driver knows, such as those of manifests."""
+    return spark.createDataFrame([tuple(row.get(name) for name in structure.names) for row in rows], structure)

@@ -1,0 +1,198 @@
+"""A store of report tables on disk: attempts, and a manifest that names the live ones.
+
+::
+
+    store/
+      manifest.json                              which attempt holds each run
+      attempts/<attempt>/<table>/run_id=<run>/   Parquet files
+
+An attempt is written in full before the manifest names it, and the manifest is renamed into place. So a reader sees
+a run as it was before or as it is after, never in between, and an attempt that died leaves nothing but a directory
+that the next publication removes. The attempts of the manifest before are kept for readers that are still at them.
+
+Reading needs no JVM.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as parquet
+
+from reports.pipeline.errors import StoreError
+from reports.pipeline.schema import STORE_VERSION, TABLES, Table, Tables
+
+MANIFEST: Final = "manifest.json"
+ATTEMPTS: Final = "attempts"
+LOCK: Final = ".lock"
+WRITING: Final = ".writing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreManifest:
+    """The live attempt of each run, and the attempts that were live before the last publication."""
+
+    runs: Mapping[str, str]
+    previous: tuple[str, ...] = ()
+
+
+def read_tables(store: Path, runs: Sequence[str] | None = None) -> Tables:
+    """All tables of a store, or of some of its runs.
+
+    :param runs: run ids; None for all
+    :raises StoreError: no store, one of an unknown version, or one without one of these runs
+    """
+    manifest = read_manifest(store)
+    wanted = list(manifest.runs) if runs is None else list(runs)
+    for run_id in wanted:
+        if run_id not in manifest.runs:
+            raise StoreError(
+                f"the store has no run {run_id}",
+                str(store),
+                f"it has {', '.join(manifest.runs) or 'none'}; add the run with: perftest report RUN",
+            )
+    return Tables(**{table.name: _read(store, manifest, table, wanted) for table in TABLES})
+
+
+def read_manifest(store: Path) -> StoreManifest:
+    """What a store holds.
+
+    :raises StoreError: no store, or one of an unknown version
+    """
+    path = store / MANIFEST
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StoreError(f"no report store: {error.strerror or error}", str(path), "make the report again") from error
+    except ValueError as error:
+        raise StoreError(f"not JSON: {error}", str(path), "remove the store and make the report again") from error
+    return _manifest_of(content, path)
+
+
+@contextmanager
+def new_attempt(store: Path) -> Iterator[Path]:
+    """The directory of a new attempt, which exists; removed when the body fails.
+
+    It holds a lock as long as it is being written, so that a publication beside it does not take it for dead.
+
+    :raises StoreError: the store cannot be written
+    """
+    path = store / ATTEMPTS / f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
+    try:
+        path.mkdir(parents=True)
+    except OSError as error:
+        raise StoreError(
+            f"the store cannot be written: {error.strerror or error}", str(store), "choose another --store"
+        ) from error
+    with (path / WRITING).open("w") as writing:
+        fcntl.flock(writing, fcntl.LOCK_EX)
+        try:
+            yield path
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+
+
+def publish(store: Path, attempt: Path, runs: Sequence[str]) -> StoreManifest:
+    """Make an attempt the live one of its runs, and remove attempts that nobody can be reading."""
+    with _locked(store):
+        before = read_manifest(store) if (store / MANIFEST).exists() else StoreManifest(runs={})
+        live = dict(before.runs) | dict.fromkeys(runs, attempt.name)
+        after = StoreManifest(runs=live, previous=tuple(sorted(set(before.runs.values()) - set(live.values()))))
+        _write_manifest(store, after)
+        _remove_dead(store, {*after.runs.values(), *before.runs.values()})
+    return after
+
+
+def attempt_rows(attempt: Path, table: Table, run_id: str) -> int:
+    """Rows of one run in one table of an attempt, from the files' footers."""
+    return sum(parquet.read_metadata(file).num_rows for file in _files(attempt, table, run_id))
+
+
+def _manifest_of(content: Any, path: Path) -> StoreManifest:
+    version = content.get("version") if isinstance(content, dict) else None
+    if version != STORE_VERSION:
+        raise StoreError(
+            f"version {version!r} of the store is not known here",
+            f"{path}: version",
+            f"this tool knows version {STORE_VERSION}: remove the store and make the report again",
+        )
+    return StoreManifest(runs=dict(content["runs"]), previous=tuple(content.get("previous", ())))
+
+
+def _write_manifest(store: Path, manifest: StoreManifest) -> None:
+    content = {
+        "version": STORE_VERSION,
+        "published_ns": time.time_ns(),
+        "runs": dict(manifest.runs),
+        "previous": list(manifest.previous),
+    }
+    beside = store / f"{MANIFEST}.{secrets.token_hex(4)}"
+    with beside.open("w", encoding="utf-8") as file:
+        json.dump(content, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(store / MANIFEST)
+    _sync_directory(store)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_dead(store: Path, readable: set[str]) -> None:
+    """Remove attempts that neither manifest names and that no process is writing."""
+    for path in (store / ATTEMPTS).iterdir():
+        if path.name not in readable and not _being_written(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _being_written(attempt: Path) -> bool:
+    try:
+        with (attempt / WRITING).open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+@contextmanager
+def _locked(store: Path) -> Iterator[None]:
+    """Only one process at a time reads the manifest, changes it and renames it."""
+    with (store / LOCK).open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _files(attempt: Path, table: Table, run_id: str) -> list[Path]:
+    return sorted((attempt / table.name / f"run_id={run_id}").glob("part-*.parquet"))
+
+
+def _read(store: Path, manifest: StoreManifest, table: Table, runs: Sequence[str]) -> pd.DataFrame:
+    in_file = pa.schema([field for field in table.arrow if field.name != "run_id"])
+    parts = []
+    for run_id in runs:
+        for file in _files(store / ATTEMPTS / manifest.runs[run_id], table, run_id):
+            part = parquet.ParquetFile(file).read().select(in_file.names).cast(in_file)
+            parts.append(part.add_column(0, table.arrow.field("run_id"), pa.array([run_id] * len(part), pa.string())))
+    whole = pa.concat_tables(parts) if parts else table.arrow.empty_table()
+    frame: pd.DataFrame = whole.to_pandas()
+    return frame.sort_values(list(table.order), kind="stable", ignore_index=True)
