@@ -138,11 +138,13 @@ def decode(payload: bytes | memoryview) -> list[MetadataCommand]:
     """Read back what :func:`encode` wrote."""
     commands: list[MetadataCommand] = []
     for raw in json.loads(bytes(payload)):
-        asker = {"node": NodeId(raw["node"]), "correlation": int(raw["correlation"])}
+        node, correlation = NodeId(raw["node"]), int(raw["correlation"])
         if raw["op"] == "declare":
-            commands.append(DeclareQueue(record=record_from_json(raw["record"]), **asker))
+            record = record_from_json(raw["record"])
+            commands.append(DeclareQueue(record=record, node=node, correlation=correlation))
         else:
-            commands.append(DeleteQueue(name=raw["name"], group=GroupId(raw["group"]), **asker))
+            group = GroupId(raw["group"])
+            commands.append(DeleteQueue(name=raw["name"], group=group, node=node, correlation=correlation))
     return commands
 
 

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from reference_broker.amqp.connection import ConnectionConfig, ServerConnection
+from reference_broker.amqp.connection import Phase, ServerConnection
 from reference_broker.amqp.events import (
     Cancel,
     ChannelClosed,
@@ -36,6 +36,7 @@ from reference_broker.amqp.events import (
     QueuePurge,
     Settled,
 )
+from reference_broker.amqp.link import ConnectionConfig
 from reference_broker.machines import commands
 from reference_broker.machines.commands import ChannelDown, Checkout, Discard, IdRange, Purge, Return, Settle
 from reference_broker.machines.metadata import QueueRecord
@@ -51,8 +52,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SMALL: Final = 64
-_OUTCOMES: Final = {Outcome.SETTLE: Settle, Outcome.RETURN: Return, Outcome.DISCARD: Discard}
+_OUTCOMES: Final[dict[Outcome, type[Settle | Return | Discard]]] = {
+    Outcome.SETTLE: Settle,
+    Outcome.RETURN: Return,
+    Outcome.DISCARD: Discard,
+}
 _NO_ROUTE: Final = 312
+_CONNECTION_FORCED: Final = 320
 
 
 class Consumer:
@@ -85,10 +91,10 @@ class ClientConnection(asyncio.Protocol):
     """One AMQP connection, from accept to close."""
 
     def __init__(self, shard: Shard, number: int, config: ConnectionConfig) -> None:
-        self.core = ServerConnection(config)
+        self._loop = asyncio.get_running_loop()
+        self.core = ServerConnection(config, self._loop.time())
         self._shard = shard
         self._number = number
-        self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._channels: dict[int, Channel] = {}
         self._replies: dict[int, Callable[[int], None]] = {}
@@ -114,17 +120,16 @@ class ClientConnection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._shard.connections[self._number] = self
-        self.core.tick(self._loop.time())
 
     def data_received(self, data: bytes) -> None:
         """Octets in, whatever they are."""
-        for event in self.core.receive(data, self._loop.time()):
-            self._take(event)
+        self._take(self.core.receive(data, self._loop.time()))
         self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone, politely or not: so are its channels."""
         self._shard.connections.pop(self._number, None)
+        self._take(self.core.connection_lost("the client is gone" if exc is None else str(exc)))
         for channel in list(self._channels.values()):
             self._forget(channel)
 
@@ -141,13 +146,12 @@ class ClientConnection(asyncio.Protocol):
 
     def tick(self) -> None:
         """Called now and then: heartbeats and time-outs."""
-        for event in self.core.tick(self._loop.time()):
-            self._take(event)
+        self._take(self.core.tick(self._loop.time()))
         self.flush()
 
     def close(self, text: str) -> None:
         """The node stops: tell the client."""
-        self.core.connection_error(320, text)
+        self._take(self.core.connection_error(_CONNECTION_FORCED, text))
         self.flush()
 
     # shard.Connection
@@ -165,8 +169,9 @@ class ClientConnection(asyncio.Protocol):
             pieces = _skip(pieces, known.next_message_id - first)
             first = known.next_message_id
         known.next_message_id = last + 1
-        self.core.deliver(channel.id.channel, consumer.tag, first, pieces, redelivered)
-        if known.no_ack:
+        if not self.core.deliver(channel.id.channel, consumer.tag, first, pieces, redelivered):
+            self._propose(known.group, Return(consumer, ((first, last),)), _SMALL)
+        elif known.no_ack:
             if self._writing:
                 self._give_back(known, (first, last))
             else:
@@ -209,14 +214,18 @@ class ClientConnection(asyncio.Protocol):
         self.core.flush_confirms()
         if output := self.core.take_output():
             transport.writelines(output)
-        if self.core.is_closed:
+        if self.core.phase is Phase.CLOSED:
             transport.close()
             return
         self._regulate(transport)
 
     # Events
 
-    def _take(self, event: Event) -> None:
+    def _take(self, events: list[Event]) -> None:
+        for event in events:
+            self._take_one(event)
+
+    def _take_one(self, event: Event) -> None:
         if isinstance(event, ConnectionOpened):
             return
         if isinstance(event, ConnectionClosed):
@@ -260,10 +269,9 @@ class ClientConnection(asyncio.Protocol):
             self.core.confirm(event.channel, event.first_seq, event.first_seq + event.run.count - 1)
 
     def _settled(self, channel: Channel, event: Settled) -> None:
-        consumer = channel.consumers.get(event.consumer_tag)
-        runner = self._shard.runners.get(consumer.group) if consumer is not None else None
-        if consumer is not None and runner is not None:
-            runner.propose(_OUTCOMES[event.outcome](consumer.id, event.ranges), _SMALL + 16 * len(event.ranges))
+        if (consumer := channel.consumers.get(event.consumer_tag)) is not None:
+            command = _OUTCOMES[event.outcome](consumer.id, event.ranges)
+            self._propose(consumer.group, command, _SMALL + 16 * len(event.ranges))
 
     def _declare(self, channel: Channel, event: QueueDeclare) -> None:
         name = event.queue or f"amq.gen-{secrets.token_urlsafe(16)}"
@@ -274,7 +282,7 @@ class ClientConnection(asyncio.Protocol):
                 return
             record = declaration.new_record(event, name, [member.node for member in self._shard.config.members])
         except RefusedError as refused:
-            self.core.channel_error(event.channel, refused.code, refused.text, "queue.declare")
+            self._refuse(event.channel, refused.code, refused.text, "queue.declare")
             return
         done = self._busy(channel)
 
@@ -283,7 +291,7 @@ class ClientConnection(asyncio.Protocol):
                 try:
                     self._declared(event, declaration.check(event, queue))
                 except RefusedError as refused:
-                    self.core.channel_error(event.channel, refused.code, refused.text, "queue.declare")
+                    self._refuse(event.channel, refused.code, refused.text, "queue.declare")
                 self._resume(channel)
 
         self._shard.declare(record, answered)
@@ -301,7 +309,7 @@ class ClientConnection(asyncio.Protocol):
             return
         if (event.if_empty and counts.ready) or (event.if_unused and counts.consumers):
             why = "not empty" if event.if_empty and counts.ready else "in use"
-            self.core.channel_error(event.channel, 406, f"queue '{event.queue}' in vhost '/' {why}", "queue.delete")
+            self._refuse(event.channel, 406, f"queue '{event.queue}' in vhost '/' {why}", "queue.delete")
             return
         done = self._busy(channel)
         ready = counts.ready
@@ -337,7 +345,7 @@ class ClientConnection(asyncio.Protocol):
         if event.exclusive or not isinstance(priority, int):
             text = "exclusive consumers are not supported by quorum queues; use x-single-active-consumer" \
                 if event.exclusive else f"x-priority must be an integer, not {priority!r}"  # fmt: skip
-            self.core.channel_error(event.channel, 406, text, "basic.consume")
+            self._refuse(event.channel, 406, text, "basic.consume")
             return
         group, identity = queue.record.group, ConsumerId(channel.id, event.consumer_tag)
         known = channel.consumers.get(event.consumer_tag)
@@ -374,7 +382,7 @@ class ClientConnection(asyncio.Protocol):
     def _queue_or_error(self, channel: int, name: str, method: str) -> Queue | None:
         queue = self._shard.queues.get(name)
         if queue is None:
-            self.core.channel_error(channel, 404, f"no queue '{name}' in vhost '/'", method)
+            self._refuse(channel, 404, f"no queue '{name}' in vhost '/'", method)
         return queue
 
     def _ask(self, channel: Channel, answer: Callable[[int], None]) -> int:
@@ -410,8 +418,7 @@ class ClientConnection(asyncio.Protocol):
         self._shard.touch(self)
 
     def _give_back(self, consumer: Consumer, ids: IdRange) -> None:
-        if (runner := self._shard.runners.get(consumer.group)) is not None:
-            runner.propose(Settle(consumer.id, (ids,)), _SMALL)
+        self._propose(consumer.group, Settle(consumer.id, (ids,)), _SMALL)
 
     def _forget(self, channel: Channel) -> None:
         """The channel is gone: every queue it dealt with must know."""
@@ -421,8 +428,16 @@ class ClientConnection(asyncio.Protocol):
         channel.waiting.clear()
         self._unconfirmed_bytes -= sum(session.unconfirmed_bytes for session in channel.sessions.values())
         for group in channel.groups:
-            if (runner := self._shard.runners.get(group)) is not None:
-                runner.propose(ChannelDown(channel.id), _SMALL)
+            self._propose(group, ChannelDown(channel.id), _SMALL)
+
+    def _propose(self, group: GroupId, command: commands.Command, size: int) -> None:
+        """Propose to a queue's group, unless the queue is gone."""
+        if (runner := self._shard.runners.get(group)) is not None:
+            runner.propose(command, size)
+
+    def _refuse(self, channel: int, code: int, text: str, method: str) -> None:
+        self._take(self.core.channel_error(channel, code, text, method))
+        self._shard.touch(self)
 
     def _regulate(self, transport: asyncio.Transport) -> None:
         limit = self._shard.limits.publish_bytes_max

@@ -86,6 +86,8 @@ def status(node: Node) -> dict[str, Any]:
         "queues": queues,
         "metrics": {
             **shard.log.counters(),
+            "delivered": shard.delivered,
+            "redelivered": shard.redelivered,
             "cpu_ns": int((usage.ru_utime + usage.ru_stime) * 1e9),
             "rss_max_bytes": usage.ru_maxrss * 1024,
         },

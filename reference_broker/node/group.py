@@ -64,7 +64,7 @@ class Host(Protocol):
     def restore(self, state: bytes) -> None:
         """Replace the machine's state by a snapshot taken elsewhere."""
 
-    def live_entries(self) -> list[tuple[int, int]]:
+    def live_entries(self) -> Sequence[tuple[int, int]]:
         """Ranges of entries whose payload the state still refers to."""
 
     def lowest_live_entry(self) -> int | None:
@@ -164,10 +164,21 @@ class GroupRunner:
             self.applied = index
         self._node.wake(self)
 
+    def snapshot_rejected(self, index: LogIndex) -> None:
+        """What was received is not sound."""
+        self.core.install_failed(index)
+        self._node.wake(self)
+
     def restore(self, state: bytes) -> None:
         """Take over the state of a snapshot, as :meth:`take_snapshot` wrote it."""
         self._seen, machine_state = Seen.unpack(state)
         self.host.restore(machine_state)
+
+    def lead_if_nobody_does(self) -> None:
+        """Ask for votes at once instead of when a timer ends. Pre-vote keeps this harmless where somebody leads already."""
+        if not self.core.leader:
+            self.core.campaign()
+            self._node.wake(self)
 
     def tick(self) -> None:
         """One unit of Raft's time."""
@@ -247,7 +258,8 @@ class GroupRunner:
 
     def _cut_batch(self) -> tuple[list[Any], list[Segment]]:
         """The next batch, and whose commands it holds."""
-        limits, size, batch = self._node.limits, 0, []
+        limits, size = self._node.limits, 0
+        batch: list[Any] = []
         segments: list[Segment] = []
         run: tuple[Proposer, int, int] | None = None  # proposer, first number, next number
         for command, command_size, proposer, number in self._outbox:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 import reference_broker
-from reference_broker.amqp.connection import ConnectionConfig
+from reference_broker.amqp.link import ConnectionConfig
 from reference_broker.node import control
 from reference_broker.node.client import ClientConnection
 from reference_broker.node.config import ConfigError, NodeConfig
@@ -85,7 +85,7 @@ class Node:
             version=_version(),
             platform=f"CPython {sys.version.split()[0]}",
             cluster_name=self.config.cluster,
-            node=self.config.name,
+            node_properties={"node": self.config.name},
         )
 
     async def _tick(self) -> None:

@@ -111,6 +111,8 @@ class Shard:
         self._ready_waiters: list[Callable[[], None]] = []
         self._tick_task: asyncio.Task[None] | None = None
         self._turns = 0
+        self.delivered = 0
+        self.redelivered = 0
         self.log, recovered = LogSystem.open(self._log_config(), RealFiles(), self._notify)
         self.peers = Peers(config.me, config.members, config.cluster, incarnation, config.limits, self)
         self._recover(recovered)
@@ -143,7 +145,9 @@ class Shard:
 
         def committed(existing: QueueRecord | None) -> None:
             assert existing is not None, "a declare is answered with a record"
-            self._when_led(self.queues[existing.name], answered)
+            queue = self.queues[existing.name]
+            queue.runner.lead_if_nobody_does()
+            self._when_led(queue, answered)
 
         self.runners[METADATA_GROUP].propose(*self.metadata.declare(record, committed))
 
@@ -162,6 +166,9 @@ class Shard:
         """Hand messages to the connection of the consumer."""
         if (connection := self.connections.get(consumer.channel.connection)) is not None:
             connection.deliver(consumer, first_message_id, pieces, redelivered)
+            count = sum(piece[2] for piece in pieces)
+            self.delivered += count
+            self.redelivered += count if redelivered else 0
             self.touch(connection)
 
     def confirm(self, channel: ChannelId, group: GroupId, last: int) -> None:
@@ -241,8 +248,11 @@ class Shard:
     def peer_up(self, node: NodeId, incarnation: int) -> None:
         """A peer is there: groups resume with it, leaders tell their machines."""
         self._up[node] = incarnation
+        first = min(self._up) == self.node and 2 * len(self._up) > len(self.config.members)
         for runner in self.runners.values():
             runner.peer_up(node)
+            if first:
+                runner.lead_if_nobody_does()
         for group in self._watchers.get(node, ()):
             self._tell(group, node)
 

@@ -14,7 +14,7 @@ from reference_broker import message_run
 from reference_broker.machines.batch import decode_batch, encode_batch
 from reference_broker.machines.commands import Enqueue
 from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorNode, Reply
-from reference_broker.machines.fifo import FifoConfig, FifoMachine, Meta
+from reference_broker.machines.fifo import NO_DELIVERY_LIMIT, FifoConfig, FifoMachine, Meta
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import MessageRun
 from reference_broker.types import ChannelId, ConsumerId, Entry, GroupId, LogIndex, NodeId
@@ -49,7 +49,7 @@ class QuorumQueue:
 
     def __init__(self, record: QueueRecord, clients: Clients, now_ms: Callable[[], int]) -> None:
         self.record = record
-        self.machine = FifoMachine(FifoConfig(name=record.name, **dict(record.arguments)))
+        self.machine = FifoMachine(config_of(record))
         self.payload: Callable[[LogIndex], bytes] = _no_log
         self.leading = False
         self._clients = clients
@@ -112,7 +112,7 @@ class QuorumQueue:
         self._effects.clear()
         self._deliver(self.machine.redeliver_local(self._clients.node, self._clients.incarnation))
 
-    def live_entries(self) -> list[tuple[int, int]]:
+    def live_entries(self) -> Sequence[tuple[int, int]]:
         """Ranges of entries that messages of the queue still lie in."""
         return self.machine.live_entries()
 
@@ -133,6 +133,12 @@ class QuorumQueue:
                     run = runs[place] = message_run.decode(self.payload(span.index), span.offset)
                 pieces.append((run, span.start, span.count, span.step))
             self._clients.deliver(effect.consumer, effect.first_message_id, pieces, effect.delivery_count > 0)
+
+
+def config_of(record: QueueRecord) -> FifoConfig:
+    """The machine's settings out of the arguments the queue was declared with."""
+    arguments = dict(record.arguments)
+    return FifoConfig(name=record.name, delivery_limit=int(arguments.get("delivery_limit", NO_DELIVERY_LIMIT)))
 
 
 def command_size(command: object) -> int:
