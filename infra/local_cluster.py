@@ -165,6 +165,11 @@ def status(cluster: Cluster) -> list[dict[str, Any]]:
     return [_status(node) for node in cluster.nodes]
 
 
+def sample(cluster: Cluster, t_ns: int) -> list[dict[str, Any]]:
+    """A record of ``broker.jsonl`` for each node that answers, at Unix time ``t_ns``: CPU, memory, role, metrics."""
+    return [_sample(item, t_ns) for item in status(cluster) if item["state"] == "running"]
+
+
 def ask(node: Node, request: Mapping[str, object]) -> dict[str, Any]:
     """One request to a node's control port. Raises OSError when it does not answer, ValueError for no JSON object."""
     with socket.create_connection((HOST, node.control_port), timeout=_ASK_TIMEOUT_S) as connection:
@@ -272,7 +277,7 @@ def _node_config(cluster: Cluster, node: Node, exit_with_stdin: bool) -> dict[st
 
 
 def _await_ready(cluster: Cluster, children: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Wait until every node answers and one of them leads. Raises :class:`ClusterError` when that does not happen."""
+    """Wait until every node is ready. Raises :class:`ClusterError` when that does not happen."""
     if _wait(lambda: _dead(children) is not None or _ready(cluster), START_TIMEOUT_S):
         dead = _dead(children)
         if dead is None:
@@ -288,8 +293,8 @@ def _await_ready(cluster: Cluster, children: Sequence[subprocess.Popen[bytes]]) 
 
 
 def _ready(cluster: Cluster) -> bool:
-    answers = status(cluster)
-    return all(item["state"] == "running" for item in answers) and any(item["role"] == "leader" for item in answers)
+    """Whether every node listens and knows a leader."""
+    return all(item["state"] == "running" and item.get("ready") for item in status(cluster))
 
 
 def _dead(children: Sequence[subprocess.Popen[bytes]]) -> int | None:
@@ -320,6 +325,16 @@ def _status(node: Node) -> dict[str, Any]:
     except (OSError, ValueError):
         return {**known, "state": "silent"}
     return {**known, **answer, "uri": node.uri, "pid": node.pid, "state": "running"}
+
+
+def _sample(answer: Mapping[str, Any], t_ns: int) -> dict[str, Any]:
+    metrics = dict(answer.get("metrics") or {})
+    record = {"t_ns": t_ns, "node": answer["name"], "pid": answer["pid"], "role": answer["role"]}
+    if "cpu_ns" in metrics:
+        record["cpu_ns"] = metrics.pop("cpu_ns")
+    with contextlib.suppress(psutil.Error):
+        record["rss_bytes"] = psutil.Process(answer["pid"]).memory_info().rss
+    return {**record, "metrics": metrics}
 
 
 def _signal(node: Node, number: signal.Signals) -> None:

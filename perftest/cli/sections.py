@@ -46,12 +46,13 @@ class SectionedCommand(click.Command):
             rows = [
                 record
                 for parameter in self.get_params(ctx)
-                if getattr(parameter, "section", "Other") == section
+                if isinstance(parameter, click.Option)
+                and getattr(parameter, "section", "Other") == section
                 and (record := parameter.get_help_record(ctx)) is not None
             ]
             if rows:
                 with formatter.section(section):
-                    formatter.write_dl(rows)
+                    formatter.write_dl(rows, col_max=34)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The exit codes this command can end with."""

@@ -139,7 +139,7 @@ class BrokerCpu:
 def step_row(step: Mapping[str, Any], totals: PhaseTotals, broker: BrokerCpu) -> dict[str, Any]:
     """The row of ``result.json`` for one step of the plan (as in the manifest), without its trust list."""
     counts = totals.counts
-    messages = max(counts["published"], counts["delivered"])
+    messages = counts["delivered"] or counts["published"]
     return {
         "step": step["number"],
         "label": step["label"],

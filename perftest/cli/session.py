@@ -1,0 +1,290 @@
+"""One measured run, from a plan to an exit code: cluster, run directory, engine, view, summary, report.
+
+``run`` and ``sweep`` differ only in where their plan comes from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from infra import local_cluster
+from perftest.cli.exits import CliError, Exit, three_lines
+from perftest.cli.ui.board import Board
+from perftest.cli.ui.summary import doubts, knee_sentence, next_steps, steps_table
+from perftest.cli.ui.views import View, choose, make_view
+from perftest.engine.api import RunOutcome, StopRequest
+from perftest.engine.coordinator import execute
+from perftest.metrics.interval import Interval
+from perftest.results.errors import RunNotWritableError
+from perftest.results.provenance import HostSampler, redact
+from perftest.results.writer import RunWriter
+from perftest.spec.plan import Plan, QueueSpec, QueueType
+
+if TYPE_CHECKING:
+    from infra.local_cluster import Cluster
+
+LOCAL_NODES: Final = 3
+_FRAME_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What ``run`` and ``sweep`` have in common. ``cluster`` is the directory of a cluster that is kept."""
+
+    out: Path
+    ui: str
+    as_json: bool
+    report: bool
+    cluster: Path | None = None
+
+
+def measure(plan: Plan, options: Options) -> int:
+    """Run a plan and say how it went; the exit code. Without URIs in the plan, a local cluster is started for it."""
+    with _target(plan, options) as cluster:
+        if cluster is not None:
+            plan = replace(plan, uris=cluster.uris, queues=tuple(_quorum(queue) for queue in plan.queues))
+        writer = RunWriter(options.out, plan, ["perftest", *sys.argv[1:]])
+        writer.describe_broker(**_broker_facts(plan, cluster))
+        session = _Session(plan, options, writer, cluster)
+        outcome = asyncio.run(session.run())
+    code = session.conclude(outcome)
+    report = _report(writer.path, options) if options.report and session.rows else None
+    session.print_summary(outcome, code, report)
+    return int(code)
+
+
+class _Session:
+    """The pieces of one run, and the sink of its records."""
+
+    def __init__(self, plan: Plan, options: Options, writer: RunWriter, cluster: Cluster | None) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._plan = plan
+        self._options = options
+        self._writer = writer
+        self._cluster = cluster
+        self._failure: RunNotWritableError | None = None
+        self._stop = StopRequest()
+        self._board = Board(plan, writer.tally, writer.started_ns, _target_name(plan, cluster), str(writer.path))
+        self._view: View = self._make_view()
+
+    def interval(self, record: Interval) -> None:
+        """Record, then show."""
+        self._recorded(lambda: self._writer.interval(record))
+        self._board.interval(record)
+        self._view.interval(record)
+
+    def event(self, record: dict[str, object]) -> None:
+        """Record, then show."""
+        self._recorded(lambda: self._writer.event(record))
+        self._board.event(record)
+        self._view.event(record)
+
+    def ledger(self, record: dict[str, object]) -> None:
+        """Record."""
+        self._recorded(lambda: self._writer.ledger(record))
+
+    async def run(self) -> RunOutcome:
+        """Execute the plan with the samplers and the view beside it."""
+        loop = asyncio.get_running_loop()
+        for number, handler in ((signal.SIGINT, self._interrupt), (signal.SIGTERM, self._stop.abort)):
+            loop.add_signal_handler(number, handler)
+        helpers = [asyncio.create_task(self._sample()), asyncio.create_task(self._draw())]
+        try:
+            return await execute(self._plan, self, self._stop)
+        finally:
+            for task in helpers:
+                task.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+            self._view.close()
+
+    def conclude(self, outcome: RunOutcome) -> Exit:
+        """Finish the run directory; the exit code by what it holds. Raises when it could not be written."""
+        stopped_in_order = outcome.state == "interrupted" and not self._stop.aborting and self._endless()
+        state = "finished" if stopped_in_order else outcome.state
+        reason = outcome.error.what if outcome.error else "stopped by Ctrl-C" if self._stop.finishing else state
+        failure = self._failure
+        try:
+            self._writer.describe_broker(**_nonempty(asdict(outcome.broker)))
+            self._writer.finish(state, redact(reason))
+        except RunNotWritableError as error:
+            failure = failure or error
+        self.rows = self._writer.rows
+        if failure is not None:
+            raise failure
+        code = exit_code(state, self._writer.ledger_record, self.rows, self._writer.trust)
+        self._writer.end(state, redact(reason), int(code))
+        return code
+
+    def print_summary(self, outcome: RunOutcome, code: Exit, report: Path | None) -> None:
+        """Results to stdout, errors to stderr."""
+        writer = self._writer
+        if self._options.as_json or self._options.ui == "json":
+            paths = {"path": str(writer.path), "report": str(report) if report else None, "exit_code": int(code)}
+            result = {"record": "result", **paths, "steps": self.rows, "trust": writer.trust}
+            click.echo(json.dumps(result, ensure_ascii=False, indent=None if self._options.ui == "json" else 1))
+        else:
+            parts = [steps_table(self.rows) if self.rows else "", knee_sentence(self.rows)]
+            parts += ["\n".join(doubts(self.rows, writer.trust)), next_steps(str(writer.path), report=_text(report))]
+            click.echo("\n\n".join(part for part in parts if part))
+        if outcome.error is not None:
+            error = outcome.error
+            click.echo(three_lines(redact(error.what), redact(error.where), error.fix), err=True)
+
+    def _make_view(self) -> View:
+        width = shutil.get_terminal_size().columns
+        name = choose(self._options.ui, terminal=sys.stderr.isatty(), width=width, environment=os.environ)
+        return make_view(name, self._board, sys.stdout, sys.stderr)
+
+    def _interrupt(self) -> None:
+        """The first Ctrl-C ends the step in good order, the second everything."""
+        if self._stop.finishing:
+            self._stop.abort()
+        else:
+            self._stop.finish_step()
+            self._board.stopping = True
+
+    def _recorded(self, write: Callable[[], None]) -> None:
+        """A record that cannot be written ends the run: the engine sees the exception, the user its cause."""
+        try:
+            write()
+        except RunNotWritableError as failure:
+            self._failure = self._failure or failure
+            raise
+
+    async def _sample(self) -> None:
+        """The host and the broker's nodes, once per interval. A node that does not answer is left out."""
+        sampler = HostSampler()
+        while True:
+            try:
+                self._writer.host(sampler.sample(time.time_ns()))
+                if self._cluster is not None:
+                    for record in await asyncio.to_thread(local_cluster.sample, self._cluster, time.time_ns()):
+                        self._writer.broker(record)
+                        self._board.sample(record)
+            except RunNotWritableError as failure:
+                self._failure = self._failure or failure
+                self._stop.abort()
+                return
+            await asyncio.sleep(self._plan.interval_s)
+
+    async def _draw(self) -> None:
+        while True:
+            self._view.frame()
+            await asyncio.sleep(_FRAME_S)
+
+    def _endless(self) -> bool:
+        return any(math.isinf(step.duration_s) for step in self._plan.steps)
+
+
+def exit_code(
+    state: str,
+    ledger: Mapping[str, Any] | None,
+    rows: Sequence[Mapping[str, Any]],
+    run_trust: Sequence[Mapping[str, str]],
+) -> Exit:
+    """The gravest thing that can be said of a run: unsafe messages, a failed run, an interruption, a doubt."""
+    if ledger is not None and ledger.get("verdict") == "violated":
+        return Exit.SAFETY
+    if state == "failed":
+        return Exit.RUN_ERROR
+    if state == "interrupted":
+        return Exit.INTERRUPTED
+    checks = [*run_trust, *(check for row in rows for check in row["trust"])]
+    if not rows or any(check["status"] == "fail" for check in checks):
+        return Exit.UNTRUSTED
+    return Exit.OK
+
+
+@contextlib.contextmanager
+def _target(plan: Plan, options: Options) -> Iterator[Cluster | None]:
+    """The cluster to measure: none of ours, one that is kept, or one for this run only."""
+    if plan.uris:
+        yield None
+    elif options.cluster is not None:
+        yield local_cluster.load(options.cluster)
+    else:
+        _progress(f"no broker was named (-h): starting {LOCAL_NODES} reference nodes on this machine, quorum queues")
+        _mkdir(options.out)
+        began = time.monotonic()
+        with local_cluster.temporary(options.out, nodes=LOCAL_NODES) as cluster:
+            _progress(f"cluster ready after {time.monotonic() - began:.1f} s; it is stopped after the run")
+            yield cluster
+
+
+def _quorum(queue: QueueSpec) -> QueueSpec:
+    """The reference cluster is there to measure quorum queues, whatever a workload or a flag left open."""
+    return replace(queue, type=QueueType.QUORUM, durable=True)
+
+
+def _broker_facts(plan: Plan, cluster: Cluster | None) -> dict[str, Any]:
+    """What the manifest says of the broker before a connection was opened."""
+    if cluster is None:
+        return {"durability": _durability_in_words(plan)}
+    nodes = local_cluster.status(cluster)
+    shown = ("name", "pid", "uri", "role", "data_dir", "wal_dir")
+    described = [{("amqp_uri" if name == "uri" else name): node.get(name) for name in shown} for node in nodes]
+    durability = next((node["durability"] for node in nodes if node.get("durability")), "")
+    return {"cluster": "local", "nodes": described, "durability": durability}
+
+
+def _durability_in_words(plan: Plan) -> str:
+    """What a client can know of any other broker: the queue type and the delivery mode."""
+    if all(queue.type is QueueType.QUORUM for queue in plan.queues):
+        return (
+            "quorum queue: confirmed when a majority of its members has written it, synced as the broker is configured"
+        )
+    persistent = all(step.settings.persistent for step in plan.steps)
+    mode = "persistent messages" if persistent else "transient messages, which a restart loses"
+    return f"classic queue, {mode}; synced as the broker is configured"
+
+
+def _report(run: Path, options: Options) -> Path | None:
+    """The report of the run; its failure does not spoil a measurement that succeeded."""
+    from perftest.cli.report import build_report
+
+    try:
+        return build_report([run], run / "report")
+    except CliError as error:
+        click.echo(three_lines(error.what, error.where, error.fix), err=True)
+        return None
+
+
+def _target_name(plan: Plan, cluster: Cluster | None) -> str:
+    if cluster is not None:
+        return f"{len(cluster.nodes)} local nodes"
+    hosts = [redact(uri).rsplit("@", 1)[-1].removeprefix("amqp://").split("/")[0] for uri in plan.uris]
+    return ", ".join(hosts)
+
+
+def _mkdir(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        what = f"the results directory cannot be made: {error.strerror}"
+        raise CliError(what, str(path), "choose another with --out") from error
+
+
+def _progress(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _text(path: Path | None) -> str | None:
+    return str(path) if path is not None else None
+
+
+def _nonempty(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in facts.items() if value}

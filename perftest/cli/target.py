@@ -1,0 +1,67 @@
+"""The options ``run`` and ``sweep`` share: which broker, where results go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perftest.cli.exits import CliError, Exit
+from perftest.cli.sections import option
+from perftest.cli.ui.names import UI_NAMES
+
+
+def target_options(function: Any) -> Any:
+    """``-h``, ``-H`` and ``--cluster``."""
+    for decorate in (
+        option(
+            "--cluster",
+            section="Target",
+            type=click.Path(path_type=Path, file_okay=False),
+            default=None,
+            help="The local cluster that `perftest broker start` keeps in this directory.",
+        ),
+        option("-H", "--uris", section="Target", default=None, metavar="URIS", help="Several URIs, with commas."),
+        option(
+            "-h",
+            "--uri",
+            section="Target",
+            default=None,
+            help="AMQP URI of the broker. Without any: a local cluster for this run.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
+def out_options(function: Any) -> Any:
+    """``--out`` and ``--ui``."""
+    for decorate in (
+        option(
+            "--ui",
+            section="Output",
+            type=click.Choice(UI_NAMES),
+            default="auto",
+            help="Progress: a live screen, a line per interval, JSON lines on stdout, or none.",
+        ),
+        option(
+            "--out",
+            section="Output",
+            type=click.Path(path_type=Path, file_okay=False),
+            default=Path("runs"),
+            help="Where run directories are made.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
+def split_uris(uri: str | None, uris: str | None) -> tuple[str, ...]:
+    """The URIs of ``-h`` and ``-H`` together, in order."""
+    parts = [part.strip() for text in (uri, uris) if text for part in text.split(",")]
+    for part in parts:
+        if not part.startswith(("amqp://", "amqps://")):
+            what = f"{part!r} is not an AMQP URI"
+            raise CliError(what, "-h/--uri", "write amqp://user:password@host:5672/vhost", Exit.USAGE)
+    return tuple(parts)

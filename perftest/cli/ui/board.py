@@ -1,0 +1,189 @@
+"""What there is to see of a run right now: the model behind the screen and the lines.
+
+Pure: records in, numbers out. A view asks; it computes nothing but its own layout.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from perftest.metrics.interval import Interval, Phase, Series
+from perftest.results.summary import RATES, Tally
+from perftest.spec.plan import Plan, Step
+from perftest.spec.units import format_duration
+
+EVENTS_KEPT: Final = 4
+HISTORY: Final = 60
+_QUIET: Final = frozenset({"setting_changed", "steady", "run_started"})
+"""Events that the step line already tells."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyRow:
+    """One row of the latency table: nanoseconds, the phase so far. Empty when ``count`` is 0."""
+
+    name: str
+    count: int
+    p50_ns: int
+    p95_ns: int
+    p99_ns: int
+    p999_ns: int
+    max_ns: int
+
+
+class Board:
+    """The state of a run as a person wants to see it."""
+
+    def __init__(self, plan: Plan, tally: Tally, started_ns: int, target: str, path: str) -> None:
+        self.plan = plan
+        self.target = target
+        self.path = path
+        self.events: deque[str] = deque(maxlen=EVENTS_KEPT)
+        self.stopping = False
+        self.broker: dict[str, Mapping[str, Any]] = {}
+        self.broker_before: dict[str, Mapping[str, Any]] = {}
+        self.delivered_history: deque[float] = deque(maxlen=HISTORY)
+        self.p99_history: deque[float] = deque(maxlen=HISTORY)
+        self._tally = tally
+        self._started_ns = started_ns
+        self._last: dict[str, Interval] = {}
+        self._step = plan.steps[0]
+        self._step_started_ns = started_ns
+
+    def interval(self, record: Interval) -> None:
+        """Take a record that the tally has already."""
+        self._last = {name: last for name, last in self._last.items() if last.step == record.step}
+        self._last[record.worker] = record
+        self._enter(record.step, record.start_ns)
+        self.delivered_history.append(self.now("delivered"))
+        latency = record.latencies.get(Series.E2E)
+        self.p99_history.append(latency.p99_ns if latency is not None else 0)
+
+    def event(self, record: Mapping[str, object]) -> None:
+        """Take an event; those that say nothing new are not listed."""
+        kind = str(record.get("kind"))
+        step = record.get("step")
+        t_ns = record.get("t_ns")
+        if kind == "step_started" and isinstance(step, int) and isinstance(t_ns, int):
+            self._last = {}
+            self._enter(step, t_ns)
+        elif kind not in _QUIET:
+            self.events.append(self.sentence(record))
+
+    def sample(self, record: Mapping[str, Any]) -> None:
+        """Take a record of a broker node."""
+        name = str(record["node"])
+        if name in self.broker:
+            self.broker_before[name] = self.broker[name]
+        self.broker[name] = record
+
+    @property
+    def step(self) -> Step:
+        """The step that is going on."""
+        return self._step
+
+    @property
+    def phase(self) -> Phase:
+        """The phase of the last interval; WARMUP before the first."""
+        last = next(iter(self._last.values()), None)
+        return last.phase if last is not None else Phase.WARMUP
+
+    def now(self, counter: str) -> float:
+        """A rate over the last interval, all workers together."""
+        records = [record for record in self._last.values() if record.length_ns]
+        return sum((float(getattr(record, counter)) * 1e9 / record.length_ns for record in records), 0.0)
+
+    def so_far(self, counter: str) -> float:
+        """A rate over the current phase of the step."""
+        return self._tally.current.per_s(counter)
+
+    def count(self, counter: str) -> int:
+        """A count over the current phase of the step."""
+        return self._tally.current.counts[counter]
+
+    def rates(self) -> list[tuple[str, float, float]]:
+        """Name, now, this phase: messages per second."""
+        return [(name, self.now(name), self.so_far(name)) for name in RATES]
+
+    def latencies(self) -> list[LatencyRow]:
+        """Confirm, end-to-end and the third that matters: schedule lag when there is a schedule, else ack."""
+        rated = self._step.settings.rate is not None
+        rows = [("confirm", Series.CONFIRM), ("end to end", Series.E2E)]
+        rows.append(("lag", Series.LAG) if rated else ("ack", Series.ACK))
+        return [self._latency(name, series) for name, series in rows]
+
+    def elapsed_s(self, now_ns: int) -> float:
+        """Seconds since the run started."""
+        return max(now_ns - self._started_ns, 0) / 1e9
+
+    def step_elapsed_s(self, now_ns: int) -> float:
+        """Seconds since the step started, at most its duration."""
+        return min(max(now_ns - self._step_started_ns, 0) / 1e9, self._step.duration_s)
+
+    def nodes(self) -> list[tuple[str, str, float | None, int]]:
+        """Name, role, share of a core since the sample before, resident octets."""
+        return [
+            (name, str(record.get("role", "")), self._cpu_share(name, record), int(record.get("rss_bytes") or 0))
+            for name, record in sorted(self.broker.items())
+        ]
+
+    def sentence(self, record: Mapping[str, object]) -> str:
+        """An event in words, with the time since the start."""
+        t_ns = record.get("t_ns")
+        moment = clock(self.elapsed_s(t_ns)) if isinstance(t_ns, int) else "--:--"
+        kind = str(record.get("kind", "")).replace("_", " ")
+        text = record.get("text") or record.get("label") or ""
+        return f"{moment} {kind} {text}".rstrip()
+
+    def describe_step(self) -> str:
+        """``step 3/6  in_flight 20  prefetch 1000  ack interval 1``."""
+        settings = self._step.settings
+        parts = [
+            f"step {self._step.number}/{len(self.plan.steps)}",
+            f"in-flight {settings.in_flight or 'no confirms'}",
+            f"prefetch {settings.prefetch or 'unlimited'}",
+            f"ack interval {settings.ack_interval or 'auto'}",
+            f"{settings.size_bytes} B",
+        ]
+        parts += [f"{settings.rate:g} msg/s each"] if settings.rate is not None else []
+        return "  ".join([*parts, format_duration(self._step.duration_s)])
+
+    def _enter(self, step: int, t_ns: int) -> None:
+        if step != self._step.number:
+            self._step = next((item for item in self.plan.steps if item.number == step), self._step)
+            self._step_started_ns = t_ns
+
+    def _latency(self, name: str, series: Series) -> LatencyRow:
+        merged = self._tally.current.latencies.get(series)
+        if merged is None:
+            return LatencyRow(name=name, count=0, p50_ns=0, p95_ns=0, p99_ns=0, p999_ns=0, max_ns=0)
+        p50, p95, p99, p999 = (merged.percentile_ns(percent) for percent in (50.0, 95.0, 99.0, 99.9))
+        return LatencyRow(
+            name=name, count=merged.count, p50_ns=p50, p95_ns=p95, p99_ns=p99, p999_ns=p999, max_ns=merged.max_ns
+        )
+
+    def _cpu_share(self, name: str, record: Mapping[str, Any]) -> float | None:
+        before = self.broker_before.get(name)
+        if before is None or "cpu_ns" not in record or before.get("pid") != record.get("pid"):
+            return None
+        passed = record["t_ns"] - before["t_ns"]
+        return float(record["cpu_ns"] - before["cpu_ns"]) / passed if passed > 0 else None
+
+
+def clock(seconds: float) -> str:
+    """``01:42``, with hours when there are any."""
+    whole = int(seconds)
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes:02d}:{rest:02d}"
+
+
+def milliseconds(value_ns: int) -> str:
+    """Three significant digits: ``0.48``, ``7.92``, ``44.1``, ``1203``."""
+    value = value_ns / 1e6
+    if value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -1,0 +1,90 @@
+"""What stays on the screen when a run is over: the steps, what they mean, what to doubt, what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perftest.cli.ui.board import milliseconds
+from perftest.cli.ui.table import render
+
+PEAK_PART = 0.95
+"""A setting that reaches this part of the peak rate is as good as the peak."""
+
+
+def steps_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A line per step: rates in messages per second, latencies in ms, CPU in µs per message."""
+    return render([_line(row) for row in rows])
+
+
+def knee_sentence(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Where the curve bends: the setting of highest power (delivered rate / p99), and the smallest one near the peak.
+
+    Empty when there are fewer than three steps to compare.
+    """
+    usable = [row for row in rows if row["delivered_per_s"] > 0 and _p99(row)]
+    if len(usable) < 3:
+        return ""
+    knee = max(usable, key=lambda row: row["delivered_per_s"] / _p99(row))
+    peak = max(usable, key=lambda row: row["delivered_per_s"])
+    near = next(row for row in usable if row["delivered_per_s"] >= PEAK_PART * peak["delivered_per_s"])
+    return (
+        f"Knee at {knee['label']} (highest rate / p99): {knee['delivered_per_s']:,.0f} msg/s at p99 "
+        f"{milliseconds(_p99(knee))} ms. Peak {peak['delivered_per_s']:,.0f} msg/s at {peak['label']}; "
+        f"{near['label']} is the first within 5 % of it."
+    )
+
+
+def doubts(rows: Sequence[Mapping[str, Any]], run_trust: Sequence[Mapping[str, str]]) -> list[str]:
+    """Every check that did not pass, the failed ones first; the same words about several steps are said once."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for label, checks in [("", run_trust), *((row["label"], row["trust"]) for row in rows)]:
+        for check in checks:
+            if check["status"] != "pass":
+                found.setdefault((check["status"], check["text"]), []).append(label)
+    ordered = sorted(found.items(), key=lambda item: item[0][0] != "fail")
+    return [f"{status}  {_prefix(labels)}{text}" for (status, text), labels in ordered]
+
+
+def next_steps(path: str, *, report: str | None) -> str:
+    """Where the data is and what to type next."""
+    lines = [f"data    {path}"]
+    lines.append(f"report  {report}" if report else f"next    perftest report {path}")
+    return "\n".join(lines)
+
+
+def _prefix(labels: Sequence[str]) -> str:
+    named = [label for label in labels if label]
+    if not named:
+        return ""
+    shown = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
+    return f"{shown}: "
+
+
+def _p99(row: Mapping[str, Any]) -> int:
+    return int(row["latency"].get("e2e", {}).get("p99_ns", 0))
+
+
+def _line(row: Mapping[str, Any]) -> dict[str, Any]:
+    confirm, e2e = (row["latency"].get(name, {}) for name in ("confirm", "e2e"))
+    values = {
+        "step": row["label"] or str(row["step"]),
+        "published/s": f"{row['published_per_s']:,.0f}",
+        "confirmed/s": f"{row['confirmed_per_s']:,.0f}",
+        "delivered/s": f"{row['delivered_per_s']:,.0f}",
+        **_latency("confirm", confirm, ("p50", "p99")),
+        **_latency("e2e", e2e, ("p50", "p95", "p99", "max")),
+        "load µs/msg": _figure(row["worker_cpu_us_per_message"]),
+        "broker µs/msg": _figure(row["broker_cpu_us_per_message"]),
+    }
+    return values
+
+
+def _latency(name: str, summary: Mapping[str, Any], shown: Sequence[str]) -> dict[str, str | None]:
+    return {
+        f"{name} {part} ms": milliseconds(summary[f"{part}_ns"]) if summary.get("count") else None for part in shown
+    }
+
+
+def _figure(value: float | None) -> str | None:
+    return None if value is None else f"{value:.1f}"

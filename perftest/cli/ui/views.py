@@ -1,0 +1,128 @@
+"""Which view a run gets, and the four of them behind one protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Protocol, TextIO
+
+from perftest.cli.ui.board import Board
+from perftest.cli.ui.lines import interval_line
+from perftest.metrics.interval import Interval
+
+
+class View(Protocol):
+    """Shows a board. The board has every record before the view is told of it."""
+
+    def interval(self, record: Interval) -> None:
+        """An interval was recorded."""
+
+    def event(self, record: Mapping[str, object]) -> None:
+        """Something happened."""
+
+    def frame(self) -> None:
+        """Half a second went by."""
+
+    def close(self) -> None:
+        """The run is over."""
+
+
+class NoView:
+    """Shows nothing."""
+
+    def interval(self, record: Interval) -> None:
+        """Nothing."""
+
+    def event(self, record: Mapping[str, object]) -> None:
+        """Nothing."""
+
+    def frame(self) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class LineView(NoView):
+    """A line per interval and per event."""
+
+    def __init__(self, board: Board, out: TextIO) -> None:
+        self._board = board
+        self._out = out
+
+    def interval(self, record: Interval) -> None:
+        """A line with fixed labels."""
+        self._print(interval_line(self._board, record))
+
+    def event(self, record: Mapping[str, object]) -> None:
+        """``01:42 event …`` for what a reader would miss otherwise."""
+        if record.get("kind") not in ("setting_changed", "steady", "run_started", "step_ended"):
+            moment, _, words = self._board.sentence(record).partition(" ")
+            self._print(f"{moment} event {words}")
+
+    def _print(self, line: str) -> None:
+        print(line, file=self._out, flush=True)
+
+
+class JsonView(NoView):
+    """One JSON object per line; ``record`` says which: ``interval``, ``event``, at the end ``result``."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def interval(self, record: Interval) -> None:
+        """The record, without the histograms (they are in the run directory)."""
+        plain = asdict(record)
+        plain["phase"] = str(record.phase)
+        plain["latencies"] = {
+            str(series): {name: value for name, value in asdict(latency).items() if name != "payload"}
+            for series, latency in record.latencies.items()
+        }
+        self._print({"record": "interval", **plain})
+
+    def event(self, record: Mapping[str, object]) -> None:
+        """The event as it is recorded."""
+        self._print({"record": "event", **record})
+
+    def _print(self, plain: Mapping[str, Any]) -> None:
+        print(json.dumps(plain, ensure_ascii=False, default=str), file=self._out, flush=True)
+
+
+class LiveView(NoView):
+    """The live screen."""
+
+    def __init__(self, board: Board, out: TextIO) -> None:
+        # rich takes 0.1 s to import: only when there is a terminal to draw on.
+        from rich.console import Console
+
+        from perftest.cli.ui.live import LiveScreen
+
+        self._screen = LiveScreen(board, Console(file=out))
+
+    def frame(self) -> None:
+        """Draw the board."""
+        self._screen.frame()
+
+    def close(self) -> None:
+        """Leave the alternate screen."""
+        self._screen.close()
+
+
+def choose(requested: str, *, terminal: bool, width: int, environment: Mapping[str, str]) -> str:
+    """The view for this terminal: the live screen needs one of 80 columns that can move its cursor, and nobody's CI."""
+    if requested in ("line", "json", "none"):
+        return requested
+    able = terminal and environment.get("TERM") not in (None, "", "dumb") and width >= 80
+    if requested == "live":
+        return "live" if able else "line"
+    return "live" if able and not environment.get("CI") else "line"
+
+
+def make_view(name: str, board: Board, out: TextIO, err: TextIO) -> View:
+    """The view of a chosen name: progress goes to ``err``, JSON to ``out``."""
+    if name == "live":
+        return LiveView(board, err)
+    if name == "line":
+        return LineView(board, err)
+    return JsonView(out) if name == "json" else NoView()
