@@ -90,9 +90,9 @@ class Backlog:
         self.first_number += self.count
         self.count = 0
 
-    def indexes(self) -> npt.NDArray[np.uint64]:
+    def indexes(self) -> npt.NDArray[np.int64]:
         """The log index of each record, ascending."""
-        return np.frombuffer(self.dump(), _COLUMNS)["index"].astype(np.uint64)
+        return np.frombuffer(self.dump(), _COLUMNS)["index"].astype(np.int64)
 
     def dump(self) -> bytes:
         """All records, packed: the same records give the same octets, whatever is frozen at the time."""

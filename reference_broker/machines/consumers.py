@@ -73,6 +73,7 @@ class Consumer:
     __slots__ = (
         "auto_settle",
         "credit",
+        "estranged",
         "held",
         "id",
         "next_id",
@@ -95,6 +96,8 @@ class Consumer:
         self.held: list[HeldRange] = []
         self.queued = False
         """Whether it stands in the service queue."""
+        self.estranged = False
+        """Whether messages were taken from it without its client's knowledge, who may still settle their ids."""
 
     def subscribe(self, prefetch: int, auto_settle: bool, priority: int) -> None:
         """Begin, or begin again with other settings: what it holds stays, and counts against the new prefetch."""

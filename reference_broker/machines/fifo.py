@@ -45,6 +45,7 @@ from heapq import heappop, heappush, heapreplace
 from typing import Final, assert_never
 
 import numpy as np
+import numpy.typing as npt
 
 from reference_broker.machines.batch import decode_batch
 from reference_broker.machines.commands import (
@@ -115,16 +116,23 @@ class FifoMachine:
         self._state = State()
         self._outbox = Outbox()
 
-    def apply(self, meta: Meta, payload: bytes) -> list[Effect]:
+    def apply(
+        self, meta: Meta, payload: bytes, end: int | None = None, skip: frozenset[int] = frozenset()
+    ) -> list[Effect]:
         """Apply one committed entry. ``meta.index`` must be above that of the entry before.
+
+        ``end`` is where the batch ends within ``payload`` (default: its end); commands at the positions ``skip`` are
+        left out, because an earlier entry held them already.
 
         Raises :class:`~reference_broker.machines.batch.DamagedBatchError` before anything has changed.
         """
         assert meta.index > self._state.applied, f"entry {meta.index} after {self._state.applied}"
-        _time_ms, commands = decode_batch(payload)
+        _time_ms, commands = decode_batch(payload, end)
         self._state.applied = meta.index
         self._outbox = Outbox()
-        for run_offset, command in commands:
+        for position, (run_offset, command) in enumerate(commands):
+            if position in skip:
+                continue
             self._apply_command(command, meta.index, run_offset)
             self._deal()
         return self._outbox.effects()
@@ -262,8 +270,12 @@ class FifoMachine:
         self._credited(consumer)
 
     def _credited(self, consumer: Consumer) -> None:
-        """It may hold fewer messages now: put it in service again, or drop it if it was only waiting to be settled."""
-        if consumer.status is Status.CANCELLED and not consumer.unacked:
+        """It may hold fewer messages now: put it in service again, or drop it if it was only waiting to be settled.
+
+        An estranged one stays until its channel ends: dropped and subscribed again, it would give out ids that its
+        client may still settle as those of messages it lost.
+        """
+        if consumer.status is Status.CANCELLED and not consumer.unacked and not consumer.estranged:
             self._drop_consumer(consumer)
         else:
             self._state.service.add(consumer)
@@ -323,13 +335,11 @@ class FifoMachine:
             self._take_back(consumer.release_all())
 
     def _node_down(self, node: NodeId) -> None:
-        """Its consumers may live on out of sight, so they keep their place and their ids, but hold nothing.
-
-        That goes for cancelled ones too: one that was dropped and came again would get ids that it may still settle.
-        """
+        """Its consumers may live on out of sight, so they stay and go on with their ids, but hold nothing."""
         for consumer in self._state.consumers():
             if consumer.id.channel.node == node:
                 self._state.service.remove(consumer)
+                consumer.estranged |= bool(consumer.unacked)
                 self._take_back(consumer.release_all())
                 if consumer.status is Status.UP:
                     consumer.status = Status.SUSPECTED
@@ -387,14 +397,23 @@ class FifoMachine:
         state = self._state
         scattered = {stretch[4].entry for stretch in state.returned}
         scattered.update(held.origin.entry for consumer in state.consumers() for held in consumer.held)
-        backlog = state.backlog.indexes()
-        indexes = np.unique(np.concatenate((backlog, np.array(sorted(scattered), dtype=np.uint64))))
-        if not len(indexes):
-            return []
-        breaks = np.flatnonzero(np.diff(indexes) > 1)
-        firsts = indexes[np.concatenate(([0], breaks + 1))]
-        lasts = indexes[np.concatenate((breaks, [len(indexes) - 1]))]
-        return list(zip(map(LogIndex, firsts.tolist()), map(LogIndex, lasts.tolist()), strict=True))
+        scattered_indexes = np.fromiter(scattered, np.int64, len(scattered))
+        indexes = np.sort(np.concatenate((scattered_indexes, state.backlog.indexes())), kind="stable")
+        return _merged_ranges(indexes)
+
+    def lowest_live_entry(self) -> LogIndex | None:
+        """The lowest of :meth:`live_entries`, None if there are none. O(ranges held or returned)."""
+        state = self._state
+        entries = [stretch[4].entry for stretch in state.returned]
+        entries += [held.origin.entry for consumer in state.consumers() for held in consumer.held]
+        if state.backlog.count:
+            entries.append(state.backlog.peek()[0])
+        return LogIndex(min(entries)) if entries else None
+
+    @property
+    def config(self) -> FifoConfig:
+        """What the queue was declared with."""
+        return self._config
 
     def snapshot(self) -> bytes:
         """The state as octets. Equal states give equal octets, so this is also what members are compared by."""
@@ -439,6 +458,16 @@ class FifoMachine:
             dead_lettered=totals.dead_lettered,
             purged=totals.purged,
         )
+
+
+def _merged_ranges(indexes: npt.NDArray[np.int64]) -> list[tuple[LogIndex, LogIndex]]:
+    """Ascending indexes, repeats allowed, as ranges of neighbours."""
+    if not len(indexes):
+        return []
+    breaks = np.flatnonzero(np.diff(indexes) > 1)
+    firsts = indexes[np.concatenate(([0], breaks + 1))].tolist()
+    lasts = indexes[np.concatenate((breaks, [len(indexes) - 1]))].tolist()
+    return list(zip(firsts, lasts, strict=True))
 
 
 def _deliveries(consumer: Consumer) -> list[Deliver]:

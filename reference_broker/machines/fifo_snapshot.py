@@ -35,7 +35,9 @@ _FIGURES: Final = Struct(">QQQQQQQ")
 _COUNT: Final = Struct(">Q")
 _LIFE: Final = Struct(">HI")
 _CHANNEL: Final = Struct(f">{CHANNEL_ID_SIZE}sQ")
-_CONSUMER: Final = Struct(">BBiIQ")  # status, auto settle, priority, prefetch, next id
+_CONSUMER: Final = Struct(">BBiIQ")  # status, flags, priority, prefetch, next id
+_AUTO_SETTLE: Final = 1
+_ESTRANGED: Final = 2
 _HELD: Final = Struct(">QIIIQIqI")  # first id, count, start, step, then the origin: index, offset, base, delivery count
 _TURN: Final = Struct(">I")
 _RETURNED: Final = Struct(">IIIQIqI")  # count, start, step, then the origin
@@ -88,9 +90,8 @@ def _encode_table(rows: Iterable[bytes]) -> bytes:
 
 def _encode_consumer(consumer: Consumer) -> bytes:
     tag = consumer.id.tag.encode("utf-8", "surrogateescape")
-    settings = _CONSUMER.pack(
-        consumer.status, consumer.auto_settle, consumer.priority, consumer.prefetch, consumer.next_id
-    )
+    flags = _AUTO_SETTLE * consumer.auto_settle | _ESTRANGED * consumer.estranged
+    settings = _CONSUMER.pack(consumer.status, flags, consumer.priority, consumer.prefetch, consumer.next_id)
     held = _encode_table(
         _HELD.pack(held.first_id, held.count, held.start, held.step, *held.origin) for held in consumer.held
     )
@@ -166,11 +167,12 @@ class _Reader:
         tag_at = self._at + CHANNEL_ID_SIZE + 1
         self._at = tag_at + self._octets[tag_at - 1]
         consumer = Consumer(ConsumerId(channel_id, self._octets[tag_at : self._at].decode("utf-8", "surrogateescape")))
-        status, auto_settle, priority, prefetch, next_id = self._unpack(_CONSUMER)
+        status, flags, priority, prefetch, next_id = self._unpack(_CONSUMER)
         consumer.next_id = next_id
         consumer.held = self._table(self._held)
         consumer.unacked = sum(held.count for held in consumer.held)
-        consumer.subscribe(prefetch, bool(auto_settle), priority)
+        consumer.estranged = bool(flags & _ESTRANGED)
+        consumer.subscribe(prefetch, bool(flags & _AUTO_SETTLE), priority)
         consumer.status = Status(status)
         return consumer
 

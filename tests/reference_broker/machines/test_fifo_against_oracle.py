@@ -1,0 +1,244 @@
+"""The machine over ranges against the oracle over messages, on any log of commands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorNode, Reply
+from reference_broker.machines.fifo import FifoConfig, FifoMachine, Meta
+from reference_broker.types import ConsumerId, LogIndex
+
+from .logs import TERM, RandomLog, batch, decoded, drained, held, machine, told
+from .oracle import Oracle, Place
+
+LIMITS = st.sampled_from((-1, -1, 0, 1, 3))
+RANDOMS = st.builds(Random, st.integers(0, 2**32))  # a draw per command would cost more than the test
+FEW = settings(max_examples=100, deadline=None, derandomize=True, database=None)
+MANY = settings(max_examples=1000, deadline=None, derandomize=True, database=None)
+
+
+class Pair:
+    """One log, applied by both, compared after each entry."""
+
+    def __init__(self, limit: int) -> None:
+        self.queue = machine(limit)
+        self.oracle = Oracle(limit)
+        self.effects: list[list[Effect]] = []
+
+    def apply(self, payload: bytes, gap: int = 1) -> None:
+        index = LogIndex(self.queue.applied + gap)
+        effects = self.queue.apply(Meta(index, TERM), payload)
+        expected = self.oracle.apply(index, decoded(payload))
+        assert told(effects) == expected
+        self.effects.append(effects)
+        self.compare_state()
+
+    def compare_state(self) -> None:
+        assert self.queue.service_order() == self.oracle.service_order()
+        assert held(self.queue) == self.oracle.held()
+        counts = self.queue.counts()
+        oracle = self.oracle
+        assert counts.ready == len(oracle.fresh) + len(oracle.returned)
+        assert counts.unacked == sum(len(one.held) for one in oracle.subscribers.values())
+        assert counts.consumers == sum(one.status != "cancelled" for one in oracle.subscribers.values())
+        assert counts.enqueuers == len(oracle.next_seqs)
+        assert set(self.queue.channels()) == oracle.known()
+        totals = (counts.enqueued, counts.settled, counts.discarded, counts.dead_lettered, counts.purged)
+        assert totals == (oracle.enqueued, oracle.settled, oracle.discarded, oracle.dead_lettered, oracle.purged)
+
+    def compare_ready(self) -> None:
+        expected = sorted(self.oracle.returned, key=lambda message: message.number) + self.oracle.fresh
+        assert drained(self.queue) == [(message.place, message.delivery_count) for message in expected]
+
+    def compare_live_entries(self) -> None:
+        ranges = self.queue.live_entries()
+        assert {index for first, last in ranges for index in range(first, last + 1)} == self.oracle.live_entries()
+        assert all(last + 1 < first for (_, last), (first, _) in pairwise(ranges))
+
+
+@MANY
+@given(RANDOMS, LIMITS)
+def test_any_log_gives_what_one_message_at_a_time_gives(random: Random, limit: int) -> None:
+    """Ranges are an optimisation: nobody may get other messages, ids or confirms because of them."""
+    pair = Pair(limit)
+    for payload in RandomLog(random).entries(random.randint(1, 40)):
+        pair.apply(payload, gap=random.choice((1, 1, 1, 2, 5)))
+        pair.compare_live_entries()
+    pair.compare_ready()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_long_logs_give_what_one_message_at_a_time_gives(seed: int) -> None:
+    """Backlogs, splits and interleaved returns pile up over a long life; so would a small error."""
+    pair = Pair(-1 if seed % 2 else 3)
+    for payload in RandomLog(Random(seed)).entries(300, commands_max=8):
+        pair.apply(payload)
+    pair.compare_ready()
+    pair.compare_live_entries()
+
+
+@FEW
+@given(RANDOMS, LIMITS)
+def test_snapshot_and_tail_equal_a_full_replay_at_every_position(random: Random, limit: int) -> None:
+    """I13. A member that restarts from a snapshot, or is sent one, must not differ from the others ever after."""
+    payloads = RandomLog(random).entries(15)
+    whole = machine(limit)
+    history: list[tuple[bytes, list[Effect]]] = []
+    snapshots = [whole.snapshot()]
+    for index, payload in enumerate(payloads, 1):
+        effects = whole.apply(Meta(LogIndex(index), TERM), payload)
+        snapshots.append(whole.snapshot())
+        history.append((snapshots[-1], effects))
+    for position, snapshot in enumerate(snapshots):
+        restored = FifoMachine.restore(FifoConfig(name="q", delivery_limit=limit), snapshot)
+        assert restored.snapshot() == snapshot
+        for index in range(position, len(payloads)):
+            effects = restored.apply(Meta(LogIndex(index + 1), TERM), payloads[index])
+            assert (restored.snapshot(), effects) == history[index]
+
+
+@FEW
+@given(RANDOMS, LIMITS)
+def test_three_members_agree_at_each_index(random: Random, limit: int) -> None:
+    """I13. One member restarts from its snapshot after each entry, one never does, one gets its octets anew."""
+    members = [machine(limit) for _ in range(3)]
+    config = FifoConfig(name="q", delivery_limit=limit)
+    for index, payload in enumerate(RandomLog(random).entries(20), 1):
+        copies = (payload, bytes(bytearray(payload)), payload)
+        effects = [one.apply(Meta(LogIndex(index), TERM), copy) for one, copy in zip(members, copies, strict=True)]
+        snapshots = {one.snapshot() for one in members}
+        assert len(snapshots) == 1
+        assert effects[0] == effects[1] == effects[2]
+        members[2] = FifoMachine.restore(config, snapshots.pop())
+
+
+@FEW
+@given(RANDOMS, LIMITS)
+def test_how_commands_are_cut_into_entries_changes_nothing(random: Random, limit: int) -> None:
+    """Under load more commands share an entry. That must change latency, never who gets what."""
+    commands = RandomLog(random).commands(60)
+    one_by_one, at_once = machine(limit), machine(limit)
+    single_effects: list[Effect] = []
+    turns: dict[tuple[int, int], int] = {}  # place of a run -> which command it came with
+    for index, command in enumerate(commands, 1):
+        payload = batch(command)
+        turns[index, decoded(payload)[0][0]] = index
+        single_effects += one_by_one.apply(Meta(LogIndex(index), TERM), payload)
+    whole = batch(*commands)
+    turns |= {(1000, offset): turn for turn, (offset, _command) in enumerate(decoded(whole), 1) if offset}
+    batch_effects = at_once.apply(Meta(LogIndex(1000), TERM), whole)
+
+    def named(effects: list[Effect]) -> dict[ConsumerId, list[tuple[int, int, int, int]]]:
+        return {
+            key: [(number, turns[place[0], place[1]], place[2], count) for number, place, count in deliveries]
+            for key, deliveries in told(effects).delivered.items()
+        }
+
+    assert named(single_effects) == named(batch_effects)
+    assert told(single_effects).confirmed == told(batch_effects).confirmed
+    assert told(single_effects).replies == told(batch_effects).replies
+    assert one_by_one.counts() == at_once.counts()
+    assert one_by_one.service_order() == at_once.service_order()
+
+
+@FEW
+@given(RANDOMS, LIMITS)
+def test_invariants_hold_after_each_entry(random: Random, limit: int) -> None:
+    """I14 (nothing is lost or made up), I16 (a message is in one place), I18 (no ready message waits for an idle
+    consumer), I24 (delivery counts)."""
+    queue = machine(limit)
+    counts_seen: Counter[Place] = Counter()
+    for index, payload in enumerate(RandomLog(random).entries(25), 1):
+        effects = queue.apply(Meta(LogIndex(index), TERM), payload)
+        counts = queue.counts()
+        gone = counts.settled + counts.discarded + counts.dead_lettered + counts.purged
+        assert counts.enqueued == counts.ready + counts.unacked + gone
+        in_hand = [place for deliveries in held(queue).values() for _id, place, _count in deliveries]
+        ready = [place for place, _count in drained(queue)]
+        assert len(in_hand) == counts.unacked
+        assert len(ready) == counts.ready
+        assert len({*in_hand, *ready}) == counts.unacked + counts.ready
+        order = queue.service_order()
+        assert not (order and counts.ready)
+        assert len(set(order)) == len(order)
+        for deliveries in told(effects).delivered.values():
+            for _id, place, delivery_count in deliveries:
+                assert limit < 0 or delivery_count <= limit
+                counts_seen[place] = max(counts_seen[place], delivery_count)
+        for place, delivery_count in drained(queue):
+            assert delivery_count >= counts_seen[place]
+
+
+@FEW
+@given(RANDOMS)
+def test_a_consumer_sees_increasing_ids_and_messages(random: Random) -> None:
+    """I20: ids go up by one from the id in the checkout's reply. I21: first deliveries to one consumer are in queue
+    order. A client relies on both: the one to notice losses, the other as AMQP's ordering guarantee."""
+    queue = machine()
+    next_ids: dict[ConsumerId, int] = {}
+    latest: dict[ConsumerId, Place] = {}
+    for index, payload in enumerate(RandomLog(random).entries(40), 1):
+        effects = queue.apply(Meta(LogIndex(index), TERM), payload)
+        checkouts = {
+            command.correlation: command.consumer
+            for _, command in decoded(payload)
+            if type(command).__name__ == "Checkout"
+        }
+        for effect in effects:
+            if isinstance(effect, Reply) and effect.correlation in checkouts:
+                key = checkouts[effect.correlation]
+                assert effect.value in (0, next_ids.get(key, 0))
+                if effect.value == 0:
+                    latest.pop(key, None)
+                next_ids[key] = effect.value
+            if isinstance(effect, Deliver):
+                for number, place, delivery_count in told([effect]).delivered[effect.consumer]:
+                    assert number == next_ids[effect.consumer]
+                    next_ids[effect.consumer] += 1
+                    if delivery_count == 0:
+                        assert latest.get(effect.consumer, (0, 0, 0)) < place
+                        latest[effect.consumer] = place
+
+
+@FEW
+@given(RANDOMS)
+def test_effects_are_few_and_ordered(random: Random) -> None:
+    """An entry costs one confirm and one delivery per channel: that is where the throughput comes from."""
+    queue = machine()
+    for index, payload in enumerate(RandomLog(random).entries(30, commands_max=8), 1):
+        effects = queue.apply(Meta(LogIndex(index), TERM), payload)
+        ranks = [
+            (MonitorNode, Confirm).index(type(effect)) if type(effect) in (MonitorNode, Confirm) else 2
+            for effect in effects
+        ]
+        assert ranks == sorted(ranks)
+        confirms = [effect for effect in effects if isinstance(effect, Confirm)]
+        for before, after in pairwise(confirms):
+            assert before.channel != after.channel or before.last + 1 != after.first
+        for position, effect in enumerate(effects):
+            if isinstance(effect, Deliver):
+                assert not _could_continue(effect, effects[position + 1 :])
+
+
+def _could_continue(effect: Deliver, later: list[Effect]) -> bool:
+    """Whether the next thing this consumer's channel is told is the continuation of this delivery."""
+    following = next(
+        (
+            other
+            for other in later
+            if (isinstance(other, Deliver) and other.consumer == effect.consumer)
+            or (isinstance(other, Reply) and other.channel == effect.consumer.channel)
+        ),
+        None,
+    )
+    return (
+        isinstance(following, Deliver)
+        and following.delivery_count == effect.delivery_count
+        and following.first_message_id == effect.first_message_id + sum(span.count for span in effect.spans)
+    )
