@@ -30,13 +30,13 @@ out of one ``receive``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any, Final
 
 from pamqp import base, commands
 
-from reference_broker.amqp import deliveries, handshake
+from reference_broker.amqp import handshake
 from reference_broker.amqp.channel import Channel
 from reference_broker.amqp.errors import (
     NO_METHOD,
@@ -46,6 +46,7 @@ from reference_broker.amqp.errors import (
     RefusedError,
     ReplyCode,
     SoftError,
+    method_by_name,
     reply_text,
 )
 from reference_broker.amqp.events import ChannelClosed, ConnectionClosed, ConnectionOpened, Event, FieldValue
@@ -62,10 +63,7 @@ from reference_broker.amqp.frames import (
     read_frame,
 )
 from reference_broker.amqp.link import ConnectionConfig, Link, Octets
-from reference_broker.message_run import MessageRun
-
-Piece = tuple[MessageRun, int, int, int]
-"""Run, start, count, step: messages ``start, start + step, ...`` of a run."""
+from reference_broker.amqp.outbound import Outbound
 
 _CHANNEL_OPEN: Final[MethodId] = (20, 10)
 _CHANNEL_CLOSE: Final[MethodId] = (20, 40)
@@ -97,15 +95,13 @@ _HANDSHAKE: Final = frozenset({Phase.HEADER, Phase.STARTING, Phase.TUNING, Phase
 _OVER: Final = frozenset({Phase.CLOSING, Phase.REFUSING, Phase.CLOSED})
 
 
-class ServerConnection:
+class ServerConnection(Outbound):
     """One client's connection. Times are seconds of any clock that never goes back."""
 
     def __init__(self, config: ConnectionConfig, now_s: float = 0.0, connection_name: str = "") -> None:
+        super().__init__(Link(config))
         self.name = connection_name
         self._config = config
-        self._link = Link(config)
-        self._channels: dict[int, Channel] = {}
-        self._confirming: dict[int, Channel] = {}
         self._inbox = Inbox()
         self._runs = RunBuilder(self._link)
         self._publishes = PublishReader(self._link, self._runs)
@@ -461,6 +457,18 @@ class ServerConnection:
         close = commands.Channel.Close(error.code, reply_text(error.code, error.text), class_id, method)
         self._link.send(channel.number, close)
 
+    def channel_error(self, channel: int, code: int, text: str, method_name: str = "") -> list[Event]:
+        """Close a channel with an exception. ``method_name`` is the one at fault, such as ``queue.declare``."""
+        if (found := self._channel(channel)) is not None:
+            self._close_channel(found, SoftError(code, text, method_by_name(method_name)))
+        return self._take_events()
+
+    def connection_error(self, code: int, text: str) -> list[Event]:
+        """Close the connection with an exception, for example 320 when the node stops."""
+        if self._phase not in _OVER:
+            self._close_connection(HardError(code, text))
+        return self._take_events()
+
     def _forget_channel(self, channel: Channel) -> None:
         """The channel's last confirms, and its end for the broker."""
         self._flush_channel_confirms(channel)
@@ -511,133 +519,6 @@ class ServerConnection:
         self._give_up_s = None
         self._link.events.append(ConnectionClosed(reason))
 
-    # -- the broker's side: deliveries and confirms --------------------------------------------------------------------
-
-    def deliver(
-        self, channel: int, consumer_tag: str, first_message_id: int, pieces: Sequence[Piece], redelivered: bool
-    ) -> bool:
-        """Deliver messages with the ids ``first_message_id``, +1, ... to a consumer.
-
-        False if there is no such consumer any more: then nothing was delivered, and the messages belong back in
-        their queue.
-        """
-        found = self._channels.get(channel)
-        consumer = found.consumers.get(consumer_tag) if found is not None else None
-        if found is None or consumer is None:
-            return False
-        first_tag = tag = found.next_delivery_tag
-        for piece in pieces:
-            self._link.output.append(
-                deliveries.deliver(consumer, channel, tag, piece, redelivered, self._link.frame_max)
-            )
-            tag += piece[2]
-        found.next_delivery_tag = tag
-        if not consumer.no_ack and tag > first_tag:
-            found.unacked.add(first_tag, tag - first_tag, consumer_tag, first_message_id)
-        return True
-
-    def confirm(self, channel: int, first_seq: int, last_seq: int) -> None:
-        """These publishes are safe. The client hears of it at the next :meth:`flush_confirms`."""
-        found = self._channels.get(channel)
-        if found is not None and found.confirms is not None and not found.closing:
-            found.confirms.confirm(first_seq, last_seq)
-            self._confirming[channel] = found
-
-    def reject(self, channel: int, first_seq: int, last_seq: int) -> None:
-        """These publishes were refused by a queue: basic.nack at the next :meth:`flush_confirms`."""
-        found = self._channels.get(channel)
-        if found is not None and found.confirms is not None and not found.closing:
-            found.confirms.reject(first_seq, last_seq)
-            self._confirming[channel] = found
-
-    def flush_confirms(self) -> None:
-        """Tell the client all that was confirmed and rejected, in as few frames as can say it. Once per turn."""
-        if self._confirming:
-            self._flush_confirms()
-
-    def _flush_confirms(self) -> None:
-        for channel in self._confirming.values():
-            self._flush_channel_confirms(channel)
-        self._confirming.clear()
-
-    def _flush_channel_confirms(self, channel: Channel) -> None:
-        if channel.confirms is not None and channel.confirms.pending:
-            self._link.output.append(channel.confirms.flush(channel.number))
-
-    def returned(self, channel: int, code: int, text: str, exchange: str, routing_key: str, run: MessageRun) -> None:
-        """Send a mandatory run back: basic.return with each content. Call it before the run's ``confirm``."""
-        if self._channel(channel) is not None:
-            frames = deliveries.returned(channel, code, text, exchange, routing_key, run, self._link.frame_max)
-            self._link.output.append(frames)
-
-    # -- the broker's side: answers ------------------------------------------------------------------------------------
-
-    def queue_declare_ok(self, channel: int, queue: str, messages: int, consumers: int) -> None:
-        """Answer a QueueDeclare."""
-        if (found := self._channel(channel)) is not None:
-            found.queue_declare_ok(queue, messages, consumers)
-
-    def queue_delete_ok(self, channel: int, messages: int) -> None:
-        """Answer a QueueDelete."""
-        if (found := self._channel(channel)) is not None:
-            found.queue_delete_ok(messages)
-
-    def queue_purge_ok(self, channel: int, messages: int) -> None:
-        """Answer a QueuePurge."""
-        if (found := self._channel(channel)) is not None:
-            found.queue_purge_ok(messages)
-
-    def consume_ok(self, channel: int, consumer_tag: str) -> None:
-        """Answer a Consume, before its first delivery."""
-        if (found := self._channel(channel)) is not None:
-            found.consume_ok(consumer_tag)
-
-    def cancel_ok(self, channel: int, consumer_tag: str) -> None:
-        """Answer a Cancel: no delivery to this consumer comes after it."""
-        if (found := self._channel(channel)) is not None:
-            found.cancel_ok(consumer_tag)
-
-    def cancelled_by_broker(self, channel: int, consumer_tag: str) -> None:
-        """End a subscription the client did not end: basic.cancel, if the client understands it."""
-        if (found := self._channel(channel)) is not None:
-            found.cancelled_by_broker(consumer_tag)
-
-    def channel_error(self, channel: int, code: int, text: str, method_name: str = "") -> list[Event]:
-        """Close a channel with an exception. ``method_name`` is the one at fault, such as ``queue.declare``."""
-        if (found := self._channel(channel)) is not None:
-            self._close_channel(found, SoftError(code, text, _method_by_name(method_name)))
-        return self._take_events()
-
-    def connection_error(self, code: int, text: str) -> list[Event]:
-        """Close the connection with an exception, for example 320 when the node stops."""
-        if self._phase not in _OVER:
-            self._close_connection(HardError(code, text))
-        return self._take_events()
-
-    def blocked(self, reason: str) -> None:
-        """Tell the client that its publishes will not be read for now, if it understands that."""
-        if self.is_open and "connection.blocked" in self._link.capabilities:
-            self._link.send(0, commands.Connection.Blocked(reason))
-
-    def unblocked(self) -> None:
-        """Tell the client that its publishes are read again."""
-        if self.is_open and "connection.blocked" in self._link.capabilities:
-            self._link.send(0, commands.Connection.Unblocked())
-
-    def _channel(self, number: int) -> Channel | None:
-        channel = self._channels.get(number)
-        return None if channel is None or channel.closing else channel
-
-
-def _method_by_name(name: str) -> MethodId:
-    """``queue.declare`` to (50, 10); (0, 0) for a name that is none."""
-    return _METHODS_BY_NAME.get(name.lower().replace("-", "").replace("_", ""), NO_METHOD)
-
-
-_ALL_METHODS: Final[dict[int, type[base.Frame]]] = commands.INDEX_MAPPING
-_METHODS_BY_NAME: Final[dict[str, MethodId]] = {
-    str(kind.name).lower(): (index >> 16, index & 0xFFFF) for index, kind in _ALL_METHODS.items()
-}
 
 _Handler = Callable[[ServerConnection, Any], None]  # each is called with the one method it is listed for
 

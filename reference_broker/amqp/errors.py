@@ -11,6 +11,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
+from pamqp import base, commands
+
 MethodId = tuple[int, int]
 """Class and method number; (0, 0) where no method is at fault."""
 
@@ -73,3 +75,14 @@ def reply_text(code: int, text: str) -> str:
     if len(octets) <= REPLY_TEXT_OCTETS_MAX:
         return octets.decode()
     return octets[: REPLY_TEXT_OCTETS_MAX - 3].decode("utf-8", "ignore") + "..."
+
+
+def method_by_name(name: str) -> MethodId:
+    """``queue.declare`` to (50, 10); (0, 0) for a name that is none."""
+    return _METHODS_BY_NAME.get(name.lower().replace("-", "").replace("_", ""), NO_METHOD)
+
+
+_ALL_METHODS: Final[dict[int, type[base.Frame]]] = commands.INDEX_MAPPING
+_METHODS_BY_NAME: Final[dict[str, MethodId]] = {
+    str(kind.name).lower(): (index >> 16, index & 0xFFFF) for index, kind in _ALL_METHODS.items()
+}

@@ -47,6 +47,7 @@ RUN_OCTETS_MAX: Final = 1 << 20
 ROUTES_MAX: Final = 1024
 NUMPY_FROM: Final = 16
 
+_PROPERTIES_AT: Final = FRAME_HEAD.size + CONTENT_HEAD.size
 _PUBLISH_FRAME_MAX: Final = 8 + 4 + 2 + 256 + 256 + 1
 _HEADER_PAYLOAD_MIN: Final = CONTENT_HEAD.size + 2
 _SETTLE: Final = Struct(">BHIHHQBB")
@@ -175,6 +176,7 @@ class PublishReader:
     """Reads whole publishes off the front of a buffer."""
 
     __slots__ = (
+        "_checked_header",
         "_columns",
         "_content_at",
         "_content_prefix",
@@ -202,6 +204,7 @@ class PublishReader:
         self._route: Route | None = None
         self._prefix = b""
         self._content_prefix = b""
+        self._checked_header = b""
         self._columns: npt.NDArray[np.uint8] | None = None
         self._content_at = self._stride = 0
 
@@ -280,10 +283,13 @@ class PublishReader:
         header_end, body_size = self._header(buffer, at, content, route.channel.number)
         if not header_end:
             return at
+        header = buffer[content:header_end]
+        if header != self._checked_header:
+            check_properties(header, _PROPERTIES_AT, len(header) - 1, self._link.user)
+            self._checked_header = header
         if body_size:
             return self._with_body(buffer, at, content, header_end, body_size, route)
-        check_properties(buffer, content + 19, header_end - 1, self._link.user)
-        self._runs.add_publish(route, buffer[content:header_end], 1, None)
+        self._runs.add_publish(route, header, 1, None)
         return header_end
 
     def _header(self, buffer: bytes, at: int, content: int, number: int) -> tuple[int, int]:
@@ -321,8 +327,6 @@ class PublishReader:
         if buffer[end - 1] != FRAME_END:
             return at
         content_prefix = buffer[content:body]
-        if content_prefix != self._content_prefix:
-            check_properties(buffer, content + 19, header_end - 1, self._link.user)
         self._remember(route, buffer[at:body], content_prefix, content - at, end - at)
         self._runs.add_publish(route, buffer[content:end], 1, content_prefix)
         return end

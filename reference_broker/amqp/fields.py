@@ -65,7 +65,7 @@ def decode_method(payload: bytes) -> base.Frame:
         raise HardError(ReplyCode.COMMAND_INVALID, "class {} has no method {}".format(*at_fault), at_fault)
     try:
         _Walk(payload).arguments(kind)
-        method: base.Frame = kind()
+        method = kind.__new__(kind)  # pamqp warns when a deprecated method is constructed
         method.unmarshal(payload[4:])
     except _BadOctetsError as error:
         raise HardError(ReplyCode.FRAME_ERROR, f"cannot decode {kind.name}: {error}", at_fault) from error
