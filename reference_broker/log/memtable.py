@@ -6,12 +6,12 @@ A group has two truths. The *log* is what the owner appended, truncated and rese
 (:class:`~reference_broker.log.extents.Extents`) is what the WAL has synced; it runs behind the log, through the
 same operations in the same order. An entry may leave memory only when both agree on it.
 
-That is cheap to know: the WAL is first in, first out. When the entry at ``index`` that comes back as written is the very
-object that the log holds there, then every log entry below it has been written too. ``synced`` is the highest such
+That is cheap to know: the WAL is first in, first out. When the entry at ``index`` that comes back as written is the
+very object that the log holds there, then every log entry below it has been written too. ``synced`` is the highest such
 index; a truncation lowers it.
 
-Memory is bounded by bytes over all groups, oldest entry first. Entries not yet on disk cannot be dropped: their bound is
-the owner's, who sees ``backlog_bytes``.
+Memory is bounded by bytes over all groups, oldest entry first. Entries not yet on disk cannot be dropped: their bound
+is the owner's, who sees ``backlog_bytes``.
 
 Invariants
 * the entries in memory ascend in dict order;
@@ -57,8 +57,10 @@ class Table:
     disk: Extents = field(default_factory=Extents)
     unneeded: int = 0
     """Payloads below this index are not asked for often: they leave memory as soon as they are on disk."""
+    resets: int = 0
+    """Resets that are not on disk yet. Until then a restart would need what stands before them."""
     _lowest: int = 0
-    """No entry below this index is in memory, except live ones."""
+    """Where the next search for unneeded payloads starts: none is in memory below."""
 
     def holds(self, index: int) -> bool:
         """Whether the entry can be read."""
@@ -75,9 +77,16 @@ class Table:
         if not consecutive or not self.floor < first <= self.last + 1:
             raise AppendGapError(self.group, first, self.floor, self.last)
 
+    def start_at(self, floor: int, floor_term: int, live: Ranges) -> None:
+        """The log is empty behind a snapshot: after a restart or a reset. Memory must have been forgotten."""
+        self.floor, self.floor_term, self.live = floor, floor_term, live
+        self.last = self.synced = floor
+        self._lowest = floor + 1
+
     def prune(self) -> None:
         """Forget the places of what nobody can ask for any more."""
-        self.disk.keep(self.floor, self.live, self.pinned)
+        if not self.resets:
+            self.disk.keep(self.floor, self.live, self.pinned)
         if not intersects(self.live, 1, self.kept_floor) and not intersects(self.pinned, 1, self.kept_floor):
             self.kept.clear()
             self.kept_floor = 0

@@ -4,8 +4,8 @@ A WAL file may go when nothing in it is needed. Three things make it needed:
 
 1. it is being written, or stands ready to be written;
 2. it holds an entry above its group's snapshot, or a live one (I11);
-3. it holds a *superseding* row of a group (an overwrite, a truncation or a reset), and an older file still holds rows of
-   that group. Removing the newer file first would bring the superseded entries back at the next start.
+3. it holds a *superseding* row of a group (an overwrite, a truncation or a reset), and an older file still holds rows
+   of that group. Removing the newer file first would bring the superseded entries back at the next start.
 
 With rule 3, replaying the files that are left gives, above each snapshot, exactly what replaying all would give.
 """

@@ -1,14 +1,14 @@
 """From the octets of WAL and meta files back to logs. Pure.
 
 Files are fed in ascending order. Each sound batch is replayed row by row through the same operations that the running
-log uses. Where the sound batches of a file end, the numbers decide (:mod:`reference_broker.log.wal_codec`): a batch that
-is missing although a later one exists had been synced, so this is damage and recovery refuses, naming file and
+log uses. Where the sound batches of a file end, the numbers decide (:mod:`reference_broker.log.wal_codec`): a batch
+that is missing although a later one exists had been synced, so this is damage and recovery refuses, naming file and
 offset; a batch that is missing at the very end was never confirmed to anybody, and is dropped.
 
 What cannot be told apart, by any log: damage to the very last batch that was synced, and a last batch that was torn.
 
-Invariants: nothing that was noticed as written is dropped silently (I10); the log above the snapshot has no hole, and every
-live entry is there, or recovery refuses.
+Invariants: nothing that was noticed as written is dropped silently (I10); the log above the snapshot has no hole, and
+every live entry is there, or recovery refuses.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class WalRecovery:
     store: bytes
     groups: Mapping[GroupId, Extents]
     uses: dict[int, WalUse] = field(default_factory=dict)
+    holding: set[int] = field(default_factory=set)
+    """The files that hold a batch, be it of a group that is gone."""
     last_batch: int = 0
     torn_tails: int = 0
     octets: int = 0
@@ -47,6 +49,7 @@ class WalRecovery:
             if not count:
                 self._check_chain(name, number, found)
             count += 1
+            self.holding.add(number)
             self._replay_batch(number, use, found)
             self.last_batch = found.number
         self._last_file = number
@@ -80,9 +83,9 @@ class WalRecovery:
 def replay_row(extents: Extents, row: Row, file: int, offset: int) -> bool:
     """Carry out one row. True if it superseded, or may have superseded, earlier rows."""
     if row.kind == RowKind.ENTRY:
-        return extents.add(row.index, Place(file, offset, row.size, row.crc, row.term, row.entry_kind))
+        return extents.add(row.log_index, Place(file, offset, row.size, row.crc, row.term, row.entry_kind))
     if row.kind == RowKind.TRUNCATE:
-        extents.truncate_from(row.index)
+        extents.truncate_from(row.log_index)
     elif row.kind == RowKind.RESET:
         extents.clear()
     return True
@@ -169,4 +172,4 @@ def _replay_meta_row(records: dict[GroupId, GroupRecord], row: Row, payload: byt
         records.pop(group, None)
     elif row.kind == RowKind.HARD_STATE and group in records:
         records[group].term = row.term
-        records[group].voted_for = row.index
+        records[group].voted_for = row.log_index

@@ -11,8 +11,8 @@ batch is written only after that sync returned. Four decisions follow from what 
 * Batches are numbered through all files. A batch that is missing although a later one exists was synced once:
   that is damage, and recovery refuses. A batch that is missing at the very end was never synced: that is a torn
   tail, and recovery drops it.
-* The head's CRC covers head and rows and is seeded with the store's id and the file's number. A recycled file is full of
-  old batches; none of them has a valid head under the new number.
+* The head's CRC covers head and rows and is seeded with the store's id and the file's number. A recycled file is full
+  of old batches; none of them has a valid head under the new number.
 * A payload's CRC is the entry's own, computed once by the leader; writing checksums only the rows.
 
 Back of the envelope: a batch of one entry costs one pack, one CRC over 56 octets and one system call, about
@@ -67,7 +67,7 @@ class Row(NamedTuple):
     """One record of a batch, without its payload."""
 
     group: int
-    index: int
+    log_index: int
     term: int
     size: int
     crc: int
@@ -149,7 +149,8 @@ def read_batch(data: memoryview, offset: int, seed: int) -> Batch | int:
     """The batch at ``offset``; if it fails a check, the offset of what is damaged, or -1 if its head is not sound."""
     if offset + HEAD_SIZE > len(data):
         return _MISSING
-    crc, count, number, octets = _HEAD.unpack_from(data, offset)
+    head: tuple[int, int, int, int] = _HEAD.unpack_from(data, offset)
+    crc, count, number, octets = head
     payload = offset + HEAD_SIZE + count * ROW_SIZE
     if not count or payload + octets > len(data):
         return _MISSING

@@ -1,0 +1,251 @@
+"""The housekeeping thread: what must be durable but may take its time.
+
+Snapshots of dozens of groups are due at about the same moment, with two syncs each; a new WAL file is 64 MB of
+zeros. None of that may stand between an entry and its sync, so it has a thread of its own.
+
+Order: a snapshot is durable before the entries it covers count as dead; the tables change before WAL files go; WAL
+files go oldest first, each removal synced before the next (:mod:`reference_broker.log.plan`, rule 3).
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+from reference_broker.log.errors import DamagedSnapshotError
+from reference_broker.log.extents import intersects
+from reference_broker.log.files import File, Files
+from reference_broker.log.notices import Notice, SnapshotInstalled, SnapshotRejected, SnapshotTaken
+from reference_broker.log.operations import (
+    HousekeeperOp,
+    PrepareFile,
+    RemoveGroup,
+    StoreChunk,
+    Sweep,
+    TakeSnapshot,
+)
+from reference_broker.log.plan import WalUse, dead_files
+from reference_broker.log.snapshots import (
+    INCOMING,
+    NO_SNAPSHOT,
+    OUTGOING,
+    SUFFIX,
+    SnapshotHead,
+    SnapshotKey,
+    read_entries,
+    read_head,
+    read_state,
+)
+from reference_broker.log.state import Group, Installed, LogState
+from reference_broker.log.wal import Wal, WalFiles
+from reference_broker.types import GroupId, LogIndex, Term
+
+
+@dataclass(slots=True)
+class _Incoming:
+    key: SnapshotKey
+    file: File
+    size: int = 0
+
+
+class Housekeeper:
+    """Handles :data:`~reference_broker.log.operations.HousekeeperOp` lists, in the housekeeping thread."""
+
+    def __init__(
+        self, state: LogState, files: Files, wal: Wal, wal_files: WalFiles, data_dir: str, wal_file_bytes: int
+    ) -> None:
+        self._state = state
+        self._files = files
+        self._wal = wal
+        self._wal_files = wal_files
+        self._data_dir = data_dir
+        self._wal_file_bytes = wal_file_bytes
+        self._incoming: dict[GroupId, _Incoming] = {}
+
+    def handle(self, operations: list[HousekeeperOp]) -> None:
+        """Carry out operations in order, then remove what is dead. Raises :class:`OSError` if the disk fails."""
+        for operation in operations:
+            match operation:
+                case TakeSnapshot():
+                    self._take(operation)
+                case StoreChunk():
+                    self._store_chunk(operation)
+                case RemoveGroup(group):
+                    self._remove_group(group)
+                case PrepareFile():
+                    self._prepare()
+                case Sweep(Group() as swept):
+                    self._sweep_snapshots(swept)
+                case Sweep():
+                    pass
+        self.sweep_wal()
+
+    def directory(self, group: GroupId) -> str:
+        """Where a group's snapshots are."""
+        return group_directory(self._data_dir, group)
+
+    # Taking a snapshot
+
+    def _take(self, operation: TakeSnapshot) -> None:
+        group, key = operation.group, operation.key
+        if group.deleted or key.last_index <= group.table.floor:
+            return
+        kept = group.kept if intersects(operation.live, 1, group.table.kept_floor) else NO_SNAPSHOT
+        state = operation.state
+        head = SnapshotHead(group.id, key, False, kept, len(state), zlib.crc32(state), operation.live)
+        self._write_snapshot(head, state)
+        with self._state.lock:
+            self._adopt(group, head)
+        self._state.counters.snapshots += 1
+        self._state.counters.snapshot_bytes += len(state)
+        self._state.publish([SnapshotTaken(group.id, LogIndex(key.last_index), Term(key.last_term))])
+        self._sweep_snapshots(group)
+
+    def _write_snapshot(self, head: SnapshotHead, state: bytes) -> None:
+        directory = self.directory(head.group)
+        self._files.make_dir(directory)
+        file = self._files.create(f"{directory}/{OUTGOING}")
+        try:
+            file.write([head.encode(), state], 0)
+            file.datasync()
+        finally:
+            file.close()
+        self._publish_name(directory, OUTGOING, head.key)
+
+    def _publish_name(self, directory: str, temporary: str, key: SnapshotKey) -> None:
+        self._files.rename(f"{directory}/{temporary}", f"{directory}/{key.name}")
+        self._files.sync_dir(directory)
+
+    def _adopt(self, group: Group, head: SnapshotHead) -> None:
+        """The snapshot is durable: what it covers and does not list as live is dead from now on."""
+        table = group.table
+        if head.key.last_index <= table.floor or group.deleted:
+            return
+        table.floor, table.floor_term = head.key
+        table.live = head.live
+        group.snapshot = head
+        self._state.memory.forget_dead(table)
+        table.prune()
+
+    # Receiving a snapshot
+
+    def _store_chunk(self, operation: StoreChunk) -> None:
+        group = operation.group
+        if group.deleted:
+            return
+        if operation.number == 1:
+            self._start_receiving(group, operation.key)
+        incoming = self._incoming.get(group.id)
+        if incoming is None or incoming.key != operation.key:
+            return
+        incoming.file.write([operation.data], incoming.size)
+        incoming.size += len(operation.data)
+        if operation.last:
+            del self._incoming[group.id]
+            self._finish_receiving(group, incoming)
+
+    def _start_receiving(self, group: Group, key: SnapshotKey) -> None:
+        directory = self.directory(group.id)
+        self._files.make_dir(directory)
+        stale = self._incoming.pop(group.id, None)
+        if stale is not None:
+            stale.file.close()
+        self._incoming[group.id] = _Incoming(key, self._files.create(f"{directory}/{INCOMING}"))
+
+    def _finish_receiving(self, group: Group, incoming: _Incoming) -> None:
+        try:
+            notice = self._install(group, incoming)
+        except DamagedSnapshotError as error:
+            notice = self._reject(group, incoming, str(error))
+        self._state.publish([notice])
+        self._sweep_snapshots(group)
+
+    def _install(self, group: Group, incoming: _Incoming) -> Notice:
+        """Check what was received, make it durable, and only then give it its name."""
+        directory, key, file = self.directory(group.id), incoming.key, incoming.file
+        name = f"{directory}/{INCOMING}"
+        head = read_head(file.read, name)
+        if (head.group, head.key, head.installed, head.kept) != (group.id, key, True, key):
+            raise DamagedSnapshotError(f"a received snapshot is not the one announced\n  {name}\n  it is dropped")
+        if key.last_index <= group.table.floor:
+            return self._reject(group, incoming, f"there is a newer one, at {group.table.floor}")
+        state = read_state(file.read, head, name)
+        places = read_entries(file.read, head, name)
+        file.datasync()
+        self._publish_name(directory, INCOMING, key)
+        with self._state.lock:
+            former, group.installed = group.installed, Installed(head, places, file)
+        if former is not None:
+            former.file.close()
+        self._state.counters.snapshots_installed += 1
+        return SnapshotInstalled(group.id, LogIndex(key.last_index), Term(key.last_term), state, tuple(head.live))
+
+    def _reject(self, group: Group, incoming: _Incoming, reason: str) -> Notice:
+        incoming.file.close()
+        self._files.remove(f"{self.directory(group.id)}/{INCOMING}")
+        return SnapshotRejected(group.id, LogIndex(incoming.key.last_index), Term(incoming.key.last_term), reason)
+
+    # Removing what nobody needs
+
+    def _sweep_snapshots(self, group: Group) -> None:
+        """Remove the group's snapshot files that are superseded. One that survives a crash is merely old."""
+        with self._state.lock:
+            if group.deleted:
+                return
+            closing = None
+            if not group.table.kept_floor and group.pinned is None:
+                closing, group.kept_file, group.kept = group.kept_file, None, NO_SNAPSHOT
+            needed = {key.name for key in group.snapshot_keys()}
+        if closing is not None:
+            closing.close()
+        directory = self.directory(group.id)
+        for name in self._files.names(directory):
+            if name.endswith(SUFFIX) and name not in needed:
+                self._files.remove(f"{directory}/{name}")
+
+    def _remove_group(self, group: GroupId) -> None:
+        incoming = self._incoming.pop(group, None)
+        if incoming is not None:
+            incoming.file.close()
+        remove_group_directory(self._files, self._data_dir, group)
+
+    def sweep_wal(self) -> None:
+        """Retire the WAL files in which nothing is needed."""
+        state = self._state
+        with state.lock:
+            dead = dead_files(state.uses, state.needed_files(), state.groups, self._wal.current.number)
+            retired = [state.wal_files.pop(number) for number in dead]
+        for wal_file in retired:
+            self._wal_files.retire(wal_file, self._wal_file_bytes)
+            with state.lock:
+                del state.uses[wal_file.number]
+
+    def _prepare(self) -> None:
+        number = max(self._state.wal_files) + 1
+        prepared = self._wal_files.prepare(number, self._wal_file_bytes)
+        with self._state.lock:
+            self._state.wal_files[number] = prepared
+            self._state.uses[number] = WalUse()
+        self._wal.offer(prepared)
+
+    def close(self) -> None:
+        """Close files of snapshots being received."""
+        for incoming in self._incoming.values():
+            incoming.file.close()
+
+
+def group_directory(data_dir: str, group: GroupId) -> str:
+    """Where a group's snapshots are."""
+    return f"{data_dir}/{group:016x}"
+
+
+def remove_group_directory(files: Files, data_dir: str, group: GroupId) -> None:
+    """Remove the snapshots of a group that no longer exists."""
+    directory = group_directory(data_dir, group)
+    names = files.names(directory)
+    if not names and f"{group:016x}" not in files.names(data_dir):
+        return
+    for name in names:
+        files.remove(f"{directory}/{name}")
+    files.remove_dir(directory)
+    files.sync_dir(data_dir)

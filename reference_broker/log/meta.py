@@ -1,0 +1,172 @@
+"""The meta log: which groups exist, and the term and vote of each.
+
+An append-only log of small batches in the format of the WAL. When a file is full, what is still true is written into
+the next one, which gets its name only once it is synced; then the old one is removed. Each start does the same, so
+a torn tail is never written behind.
+
+Invariants: a term never goes back across a crash, and never comes without its vote (one row holds both, I6);
+a group's creation is on disk before any of its entries, because the writer thread syncs this log before the WAL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+from zlib import crc32
+
+from reference_broker.log.counters import Counters
+from reference_broker.log.errors import DamagedLogError
+from reference_broker.log.files import File, Files
+from reference_broker.log.recovery import GroupRecord, replay_meta
+from reference_broker.log.wal_codec import (
+    FIRST_BATCH,
+    META_MAGIC,
+    RowKind,
+    batch_size,
+    check_file_header,
+    encode_batch_head,
+    encode_file_header,
+    next_sector,
+    pack_row,
+    seed_of,
+)
+from reference_broker.types import GroupId, NodeId, Term
+
+SUFFIX: Final = ".meta"
+FILE_BYTES: Final = 256 * 1024
+"""Room for 500 elections between two rewrites; small, because each start fills one with zeros."""
+
+
+class MetaLog:
+    """Writes the meta log. Used by the writer thread."""
+
+    def __init__(self, files: Files, directory: str, store: bytes, counters: Counters, *, sync: bool) -> None:
+        self._files = files
+        self._directory = directory
+        self._store = store
+        self._counters = counters
+        self._sync = sync
+        self._number = 0
+        self._batch = 0
+        self._offset = 0
+        self._size = 0
+        self._file: File | None = None
+        self.records: dict[GroupId, GroupRecord] = {}
+        self._rows: list[bytes] = []
+        self._payloads: list[bytes] = []
+
+    def recover(self) -> dict[GroupId, GroupRecord]:
+        """Read the newest file, rewrite what it says, and remove every other file."""
+        numbers = [int(name.removesuffix(SUFFIX)) for name in self._names() if name.endswith(SUFFIX)]
+        if numbers:
+            self._number = max(numbers)
+            self.records = self._read(self._number)
+        self._compact()
+        return self.records
+
+    def _names(self) -> list[str]:
+        return self._files.names(self._directory)
+
+    def _path(self, number: int, suffix: str = SUFFIX) -> str:
+        return f"{self._directory}/{number:08d}{suffix}"
+
+    def _read(self, number: int) -> dict[GroupId, GroupRecord]:
+        path = self._path(number)
+        file = self._files.open(path)
+        octets = file.read(0, file.size())
+        file.close()
+        wrong = check_file_header(octets, META_MAGIC, number, self._store)
+        if wrong:
+            raise DamagedLogError(path, 0, wrong)
+        return replay_meta(path, octets, seed_of(self._store, number))
+
+    def create_group(self, group: GroupId, meta: bytes) -> None:
+        """Note a new group; :meth:`flush` makes it durable."""
+        self.records[group] = GroupRecord(meta)
+        self._add(_group_row(group, meta), meta)
+
+    def delete_group(self, group: GroupId) -> None:
+        """Note that a group is gone."""
+        if self.records.pop(group, None) is not None:
+            self._add(pack_row(group, 0, 0, 0, 0, RowKind.GROUP_DELETED, 0, 0), b"")
+
+    def hard_state(self, group: GroupId, term: Term, voted_for: NodeId) -> None:
+        """Note term and vote of a group that exists."""
+        record = self.records.get(group)
+        if record is not None:
+            record.term, record.voted_for = term, voted_for
+            self._add(_hard_state_row(group, record), b"")
+
+    def _add(self, row: bytes, payload: bytes) -> None:
+        self._rows.append(row)
+        self._payloads.append(payload)
+
+    def flush(self) -> bool:
+        """Write and sync what was noted. False if there was nothing."""
+        if not self._rows:
+            return False
+        octets = sum(map(len, self._payloads))
+        if self._offset + batch_size(len(self._rows), octets) > self._size:
+            self._compact()
+        else:
+            self._append(self._rows, self._payloads, octets)
+        self._rows, self._payloads = [], []
+        return True
+
+    def _append(self, rows: list[bytes], payloads: list[bytes], octets: int) -> None:
+        assert self._file is not None
+        head = encode_batch_head(seed_of(self._store, self._number), self._batch + 1, rows, octets)
+        self._file.write([head, *payloads], self._offset)
+        self._datasync()
+        self._batch += 1
+        self._offset = next_sector(self._offset + len(head) + octets)
+        self._counters.meta_writes += 1
+
+    def _datasync(self) -> None:
+        if self._sync and self._file is not None:
+            self._file.datasync()
+
+    def _compact(self) -> None:
+        """Write all that is true into a new file, then remove the others."""
+        rows, payloads = _all_rows(self.records)
+        octets = sum(map(len, payloads))
+        self.close()
+        self._number += 1
+        self._batch = 0
+        self._offset = FIRST_BATCH
+        self._size = max(FILE_BYTES, 2 * (FIRST_BATCH + batch_size(len(rows), octets)))
+        temporary = self._path(self._number, ".tmp")
+        self._file = self._files.create(temporary, self._size)
+        self._file.write([encode_file_header(META_MAGIC, self._number, self._store)], 0)
+        if rows:
+            self._append(rows, payloads, octets)
+        self._file.datasync()
+        self._files.rename(temporary, self._path(self._number))
+        self._files.sync_dir(self._directory)
+        self._counters.meta_compactions += 1
+        for name in self._names():
+            if name != f"{self._number:08d}{SUFFIX}":
+                self._files.remove(f"{self._directory}/{name}")
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _group_row(group: GroupId, meta: bytes) -> bytes:
+    return pack_row(group, 0, 0, len(meta), crc32(meta), RowKind.GROUP, 0, 0)
+
+
+def _hard_state_row(group: GroupId, record: GroupRecord) -> bytes:
+    return pack_row(group, record.voted_for, record.term, 0, 0, RowKind.HARD_STATE, 0, 0)
+
+
+def _all_rows(records: Mapping[GroupId, GroupRecord]) -> tuple[list[bytes], list[bytes]]:
+    rows: list[bytes] = []
+    payloads: list[bytes] = []
+    for group, record in records.items():
+        rows += [_group_row(group, record.meta), _hard_state_row(group, record)]
+        payloads += [record.meta, b""]
+    return rows, payloads

@@ -1,0 +1,316 @@
+"""From two directories to a running log: identity, meta log, snapshots, WAL, in that order.
+
+Everything that was read is synced again before it counts as written: a process that was killed between a write
+and its sync leaves octets that the kernel knows and the disk does not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Final
+
+from reference_broker.log.config import LogConfig
+from reference_broker.log.counters import Counters
+from reference_broker.log.errors import (
+    DamagedLogError,
+    DamagedSnapshotError,
+    ForeignDirectoryError,
+    InvalidLogConfigError,
+)
+from reference_broker.log.files import Files
+from reference_broker.log.housekeeper import group_directory, remove_group_directory
+from reference_broker.log.memtable import Table
+from reference_broker.log.meta import MetaLog
+from reference_broker.log.notices import Notice
+from reference_broker.log.plan import first_file_bytes
+from reference_broker.log.recovery import GroupRecord, SnapshotFacts, WalRecovery, join_snapshot
+from reference_broker.log.snapshots import (
+    NO_SNAPSHOT,
+    SUFFIX,
+    SnapshotHead,
+    SnapshotKey,
+    read_entries,
+    read_head,
+    read_state,
+)
+from reference_broker.log.state import Group, LogState
+from reference_broker.log.wal import SUFFIX as WAL_SUFFIX
+from reference_broker.log.wal import TEMPORARY, Wal, WalFiles, file_name
+from reference_broker.log.wal_codec import STORE_ID_SIZE, WAL_MAGIC, check_file_header
+from reference_broker.types import GroupId, LogIndex, NodeId, Term
+
+IDENTITY: Final = "identity"
+META: Final = "meta"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRef:
+    """The last index and term that a snapshot covers."""
+
+    index: LogIndex
+    term: Term
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredGroup:
+    """What a group's owner needs to go on.
+
+    The log holds ``first_index..last_index`` (empty if ``last_index`` is lower); ``terms`` gives their terms as pairs
+    of (first index of the term, term). ``state`` is the machine's state at ``snapshot``, and ``live`` the entries below
+    that it refers to. ``meta`` is what ``create_group`` was given.
+    """
+
+    meta: bytes
+    term: Term
+    voted_for: NodeId
+    snapshot: SnapshotRef | None
+    state: bytes
+    live: tuple[tuple[int, int], ...]
+    first_index: LogIndex
+    last_index: LogIndex
+    terms: list[tuple[LogIndex, Term]]
+
+
+@dataclass(slots=True)
+class Opened:
+    """The parts of a log that was just read. ``resets`` must be written before anything else is."""
+
+    state: LogState
+    meta: MetaLog
+    wal: Wal
+    wal_files: WalFiles
+    data_dir: str
+    recovered: dict[GroupId, RecoveredGroup]
+    resets: list[Group]
+
+
+def open_parts(
+    config: LogConfig, files: Files, notify: Callable[[list[Notice]], None], new_store: Callable[[], bytes]
+) -> Opened:
+    """Read both directories.
+
+    Raises :class:`InvalidLogConfigError`, :class:`ForeignDirectoryError`, :class:`DamagedLogError`,
+    :class:`~reference_broker.log.errors.MissingEntriesError`, or :class:`OSError`.
+    """
+    started = perf_counter_ns()
+    problems = config.validate()
+    if problems:
+        raise InvalidLogConfigError("\n".join(str(problem) for problem in problems))
+    wal_dir, data_dir = os.fspath(config.wal_dir), os.fspath(config.data_dir)
+    counters = Counters()
+    state = LogState(counters, config.memtable_bytes, notify)
+    store = _identify(files, config, wal_dir, data_dir, new_store)
+    files.make_dir(f"{data_dir}/{META}")
+    meta = MetaLog(files, f"{data_dir}/{META}", store, counters, sync=config.sync)
+    records = meta.recover()
+    _remove_foreign_groups(files, data_dir, records)
+    facts, states = _read_snapshots(files, data_dir, state, records)
+    wal_files = WalFiles(files, wal_dir, store, counters, config.recycle_files)
+    recovery = _read_wal(files, state, wal_files, store)
+    resets = [group for id_, group in state.groups.items() if join_snapshot(id_, group.table.disk, facts[id_])]
+    recovered = {id_: _finish(group, records[id_], states[id_]) for id_, group in state.groups.items()}
+    wal = _start_wal(state, wal_files, recovery, config)
+    counters.recovery_ns = perf_counter_ns() - started
+    counters.recovery_bytes = recovery.octets
+    counters.recovery_torn_tails = recovery.torn_tails
+    return Opened(state, meta, wal, wal_files, data_dir, recovered, resets)
+
+
+# Whose directories these are
+
+
+def _identify(files: Files, config: LogConfig, wal_dir: str, data_dir: str, new_store: Callable[[], bytes]) -> bytes:
+    """The id that ties both directories together, made on first use.
+
+    The WAL's directory is marked first. So a marked data directory beside an unmarked WAL directory means that the
+    WAL's drive is missing, and starting would silently forget confirmed messages.
+    """
+    owner = f"cluster={config.cluster}\nnode={config.node}\n"
+    for directory in (wal_dir, data_dir):
+        files.make_dir(directory)
+    wal_store = _read_identity(files, wal_dir, owner)
+    data_store = _read_identity(files, data_dir, owner)
+    if wal_store is None and data_store is not None:
+        raise ForeignDirectoryError(
+            wal_dir, "nothing", f"the WAL that belongs to {data_dir}", "is the WAL's drive mounted?"
+        )
+    if data_store is None and wal_store is not None and any(n.endswith(WAL_SUFFIX) for n in files.names(wal_dir)):
+        raise ForeignDirectoryError(
+            data_dir, "nothing", f"the data that belongs to {wal_dir}", "is the data drive mounted?"
+        )
+    store = wal_store or new_store()
+    if wal_store is None:
+        _write_identity(files, wal_dir, owner, store)
+    if data_store is None:
+        _write_identity(files, data_dir, owner, store)
+    elif data_store != store:
+        advice = "name the two directories that were used together"
+        raise ForeignDirectoryError(data_dir, "another log's data", f"the data that belongs to {wal_dir}", advice)
+    return store
+
+
+def _read_identity(files: Files, directory: str, owner: str) -> bytes | None:
+    if IDENTITY not in files.names(directory):
+        return None
+    file = files.open(f"{directory}/{IDENTITY}")
+    text = file.read(0, file.size()).decode(errors="replace")
+    file.close()
+    found, _, store = text.partition("store=")
+    if found != owner or len(store.strip()) != 2 * STORE_ID_SIZE:
+        advice = "use this node's own directory, or an empty one"
+        raise ForeignDirectoryError(directory, _one_line(found), _one_line(owner), advice)
+    return bytes.fromhex(store.strip())
+
+
+def _one_line(owner: str) -> str:
+    return repr(" ".join(owner.split()))
+
+
+def _write_identity(files: Files, directory: str, owner: str, store: bytes) -> None:
+    temporary = f"{directory}/{IDENTITY}{TEMPORARY}"
+    file = files.create(temporary)
+    file.write([f"{owner}store={store.hex()}\n".encode()], 0)
+    file.datasync()
+    file.close()
+    files.rename(temporary, f"{directory}/{IDENTITY}")
+    files.sync_dir(directory)
+
+
+# Groups and their snapshots
+
+
+def _remove_foreign_groups(files: Files, data_dir: str, records: dict[GroupId, GroupRecord]) -> None:
+    """Directories of groups that were deleted while the node was about to stop."""
+    for name in files.names(data_dir):
+        if len(name) == 16 and all(digit in "0123456789abcdef" for digit in name):
+            group = GroupId(int(name, 16))
+            if group not in records:
+                remove_group_directory(files, data_dir, group)
+
+
+def _read_snapshots(
+    files: Files, data_dir: str, state: LogState, records: dict[GroupId, GroupRecord]
+) -> tuple[dict[GroupId, SnapshotFacts], dict[GroupId, bytes]]:
+    facts: dict[GroupId, SnapshotFacts] = {}
+    states: dict[GroupId, bytes] = {}
+    for id_ in records:
+        group = Group(Table(id_))
+        state.groups[id_] = group
+        facts[id_], states[id_] = _read_newest(files, group_directory(data_dir, id_), group)
+    return facts, states
+
+
+def _read_newest(files: Files, directory: str, group: Group) -> tuple[SnapshotFacts, bytes]:
+    """Put a group behind its newest valid snapshot, and remove the snapshot files that are not needed."""
+    table = group.table
+    names = files.names(directory)
+    machine_state = b""
+    for name in reversed([name for name in names if name.endswith(SUFFIX)]):
+        found = _read_snapshot(files, f"{directory}/{name}", group)
+        if found is not None:
+            group.snapshot, machine_state = found
+            break
+    if group.snapshot is not None:
+        table.start_at(*group.snapshot.key, group.snapshot.live)
+        group.kept = group.snapshot.kept
+        table.kept_floor = group.kept.last_index
+    needed = {key.name for key in group.snapshot_keys()}
+    for name in names:
+        if name not in needed:
+            files.remove(f"{directory}/{name}")
+    head = group.snapshot
+    installed = head is not None and head.installed
+    return SnapshotFacts(*_key(head), table.live, installed, table.kept, table.kept_floor), machine_state
+
+
+def _key(head: SnapshotHead | None) -> SnapshotKey:
+    return head.key if head else NO_SNAPSHOT
+
+
+def _read_snapshot(files: Files, path: str, group: Group) -> tuple[SnapshotHead, bytes] | None:
+    """Head and state of a snapshot, with the places of live entries in its kept file. None if it is damaged."""
+    file = files.open(path)
+    try:
+        head = read_head(file.read, path)
+        machine_state = read_state(file.read, head, path)
+        if head.kept != NO_SNAPSHOT:
+            _open_kept(files, os.path.dirname(path), head, group)  # noqa: PTH120 - the port speaks strings
+        return head, machine_state
+    except DamagedSnapshotError:
+        return None
+    finally:
+        file.close()
+
+
+def _open_kept(files: Files, directory: str, head: SnapshotHead, group: Group) -> None:
+    path = f"{directory}/{head.kept.name}"
+    if head.kept.name not in files.names(directory):
+        raise DamagedSnapshotError(f"a snapshot needs the entries in a file that is missing\n  {path}\n  restore it")
+    kept = files.open(path)
+    try:
+        group.table.kept = read_entries(kept.read, read_head(kept.read, path), path)
+    except DamagedSnapshotError:
+        kept.close()
+        raise
+    group.kept_file = kept
+
+
+# The WAL
+
+
+def _read_wal(files: Files, state: LogState, wal_files: WalFiles, store: bytes) -> WalRecovery:
+    """Replay every WAL file in order of number, and sync what was read."""
+    recovery = WalRecovery(store, {id_: group.table.disk for id_, group in state.groups.items()})
+    directory = wal_files.path("")
+    names = files.names(directory.rstrip("/"))
+    for name in names:
+        if name.endswith(TEMPORARY):
+            files.remove(wal_files.path(name))
+    for number in sorted(int(name.removesuffix(WAL_SUFFIX)) for name in names if name.endswith(WAL_SUFFIX)):
+        path = wal_files.path(file_name(number))
+        file = files.open(path)
+        octets = file.read(0, file.size())
+        wrong = check_file_header(octets, WAL_MAGIC, number, store)
+        if wrong:
+            file.close()
+            raise DamagedLogError(path, 0, wrong)
+        state.wal_files[number] = wal_files.opened(number, file)
+        if recovery.replay(path, number, octets):
+            file.datasync()
+    state.uses = recovery.uses
+    return recovery
+
+
+def _finish(group: Group, record: GroupRecord, machine_state: bytes) -> RecoveredGroup:
+    """Make the table agree with the disk, and describe it to the owner."""
+    table = group.table
+    table.last = table.synced = max(table.floor, table.disk.last)
+    ref = SnapshotRef(LogIndex(table.floor), Term(table.floor_term)) if group.snapshot else None
+    terms = [(LogIndex(first), Term(term)) for first, term in table.disk.terms(table.floor)]
+    return RecoveredGroup(
+        record.meta,
+        Term(record.term),
+        NodeId(record.voted_for),
+        ref,
+        machine_state,
+        tuple(table.live),
+        LogIndex(table.floor + 1),
+        LogIndex(table.last),
+        terms,
+    )
+
+
+def _start_wal(state: LogState, wal_files: WalFiles, recovery: WalRecovery, config: LogConfig) -> Wal:
+    """Go on in a file without batches: the prepared one if there is one, else a new one.
+
+    A file that holds batches is never continued: behind its last batch may stand half of one that was torn.
+    """
+    newest = max(state.wal_files, default=0)
+    if newest == 0 or newest in recovery.holding:
+        newest += 1
+        size = first_file_bytes(config.wal_file_bytes, config.node)
+        state.wal_files[newest] = wal_files.prepare(newest, size)
+    return Wal(state.wal_files[newest], recovery.last_batch + 1, state.counters, sync=config.sync)

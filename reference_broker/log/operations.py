@@ -1,0 +1,104 @@
+"""What the log's threads are asked to do, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reference_broker.log.extents import Ranges
+from reference_broker.log.snapshots import SnapshotKey
+from reference_broker.log.state import Group
+from reference_broker.types import Entry, GroupId, LogIndex, NodeId, Term
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Entries, consecutive; they supersede what stands at and above the first."""
+
+    group: Group
+    entries: Sequence[Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Drop ``index`` and everything above."""
+
+    group: Group
+    index: LogIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The log starts anew behind an installed snapshot."""
+
+    group: Group
+    index: LogIndex
+    term: Term
+
+
+@dataclass(frozen=True, slots=True)
+class StoreHardState:
+    """Store term and vote."""
+
+    group: Group
+    term: Term
+    voted_for: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class CreateGroup:
+    """A new group."""
+
+    group: Group
+    meta: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroup:
+    """A group goes for good."""
+
+    group: Group
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSnapshot:
+    """Passes through the writer, so that all entries appended before it are on disk when it is written."""
+
+    group: Group
+    key: SnapshotKey
+    state: bytes
+    live: Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class StoreChunk:
+    """The next chunk of a snapshot that another member sends."""
+
+    group: Group
+    key: SnapshotKey
+    number: int
+    last: bool
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareFile:
+    """Make the WAL's next file ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveGroup:
+    """Remove a deleted group's directory."""
+
+    group: GroupId
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Look for WAL files that are dead, and for snapshot files of ``group`` that nobody needs."""
+
+    group: Group | None = None
+
+
+WriterOp = Append | Truncate | Reset | StoreHardState | CreateGroup | DeleteGroup | TakeSnapshot
+HousekeeperOp = TakeSnapshot | StoreChunk | PrepareFile | RemoveGroup | Sweep

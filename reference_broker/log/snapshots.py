@@ -1,0 +1,236 @@
+"""Snapshots: one format for the file on disk and for the stream that InstallSnapshot carries.
+
+Theory of operation
+-------------------
+A snapshot is a head (group, index, term, the live ranges), the machine's state, and, if it came from another member,
+the live entries. A member's own snapshot leaves its live entries where they are, in the WAL. To send one, the
+sender continues the same octets with the live entries; the receiver stores the stream as it comes, and once it is
+checked, renaming the file installs state and entries in one step.
+
+The newest snapshot wins. A member that installed a snapshot and later takes its own may still need live entries that
+came with the installed one: the new head names it (``kept``), and the old file stays for its entries.
+
+Invariants: a ``.snapshot`` name appears only after the content is synced; a file is checked in full before it is
+believed; what a sender reads stays pinned until it is released.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final, NamedTuple
+
+from reference_broker.log.errors import DamagedSnapshotError
+from reference_broker.log.extents import Extents, Place, Ranges, checked
+from reference_broker.types import Entry, GroupId
+
+CHUNK_BYTES: Final = 1 << 20
+KEPT_FILE: Final = 0
+"""The file number of places in a snapshot file; WAL files count from 1."""
+SUFFIX: Final = ".snapshot"
+INCOMING: Final = "incoming.tmp"
+OUTGOING: Final = "taking.tmp"
+
+_MAGIC: Final = b"QSNP"
+_VERSION: Final = 1
+_INSTALLED: Final = 1
+# magic, version, flags, group, index, term, kept index, kept term, octets of state, CRC of state, ranges
+_HEAD: Final = Struct(">4sHHQQQQQQII")
+_CRC_SIZE: Final = 4
+_RANGE: Final = Struct(">QQ")
+_ENTRY: Final = Struct(">QQIIB")  # index, term, octets of payload, CRC of payload, entry kind
+_READ_BYTES: Final = 1 << 20
+
+Read = Callable[[int, int], bytes]
+"""Read ``size`` octets at ``offset``; fewer only at the end."""
+
+
+class SnapshotKey(NamedTuple):
+    """What names a snapshot within its group."""
+
+    last_index: int
+    last_term: int
+
+    @property
+    def name(self) -> str:
+        """The file's name; names sort by index."""
+        return f"{self.last_index:016x}_{self.last_term:016x}{SUFFIX}"
+
+
+NO_SNAPSHOT: Final = SnapshotKey(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotHead:
+    """All of a snapshot but its state and entries. ``kept`` names the file with live entries, (0, 0): none."""
+
+    group: GroupId
+    key: SnapshotKey
+    installed: bool
+    kept: SnapshotKey
+    state_size: int
+    state_crc: int
+    live: Ranges
+
+    @property
+    def size(self) -> int:
+        """Octets of the encoded head: where the state starts."""
+        return _HEAD.size + len(self.live) * _RANGE.size + _CRC_SIZE
+
+    @property
+    def entries_offset(self) -> int:
+        """Where the entries start, if there are any."""
+        return self.size + self.state_size
+
+    def encode(self) -> bytes:
+        """The octets before the state."""
+        fields = _HEAD.pack(
+            _MAGIC,
+            _VERSION,
+            _INSTALLED if self.installed else 0,
+            self.group,
+            *self.key,
+            *self.kept,
+            self.state_size,
+            self.state_crc,
+            len(self.live),
+        )
+        body = fields + b"".join(_RANGE.pack(*pair) for pair in self.live)
+        return body + zlib.crc32(body).to_bytes(_CRC_SIZE)
+
+
+def read_head(read: Read, name: str) -> SnapshotHead:
+    """Read and check a head. Raises :class:`DamagedSnapshotError`, which names ``name``."""
+    fixed = read(0, _HEAD.size)
+    if len(fixed) < _HEAD.size or fixed[:4] != _MAGIC:
+        raise DamagedSnapshotError(f"not a snapshot\n  {name}, offset 0\n  it is ignored; an older one may serve")
+    fields = _HEAD.unpack(fixed)
+    version, flags, group, index, term, kept_index, kept_term, state_size, state_crc, count = fields[1:]
+    rest = read(_HEAD.size, count * _RANGE.size + _CRC_SIZE)
+    body = fixed + rest[:-_CRC_SIZE]
+    if version != _VERSION or zlib.crc32(body).to_bytes(_CRC_SIZE) != rest[-_CRC_SIZE:]:
+        raise DamagedSnapshotError(
+            f"a snapshot's head (version {version}) fails its check\n  {name}, offset 0\n  it is ignored"
+        )
+    live = tuple(_RANGE.iter_unpack(rest[:-_CRC_SIZE]))
+    key, kept = SnapshotKey(index, term), SnapshotKey(kept_index, kept_term)
+    return SnapshotHead(GroupId(group), key, bool(flags & _INSTALLED), kept, state_size, state_crc, live)
+
+
+def read_state(read: Read, head: SnapshotHead, name: str) -> bytes:
+    """Read and check the state. Raises :class:`DamagedSnapshotError`."""
+    state = read(head.size, head.state_size)
+    if len(state) != head.state_size or zlib.crc32(state) != head.state_crc:
+        raise DamagedSnapshotError(f"a snapshot's state fails its check\n  {name}, offset {head.size}\n  it is ignored")
+    return state
+
+
+def read_entries(read: Read, head: SnapshotHead, name: str) -> Extents:
+    """Read and check the entries of an installed snapshot: exactly the live ones, in order, and nothing behind.
+
+    Payloads are checked and not kept. Raises :class:`DamagedSnapshotError`.
+    """
+    places = Extents()
+    live = checked(head.live, head.key.last_index)
+    wanted = (index for first, last in live for index in range(first, last + 1))
+    end = head.entries_offset
+    for index, place, end in _records(read, head.entries_offset):
+        if next(wanted, 0) != index:
+            raise _damaged_entry(name, end, index)
+        places.add(index, place)
+    if read(end, 1) or next(wanted, 0):
+        raise _damaged_entry(name, end, places.last + 1)
+    return places
+
+
+def _damaged_entry(name: str, offset: int, index: int) -> DamagedSnapshotError:
+    return DamagedSnapshotError(
+        f"a snapshot's entries are not the live ones, or fail their check\n  {name}, before offset {offset}, "
+        f"entry {index}\n  it is ignored"
+    )
+
+
+def _records(read: Read, offset: int) -> Iterator[tuple[int, Place, int]]:
+    """Index, place and end of each sound entry from ``offset`` on, read in large pieces."""
+    window, start = b"", offset
+    while True:
+        record = offset - start
+        if len(window) - record < _ENTRY.size:
+            window, start, record = read(offset, _READ_BYTES), offset, 0
+            if len(window) < _ENTRY.size:
+                return
+        index, term, size, crc, kind = _ENTRY.unpack_from(window, record)
+        payload = record + _ENTRY.size
+        if payload + size > len(window):
+            window, start, payload = read(offset, _ENTRY.size + size), offset, _ENTRY.size
+        octets = memoryview(window)[payload : payload + size]
+        if len(octets) != size or zlib.crc32(octets) != crc:
+            return
+        place = Place(KEPT_FILE, start + payload, size, crc, term, kind)
+        offset = start + payload + size
+        yield index, place, offset
+
+
+class SnapshotSource:
+    """A snapshot as the stream that another member receives: any part of it, at any time, until released.
+
+    The stream is never built as a whole: it may be much larger than memory. ``read_state(offset, size)`` reads the
+    state's octets, ``fetch(index)`` a live entry, ``place(index)`` gives a live entry's size.
+    """
+
+    __slots__ = ("_fetch", "_firsts", "_head", "_ordinals", "_read_state", "_starts", "key", "live", "size")
+
+    def __init__(
+        self, head: SnapshotHead, read_state: Read, fetch: Callable[[int], Entry], size_of: Callable[[int], int]
+    ) -> None:
+        self.key = head.key
+        self.live = head.live
+        self._head = SnapshotHead(
+            head.group, head.key, True, head.key, head.state_size, head.state_crc, head.live
+        ).encode()
+        self._read_state = read_state
+        self._fetch = fetch
+        self._firsts = array("Q")
+        self._ordinals = array("Q")
+        self._starts = array("Q")
+        at = len(self._head) + head.state_size
+        for first, last in head.live:
+            self._firsts.append(first)
+            self._ordinals.append(len(self._starts))
+            for index in range(first, last + 1):
+                self._starts.append(at)
+                at += _ENTRY.size + size_of(index)
+        self.size = at
+
+    def chunk(self, number: int) -> tuple[bytes, bool] | None:
+        """Chunk ``number``, counted from 1, and whether it is the last. None behind the end."""
+        start = (number - 1) * CHUNK_BYTES
+        if number < 1 or start >= self.size:
+            return None
+        end = min(start + CHUNK_BYTES, self.size)
+        return b"".join(self._parts(start, end)), end == self.size
+
+    def _parts(self, start: int, end: int) -> Iterator[bytes]:
+        head = self._head
+        if start < len(head):
+            yield head[start:end]
+        state_end = self._starts[0] if self._starts else self.size
+        first, last = max(start, len(head)), min(end, state_end)
+        if first < last:
+            yield self._read_state(first - len(head), last - first)
+        if end <= state_end:
+            return
+        ordinal = bisect_right(self._starts, max(start, state_end)) - 1
+        while ordinal < len(self._starts) and self._starts[ordinal] < end:
+            at = self._starts[ordinal]
+            yield self._record(ordinal)[max(0, start - at) : end - at]
+            ordinal += 1
+
+    def _record(self, ordinal: int) -> bytes:
+        group = bisect_right(self._ordinals, ordinal) - 1
+        entry = self._fetch(self._firsts[group] + ordinal - self._ordinals[group])
+        return _ENTRY.pack(entry.index, entry.term, len(entry.payload), entry.crc, entry.kind) + entry.payload

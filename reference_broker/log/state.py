@@ -1,0 +1,190 @@
+"""What the owner's thread and the two log threads share, under one lock that is held for microseconds.
+
+File work never happens under the lock. A read from disk takes a place under the lock and reads without it; should the
+file be recycled in between, the payload's CRC and a second look at the table tell.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from reference_broker.log.counters import Counters
+from reference_broker.log.errors import DamagedLogError, EntryGoneError
+from reference_broker.log.extents import Extents, Place
+from reference_broker.log.files import File
+from reference_broker.log.memtable import Memory, Table
+from reference_broker.log.notices import Failed, Notice
+from reference_broker.log.plan import WalUse
+from reference_broker.log.snapshots import KEPT_FILE, NO_SNAPSHOT, SnapshotHead, SnapshotKey, SnapshotSource
+from reference_broker.log.wal import WalFile
+from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, Term
+
+Op = TypeVar("Op")
+
+
+@dataclass(slots=True, eq=False)
+class Installed:
+    """A received snapshot that is on disk, until ``reset`` makes the log start behind it."""
+
+    head: SnapshotHead
+    places: Extents
+    file: File
+
+
+@dataclass(slots=True, eq=False)
+class Pinned:
+    """A snapshot that is being sent, the file with its state, and the snapshot files that must stay for it."""
+
+    source: SnapshotSource
+    file: File
+    keys: frozenset[SnapshotKey]
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """One group: its table and its snapshots.
+
+    ``expected`` is the chunk to come next (its snapshot and number) and belongs to the owner's thread. ``kept`` names
+    the snapshot file that holds live entries, and ``kept_file`` is open on it.
+    """
+
+    table: Table
+    snapshot: SnapshotHead | None = None
+    kept: SnapshotKey = NO_SNAPSHOT
+    kept_file: File | None = None
+    installed: Installed | None = None
+    pinned: Pinned | None = None
+    expected: tuple[SnapshotKey, int] | None = None
+    deleted: bool = False
+
+    @property
+    def id(self) -> GroupId:
+        """The group's id."""
+        return self.table.group
+
+    def snapshot_keys(self) -> set[SnapshotKey]:
+        """The snapshot files that are needed."""
+        keys = {self.kept}
+        if self.snapshot is not None:
+            keys.add(self.snapshot.key)
+        if self.installed is not None:
+            keys.add(self.installed.head.key)
+        if self.pinned is not None:
+            keys |= self.pinned.keys
+        return keys
+
+    def release(self) -> None:
+        """Let go of a snapshot being sent."""
+        if self.pinned is not None:
+            self.pinned.file.close()
+            self.pinned = None
+            self.table.pinned = ()
+            self.table.prune()
+
+    def close(self) -> None:
+        """Close all files."""
+        self.release()
+        if self.installed is not None:
+            self.installed.file.close()
+        if self.kept_file is not None:
+            self.kept_file.close()
+
+
+class LogState:
+    """Shared by :class:`~reference_broker.log.system.LogSystem`, the writer and the housekeeper."""
+
+    def __init__(self, counters: Counters, memtable_bytes: int, notify: Callable[[list[Notice]], None]) -> None:
+        self.lock = threading.Lock()
+        self.counters = counters
+        self.memory = Memory(memtable_bytes)
+        self.groups: dict[GroupId, Group] = {}
+        self.wal_files: dict[int, WalFile] = {}
+        self.uses: dict[int, WalUse] = {}
+        self.failed = False
+        self._notify = notify
+        self._notify_lock = threading.Lock()
+
+    def publish(self, notices: list[Notice]) -> None:
+        """Tell the owner; nothing after a failure."""
+        with self._notify_lock:
+            if notices and not self.failed:
+                self._notify(notices)
+
+    def fail(self, where: str, error: Exception) -> None:
+        """Stop for good and say so, once."""
+        with self._notify_lock:
+            if not self.failed:
+                self.failed = True
+                self._notify([Failed(_describe(where, error))])
+
+    def guarded(self, where: str, handle: Callable[[list[Op]], None]) -> Callable[[list[Op]], None]:
+        """``handle``, made to fail the log instead of raising, and to do nothing once the log has failed."""
+
+        def run(operations: list[Op]) -> None:
+            if self.failed:
+                return
+            try:
+                handle(operations)
+            except Exception as error:  # whatever it was: what is on disk is unknown from here on
+                self.fail(where, error)
+
+        return run
+
+    def read(self, group: Group, index: int) -> Entry:
+        """A readable or pinned entry, from memory or disk.
+
+        Raises :class:`EntryGoneError` if it is neither, and :class:`DamagedLogError` if the disk returns other octets
+        than were written.
+        """
+        table = group.table
+        with self.lock:
+            entry = table.memory.get(index)
+            place = table.place(index) if entry is None else None
+            file = self._file_of(group, place)
+        if entry is not None:
+            return entry
+        if place is None or file is None:
+            raise EntryGoneError(group.id, index)
+        self.counters.disk_reads += 1
+        payload = _read(file, place)
+        if len(payload) == place.size and zlib.crc32(payload) == place.crc:
+            return Entry(LogIndex(index), Term(place.term), EntryKind(place.kind), place.crc, payload)
+        with self.lock:
+            if table.place(index) != place:
+                raise EntryGoneError(group.id, index)
+        raise DamagedLogError(f"file {place.file} of group {group.id:016x}", place.offset, "an entry fails its check")
+
+    def _file_of(self, group: Group, place: Place | None) -> File | None:
+        if place is None:
+            return None
+        if place.file == KEPT_FILE:
+            return group.kept_file
+        wal_file = self.wal_files.get(place.file)
+        return wal_file.file if wal_file else None
+
+    def needed_files(self) -> set[int]:
+        """The WAL files that hold an entry somebody can ask for. Call with the lock held."""
+        needed: set[int] = set()
+        for group in self.groups.values():
+            needed |= group.table.disk.files()
+        return needed
+
+
+def _read(file: File, place: Place) -> bytes:
+    try:
+        return file.read(place.offset, place.size)
+    except OSError:  # closed because it was recycled, or unreadable: the caller's second look tells which
+        return b""
+
+
+def _describe(where: str, error: Exception) -> str:
+    if isinstance(error, OSError):
+        return (
+            f"the log cannot be written: {error}\n  {where}\n"
+            "  the node stops and confirms nothing more; free space or replace the drive, then start it again"
+        )
+    return f"the log failed: {type(error).__name__}: {error}\n  {where}\n  this is a bug; the node stops"

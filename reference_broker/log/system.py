@@ -1,0 +1,364 @@
+"""The log of a node, as the node shell sees it.
+
+Theory of operation
+-------------------
+One thread, the owner's (the event loop), calls the methods below; none of them waits for a disk, except a read of an
+entry that is no longer in memory. What became durable comes back as notices, from the log's own threads, in
+lists: one call of ``notify`` per sync. The owner passes a function that hands the list to its loop.
+
+The order that the owner can rely on: whatever it asks of one group is made durable in that order, so the notice for a
+later thing implies all earlier ones. After a failed write or sync comes one ``Failed`` and nothing else; what is
+asked of the log from then on is accepted and never confirmed, as if the node had stopped already.
+
+The invariants are I9 to I12 of the design: no gap is ever accepted; whatever was noticed as written is there after any
+crash; no WAL file goes while an entry in it can be asked for; every entry from the snapshot to the end, and every
+live one, can be read at any time.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Self
+
+from reference_broker.log.config import LogConfig
+from reference_broker.log.errors import EntryGoneError, SnapshotGoneError
+from reference_broker.log.extents import Ranges, checked
+from reference_broker.log.files import Files
+from reference_broker.log.housekeeper import Housekeeper, group_directory
+from reference_broker.log.memtable import Table, check_readable
+from reference_broker.log.notices import Notice
+from reference_broker.log.opening import Opened, RecoveredGroup, SnapshotRef, open_parts
+from reference_broker.log.operations import (
+    Append,
+    CreateGroup,
+    DeleteGroup,
+    HousekeeperOp,
+    Reset,
+    StoreChunk,
+    StoreHardState,
+    Sweep,
+    TakeSnapshot,
+    Truncate,
+    WriterOp,
+)
+from reference_broker.log.plan import groups_due
+from reference_broker.log.snapshots import SnapshotKey, SnapshotSource
+from reference_broker.log.state import Group, Pinned
+from reference_broker.log.worker import Worker
+from reference_broker.log.writer import Writer
+from reference_broker.types import Entry, GroupId, LogIndex, NodeId, Term
+
+__all__ = ["LogSystem", "RecoveredGroup", "SnapshotRef"]
+
+
+def _new_store() -> bytes:
+    return uuid.uuid4().bytes
+
+
+class LogSystem:
+    """One node's log. Made by :meth:`open`; used by one thread."""
+
+    def __init__(self, config: LogConfig, files: Files, parts: Opened) -> None:
+        self._config = config
+        self._files = files
+        self._parts = parts
+        self._state = parts.state
+        housekeeper = Housekeeper(parts.state, files, parts.wal, parts.wal_files, parts.data_dir, config.wal_file_bytes)
+        guarded = parts.state.guarded
+        self._housekeeper = housekeeper
+        self._housekeeping: Worker[HousekeeperOp] = Worker(
+            "log-housekeeper", guarded(f"{parts.data_dir} and {parts.wal_files.path('')}", housekeeper.handle)
+        )
+        writer = Writer(parts.state, parts.wal, parts.meta, self._housekeeping.submit)
+        self._writing: Worker[WriterOp] = Worker("log-writer", guarded(parts.wal_files.path(""), writer.handle))
+        self._threads = False
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        config: LogConfig,
+        files: Files,
+        notify: Callable[[list[Notice]], None],
+        *,
+        threads: bool = True,
+        new_store: Callable[[], bytes] = _new_store,
+    ) -> tuple[Self, dict[GroupId, RecoveredGroup]]:
+        """Read what is there, or start afresh, and begin to write.
+
+        ``notify`` is called from the log's threads. With ``threads`` False there are none, and the owner drives the
+        log with :meth:`run_pending`. ``new_store`` gives the 16 octets that mark a new pair of directories.
+
+        Raises a :class:`~reference_broker.log.errors.LogError` that says what to do, or :class:`OSError`.
+        """
+        parts = open_parts(config, files, notify, new_store)
+        system = cls(config, files, parts)
+        system._write_resets(parts.resets)
+        system._housekeeping.submit(Sweep())
+        if threads:
+            system._threads = True
+            system._writing.start()
+            system._housekeeping.start()
+        return system, parts.recovered
+
+    def _write_resets(self, resets: list[Group]) -> None:
+        """Dead branches that recovery dropped must not come back at the next start."""
+        for group in resets:
+            table = group.table
+            table.resets += 1
+            self._writing.submit(Reset(group, LogIndex(table.floor), Term(table.floor_term)))
+        self._writing.run_pending()
+
+    def run_pending(self) -> bool:
+        """Without threads: do all that waits, in the calling thread. False if there was nothing."""
+        worked = False
+        while self._writing.run_pending() or self._housekeeping.run_pending():
+            worked = True
+        return worked
+
+    def close(self) -> None:
+        """Make durable what waits, stop the threads, close the files. Notices still come until this returns."""
+        if self._closed:
+            return
+        self._closed = True
+        self._writing.close()
+        self._housekeeping.close()
+        self._housekeeper.close()
+        self._parts.meta.close()
+        for group in self._state.groups.values():
+            group.close()
+        for wal_file in self._state.wal_files.values():
+            wal_file.file.close()
+
+    # Groups
+
+    @property
+    def groups_meta(self) -> dict[GroupId, bytes]:
+        """What each group that was recovered was created with."""
+        return {group: recovered.meta for group, recovered in self._parts.recovered.items()}
+
+    @property
+    def durability(self) -> str:
+        """What "written" means here, in words, for status pages and results."""
+        return "fdatasync before each notice" if self._config.sync else "NOT SYNCED: confirmed messages can be lost"
+
+    def create_group(self, group: GroupId, meta: bytes) -> None:
+        """A new group; ``meta`` is the owner's. Use it at once: nothing about it is noticed before it is on disk.
+
+        Group ids are never used again. Raises :class:`ValueError` for one that exists.
+        """
+        if group in self._state.groups:
+            raise ValueError(f"group {group:016x} exists: each incarnation of a queue needs an id of its own")
+        created = Group(Table(group))
+        with self._state.lock:
+            self._state.groups[group] = created
+        self._writing.submit(CreateGroup(created, meta))
+
+    def delete_group(self, group: GroupId) -> None:
+        """Forget a group. :class:`GroupDeleted` comes when it is gone for good; its files go in the background."""
+        deleted = self._state.groups[group]
+        with self._state.lock:
+            deleted.deleted = True
+            del self._state.groups[group]
+            self._state.memory.forget(deleted.table)
+            deleted.close()
+        self._writing.submit(DeleteGroup(deleted))
+
+    def store_hard_state(self, group: GroupId, term: Term, voted_for: NodeId) -> None:
+        """Store term and vote; :class:`HardStateSynced` comes when they are on disk."""
+        self._writing.submit(StoreHardState(self._state.groups[group], term, voted_for))
+
+    # The log
+
+    def append(self, group: GroupId, entries: Sequence[Entry]) -> None:
+        """Append consecutive entries; an index that exists is overwritten, and what stands above it is gone.
+
+        Readable at once; :class:`Written` comes when they are on disk. The entries are shared, never copied.
+        Raises :class:`~reference_broker.log.errors.AppendGapError` for entries that do not fit (I9).
+        """
+        if not entries:
+            return
+        found = self._state.groups[group]
+        found.table.check_append(entries)
+        octets = sum([len(entry.payload) for entry in entries])
+        with self._state.lock:
+            self._state.memory.append(found.table, entries)
+            self._state.counters.backlog_bytes += octets
+        self._writing.submit(Append(found, entries))
+
+    def truncate_from(self, group: GroupId, index: LogIndex) -> None:
+        """Drop ``index`` and everything above."""
+        found = self._state.groups[group]
+        if not found.table.floor < index <= found.table.last:
+            return
+        with self._state.lock:
+            self._state.memory.truncate(found.table, index)
+        self._writing.submit(Truncate(found, index))
+
+    def reset(self, group: GroupId, index: LogIndex, term: Term) -> None:
+        """Start the log anew behind the snapshot that was just installed: the next entry is ``index + 1``.
+
+        Raises :class:`ValueError` if no such snapshot was noticed as installed.
+        """
+        found = self._state.groups[group]
+        installed = found.installed
+        if installed is None or installed.head.key != SnapshotKey(index, term):
+            raise ValueError(f"group {group:016x}: no snapshot at {index} (term {term}) was installed")
+        with self._state.lock:
+            found.release()
+            former, found.kept_file = found.kept_file, installed.file
+            found.snapshot, found.kept, found.installed = installed.head, installed.head.key, None
+            table = found.table
+            self._state.memory.forget(table)
+            table.start_at(index, term, installed.head.live)
+            table.kept, table.kept_floor = installed.places, index
+            table.resets += 1
+        if former is not None:
+            former.close()
+        self._writing.submit(Reset(found, index, term))
+
+    def entries(self, group: GroupId, first: LogIndex, last: LogIndex, max_bytes: int) -> list[Entry]:
+        """The entries ``first..last``, cut off behind ``max_bytes`` of payload, but at least one.
+
+        Raises :class:`~reference_broker.log.errors.EntryGoneError` for one that a snapshot covers or that was never
+        appended.
+        """
+        found = self._state.groups[group]
+        table, memory = found.table, found.table.memory
+        result: list[Entry] = []
+        for index in range(first, last + 1):
+            check_readable(table, index)
+            entry = memory.get(index) or self._state.read(found, index)
+            result.append(entry)
+            max_bytes -= len(entry.payload)
+            if max_bytes <= 0:
+                break
+        return result
+
+    def payload(self, group: GroupId, index: LogIndex) -> bytes:
+        """The payload of one entry of the log, or of a live one below the snapshot. Errors as :meth:`entries`."""
+        found = self._state.groups[group]
+        check_readable(found.table, index)
+        entry = found.table.memory.get(index) or self._state.read(found, index)
+        return entry.payload
+
+    def drop_payloads(self, group: GroupId, below_index: LogIndex) -> None:
+        """The owner rarely needs payloads below ``below_index``: free their memory once they are on disk.
+
+        They stay readable until a snapshot covers them.
+        """
+        found = self._state.groups[group]
+        with self._state.lock:
+            self._state.memory.drop_payloads(found.table, below_index)
+
+    # Snapshots
+
+    def take_snapshot(self, group: GroupId, index: LogIndex, term: Term, state: bytes, live: Ranges) -> None:
+        """Store the machine's state at ``index``. Entries up to ``index`` outside ``live`` die with the notice.
+
+        ``live`` are ranges of indexes, both ends included; they may reach back below the former snapshot only to
+        entries that were live there. Ignored if there is a newer snapshot. Raises :class:`ValueError` for bad ranges
+        and for an index that is not in the log, :class:`EntryGoneError` for a live entry that is already gone.
+        """
+        found = self._state.groups[group]
+        ranges = checked(live, index)
+        table = found.table
+        if index > table.last:
+            raise ValueError(f"group {group:016x}: a snapshot at {index}, but the log ends at {table.last}")
+        for first, last in ranges:
+            if first <= table.floor:
+                _check_still_live(table, first, min(last, table.floor))
+        self._writing.submit(TakeSnapshot(found, SnapshotKey(index, term), state, ranges))
+
+    def snapshot_due(self) -> list[GroupId]:
+        """The groups that keep a closed WAL file from being used again, the worst first. Ask on ``RolledOver``."""
+        oldest: dict[GroupId, int] = {}
+        with self._state.lock:
+            for group, found in self._state.groups.items():
+                files = found.table.disk.files()
+                if files and found.table.last > found.table.floor:
+                    oldest[group] = min(files)
+        return groups_due(oldest, self._parts.wal.current.number)
+
+    def snapshot_chunk(self, group: GroupId, number: int) -> tuple[LogIndex, Term, bytes, bool]:
+        """Chunk ``number`` (from 1) of the newest snapshot: its index and term, the octets, and whether it is the last.
+
+        Chunk 1 pins the snapshot until :meth:`release_snapshot`; a pinned one serves any number of receivers.
+        Raises :class:`~reference_broker.log.errors.SnapshotGoneError` if there is none or the chunk is behind its end.
+        """
+        found = self._state.groups[group]
+        if found.pinned is None:
+            if number != 1 or found.snapshot is None:
+                raise SnapshotGoneError(group, number)
+            self._pin(found)
+        assert found.pinned is not None
+        source = found.pinned.source
+        chunk = source.chunk(number)
+        if chunk is None:
+            raise SnapshotGoneError(group, number)
+        data, last = chunk
+        return LogIndex(source.key.last_index), Term(source.key.last_term), data, last
+
+    def _pin(self, found: Group) -> None:
+        """Make sure that neither the snapshot's file nor its live entries go away while it is sent."""
+        with self._state.lock:
+            head = found.snapshot
+            assert head is not None
+            found.table.pinned = head.live
+            keys = frozenset((head.key, found.kept))
+            file = self._files.open(f"{group_directory(self._parts.data_dir, found.id)}/{head.key.name}")
+            source = SnapshotSource(
+                head,
+                lambda offset, size: file.read(head.size + offset, size),
+                lambda index: self._state.read(found, index),
+                lambda index: _size_of(found.table, index),
+            )
+            found.pinned = Pinned(source, file, keys)
+
+    def release_snapshot(self, group: GroupId) -> None:
+        """All receivers are done: the snapshot may be replaced."""
+        found = self._state.groups[group]
+        with self._state.lock:
+            found.release()
+        self._housekeeping.submit(Sweep(found))
+
+    def receive_chunk(self, group: GroupId, index: LogIndex, term: Term, number: int, last: bool, data: bytes) -> bool:
+        """Take one chunk of a snapshot that another member sends. True if it is the one expected next.
+
+        Chunk 1 starts anew. After the last one comes :class:`SnapshotInstalled` or :class:`SnapshotRejected`. A chunk
+        of a snapshot that is older than this member's own is refused.
+        """
+        found = self._state.groups[group]
+        key = SnapshotKey(index, term)
+        if number == 1:
+            found.expected = (key, 1)
+        if found.expected != (key, number) or index <= found.table.floor:
+            return False
+        found.expected = None if last else (key, number + 1)
+        self._housekeeping.submit(StoreChunk(found, key, number, last, data))
+        return True
+
+    def counters(self) -> dict[str, int]:
+        """The current figures; :data:`~reference_broker.log.counters.COUNTERS` says what each means."""
+        counters = self._state.counters
+        counters.memtable_bytes = self._state.memory.bytes
+        counters.wal_files = len(self._state.wal_files)
+        counters.groups = len(self._state.groups)
+        return counters.as_dict()
+
+
+def _check_still_live(table: Table, first: int, last: int) -> None:
+    for start, end in table.live:
+        if start <= first <= end:
+            first = end + 1
+        if first > last:
+            return
+    raise EntryGoneError(table.group, first)
+
+
+def _size_of(table: Table, index: int) -> int:
+    place = table.place(index)
+    if place is None:
+        raise EntryGoneError(table.group, index)
+    return place.size

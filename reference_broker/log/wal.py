@@ -1,0 +1,151 @@
+"""The files of the WAL: which exist, which is written, which stand ready or wait to be used again.
+
+Theory of operation
+-------------------
+The writer thread owns the current file and appends batches to it; it never creates, renames or removes a file.
+The housekeeping thread makes the next file ready while the current one fills (:meth:`WalFiles.prepare`), so rolling
+over is the exchange of one reference. Should the next file be late, the current one grows beyond its size: slower,
+never wrong.
+
+A dead file is renamed to ``.spare`` and becomes a next file by a new header and a rename; its old batches are
+invalid under the new number. Each step is synced before the next, so that a crash leaves either name and never a
+file whose header and name differ.
+
+Invariants: one batch is in flight at a time; after an error nothing is written any more (the owner stops).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Final
+
+from reference_broker.log.counters import Counters
+from reference_broker.log.files import Buffer, File, Files
+from reference_broker.log.wal_codec import (
+    FIRST_BATCH,
+    HEAD_SIZE,
+    ROW_SIZE,
+    WAL_MAGIC,
+    batch_size,
+    encode_batch_head,
+    encode_file_header,
+    next_sector,
+    seed_of,
+)
+
+SUFFIX: Final = ".wal"
+SPARE: Final = ".spare"
+TEMPORARY: Final = ".tmp"
+
+
+def file_name(number: int, suffix: str = SUFFIX) -> str:
+    """``00000001.wal``: names sort by number."""
+    return f"{number:08d}{suffix}"
+
+
+@dataclass(slots=True, eq=False)
+class WalFile:
+    """One WAL file that is open. ``size`` is where it should end."""
+
+    number: int
+    file: File
+    size: int
+    seed: int
+
+
+class WalFiles:
+    """Makes, recycles and removes the files in ``directory``. Used by one thread at a time."""
+
+    def __init__(self, files: Files, directory: str, store: bytes, counters: Counters, recycle: int) -> None:
+        self._files = files
+        self._directory = directory
+        self._store = store
+        self._counters = counters
+        self._recycle = recycle
+        self._spares = [name for name in files.names(directory) if name.endswith(SPARE)]
+
+    def path(self, name: str) -> str:
+        """Where a file of this WAL is."""
+        return f"{self._directory}/{name}"
+
+    def opened(self, number: int, file: File) -> WalFile:
+        """An existing file."""
+        return WalFile(number, file, file.size(), seed_of(self._store, number))
+
+    def prepare(self, number: int, size: int) -> WalFile:
+        """Make file ``number`` ready to be written: recycled if there is a spare, else new and full of zeros."""
+        header = encode_file_header(WAL_MAGIC, number, self._store)
+        if self._spares:
+            name = self._spares.pop()
+            file = self._files.open(self.path(name))
+            self._counters.wal_files_recycled += 1
+        else:
+            name = file_name(number, TEMPORARY)
+            file = self._files.create(self.path(name), size)
+        file.write([header], 0)
+        file.datasync()
+        self._files.rename(self.path(name), self.path(file_name(number)))
+        self._files.sync_dir(self._directory)
+        return self.opened(number, file)
+
+    def retire(self, dead: WalFile, size: int) -> None:
+        """Put a dead file among the spares, or remove it if there are enough or it is not of about ``size``."""
+        name = file_name(dead.number)
+        if len(self._spares) < self._recycle and size <= dead.file.size() <= 2 * size:
+            spare = file_name(dead.number, SPARE)
+            self._files.rename(self.path(name), self.path(spare))
+            self._spares.insert(0, spare)
+        else:
+            self._files.remove(self.path(name))
+        dead.file.close()
+        self._files.sync_dir(self._directory)
+
+
+class Wal:
+    """Appends batches to the current file. Used by the writer thread only, but for :meth:`offer`."""
+
+    def __init__(self, current: WalFile, next_batch: int, counters: Counters, *, sync: bool) -> None:
+        self.current = current
+        self.offset = FIRST_BATCH
+        self._next_batch = next_batch
+        self._counters = counters
+        self._sync = sync
+        self._next_file: WalFile | None = None
+
+    def offer(self, file: WalFile) -> None:
+        """The next file is ready. One reference, stored at once: needs no lock."""
+        self._next_file = file
+
+    def roll_if_full(self, rows: int, octets: int) -> bool:
+        """Go on to the next file, if it is ready, when a batch does not fit. True if that happened.
+
+        An empty file takes any batch, however large.
+        """
+        fits = self.offset + batch_size(rows, octets) <= self.current.size
+        if fits or self.offset == FIRST_BATCH or self._next_file is None:
+            return False
+        self.current, self._next_file = self._next_file, None
+        self.offset = FIRST_BATCH
+        self._counters.wal_rolls += 1
+        return True
+
+    def append(self, rows: list[bytes], payloads: Sequence[Buffer], octets: int) -> int:
+        """Write one batch and sync it. Returns the offset of its first payload."""
+        counters = self._counters
+        start = perf_counter_ns()
+        head = encode_batch_head(self.current.seed, self._next_batch, rows, octets)
+        self.current.file.write([head, *payloads], self.offset)
+        written = perf_counter_ns()
+        if self._sync:
+            self.current.file.datasync()
+            counters.wal_syncs += 1
+        counters.sync_ns_total += perf_counter_ns() - written
+        counters.write_ns_total += written - start
+        counters.wal_writes += 1
+        counters.wal_bytes += len(head) + octets
+        payload = self.offset + HEAD_SIZE + len(rows) * ROW_SIZE
+        self._next_batch += 1
+        self.offset = next_sector(payload + octets)
+        return payload

@@ -1,0 +1,192 @@
+"""The writer thread: group commit.
+
+Theory of operation
+-------------------
+The thread takes everything that waits and makes one batch of it: one write, one sync, one notice list. What
+arrives meanwhile waits for the next batch, so a slow disk makes batches larger and not the queue longer in syncs.
+
+Order within one turn: the meta log first (a new group, a new term), then the WAL, then what had to come after
+(snapshots, removal of groups). So an entry is never on disk before its group or its term is.
+
+Back of the envelope, one entry: wake-up 5 us, batch 5 us, tables 2 us, notice 2 us of CPU beside the sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from reference_broker.log.extents import Place
+from reference_broker.log.meta import MetaLog
+from reference_broker.log.notices import GroupCreated, GroupDeleted, HardStateSynced, Notice, RolledOver, Written
+from reference_broker.log.operations import (
+    Append,
+    CreateGroup,
+    DeleteGroup,
+    HousekeeperOp,
+    PrepareFile,
+    RemoveGroup,
+    Reset,
+    StoreHardState,
+    Sweep,
+    TakeSnapshot,
+    Truncate,
+    WriterOp,
+)
+from reference_broker.log.plan import WalUse, should_prepare
+from reference_broker.log.state import Group, LogState
+from reference_broker.log.wal import Wal
+from reference_broker.log.wal_codec import RowKind, pack_row
+from reference_broker.types import Entry, LogIndex
+
+BATCH_BYTES: Final = 16 << 20
+"""A batch is closed once it holds this much payload, so that one sync never covers an unbounded queue."""
+_ENTRY: Final = int(RowKind.ENTRY)
+
+
+@dataclass(slots=True)
+class _Batch:
+    rows: list[bytes] = field(default_factory=list)
+    payloads: list[bytes] = field(default_factory=list)
+    operations: list[Append | Truncate | Reset] = field(default_factory=list)
+    octets: int = 0
+    entries: int = 0
+
+
+class Writer:
+    """Handles :data:`~reference_broker.log.operations.WriterOp` lists, in the writer thread."""
+
+    def __init__(self, state: LogState, wal: Wal, meta: MetaLog, housekeeping: Callable[[HousekeeperOp], None]) -> None:
+        self._state = state
+        self._wal = wal
+        self._meta = meta
+        self._housekeeping = housekeeping
+        self._prepared_for = 0
+
+    def handle(self, operations: list[WriterOp]) -> None:
+        """Make a list of operations durable. Raises :class:`OSError` if the disk does not."""
+        self._write_meta(operations)
+        batch = _Batch()
+        for operation in operations:
+            match operation:
+                case Append(group, entries):
+                    if not group.deleted:
+                        _add_entries(batch, group, entries)
+                        batch.operations.append(operation)
+                case Truncate(group, index):
+                    _add_control(batch, operation, group, index, 0, RowKind.TRUNCATE)
+                case Reset(group, index, term):
+                    _add_control(batch, operation, group, index, term, RowKind.RESET)
+                case _:
+                    continue
+            if batch.octets >= BATCH_BYTES:
+                self._commit(batch)
+                batch = _Batch()
+        if batch.rows:
+            self._commit(batch)
+        self._pass_on(operations)
+
+    def _write_meta(self, operations: list[WriterOp]) -> None:
+        notices: list[Notice] = []
+        for operation in operations:
+            match operation:
+                case StoreHardState(group, term, voted_for):
+                    self._meta.hard_state(group.id, term, voted_for)
+                    notices.append(HardStateSynced(group.id, term, voted_for))
+                case CreateGroup(group, meta):
+                    self._meta.create_group(group.id, meta)
+                    notices.append(GroupCreated(group.id))
+                case DeleteGroup(group):
+                    self._meta.delete_group(group.id)
+                    notices.append(GroupDeleted(group.id))
+                case _:
+                    pass
+        if notices:
+            self._meta.flush()
+            self._state.publish(notices)
+
+    def _pass_on(self, operations: list[WriterOp]) -> None:
+        for operation in operations:
+            match operation:
+                case TakeSnapshot():
+                    self._housekeeping(operation)
+                case DeleteGroup(group):
+                    self._housekeeping(RemoveGroup(group.id))
+                case _:
+                    pass
+
+    def _commit(self, batch: _Batch) -> None:
+        """Write and sync one batch, bring the tables up to the disk, and tell the owner."""
+        wal = self._wal
+        notices: list[Notice] = []
+        if wal.roll_if_full(len(batch.rows), batch.octets):
+            notices.append(RolledOver(wal.current.number))
+            self._housekeeping(Sweep())
+        offset = wal.append(batch.rows, batch.payloads, batch.octets)
+        counters = self._state.counters
+        counters.wal_entries += batch.entries
+        counters.wal_batch_entries_max = max(counters.wal_batch_entries_max, batch.entries)
+        notices += self._update_tables(batch, offset)
+        self._state.publish(notices)
+        if should_prepare(wal.offset, wal.current.size) and self._prepared_for != wal.current.number:
+            self._prepared_for = wal.current.number
+            self._housekeeping(PrepareFile())
+
+    def _update_tables(self, batch: _Batch, offset: int) -> list[Written]:
+        state = self._state
+        file = self._wal.current.number
+        last: dict[Group, Entry] = {}
+        with state.lock:
+            use = state.uses.setdefault(file, WalUse())
+            for operation in batch.operations:
+                group = operation.group
+                use.groups.add(group.id)
+                if isinstance(operation, Append):
+                    offset = _place(use, group, operation.entries, file, offset)
+                    state.memory.written(group.table, operation.entries[-1])
+                    last[group] = operation.entries[-1]
+                else:
+                    use.superseding.add(group.id)
+                    _apply_control(operation)
+            state.counters.backlog_bytes -= batch.octets
+            state.memory.shrink()
+        return [Written(group.id, entry.index, entry.term) for group, entry in last.items() if not group.deleted]
+
+
+def _add_entries(batch: _Batch, group: Group, entries: Sequence[Entry]) -> None:
+    rows, payloads, group_id = batch.rows, batch.payloads, group.id
+    for entry in entries:
+        payload = entry.payload
+        size = len(payload)
+        rows.append(pack_row(group_id, entry.index, entry.term, size, entry.crc, _ENTRY, entry.kind, 0))
+        payloads.append(payload)
+        batch.octets += size
+    batch.entries += len(entries)
+
+
+def _add_control(
+    batch: _Batch, operation: Truncate | Reset, group: Group, index: LogIndex, term: int, kind: RowKind
+) -> None:
+    batch.rows.append(pack_row(group.id, index, term, 0, 0, kind, 0, 0))
+    batch.operations.append(operation)
+
+
+def _place(use: WalUse, group: Group, entries: Sequence[Entry], file: int, offset: int) -> int:
+    """Note where entries are on disk; returns the offset behind them."""
+    disk = group.table.disk
+    for entry in entries:
+        size = len(entry.payload)
+        if disk.add(entry.index, Place(file, offset, size, entry.crc, entry.term, entry.kind)):
+            use.superseding.add(group.id)
+        offset += size
+    return offset
+
+
+def _apply_control(operation: Truncate | Reset) -> None:
+    table = operation.group.table
+    if isinstance(operation, Truncate):
+        table.disk.truncate_from(operation.index)
+    else:
+        table.disk.clear()
+        table.resets -= 1
