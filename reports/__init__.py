@@ -14,8 +14,8 @@ __all__ = ["build"]
 def build(store: Path, out: Path, *, command: Sequence[str] | None = None) -> Path:
     """Make the page of every run in ``store`` and return its path, ``out/report.html``.
 
-    Writes ``report.html``, ``summary.json``, ``data/steps.csv`` and ``data/spectrum.csv`` into ``out``, each renamed into place.
-    ``command`` is the command line that makes this page again; the page shows it.
+    Writes ``report.html``, ``summary.json``, ``data/steps.csv`` and ``data/spectrum.csv`` into ``out``, each renamed
+    into place. ``command`` is the command line that makes this page again; the page shows it.
 
     Raises :class:`reports.pipeline.errors.PipelineError` when the store cannot be read, and
     :class:`reports.html.errors.PageError` when the page cannot be made or written.

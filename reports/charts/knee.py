@@ -11,6 +11,11 @@ import pandas as pd
 
 from reports.charts import theme
 
+RULE_PX: Final = 92
+"""Room at the right for the rule beside a knee at the right end."""
+
+_CLEAR: Final = "\u2002"
+
 LOG_RATIO: Final = 30.0
 """Rates further apart than this go on a logarithmic axis: otherwise the small settings fall on one point."""
 
@@ -20,7 +25,8 @@ class Path:
     """One line of the chart: the steps of one run in the order of their settings.
 
     ``points`` has the columns ``step``, ``setting`` (text), ``delivered_per_s`` and ``latency_ns``; a row without a
-    latency is left out. ``knee`` is the ``step`` to be marked, None when there is none.
+    latency is left out. ``knee`` is the ``step`` to be marked, None when there is none, ``rule`` what is
+    written beside it.
     """
 
     name: str
@@ -29,6 +35,7 @@ class Path:
     marker: str = "circle"
     dash: str = "solid"
     knee: int | None = None
+    rule: str = "knee"
 
 
 def figure(paths: Sequence[Path], *, quantity: str, height: int = 460) -> theme.Figure:
@@ -46,9 +53,9 @@ def figure(paths: Sequence[Path], *, quantity: str, height: int = 460) -> theme.
             height=height,
             latency_axes=("yaxis",),
             showlegend=many,
-            margin={"l": 64, "r": 36, "t": 36 if many else 20, "b": 52},
-            xaxis=_rate_axis(logarithmic=logarithmic),
-            yaxis=theme.latency_axis(quantity),
+            margin={"l": 64, "r": RULE_PX, "t": 36 if many else 20, "b": 52},
+            xaxis=_rate_axis(rates, logarithmic=logarithmic),
+            yaxis=theme.latency_axis(quantity, [value for path in drawn for value in path.points["latency_ns"]]),
         ),
     }
 
@@ -63,9 +70,9 @@ def _wide(rates: pd.Series[float]) -> bool:
     return bool(len(rates)) and float(rates.max()) > LOG_RATIO * float(rates.min())
 
 
-def _rate_axis(*, logarithmic: bool) -> dict[str, Any]:
+def _rate_axis(rates: pd.Series[float], *, logarithmic: bool) -> dict[str, Any]:
     if logarithmic:
-        return theme.axis("delivered (msg/s, log scale)", type="log", tickformat="~s")
+        return theme.log_axis("delivered (msg/s, log scale)", rates.tolist())
     return theme.rate_axis("delivered")
 
 
@@ -77,7 +84,9 @@ def _trace(path: Path, span: tuple[float, float], *, logarithmic: bool) -> dict[
         "name": theme.plain(path.name),
         "x": points["delivered_per_s"].round(1).tolist(),
         "y": (points["latency_ns"] / 1e6).round(6).tolist(),
-        "text": [theme.plain(setting) for setting in points["setting"]],
+        "text": [
+            _label(setting, step == path.knee) for setting, step in zip(points["setting"], points["step"], strict=True)
+        ],
         "textposition": _text_positions(_places(points, logarithmic=logarithmic), span),
         "textfont": {"size": 12.5, "color": "@ink"},
         "line": {"color": path.colour, "width": 2, "dash": path.dash, "shape": "linear"},
@@ -89,27 +98,31 @@ def _trace(path: Path, span: tuple[float, float], *, logarithmic: bool) -> dict[
 
 
 def _ring(path: Path) -> dict[str, Any] | None:
-    """A ring around the knee, under the path."""
+    """A ring around the knee, with the rule that chose it, under the path."""
     at = path.points[path.points["step"] == path.knee]
     if at.empty:
         return None
+    rate = float(at["delivered_per_s"].iloc[0])
     return {
         "type": "scatter",
-        "mode": "markers",
-        "name": theme.plain(f"knee {path.name}".strip()),
-        "x": at["delivered_per_s"].round(1).tolist()[:1],
-        "y": (at["latency_ns"] / 1e6).round(6).tolist()[:1],
-        "marker": {
-            "size": 22,
-            "symbol": "circle-open",
-            "color": "@warn",
-            "line": {"width": 2.5, "color": "@warn"},
-        },
+        "mode": "markers+text",
+        "name": "knee",
+        "x": [round(rate, 1)],
+        "y": [round(float(at["latency_ns"].iloc[0]) / 1e6, 6)],
+        "text": [path.rule],
+        "textposition": "bottom right",
+        "textfont": {"size": 12, "color": "@warn"},
+        "marker": {"size": 20, "symbol": "circle-open", "color": "@warn", "line": {"width": 2.5, "color": "@warn"}},
         "showlegend": False,
         "hoverinfo": "skip",
         "cliponaxis": False,
         "meta": {"latency": ["y"]},
     }
+
+
+def _label(setting: str, ringed: bool) -> str:
+    """The setting, kept clear of the ring where there is one."""
+    return f"{theme.plain(setting)}{_CLEAR if ringed else ''}"
 
 
 def _places(points: pd.DataFrame, *, logarithmic: bool) -> list[tuple[float, float]]:

@@ -51,11 +51,12 @@ def _layout(points: pd.DataFrame, quantity: str, height: int) -> dict[str, Any]:
         margin={"l": 64, "r": 24, "t": 40, "b": 52},
         xaxis=theme.axis(
             "percentile",
+            tickangle=0,
             tickvals=[round(nines(tick), 4) for tick in shown],
-            ticktext=[f"{tick:g} %" for tick in shown],
+            ticktext=[f"{tick:g}" for tick in shown],
             range=[0, round(furthest + 0.08, 3)],
         ),
-        yaxis=theme.latency_axis(quantity),
+        yaxis=theme.latency_axis(quantity, points["value_ns"]),
     )
 
 

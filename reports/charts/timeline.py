@@ -20,8 +20,12 @@ RATES: Final = (
     ("confirmed_per_s", "confirmed", "@mirrored", "dashdot", 1.5),
     ("delivered_per_s", "delivered", "@quorum", "solid", 2.25),
 )
+LABELS_MAX: Final = 16
+"""Most bands that are labelled; of more, every second, third, ... is."""
+
 _GAP: Final = 0.06
 _LANE_PX: Final = {"rates": 220, "latency": 220, "broker": 130}
+_LABELS_PX: Final = 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +68,7 @@ def thin(intervals: pd.DataFrame, *, columns_max: int = COLUMNS_MAX) -> tuple[pd
     if size == 1:
         return intervals, 1
     group = intervals.groupby(["step", "phase"], sort=False).cumcount() // size
-    how = {name: how for name in intervals.columns if (how := _grouping(name)) is not None}
+    how = {name: reduced for name in map(str, intervals.columns) if (reduced := _grouping(name)) is not None}
     grouped = intervals.assign(group=group).groupby(["step", "phase", "group"], sort=False)
     return grouped.agg(how).reset_index().drop(columns="group").sort_values("t_s"), size
 
@@ -84,10 +88,11 @@ def figure(
     """
     whole = _with_gaps(intervals)
     domains = _domains(["rates", "latency"] + ["broker"] * len(lanes))
-    traces = [*_rate_traces(whole), *_latency_traces(whole), *_mark_traces(marks, domains[0])]
+    axis = theme.latency_axis(latency, pd.concat([whole["p50_ns"], whole["max_ns"]]).dropna().tolist())
+    traces = [*_rate_traces(whole), *_latency_traces(whole), *_mark_traces(marks)]
     for number, lane in enumerate(lanes):
         traces += _lane_traces(lane, axis_number=3 + number)
-    return {"data": traces, "layout": _layout(bands, marks, lanes, domains, latency)}
+    return {"data": traces, "layout": _layout(bands, marks, lanes, domains, axis, _time_range(whole, bands))}
 
 
 def _grouping(column: str) -> str | None:
@@ -109,6 +114,12 @@ def _with_gaps(intervals: pd.DataFrame) -> pd.DataFrame:
     if gaps.empty:
         return intervals
     return pd.concat([intervals, gaps], ignore_index=True).sort_values("t_s", kind="stable")
+
+
+def _time_range(intervals: pd.DataFrame, bands: Sequence[Band]) -> list[float]:
+    """From the first to the last thing that is drawn."""
+    times = [*intervals["t_s"].tolist(), *(band.start_s for band in bands), *(band.end_s for band in bands)]
+    return [round(min(times), 3), round(max(times), 3)]
 
 
 def _domains(lanes: Sequence[str]) -> list[tuple[float, float]]:
@@ -150,7 +161,14 @@ def _rate_traces(intervals: pd.DataFrame) -> list[dict[str, Any]]:
 def _latency_traces(intervals: pd.DataFrame) -> list[dict[str, Any]]:
     """Maximum as points, p99 and p50 as the edges of a filled band."""
     times = _values(intervals["t_s"], 3)
-    common = {"type": "scatter", "x": times, "xaxis": "x", "yaxis": "y2", "meta": {"latency": ["y"]}}
+    common = {
+        "type": "scatter",
+        "x": times,
+        "xaxis": "x",
+        "yaxis": "y2",
+        "legend": "legend2",
+        "meta": {"latency": ["y"]},
+    }
 
     def edge(column: str, name: str, **more: Any) -> dict[str, Any]:
         hover = {"hovertemplate": f"%{{y:,.3~r}} {{unit}} {name}<extra></extra>", "connectgaps": False}
@@ -170,7 +188,7 @@ def _latency_traces(intervals: pd.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def _mark_traces(marks: Sequence[Mark], domain: tuple[float, float]) -> list[dict[str, Any]]:
+def _mark_traces(marks: Sequence[Mark]) -> list[dict[str, Any]]:
     """Points at the top edge that say on hover what the vertical lines are."""
     if not marks:
         return []
@@ -199,8 +217,7 @@ def _lane_traces(lane: Lane, *, axis_number: int) -> list[dict[str, Any]]:
             "type": "scatter",
             "mode": "lines",
             "name": theme.plain(str(node)),
-            "legendgroup": f"node {number}",
-            "showlegend": axis_number == 3,
+            "legend": f"legend{axis_number}",
             "x": _values(lane.values.loc[lane.values["node"] == node, "t_s"], 3),
             "y": _values(lane.values.loc[lane.values["node"] == node, "value"], 3),
             "line": {
@@ -221,27 +238,51 @@ def _layout(
     marks: Sequence[Mark],
     lanes: Sequence[Lane],
     domains: list[tuple[float, float]],
-    latency: str,
+    latency_axis: dict[str, Any],
+    time: list[float],
 ) -> dict[str, Any]:
-    height = 120 + _LANE_PX["rates"] + _LANE_PX["latency"] + _LANE_PX["broker"] * len(lanes)
+    plotted_px = _LANE_PX["rates"] + _LANE_PX["latency"] + _LANE_PX["broker"] * len(lanes)
     axes: dict[str, Any] = {
         "yaxis": theme.rate_axis("messages", domain=list(domains[0])),
-        "yaxis2": theme.latency_axis(latency, domain=list(domains[1])),
+        "yaxis2": latency_axis | {"domain": list(domains[1])},
+        "legend": _legend(1 + _LABELS_PX / plotted_px),
+        "legend2": _legend(domains[1][1]),
     }
     for number, lane in enumerate(lanes):
         axes[f"yaxis{3 + number}"] = theme.axis(lane.title, rangemode="tozero", domain=list(domains[2 + number]))
+        axes[f"legend{3 + number}"] = _legend(domains[2 + number][1])
     return theme.layout(
-        height=height,
+        height=plotted_px + 130,
         latency_axes=("yaxis2",),
         hovermode="x unified",
-        margin={"l": 68, "r": 16, "t": 64, "b": 48},
-        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.06, "yanchor": "bottom", "font": {"size": 12.5}},
-        xaxis=theme.axis("time since the start of the run (s)", anchor=f"y{len(domains)}", showgrid=False),
+        hoversubplots="axis",
+        margin={"l": 68, "r": 16, "t": 70, "b": 52},
+        xaxis=theme.axis(
+            "time since the start of the run (s)",
+            anchor=f"y{len(domains)}",
+            showgrid=False,
+            hoverformat=",.1f",
+            range=time,
+        ),
         shapes=[shape for number, band in enumerate(bands) for shape in _band_shapes(number, band)]
         + [_mark_shape(mark) for mark in marks],
-        annotations=[_band_label(band) for band in bands],
+        annotations=[_band_label(band) for band in bands[:: ceil(len(bands) / LABELS_MAX) or 1]],
         **axes,
     )
+
+
+def _legend(y: float) -> dict[str, Any]:
+    """A legend of one lane, on its upper edge."""
+    return {
+        "orientation": "h",
+        "x": 1,
+        "xanchor": "right",
+        "y": round(y, 4),
+        "yanchor": "bottom",
+        "font": {"size": 12},
+        "bgcolor": "rgba(0,0,0,0)",
+        "traceorder": "normal",
+    }
 
 
 def _band_shapes(number: int, band: Band) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """From the page as values to one HTML text that needs nothing else: no request, no second file.
 
-Every value goes through the template engine's escaping. The only texts that are inserted as they are: our own style sheet
-and script, plotly.js, and the JSON island, in which ``<`` is written as an escape so that no value can end the element.
+Every value goes through the template engine's escaping. The only texts that are inserted as they are: our own style
+sheet and script, plotly.js, and the JSON island, in which ``<`` is written as an escape so that no value can end the
+element.
 The content security policy allows exactly the two scripts, by their digests, and no connection to anywhere.
 """
 
@@ -31,13 +32,14 @@ _ISLAND_ESCAPES: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u202
 def render(page: Page) -> str:
     """The whole file as text."""
     scripts = {"plotly": plotly_script(), "script": _own("report.js")}
-    return _template().render(
+    rendered: str = _template().render(
         page=page,
         policy=content_policy(*scripts.values()),
         style=Markup(style_sheet()),
         island=Markup(island(_island_data(page))),
         **{name: Markup(text) for name, text in scripts.items()},
     )
+    return rendered
 
 
 def plotly_script() -> str:

@@ -107,7 +107,7 @@
 
   function fitWidth(layout, width) {
     if (width >= NARROW_PX) return;
-    layout.margin = { ...layout.margin, l: 48, r: 10 };
+    layout.margin = { ...layout.margin, l: 48, r: Math.max(10, layout.margin.r - 14) };
     layout.font.size = 11.5;
     layout.legend.font.size = 11;
     for (const [key, part] of Object.entries(layout)) {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -76,7 +75,8 @@ def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 def _generated(tables: Tables) -> str:
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     versions = ", ".join(sorted({str(version) for version in tables.runs["tool_version"] if version}))
-    return f"Made {now} from recorded histograms by perftest reports{f' (runs by perftest {versions})' if versions else ''}. This file is complete in itself and makes no request."
+    by = f" of perftest {versions}" if versions else ""
+    return f"Made {now} from the recorded histograms{by}. This file is complete in itself and makes no request."
 
 
 def _files(tables: Tables) -> dict[str, list[tuple[str, int]]]:
@@ -105,7 +105,7 @@ def _put(path: Path, text: str) -> None:
             file.write(text)
             file.close()
             Path(file.name).chmod(0o644)
-            os.replace(file.name, path)
+            Path(file.name).replace(path)
         except BaseException:
             Path(file.name).unlink(missing_ok=True)
             raise

@@ -27,6 +27,7 @@ MARKED: Final = (
 """Kinds of events that get a line in the timeline; steps have their bands."""
 
 MARKS_MAX: Final = 60
+KNEE_RULE: Final = "knee: highest<br>rate ÷ p99"
 SERIES_WORDS: Final[Mapping[str, str]] = {
     "e2e": "from the send",
     "e2e_sched": "from the intended time",
@@ -59,7 +60,7 @@ def knee_chart(run: pd.Series[Any], steps: pd.DataFrame, *, at: int | None, find
     names = settings.swept(run)
     queue = str(run["queue_types"]).split(",")[0]
     look = {"colour": theme.queue_token(queue), "marker": theme.QUEUE_MARKERS.get(queue, "circle")}
-    path = knee_path(run, steps, name=str(run["run_id"]), knee=at, **look)
+    path = knee_path(run, steps, name=str(run["run_id"]), knee=at, rule=KNEE_RULE, **look)
     heading = settings.words_of(names)
     columns = (
         Column(name="setting", title=heading),
@@ -68,7 +69,7 @@ def knee_chart(run: pd.Series[Any], steps: pd.DataFrame, *, at: int | None, find
     )
     return Chart(
         anchor=f"{prefix}knee",
-        title="Latency over delivered rate",
+        title="End-to-end p99 against delivered rate",
         unit="ms",
         latency=True,
         how_to_read=f"Each point is a step, labelled by its {heading}; to the right is more, up is later. "
@@ -118,15 +119,11 @@ def _spectrum_finding(steps: pd.DataFrame, series: str, names: Sequence[str]) ->
     ratio = steps[f"{series}_p99_ns"] / steps[f"{series}_p50_ns"]
     if ratio.dropna().empty:
         return ""
-    at = int(ratio.reset_index(drop=True).idxmax())
+    at = int(ratio.argmax())
     row = steps.iloc[at]
     p50, p99 = words.latency(row[f"{series}_p50_ns"]), words.latency(row[f"{series}_p99_ns"])
-    where = (
-        f"The tail is longest in proportion at {names[at]}"
-        if len(steps) > 1
-        else "Half of the messages against one in a hundred"
-    )
-    return f"{where}: p99 is {words.times(float(ratio.iloc[at]))} the median ({p99} against {p50})."
+    where = f"The tail is longest in proportion at {names[at]}: " if len(steps) > 1 else ""
+    return f"{where}p99 is {words.times(float(ratio.iloc[at]))} the median ({p99} against {p50})."
 
 
 def _spectrum_table(run: pd.Series[Any], points: pd.DataFrame, kind: str) -> Table:
@@ -161,7 +158,7 @@ def timeline_chart(
     if intervals.empty:
         return None
     series = lead_series(run, "e2e")[0]
-    shown, size = timeline.thin(_timeline_frame(intervals, series))
+    shown, size = timeline.thin(_timeline_frame(intervals, series, _rates(run)))
     names = settings.swept(run)
     marks = _marks(events)
     figure = timeline.figure(
@@ -181,10 +178,15 @@ def timeline_chart(
     )
 
 
-def _timeline_frame(intervals: pd.DataFrame, series: str) -> pd.DataFrame:
+def _timeline_frame(intervals: pd.DataFrame, series: str, rates: Sequence[str]) -> pd.DataFrame:
     rename = {f"{series}_{name}_ns": f"{name}_ns" for name in ("p50", "p95", "p99", "max")}
-    kept = ["step", "label", "phase", "t_s", "length_s", *(column for column, *_ in timeline.RATES), *rename]
+    kept = ["step", "label", "phase", "t_s", "length_s", *rates, *rename]
     return intervals[kept].rename(columns=rename).sort_values("t_s", kind="stable").reset_index(drop=True)
+
+
+def _rates(run: pd.Series[Any]) -> list[str]:
+    """The rates to draw: in a closed loop nothing but what was published was intended."""
+    return [name for name, *_ in timeline.RATES if run["loop"] == "open" or name != "intended_per_s"]
 
 
 def _bands(intervals: pd.DataFrame, by_step: Mapping[int, str]) -> list[timeline.Band]:
@@ -234,7 +236,7 @@ def _timeline_how(names: tuple[str, ...], marks: Sequence[timeline.Mark], size: 
         f"Bands are steps, labelled by {settings.words_of(names)}; grey is warm-up and counts for nothing."
         if names
         else "Grey is warm-up and counts for nothing.",
-        "All lanes share the time axis: drag to zoom, double-click to go back. The filled band reaches from p50 to p99.",
+        "All lanes share the time axis: drag to zoom, double-click to go back. The filled band goes from p50 to p99.",
     ]
     if marks:
         parts.append(
@@ -259,7 +261,11 @@ def _timeline_table(run: pd.Series[Any], shown: pd.DataFrame, series: str) -> Ta
         Column(name="label", title="step"),
         Column(name="phase", title="phase"),
         Column(name="t_s", title="start", kind=Kind.NUMBER, unit="s"),
-        *(Column(name=name, title=word, kind=Kind.RATE, unit="msg/s") for name, word, *_ in timeline.RATES),
+        *(
+            Column(name=name, title=name.removesuffix("_per_s"), kind=Kind.RATE, unit="msg/s")
+            for name in map(str, shown.columns)
+            if name.endswith("_per_s")
+        ),
         *(latency_column(f"{name}_ns", name) for name in ("p50", "p95", "p99", "max")),
     )
     return Table(

@@ -27,9 +27,11 @@ class Curve:
     enough: int
 
     def rate(self, row: int) -> float:
+        """Delivered messages per second."""
         return float(self.steps["delivered_per_s"].iloc[row])
 
     def p99_ns(self, row: int) -> float:
+        """The p99 of the leading end-to-end series."""
         return float(self.steps[self.latency].iloc[row])
 
 
@@ -47,9 +49,9 @@ def curve(run: pd.Series[Any], steps: pd.DataFrame) -> Curve | None:
         names=tuple(settings.long(measured, settings.swept(run))),
         p50=f"{series}_p50_ns",
         latency=latency,
-        peak=int(rates.idxmax()),
-        knee=int(power.idxmax()),
-        enough=int((rates >= 0.95 * rates.max()).idxmax()),
+        peak=int(rates.argmax()),
+        knee=int(power.argmax()),
+        enough=int((rates >= 0.95 * rates.max()).argmax()),
     )
 
 
@@ -59,7 +61,9 @@ def sentences(
     """What a reader with one minute should take away."""
     found = curve(run, steps)
     said = _sweep(found, prefix) if found else _steps_in_words(run, steps, prefix)
-    return [*said, Sentence(text=ledger_sentence(ledger), anchor=f"{prefix}ledger")][:5]
+    safety = Sentence(text=ledger_sentence(ledger), anchor=f"{prefix}ledger", see="ledger")
+    violated = ledger is not None and ledger["verdict"] == "violated"
+    return [safety, *said[:4]] if violated else [*said[:4], safety]
 
 
 def ledger_sentence(ledger: pd.Series[Any] | None) -> str:
@@ -80,45 +84,43 @@ def ledger_sentence(ledger: pd.Series[Any] | None) -> str:
 
 
 def headline(run: pd.Series[Any], steps: pd.DataFrame) -> Table | None:
-    """The settings a reader would choose between; of a run without a sweep, its steps."""
+    """The settings a reader would choose between and what speaks for each; of a run without a sweep, its steps."""
     series = lead_series(run, "e2e")[0]
     found = curve(run, steps)
-    columns = (
-        Column(name="what", title="setting"),
+    measures = (
         Column(name="delivered_per_s", title="delivered", kind=Kind.RATE, unit="msg/s"),
         latency_column(f"{series}_p50_ns", "p50"),
         latency_column(f"{series}_p99_ns", "p99"),
         latency_column(f"{series}_p999_ns", "p99.9"),
     )
-    if found is None:
-        rows = [(str(label), position) for position, label in enumerate(steps["label"])]
-        source = steps
+    names = settings.swept(run)
+    source = found.steps if found is not None else steps.reset_index(drop=True)
+    settled = settings.short(source, names)
+    heading = [Column(name="setting", title=settings.words_of(names) if names else "step")]
+    leads: list[tuple[int, tuple[str, ...]]]
+    if found is not None:
+        heading.append(Column(name="merit", title="because"))
+        leads = [(row, (settled[row], merit)) for row, merit in _roles(found)]
     else:
-        rows, source = _headline_rows(found), found.steps
-    if not rows or source.empty:
+        leads = [(row, (name,)) for row, name in enumerate(settled[:8])]
+    if not leads:
         return None
-    values = source.reset_index(drop=True)
     return Table(
         caption="The settings to choose between, end to end",
         file=f"{run['run_id']}-result.csv",
-        columns=columns,
-        rows=tuple((name, *_numbers(values.iloc[at], columns[1:])) for name, at in rows[:8]),
+        columns=(*heading, *measures),
+        rows=tuple((*lead, *_numbers(source.iloc[row], measures)) for row, lead in leads),
     )
 
 
-def _headline_rows(found: Curve) -> list[tuple[str, int]]:
-    """One row per distinct setting, with all it is best at."""
+def _roles(found: Curve) -> list[tuple[int, str]]:
+    """The rows that are best at something, in the order of the settings, and at what."""
     roles: dict[int, list[str]] = {}
-    lowest = int(found.steps[found.latency].idxmin())
-    chosen = (
-        ("knee", found.knee),
-        ("95 % of the peak", found.enough),
-        ("peak rate", found.peak),
-        ("lowest p99", lowest),
-    )
-    for role, row in chosen:
+    lowest = int(found.steps[found.latency].argmin())
+    chosen = ((found.knee, "knee"), (found.enough, "95 % of peak"), (found.peak, "peak rate"), (lowest, "lowest p99"))
+    for row, role in chosen:
         roles.setdefault(row, []).append(role)
-    return [(f"{found.names[row]}: {', '.join(names)}", row) for row, names in sorted(roles.items())]
+    return [(row, ", ".join(names)) for row, names in sorted(roles.items())]
 
 
 def _numbers(row: pd.Series[Any], columns: Sequence[Column]) -> list[Cell]:
@@ -129,20 +131,21 @@ def _numbers(row: pd.Series[Any], columns: Sequence[Column]) -> list[Cell]:
 def _sweep(found: Curve, prefix: str) -> list[Sentence]:
     knee, steps = f"{prefix}knee", f"{prefix}steps"
     said = [
-        (_peak(found), knee),
-        (knee_sentence(found), knee),
-        (_gain(found), steps),
-        (_beyond(found), knee),
+        (_peak(found), knee, "figure"),
+        (knee_sentence(found), knee, "figure"),
+        (_gain(found), steps, "table"),
+        (_beyond(found), knee, "figure"),
     ]
-    return [Sentence(text=text, anchor=anchor) for text, anchor in said if text]
+    return [Sentence(text=text, anchor=anchor, see=see) for text, anchor, see in said]
 
 
 def _peak(found: Curve) -> str:
-    p99 = words.latency(found.p99_ns(found.peak))
-    return f"The delivered rate peaks at {words.rate(found.rate(found.peak))}, with {found.names[found.peak]}; p99 end to end is {p99} there."
+    rate, p99 = words.rate(found.rate(found.peak)), words.latency(found.p99_ns(found.peak))
+    return f"The delivered rate peaks at {rate}, with {found.names[found.peak]}; p99 end to end is {p99} there."
 
 
 def knee_sentence(found: Curve) -> str:
+    """Where the knee is, by which rule, and what is given up there."""
     part = words.share(found.rate(found.knee) / found.rate(found.peak))
     what = f"{found.names[found.knee]} is the knee, the highest delivered rate per unit of p99"
     text = f"{what[0].upper()}{what[1:]}: {part} of the peak at p99 {words.latency(found.p99_ns(found.knee))}."
@@ -154,11 +157,13 @@ def knee_sentence(found: Curve) -> str:
 def _gain(found: Curve) -> str:
     rates = found.steps["delivered_per_s"]
     factors = (rates / rates.shift()).iloc[1:]
-    at = int(factors.idxmax())
-    if float(factors[at]) <= 1.05:
+    at = int(factors.argmax()) + 1
+    factor = float(factors.iloc[at - 1])
+    if factor <= 1.05:
         return "No setting delivers noticeably more than its neighbour."
     before, after = words.rate(found.rate(at - 1)), words.rate(found.rate(at))
-    return f"The biggest gain between neighbours is from {found.names[at - 1]} to {found.names[at]}: {words.times(float(factors[at]))} the rate ({before} to {after})."
+    gain = f"{words.times(factor)} the rate ({before} to {after})"
+    return f"The biggest gain between neighbours is from {found.names[at - 1]} to {found.names[at]}: {gain}."
 
 
 def _beyond(found: Curve) -> str:
@@ -167,9 +172,16 @@ def _beyond(found: Curve) -> str:
         return "The knee is the last setting measured: a higher one may deliver still more."
     more = found.rate(last) / found.rate(found.knee) - 1
     growth = found.p99_ns(last) / found.p99_ns(found.knee)
-    change = f"delivers {words.share(abs(more))} {'more' if more >= 0 else 'less'}"
+    change = f"delivers {_change(more)}"
     then = f"multiplies p99 by {words.significant(growth)}" if growth >= 1.05 else "leaves p99 as it is"
     return f"Beyond the knee, {found.names[last]} {change} and {then}, to {words.latency(found.p99_ns(last))}."
+
+
+def _change(more: float) -> str:
+    """A relative change of a rate: 2.2 times as much; 1.8 % less."""
+    if more >= 1:
+        return f"{words.times(1 + more)} as much"
+    return "as much" if abs(more) < 0.0005 else f"{words.share(abs(more))} {'more' if more > 0 else 'less'}"
 
 
 def _steps_in_words(run: pd.Series[Any], steps: pd.DataFrame, prefix: str) -> list[Sentence]:
@@ -179,7 +191,7 @@ def _steps_in_words(run: pd.Series[Any], steps: pd.DataFrame, prefix: str) -> li
         _step_sentence(row, name, series)
         for (_, row), name in zip(steps.iterrows(), settings.long(steps, settings.swept(run)), strict=True)
     ]
-    sentences = [Sentence(text=text, anchor=f"{prefix}steps") for text in said[:3] if text]
+    sentences = [Sentence(text=text, anchor=f"{prefix}steps", see="table") for text in said[:3] if text]
     only = Sentence(
         text="One setting was measured, so there is no knee to find: a sweep over several settings shows one."
     )

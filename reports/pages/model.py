@@ -65,10 +65,11 @@ class Chip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sentence:
-    """A generated sentence and the anchor of the figure or table that shows it; the anchor may be empty."""
+    """A generated sentence and the anchor of what shows it (``see`` says what that is); the anchor may be empty."""
 
     text: str
     anchor: str = ""
+    see: str = "figure"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

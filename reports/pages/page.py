@@ -25,8 +25,8 @@ def page(
 ) -> Page:
     """The page of all runs in ``tables``.
 
-    ``generated`` is the line at the foot; ``rebuild`` the command that makes the page again; ``files`` the raw files (name, octets) by
-    run id, of the runs whose directories can be reached.
+    ``generated`` is the line at the foot; ``rebuild`` the command that makes the page again; ``files`` the raw files
+    (name, octets) by run id, of the runs whose directories can be reached.
     """
     known = files or {}
     ids = [str(run_id) for run_id in tables.runs["run_id"]]
@@ -68,11 +68,12 @@ def _shared(tables: Tables) -> list[Chart]:
     return [
         Chart(
             anchor="all-knee",
-            title="Latency over delivered rate, all runs",
+            title="End-to-end p99 against delivered rate, all runs",
             unit="ms",
             latency=True,
-            how_to_read="Each line is a run, each point a step labelled by its setting. Further right and further down is "
-            "better. Colour tells the queue type, the dash tells runs of one type apart, rings mark the knees.",
+            how_to_read="Each line is a run, each point a step labelled by its setting. Further right and "
+            "further down is better. Colour tells the queue type, the dash tells runs of one type apart, rings mark "
+            "the knees.",
             finding=_best(sweeps),
             figure=knee.figure(paths, quantity="end-to-end p99"),
             table=_points_table(paths),
@@ -147,7 +148,7 @@ def _overview_row(run: pd.Series[Any], steps: pd.DataFrame) -> tuple[Any, ...]:
     )
     if steps.empty:
         return (*first, None, "", None, str(run["state"]))
-    at = int(steps["delivered_per_s"].idxmax())
+    at = int(steps["delivered_per_s"].argmax())
     p99 = steps[f"{lead_series(run, 'e2e')[0]}_p99_ns"].iloc[at]
     name = settings.long(steps, settings.swept(run))[at]
     return (

@@ -56,6 +56,6 @@ def _value(settings: dict[str, Any], name: str) -> str:
         case bool() as flag:
             return "yes" if flag else "no"
         case int() | float() as number:
-            return f"{number:,.10g}" if abs(number) >= 10_000 else f"{number:.10g}"
+            return f"{number:.10g}"
         case other:
             return str(other)

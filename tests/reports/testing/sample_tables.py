@@ -1,0 +1,479 @@
+"""Hand-made tables of a store: what the page is built from, without a broker, a run directory or a JVM.
+
+Every frame is made through the schema, so that a column the pipeline does not publish cannot be used by mistake.
+Latencies follow a lognormal distribution around what Little's law asks of the setting and its rate; no randomness is
+involved.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import exp, log10
+from statistics import NormalDist
+from typing import Any
+
+import pandas as pd
+
+from reports.pipeline import schema
+
+START_NS = 1_795_256_102_000_000_000
+NODES = ("node1", "node2", "node3")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step of a sample: a setting, what it delivered per second, and the shape of its latency."""
+
+    setting: int
+    rate: float
+    p50_ns: float
+    sigma: float = 0.30
+
+
+IN_FLIGHT = (
+    Step(setting=1, rate=1_180, p50_ns=0.82e6),
+    Step(setting=5, rate=5_240, p50_ns=0.95e6),
+    Step(setting=20, rate=16_100, p50_ns=1.22e6),
+    Step(setting=200, rate=96_400, p50_ns=2.05e6, sigma=0.35),
+    Step(setting=1_000, rate=205_300, p50_ns=4.8e6, sigma=0.38),
+    Step(setting=10_000, rate=208_900, p50_ns=47.5e6, sigma=0.42),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One run. ``step_s`` seconds a step, of which ``warmup_s`` are warm-up."""
+
+    run_id: str = "20261121-101502-in_flight-3fa1"
+    name: str = "flow_control/in_flight"
+    title: str = "In-flight limit, one quorum queue"
+    swept: tuple[str, ...] = ("in_flight",)
+    steps: tuple[Step, ...] = IN_FLIGHT
+    step_s: int = 12
+    warmup_s: int = 3
+    loop: str = "closed"
+    state: str = "finished"
+    verdict: str = "ok"
+    lost: int = 0
+    queue_types: str = "quorum"
+    product: str = "reference_broker"
+    with_brokers: bool = True
+    with_ledger: bool = True
+    events: tuple[tuple[float, str, str], ...] = (
+        (38.0, "connection_lost", "publisher 0: the node closed the connection"),
+        (38.6, "reconnected", "publisher 0: to node2"),
+    )
+
+    def label(self, step: Step) -> str:
+        return f"{self.swept[0]}={step.setting}" if self.swept else "as asked"
+
+
+def tables(*samples: Sample) -> schema.Tables:
+    """A store with these runs."""
+    made = {
+        table.name: _frame(table, (row for sample in samples for row in _ROWS[table.name](sample)))
+        for table in schema.TABLES
+    }
+    return schema.Tables(**made)
+
+
+def quantile_ns(step: Step, percentile: float) -> float:
+    """The latency below which ``percentile`` per cent of a step's messages stay."""
+    body = step.p50_ns * exp(step.sigma * NormalDist().inv_cdf(min(max(percentile, 0.01), 99.9999) / 100))
+    return body * (1 + 1.5 * max(0.0, log10(100 / max(100 - percentile, 1e-6)) - 2.2))
+
+
+def _frame(table: schema.Table, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    records = list(rows)
+    for record in records[:1]:
+        unknown = set(record) - set(table.names)
+        assert not unknown, f"{table.name} has no column {sorted(unknown)}"
+    frame = (
+        pd.DataFrame.from_records(records, columns=list(table.names))
+        if records
+        else table.arrow.empty_table().to_pandas()
+    )
+    for column in table.columns:
+        if column.nullable and column.type in (schema.Type.INT, schema.Type.FLOAT):
+            frame[column.name] = frame[column.name].astype("float64")
+        elif not column.nullable and column.type is schema.Type.INT and frame[column.name].isna().any():
+            frame[column.name] = frame[column.name].fillna(0).astype("int64")
+        elif not column.nullable and column.type is schema.Type.FLOAT:
+            frame[column.name] = frame[column.name].astype("float64").fillna(0.0)
+        elif not column.nullable and column.type is schema.Type.TEXT:
+            frame[column.name] = frame[column.name].fillna("")
+    return frame.sort_values(list(table.order), kind="stable").reset_index(drop=True)
+
+
+def _settings(sample: Sample, step: Step) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "in_flight": 1000,
+        "prefetch": 1000,
+        "ack_interval": 1,
+        "rate": None,
+        "size_bytes": 1000,
+        "publishers": 1,
+        "consumers": 1,
+        "persistent": True,
+        "mandatory": False,
+    }
+    if sample.loop == "open":
+        settings["rate"] = step.rate
+    return settings | ({sample.swept[0]: step.setting} if sample.swept else {})
+
+
+def _series(sample: Sample) -> tuple[tuple[str, float], ...]:
+    """The series a run has and how much slower each is than end to end."""
+    closed = (("e2e", 1.0), ("confirm", 0.86))
+    return (*closed, ("e2e_sched", 1.25), ("confirm_sched", 1.1), ("lag", 0.04)) if sample.loop == "open" else closed
+
+
+def _manifest(sample: Sample) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "id": sample.run_id,
+        "state": sample.state,
+        "command": ["perftest", "sweep", sample.name, "--quick"],
+        "tool": {"name": "perftest", "version": "0.1.0", "commit": "9f1c2ab", "dirty": False, "python": "3.11.7"},
+        "plan": {
+            "name": sample.name,
+            "title": sample.title,
+            "isolation": "live",
+            "swept": list(sample.swept),
+            "interval_s": 1.0,
+            "seed": 1,
+            "source": "https://blog.rabbitmq.com/posts/2020/05/quorum-queues-and-flow-control-single-queue-benchmarks/",
+            "queues": [
+                {"name": "perftest.q1", "type": kind, "durable": True, "arguments": {"x-queue-type": kind}}
+                for kind in sample.queue_types.split(",")
+            ],
+            "steps": [
+                {
+                    "number": n,
+                    "label": sample.label(step),
+                    "duration_s": sample.step_s,
+                    "warmup_s": sample.warmup_s,
+                    "settings": _settings(sample, step),
+                }
+                for n, step in enumerate(sample.steps, 1)
+            ],
+            "digest": "5bd1e0c7" * 8,
+        },
+        "broker": {
+            "product": sample.product,
+            "version": "0.1.0",
+            "platform": "CPython 3.11.7",
+            "uris": ["amqp://guest:***@127.0.0.1:5691/%2f"],
+            "cluster": "local",
+            "nodes": [
+                {
+                    "name": node,
+                    "pid": 4711 + n,
+                    "role": "leader" if n == 0 else "follower",
+                    "amqp_uri": f"amqp://127.0.0.1:{5691 + n}",
+                    "data_dir": f"cluster/{node}",
+                }
+                for n, node in enumerate(NODES)
+            ],
+            "durability": "fdatasync on a majority of 3 before each confirm",
+        },
+        "hosts": [{"name": "local", "hostname": "bench-1"}],
+        "loop": sample.loop,
+        "ended": {"reason": sample.state, "exit_code": 0},
+    }
+
+
+def _runs(sample: Sample) -> Iterable[dict[str, Any]]:
+    manifest = _manifest(sample)
+    plan, broker = manifest["plan"], manifest["broker"]
+    yield {
+        "run_id": sample.run_id,
+        "name": sample.name,
+        "title": sample.title,
+        "source": plan["source"],
+        "state": sample.state,
+        "ended_reason": sample.state,
+        "exit_code": 0,
+        "started_ns": START_NS,
+        "ended_ns": START_NS + int(sample.step_s * len(sample.steps) * 1e9),
+        "length_s": float(sample.step_s * len(sample.steps)),
+        "loop": sample.loop,
+        "isolation": "live",
+        "swept": json.dumps(sample.swept),
+        "interval_s": 1.0,
+        "steps_planned": len(sample.steps),
+        "seed": 1,
+        "queue_types": sample.queue_types,
+        "product": sample.product,
+        "broker_version": broker["version"],
+        "platform": broker["platform"],
+        "cluster": "local",
+        "broker_nodes": 3,
+        "durability": broker["durability"],
+        "one_machine": True,
+        "host_count": 1,
+        "clock_bound_ns": 0,
+        "command": json.dumps(manifest["command"]),
+        "tool_version": "0.1.0",
+        "tool_commit": "9f1c2ab",
+        "tool_dirty": False,
+        "plan_digest": plan["digest"],
+        "path": f"runs/{sample.run_id}",
+        "manifest": json.dumps(manifest),
+    }
+
+
+def _summary(prefix: str, step: Step, factor: float, count: int) -> dict[str, float]:
+    values = {f"{prefix}{name}_ns": int(quantile_ns(step, at) * factor) for name, at in schema.PERCENTILES.items()}
+    return {
+        f"{prefix}count": count,
+        f"{prefix}mean_ns": step.p50_ns * factor * 1.05,
+        **values,
+        f"{prefix}max_ns": int(quantile_ns(step, 99.9995) * factor),
+    }
+
+
+def _steps(sample: Sample) -> Iterable[dict[str, Any]]:
+    steady_s = sample.step_s - sample.warmup_s
+    for number, step in enumerate(sample.steps, 1):
+        start_s = (number - 1) * sample.step_s + sample.warmup_s
+        count = round(step.rate * steady_s)
+        settings = _settings(sample, step)
+        row: dict[str, Any] = {
+            "run_id": sample.run_id,
+            "step": number,
+            "label": sample.label(step),
+            "settings": json.dumps(settings),
+            **settings,
+            "duration_s": sample.step_s,
+            "warmup_s": sample.warmup_s,
+            "start_ns": START_NS + int(start_s * 1e9),
+            "t_s": float(start_s),
+            "length_s": float(steady_s),
+            "workers": 1,
+            "intervals": steady_s,
+            "nacked": 0,
+            "returned": 0,
+            "redelivered": 0,
+            "published_bytes": count * 1000,
+            "negative_latencies": 0,
+            "unconfirmed_max": settings["in_flight"],
+            "e2e_series": "e2e_sched" if sample.loop == "open" else "e2e",
+            "confirm_series": "confirm_sched" if sample.loop == "open" else "confirm",
+            "worker_cpu_share": 0.31 + 0.08 * number,
+            "worker_cpu_us_per_message": 2.4,
+            "loop_lag_ns": 3_100_000,
+            "broker_cpu_us_per_message": 9.2 + 30.0 / number,
+            "broker_cpu_share": 1.1,
+            "wal_syncs_per_s": 900.0,
+            "wal_bytes_per_message": 3120.0,
+            "host_cpu_percent": 81.0,
+            "host_steal_percent": 0.4,
+        }
+        row |= dict.fromkeys(("intended", "published", "confirmed", "delivered", "acked"), count)
+        row |= {f"{name}_per_s": step.rate for name in ("intended", "published", "confirmed", "delivered")}
+        for series, factor in _series(sample):
+            row |= _summary(f"{series}_", step, factor, count)
+        yield row
+
+
+def _latency(sample: Sample) -> Iterable[dict[str, Any]]:
+    for number, step in enumerate(sample.steps, 1):
+        for series, factor in _series(sample):
+            count = round(step.rate * (sample.step_s - sample.warmup_s))
+            yield {
+                "run_id": sample.run_id,
+                "step": number,
+                "series": series,
+                **_summary("", step, factor, count),
+                "payload": "",
+            }
+
+
+def _spectrum(sample: Sample) -> Iterable[dict[str, Any]]:
+    for number, step in enumerate(sample.steps, 1):
+        count = step.rate * (sample.step_s - sample.warmup_s)
+        for series, factor in _series(sample):
+            for tick in range(26):
+                nines = tick / 5
+                percentile = 100 * (1 - 10**-nines)
+                above = count * (100 - percentile) / 100
+                if above >= 1:
+                    yield {
+                        "run_id": sample.run_id,
+                        "step": number,
+                        "label": sample.label(step),
+                        "series": series,
+                        "percentile": percentile,
+                        "nines": nines,
+                        "value_ns": int(quantile_ns(step, percentile) * factor),
+                        "count_above": int(above),
+                        "supported": above >= schema.SAMPLES_ABOVE,
+                    }
+
+
+def _timeline(sample: Sample) -> Iterable[dict[str, Any]]:
+    for number, step in enumerate(sample.steps, 1):
+        for second in range(sample.step_s):
+            t_s = (number - 1) * sample.step_s + second
+            phase = "warmup" if second < sample.warmup_s else "steady"
+            swing = 1 + 0.04 * ((t_s * 7) % 5 - 2) / 2 - (0.5 if second == 0 else 0)
+            row: dict[str, Any] = {
+                "run_id": sample.run_id,
+                "step": number,
+                "label": sample.label(step),
+                "phase": phase,
+                "slot": second if phase == "warmup" else second - sample.warmup_s,
+                "start_ns": START_NS + t_s * 10**9,
+                "t_s": float(t_s),
+                "length_s": 1.0,
+                "workers": 1,
+                "acked_per_s": step.rate * swing,
+                "unconfirmed": step.setting,
+                "redelivered": 0,
+                "nacked": 0,
+                "worker_cpu_share": 0.4,
+                "loop_lag_ns": 2_000_000,
+            }
+            row |= {f"{name}_per_s": step.rate * swing for name in ("published", "confirmed", "delivered")} | {
+                "intended_per_s": step.rate
+            }
+            for series, factor in _series(sample):
+                bump = factor * (1 + 0.1 * ((t_s * 3) % 7) / 7)
+                row |= {f"{series}_count": int(step.rate)} | {
+                    f"{series}_{p}_ns": int(quantile_ns(step, at) * bump)
+                    for p, at in (("p50", 50), ("p95", 95), ("p99", 99), ("max", 99.99))
+                }
+            yield row
+
+
+def _events(sample: Sample) -> Iterable[dict[str, Any]]:
+    listed = [(0.0, "run_started", "", None)]
+    for number in range(1, len(sample.steps) + 1):
+        start = float((number - 1) * sample.step_s)
+        listed += [(start, "step_started", "", number), (start + sample.warmup_s, "steady", "", number)]
+    listed += [(at, kind, text, None) for at, kind, text in sample.events]
+    for at, kind, text, step in sorted(listed, key=lambda event: event[0]):
+        yield {
+            "run_id": sample.run_id,
+            "t_ns": START_NS + int(at * 1e9),
+            "t_s": at,
+            "kind": kind,
+            "step": step,
+            "worker": "0",
+            "text": text,
+            "event": "{}",
+        }
+
+
+def _hosts(sample: Sample) -> Iterable[dict[str, Any]]:
+    yield {
+        "run_id": sample.run_id,
+        "host": "local",
+        "hostname": "bench-1",
+        "cores": 2,
+        "cpu": "Intel Xeon Platinum 8375C",
+        "memory_bytes": 8 * 2**30,
+        "kernel": "Linux 6.8.0",
+        "filesystem": "ext4",
+        "clock": "CLOCK_MONOTONIC",
+        "clock_offset_ns": 0,
+        "clock_bound_ns": 0,
+    }
+
+
+def _brokers(sample: Sample) -> Iterable[dict[str, Any]]:
+    if not sample.with_brokers:
+        return
+    for second in range(sample.step_s * len(sample.steps)):
+        for number, node in enumerate(NODES):
+            load = 0.2 + 0.1 * (second // sample.step_s) - 0.05 * number + 0.01 * (second % 3)
+            first = second == 0
+            yield {
+                "run_id": sample.run_id,
+                "node": node,
+                "pid": 4711 + number,
+                "t_ns": START_NS + second * 10**9,
+                "t_s": float(second),
+                "role": "leader" if number == 0 else "follower",
+                "rss_bytes": 90 * 2**20,
+                "cpu_ns": int(second * 4e8),
+                "length_s": None if first else 1.0,
+                "cpu_share": None if first else load,
+                "wal_syncs_per_s": None if first else 700 + 40 * (second % 4) + 20 * number,
+                "wal_bytes_per_s": None if first else 2e7,
+                "metrics": "{}",
+            }
+
+
+def _ledger(sample: Sample) -> Iterable[dict[str, Any]]:
+    if not sample.with_ledger:
+        return
+    total = sum(round(step.rate * sample.step_s) for step in sample.steps)
+    yield {
+        "run_id": sample.run_id,
+        "complete": True,
+        "drained": True,
+        "published": total,
+        "confirmed": total,
+        "nacked": 0,
+        "returned": 0,
+        "unconfirmed": 0,
+        "delivered": total - sample.lost,
+        "redelivered": 0,
+        "unique": total - sample.lost,
+        "republished": 0,
+        "undelivered": 0,
+        "lost": sample.lost,
+        "duplicated": 0,
+        "reordered": 0,
+        "unexpected": 0,
+        "damaged": 0,
+        "examples": json.dumps(
+            [{"publisher": 0, "first": 17, "last": 17 + sample.lost - 1, "what": "lost"}] if sample.lost else []
+        ),
+        "verdict": sample.verdict,
+    }
+
+
+def _none(sample: Sample) -> Sequence[dict[str, Any]]:
+    return ()
+
+
+_ROWS = {
+    "runs": _runs,
+    "steps": _steps,
+    "latency": _latency,
+    "spectrum": _spectrum,
+    "timeline": _timeline,
+    "intervals": _none,
+    "events": _events,
+    "hosts": _hosts,
+    "host_samples": _none,
+    "brokers": _brokers,
+    "ledger": _ledger,
+    "quarantine": _none,
+}
+
+SWEEP = Sample()
+VIOLATED = replace(SWEEP, run_id="20261121-111502-in_flight-bad1", verdict="violated", lost=3)
+SINGLE = Sample(
+    run_id="20261121-121502-run-0001",
+    name="run",
+    title="",
+    swept=(),
+    steps=(Step(setting=1000, rate=150_000, p50_ns=5e6),),
+    step_s=30,
+)
+OPEN = Sample(
+    run_id="20261121-131502-rates-0002",
+    name="rates",
+    title="Rates below the limit",
+    swept=("rate",),
+    loop="open",
+    steps=tuple(
+        Step(setting=rate, rate=rate, p50_ns=1e6 * (1 + rate / 40_000) ** 2) for rate in (5_000, 10_000, 20_000, 40_000)
+    ),
+)
