@@ -496,7 +496,8 @@ class RaftCore:
             self._become_follower(self.term, NOBODY)
         self.log.reset(index, term)
         self._outbox.reset(index)
-        self.commit_index = self._follower.verified = index
+        self.commit_index = index
+        self._follower.start_over_at(index)
 
     def _send_install_reply(self, to: NodeId, index: LogIndex, *, number: int, done: bool) -> None:
         self._outbox.send(to, InstallReply(term=self.term, index=index, number=number, done=done))

@@ -10,6 +10,9 @@ Success is answered when the disk has come further (one answer a sync, however m
 there was nothing to write, and not at all when the message was nothing but a new commit index (see ``progress``).
 A rejection is answered at once, but only the first of a row: the messages pipelined behind it fail for the same reason.
 
+Entries are overwritten only once the disk has caught up with the log (``log_view`` tells why). Until then the follower
+keeps quiet about what does not fit; then it rejects, and the leader sends again.
+
 Invariants: ``commit <= verified`` from the moment a leader of the term is known; nothing at or below the commit index
 is ever truncated.
 """
@@ -28,7 +31,7 @@ from reference_broker.types import Entry, LogIndex, Term
 class Follower:
     """Lives as long as the member; :meth:`follow` starts over under another leader."""
 
-    __slots__ = ("_incoming", "_log", "_outbox", "_rejected", "_told", "answer_due", "verified")
+    __slots__ = ("_blocked_at", "_incoming", "_log", "_outbox", "_rejected", "_told", "answer_due", "verified")
 
     def __init__(self, log: LogView, outbox: Outbox) -> None:
         self._log = log
@@ -41,23 +44,35 @@ class Follower:
         self.answer_due = False
         self._told = LogIndex(-1)
         self._rejected: tuple[LogIndex, LogIndex] | None = None
+        self._blocked_at: LogIndex | None = None
         self._incoming: _Incoming | None = None
+
+    def start_over_at(self, index: LogIndex) -> None:
+        """The log was replaced by a snapshot that ends at ``index``."""
+        self.verified = index
+        self._blocked_at = self._rejected = None
 
     # AppendEntries
 
     def append(self, message: AppendEntries, commit: LogIndex) -> AppendReply | None:
         """Take the entries that fit. Returns a rejection to send, or None.
 
-        After None, :attr:`verified` says how far the leader's commit index may be believed, unless
-        :meth:`fits` was false.
+        After None, :attr:`verified` says how far the leader's commit index may be believed.
         """
         if not self.fits(message):
             return self._reject(message, commit)
         self._rejected = None
-        new = self._store(message.entries, message.term, commit) if message.entries else False
-        self.verified = LogIndex(max(self.verified, message.prev_index + len(message.entries)))
-        is_notice = not message.entries and min(message.commit, self.verified) > commit
-        self.answer_due = self.answer_due or not (new or (is_notice and self._told == self._synced()))
+        entries = message.entries
+        new = self._first_new(entries) if entries else LogIndex(0)
+        if not new:
+            self.verified = max(self.verified, LogIndex(message.prev_index + len(entries)))
+            is_notice = not entries and min(message.commit, self.verified) > commit
+            self.answer_due = self.answer_due or not is_notice or self._told != self._synced()
+        elif self._make_room(new, message.term, commit):
+            self._store(entries[new - entries[0].index :], message.term)
+            self.verified = self._log.last_index
+        else:
+            self.verified = max(self.verified, LogIndex(new - 1))
         return None
 
     def fits(self, message: AppendEntries) -> bool:
@@ -65,41 +80,45 @@ class Follower:
         prev = message.prev_index
         return prev < self._log.snapshot_index or self._log.term_at(prev) == message.prev_term
 
-    def _store(self, entries: Sequence[Entry], by: Term, commit: LogIndex) -> bool:
-        """Steps 3 and 4: keep what agrees, overwrite from the first entry that does not. True if anything is new."""
-        log, first = self._log, entries[0].index
-        if first <= log.last_index:
-            first = self._first_new(entries)
-            entries = entries[first - entries[0].index :]
-            if not entries:
-                return False
-            if first <= log.last_index:
-                self._truncate(first, by, commit)
-        for entry in entries:
-            if not log.last_term <= entry.term <= by:
-                raise SafetyViolationError(
-                    f"entry {entry.index} has term {entry.term} after {log.last_term}, under {by}"
-                )
-            log.append(entry.term)
-        self._outbox.entries.extend(entries)
-        return True
-
     def _first_new(self, entries: Sequence[Entry]) -> LogIndex:
+        """The first entry that the log does not have; 0 if it has them all."""
         log = self._log
+        if entries[0].index > log.last_index:
+            return entries[0].index
         for entry in entries:
             if entry.index > log.snapshot_index and log.term_at(entry.index) != entry.term:
                 return entry.index
-        return LogIndex(entries[-1].index + 1)
+        return LogIndex(0)
 
-    def _truncate(self, index: LogIndex, by: Term, commit: LogIndex) -> None:
+    def _make_room(self, index: LogIndex, by: Term, commit: LogIndex) -> bool:
+        """Figure 2, step 3: drop what conflicts. False if that has to wait for the disk."""
+        log = self._log
+        if index > log.last_index:
+            return True
         if index <= commit:
             raise SafetyViolationError(f"the leader of term {by} has another entry at {index}, which is committed here")
-        self._log.truncate(index, by)
+        if not log.is_synced:
+            self._blocked_at = index
+            return False
+        log.truncate(index)
         self._outbox.truncate(index)
+        return True
+
+    def _store(self, entries: Sequence[Entry], by: Term) -> None:
+        """Figure 2, step 4."""
+        log = self._log
+        for entry in entries:
+            if not log.last_term <= entry.term <= by:
+                raise SafetyViolationError(f"entry {entry.index}@{entry.term} after term {log.last_term}, under {by}")
+            log.append(entry.term)
+        self._blocked_at = None
+        self._outbox.entries.extend(entries)
 
     def _reject(self, message: AppendEntries, commit: LogIndex) -> AppendReply | None:
         prev = message.prev_index
         wanted = self._wanted(prev, commit)
+        if self._blocked_at is not None:
+            return None
         if self._rejected is not None and self._rejected[0] == wanted and prev > self._rejected[1]:
             return None
         self._rejected = (wanted, prev)
@@ -117,12 +136,15 @@ class Follower:
 
     def synced(self) -> None:
         """The disk has come further: the leader wants to know, if it is about entries of its own."""
-        if self._synced() > self._told:
+        if self._synced() > self._told or (self._blocked_at is not None and self._log.is_synced):
             self.answer_due = True
 
     def answer(self, term: Term) -> AppendReply:
         """The answer that is due, with what is true now."""
         self.answer_due = False
+        if self._blocked_at is not None and self._log.is_synced:
+            wanted, self._blocked_at = self._blocked_at, None
+            return self._reply(term, success=False, next_index=wanted)
         self._told = self._synced()
         return self._reply(term, success=True, next_index=LogIndex(self.verified + 1))
 

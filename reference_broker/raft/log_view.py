@@ -6,14 +6,15 @@ Payloads belong to the log layer. Consecutive entries nearly always share their 
 (first index, term) for each run of equal terms: a log of a million entries under three leaders takes three pairs, and
 looking up the newest entries, which is nearly every look-up, is one comparison.
 
-The view changes at once when the core decides to append or truncate; the disk follows. ``synced_index`` is the part of
-the view that is known to be on disk, told by notices of the WAL. A notice travels between threads and may be late: the
-entry it speaks of may have been overwritten since. Two rules keep a late notice from counting:
+The view changes at once when the core decides to append; the disk follows. ``synced_index`` is the part of the view
+that is known to be on disk, told by notices of the WAL. A notice travels between threads and may be late, so it
+counts only if the view still has its term at its index.
 
-* its term must be the term that the view has at its index;
-* its term must be at least the term of the leader that last truncated. Without it, an entry that was written,
-  overwritten and then written *again* could be counted because of its first writing, while the WAL still holds the
-  second overwriting. Waiting is safe and ends: each new leader appends an entry of its own term.
+That is not enough by itself. An entry that was written, overwritten and then written *again* could be counted because
+of its first writing, while a crash would bring back what overwrote it. So the log is truncated only while every
+entry in it is known to be on disk: then no notice is under way, and none can be mistaken for a later one.
+(Tried before: to ignore notices of terms below that of the leader that truncated. It is safe, but a follower whose
+window is full of such entries never gets to the one that would count.)
 
 Invariants: ``snapshot_index <= synced_index <= last_index``; runs are ascending in index and in term;
 the first run starts at ``snapshot_index + 1``.
@@ -47,7 +48,6 @@ class LogView:
     """Terms by index. A recovered log is on disk, so all of it counts as synced."""
 
     __slots__ = (
-        "_barrier",
         "_starts",
         "_terms",
         "last_index",
@@ -74,7 +74,6 @@ class LogView:
         self.last_index = last_index if last_index is not None else snapshot_index
         self._starts = [start for start, _ in runs]
         self._terms = [term for _, term in runs]
-        self._barrier = Term(0)
         self._check(runs)
         self.last_term = self._terms[-1] if self._terms else snapshot_term
         self.synced_index = self.last_index
@@ -85,12 +84,17 @@ class LogView:
     ) -> LogView:
         """The view of what the log layer found on disk. Entries that the snapshot covers too are left out.
 
+        A log that has *another* entry where the snapshot ends is left out whole: the node crashed between taking
+        over its leader's snapshot and dropping the log that the snapshot replaces.
         Raises ValueError as the constructor does.
         """
         if snapshot is None:
             return cls(runs=runs, last_index=last_index)
         base = snapshot.index
         if last_index <= base:
+            return cls(snapshot_index=base, snapshot_term=snapshot.term)
+        at_base = [term for start, term in runs if start <= base]
+        if at_base and at_base[-1] != snapshot.term:
             return cls(snapshot_index=base, snapshot_term=snapshot.term)
         covered = sum(start <= base + 1 for start, _ in runs)
         head = [(LogIndex(base + 1), runs[covered - 1][1])] if covered else []
@@ -147,20 +151,25 @@ class LogView:
         self.last_index = LogIndex(self.last_index + count)
         return self.last_index
 
-    def truncate(self, index: LogIndex, by: Term) -> None:
-        """Drop every entry at or above ``index`` because the leader of term ``by`` has others there."""
+    @property
+    def is_synced(self) -> bool:
+        """Whether all of the log is on disk, and no notice is under way."""
+        return self.synced_index == self.last_index
+
+    def truncate(self, index: LogIndex) -> None:
+        """Drop every entry at or above ``index``: the leader has others there. Only while :attr:`is_synced`."""
         assert self.snapshot_index < index <= self.last_index
+        assert self.is_synced, "a late notice could be mistaken for one of the entries that replace these"
         self.last_index = LogIndex(index - 1)
         while self._starts and self._starts[-1] >= index:
             self._starts.pop()
             self._terms.pop()
         self.last_term = self._terms[-1] if self._terms else self.snapshot_term
-        self.synced_index = min(self.synced_index, self.last_index)
-        self._barrier = by
+        self.synced_index = self.last_index
 
     def mark_synced(self, index: LogIndex, term: Term) -> bool:
         """The WAL has entries up to ``index``, of ``term``, on disk. False for a notice that no longer counts."""
-        if index <= self.synced_index or term < self._barrier or self.term_at(index) != term:
+        if index <= self.synced_index or self.term_at(index) != term:
             return False
         self.synced_index = index
         return True

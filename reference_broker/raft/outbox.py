@@ -1,7 +1,6 @@
 """What the core has decided since the last Ready, kept consistent while several inputs pile up.
 
-A later decision may undo an earlier one that no shell has seen yet: an entry appended and overwritten within one Ready
-must reach the WAL at most in its last form, and a truncation must name the lowest index of all.
+A snapshot taken over may undo what no shell has seen yet: entries that wait here must never reach the WAL after it.
 """
 
 from __future__ import annotations
@@ -36,14 +35,9 @@ class Outbox:
         self.messages.append(Send(to=to, message=message))
 
     def truncate(self, index: LogIndex) -> None:
-        """Drop entries at or above ``index``, those that wait here first."""
-        waiting = self.entries
-        if waiting and waiting[0].index < index:
-            del waiting[index - waiting[0].index :]
-            return
-        waiting.clear()
-        if self.truncate_from is None or index < self.truncate_from:
-            self.truncate_from = index
+        """Drop entries at or above ``index``. None waits here then: it would not be on disk (see ``log_view``)."""
+        assert not self.entries
+        self.truncate_from = index
 
     def reset(self, index: LogIndex) -> None:
         """The log starts again after ``index``: nothing that waits here matters any more."""

@@ -104,6 +104,8 @@ class Progress:
         """Add to ``out`` what may be sent now, and count it as sent."""
         if not self.reachable and not self._announce:
             return
+        if self.flow is Flow.PIPELINE and self.next_index <= log.snapshot_index:
+            self._begin_snapshot(log.snapshot_index)
         if self.flow is Flow.PIPELINE:
             self._collect_pipeline(log, term, commit, config, out)
         elif not self._asked:
@@ -143,11 +145,6 @@ class Progress:
     def _collect_entries(
         self, log: LogView, term: Term, commit: LogIndex, last: LogIndex, per_message: int, out: list[Outgoing]
     ) -> None:
-        if self.next_index <= log.snapshot_index:
-            self._begin_snapshot(log.snapshot_index)
-            self._asked = True
-            self._ask(log, term, out)
-            return
         while self.next_index <= last:
             end = LogIndex(min(last, self.next_index + per_message - 1))
             out.append(self._entries(log, term, commit, end))
@@ -202,19 +199,24 @@ class Progress:
         return True
 
     def chunk_answered(self, reply: InstallReply, log: LogView) -> bool:
-        """A chunk arrived, or the whole snapshot is on disk. True when there is something to send."""
-        if self.flow is not Flow.SNAPSHOT or reply.index != self.snapshot_index:
+        """A chunk arrived, or the follower has all of it. True when there is something to send.
+
+        The shell may have sent chunk 1 of a newer snapshot than the one named here; then that one counts.
+        """
+        if self.flow is not Flow.SNAPSHOT:
             return False
-        self._quiet_ticks = 0
         if reply.done:
             self.probe(LogIndex(reply.index + 1))
         elif reply.number == 0:
             self._begin_snapshot(log.snapshot_index)
-        elif reply.number == self.chunk:
-            self.chunk += 1
-            self._asked = False
+        elif (reply.index, reply.number) == (self.snapshot_index, self.chunk) or (
+            reply.index > self.snapshot_index and reply.number == 1
+        ):
+            self._begin_snapshot(reply.index)
+            self.chunk = reply.number + 1
         else:
             return False
+        self._quiet_ticks = 0
         return True
 
     # Time

@@ -58,8 +58,9 @@ class SendEntries:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendSnapshot:
     """Start (or go on) sending the newest snapshot to ``to``: its next entry is no longer in the log.
-    ``index`` says which snapshot, ``number`` the chunk wanted. Chunk 1 always begins with the snapshot that is newest
-    now; it must stay readable while :meth:`RaftCore.pinned_snapshots` names it."""
+    ``index`` says which snapshot, ``number`` the chunk wanted. Chunk 1 may as well be that of a newer snapshot, and
+    has to be when the wanted chunk cannot be read any more. What was begun must stay readable while
+    :meth:`RaftCore.pinned_snapshots` names it."""
 
     to: NodeId
     term: Term
