@@ -19,7 +19,7 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from reference_broker.amqp.connection import Phase, ServerConnection
 from reference_broker.amqp.events import (
@@ -117,8 +117,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client dialled."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not its subclasses
         self._shard.connections[self._number] = self
 
     def data_received(self, data: bytes) -> None:

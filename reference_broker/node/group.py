@@ -20,6 +20,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from reference_broker.log.errors import SnapshotGoneError
 from reference_broker.log.system import LogSystem
 from reference_broker.node.config import Limits
 from reference_broker.node.peers import Kind
@@ -107,6 +108,7 @@ class GroupRunner:
         self._hard_state_writes = 0
         self._standing: tuple[Role, NodeId, Term] = (core.role, core.leader, core.term)
         self._snapshotting = False
+        self._sending_snapshot = False
         self._seen = Seen()
 
     # Inputs
@@ -175,7 +177,7 @@ class GroupRunner:
         self.host.restore(machine_state)
 
     def lead_if_nobody_does(self) -> None:
-        """Ask for votes at once instead of when a timer ends. Pre-vote keeps this harmless where somebody leads already."""
+        """Ask for votes at once instead of when a timer ends. Pre-vote makes it harmless if somebody leads."""
         if not self.core.leader:
             self.core.campaign()
             self._node.wake(self)
@@ -209,6 +211,9 @@ class GroupRunner:
             elif self._standing[1]:
                 self._forward()
         self._drain()
+        if self._sending_snapshot and not self.core.pinned_snapshots():
+            self._sending_snapshot = False
+            self._log.release_snapshot(self.group)
 
     def take_snapshot(self) -> None:
         """Write the state at the last applied entry, so that the log before it can go."""
@@ -292,6 +297,8 @@ class GroupRunner:
             self._carry_out(self.core.ready())
 
     def _carry_out(self, ready: Ready) -> None:
+        if ready.reset_to is not None:
+            self._log.reset(self.group, ready.reset_to, self.core.log.snapshot_term)
         if ready.truncate_from is not None:
             self._log.truncate_from(self.group, ready.truncate_from)
         if ready.append:
@@ -322,7 +329,11 @@ class GroupRunner:
         self._node.send(send.to, Kind.RAFT, wire.encode_append(self.group, send, self._node.node, entries))
 
     def _send_snapshot(self, send: SendSnapshot) -> None:
-        index, term, data, last = self._log.snapshot_chunk(self.group, send.number)
+        try:
+            index, term, data, last = self._log.snapshot_chunk(self.group, send.number)
+        except SnapshotGoneError:
+            return  # the core asks again, from the first chunk of the one that is there then
+        self._sending_snapshot = True
         message = InstallSnapshot(
             term=send.term,
             leader=self._node.node,

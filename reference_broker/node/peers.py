@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable
 from enum import IntEnum
 from struct import Struct
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from reference_broker.node.config import Limits, Member
 from reference_broker.types import NodeId
@@ -98,9 +98,8 @@ class PeerLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The dialler says hello first; the other side answers once it knows that it is spoken to by a member."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(self._peers.limits.peer_frame_bytes_max)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not its subclasses
+        self._transport.set_write_buffer_limits(self._peers.limits.peer_frame_bytes_max)
         self.last_heard = self._peers.now()
         if self._dialled:
             self._say_hello()

@@ -20,19 +20,22 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from reference_broker.log.config import LogConfig
 from reference_broker.log.files import RealFiles
-from reference_broker.log.system import (
+from reference_broker.log.notices import (
     Failed,
+    GroupCreated,
+    GroupDeleted,
     HardStateSynced,
-    LogConfig,
-    LogSystem,
     Notice,
-    RecoveredGroup,
     RolledOver,
     SnapshotInstalled,
+    SnapshotRejected,
     SnapshotTaken,
     Written,
 )
+from reference_broker.log.opening import RecoveredGroup
+from reference_broker.log.system import LogSystem
 from reference_broker.machines.commands import NodeDown, NodeUp
 from reference_broker.machines.metadata import QueueRecord, record_from_json, record_to_json
 from reference_broker.node.config import NodeConfig
@@ -318,8 +321,8 @@ class Shard:
         )
         core = RaftCore(self.node, members, view, hard_state, config, timer.randint)
         runner = self.runners[group] = GroupRunner(group, core, self.log, host, self)
-        if state is not None and state.snapshot_state is not None:
-            runner.restore(state.snapshot_state)
+        if state is not None and state.snapshot is not None:
+            runner.restore(state.state)
         for node in members:
             if node != self.node and node not in self._up:
                 runner.peer_down(node)
@@ -375,10 +378,14 @@ class Shard:
                             runner.take_snapshot()
                 case Failed(error):
                     self._failed(error)
+                case GroupCreated() | GroupDeleted():
+                    pass  # nothing waits for these: a group's first write implies its creation
                 case _:
                     self._take_group_notice(notice)
 
-    def _take_group_notice(self, notice: Written | HardStateSynced | SnapshotTaken | SnapshotInstalled) -> None:
+    def _take_group_notice(
+        self, notice: Written | HardStateSynced | SnapshotTaken | SnapshotInstalled | SnapshotRejected
+    ) -> None:
         runner = self.runners.get(notice.group)
         if runner is None:
             return
@@ -391,6 +398,9 @@ class Shard:
                 runner.snapshot_taken(index, term)
             case SnapshotInstalled(_, index, term, state):
                 runner.snapshot_installed(index, term, state)
+            case SnapshotRejected(_, index, _, error):
+                log.warning("group %x: snapshot up to %d refused: %s", notice.group, index, error)
+                runner.snapshot_rejected(index)
 
     async def _tick(self) -> None:
         while True:
