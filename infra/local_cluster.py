@@ -37,6 +37,7 @@ import psutil
 HOST: Final = "127.0.0.1"
 BASE_PORT: Final = 5691
 """Away from 5672, so that a RabbitMQ on the same machine is neither disturbed nor measured by mistake."""
+NODE_COMMAND: Final = (sys.executable, "-m", "reference_broker.node")
 STATE_FILE: Final = "cluster.json"
 STATE_VERSION: Final = 1
 START_TIMEOUT_S: Final = 20.0
@@ -247,10 +248,9 @@ def _spawn(cluster: Cluster, node: Node, *, exit_with_stdin: bool) -> subprocess
     home.mkdir(parents=True, exist_ok=True)
     config = home / "node.json"
     config.write_text(json.dumps(_node_config(cluster, node, exit_with_stdin), indent=1), encoding="utf-8")
-    command = [sys.executable, "-m", "reference_broker.node", "--config", str(config)]
     with Path(node.log_file).open("ab") as log:
         return subprocess.Popen(
-            command,
+            [*NODE_COMMAND, "--config", str(config)],
             stdin=subprocess.PIPE if exit_with_stdin else subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -107,7 +107,8 @@ def _queues(workload: Workload, document: Document) -> Iterator[Problem]:
             yield document.problem(location, "the queue type is given twice", "use type: and remove this argument")
     consumers = workload.load.consumers
     if 0 < consumers < len(workload.queues):
-        rule = f"{consumers} consumers cannot read {len(workload.queues)} queues: some would only fill up"
+        plural = "s" if consumers > 1 else ""
+        rule = f"{consumers} consumer{plural} cannot read {len(workload.queues)} queues: some would only fill up"
         yield document.problem(("load", "consumers"), rule, f"use {len(workload.queues)} or more, or 0", consumers)
 
 

@@ -97,8 +97,8 @@ def _rates(board: Board) -> Panel:
     table = _table(("", "now", "this step"))
     for name, now, so_far in board.rates():
         table.add_row(name, f"{now:,.0f}", f"{so_far:,.0f}")
-    problems = {name: board.count(name) for name in ("nacked", "returned", "redelivered")}
-    line = Text("  ".join(f"{name} {count:,}" for name, count in problems.items()), style=_DIM)
+    problems = {name: board.count(f"{name}ed") for name in ("nack", "return", "redeliver")}
+    line = Text(" ".join(f"{name} {count:,}" for name, count in problems.items()), style=_DIM, no_wrap=True)
     if any(problems.values()):
         line.stylize("bold yellow")
         line.append(" !")

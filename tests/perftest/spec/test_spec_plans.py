@@ -1,0 +1,144 @@
+"""Plans: what is measured is what was written, and two runs of the same workload are known to be the same."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import workloads
+from perftest.engine import stamp
+from perftest.spec import Isolation, Plan, QueueSpec, QueueType, Settings, SpecError, Step, plan_for
+from perftest.spec.check import SIZE_BYTES_MIN, broken_settings
+from perftest.spec.codec import plan_digest, plan_from_json, plan_to_json
+from perftest.spec.expand import total_s
+
+WORKLOAD = """\
+schema: 1
+name: mine
+title: mine
+queues: [{name: q, type: classic, durable: false, arguments: {x-max-length: 10}}]
+load: {prefetch: 7, size: 1KiB, persistent: false, rate: 2k}
+sweep: {setting: size, values: [100, 1kB], mode: isolated}
+step: {duration: 2m, warmup: 10s, drain: 3s}
+quick: {duration: 2s, warmup: 500ms}
+"""
+
+counts = st.integers(min_value=0, max_value=10**6)
+settings_strategy = st.builds(
+    Settings,
+    in_flight=counts,
+    prefetch=counts,
+    ack_interval=counts,
+    rate=st.none() | st.floats(min_value=0.1, max_value=1e6),
+    size_bytes=counts,
+    persistent=st.booleans(),
+)
+plans = st.builds(
+    Plan,
+    name=st.text(max_size=10),
+    title=st.text(max_size=10),
+    uris=st.lists(st.just("amqp://h"), max_size=2).map(tuple),
+    queues=st.lists(
+        st.builds(QueueSpec, name=st.text(max_size=5), arguments=st.dictionaries(st.text(max_size=5), counts)),
+        max_size=2,
+    ).map(tuple),
+    steps=st.lists(
+        st.builds(
+            Step,
+            number=counts,
+            label=st.text(max_size=5),
+            settings=settings_strategy,
+            duration_s=st.just(math.inf) | st.floats(min_value=0, max_value=1e6),
+            warmup_s=st.floats(min_value=0, max_value=10),
+        ),
+        max_size=3,
+    ).map(tuple),
+    isolation=st.sampled_from(Isolation),
+)
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(WORKLOAD)
+    return path
+
+
+def test_everything_written_arrives_in_the_plan(workload: Path) -> None:
+    """A key that is read and then dropped measures a default instead."""
+    plan = plan_for(workload, ("amqp://h",))
+    assert plan.queues == (QueueSpec(name="q", type=QueueType.CLASSIC, durable=False, arguments={"x-max-length": 10}),)
+    assert [step.settings.size_bytes for step in plan.steps] == [100, 1000]
+    assert [step.label for step in plan.steps] == ["size=100", "size=1000"]
+    assert plan.steps[0].settings == Settings(prefetch=7, size_bytes=100, persistent=False, rate=2000.0)
+    assert (plan.isolation, plan.swept, plan.drain_s) == (Isolation.ISOLATED, ("size_bytes",), 3.0)
+    assert (total_s(plan), plan.steps[0].warmup_s) == (240, 10)
+
+
+def test_quick_changes_time_only(workload: Path) -> None:
+    """A quick run must be the same experiment, shorter."""
+    full, quick = plan_for(workload, ()), plan_for(workload, (), quick=True)
+    assert [step.settings for step in quick.steps] == [step.settings for step in full.steps]
+    assert total_s(quick) == 4 and quick.steps[0].warmup_s == 0.5
+
+
+def test_overrides_reach_the_plan(workload: Path) -> None:
+    """--set is how an experiment is varied without editing it."""
+    plan = plan_for(
+        workload, (), ["load.prefetch=9", "sweep.values=[1kB]", "queues[0].type=quorum", "queues[0].durable=true"]
+    )
+    assert [step.settings.prefetch for step in plan.steps] == [9]
+    assert plan.queues[0].type is QueueType.QUORUM
+
+
+def test_relations_are_refused_with_all_problems(workload: Path) -> None:
+    """plan_for never gives a plan that would hang."""
+    with pytest.raises(SpecError) as caught:
+        plan_for(workload, (), ["load.ack_interval=8", "load.publishers=0"])
+    assert {problem.path for problem in caught.value.problems} == {"load.ack_interval", "load.publishers"}
+
+
+def test_a_missing_file_is_an_error_for_people(tmp_path: Path) -> None:
+    """No traceback for a wrong path."""
+    with pytest.raises(SpecError, match="cannot be read: No such file"):
+        plan_for(tmp_path / "no.yaml", ())
+
+
+@settings(derandomize=True, max_examples=60)
+@given(plans)
+def test_a_plan_survives_json(plan: Plan) -> None:
+    """Workers get their plan as JSON: one that comes out differently measures something else."""
+    assert plan_from_json(json.loads(json.dumps(plan_to_json(plan), allow_nan=False))) == plan
+
+
+def test_the_digest_is_of_the_experiment_not_of_the_target(workload: Path) -> None:
+    """The same workload against two clusters must be comparable, another workload must not."""
+    plan = plan_for(workload, ("amqp://one",))
+    assert plan_digest(plan) == plan_digest(replace(plan, uris=("amqp://two",)))
+    assert plan_digest(plan) != plan_digest(replace(plan, drain_s=plan.drain_s + 1))
+    assert len(plan_digest(plan)) == 64
+
+
+def test_the_digest_never_changes_silently() -> None:
+    """Old run directories stay comparable: a change of this value is a change of the plan's meaning."""
+    plan = Plan(name="n", title="t", uris=(), queues=(), steps=(), isolation=Isolation.LIVE)
+    assert plan_digest(plan) == "c82cf17e81764a7bd6531377b3b4144d45461c756102eaf5711d06c3ef4e1521"
+
+
+def test_the_smallest_body_has_room_for_the_stamp() -> None:
+    """The rule and the engine must agree, or a run dies after it was accepted."""
+    assert SIZE_BYTES_MIN == stamp.SIZE
+    assert not list(broken_settings(Settings(size_bytes=stamp.SIZE)))
+
+
+def test_bundled_workloads_expand() -> None:
+    """Every published experiment can be run, in full and quickly."""
+    for name in workloads.names():
+        for quick in (False, True):
+            assert plan_for(workloads.path_of(name), (), quick=quick).steps

@@ -1,0 +1,77 @@
+"""Quantities: a unit that is read wrongly measures another load than the one that was asked for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perftest.spec.units import (
+    UnitError,
+    format_duration,
+    parse_count,
+    parse_duration_s,
+    parse_rate,
+    parse_size_bytes,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("5m", 300), ("30s", 30), ("250ms", 0.25), ("1.5h", 5400), ("2min", 120), (7, 7), ("7", 7)]
+)
+def test_duration(text: object, seconds: float) -> None:
+    """A step of 5m lasts five minutes, not five milliseconds."""
+    assert parse_duration_s(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("text", "octets"),
+    [("1kB", 1000), ("1KB", 1000), ("1KiB", 1024), ("1000 B", 1000), ("2MiB", 2 * 1024**2), (12, 12), ("1_000", 1000)],
+)
+def test_size_keeps_decimal_and_binary_apart(text: object, octets: int) -> None:
+    """Published results in kB and in KiB differ by 2.4 %: more than the differences people look for."""
+    assert parse_size_bytes(text) == octets
+
+
+@pytest.mark.parametrize(("text", "count"), [("40k", 40_000), ("1M", 1_000_000), ("1.5k", 1500), (0, 0)])
+def test_count(text: object, count: int) -> None:
+    """In-flight limits may be written as people say them."""
+    assert parse_count(text) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"), [("unlimited", None), (None, None), ("40k", 40_000), ("1k/s", 1000), (0.5, 0.5)]
+)
+def test_rate(text: object, rate: float | None) -> None:
+    """No rate is a closed loop, and must not become a rate of nothing."""
+    assert parse_rate(text) == rate
+
+
+@pytest.mark.parametrize("bad", ["", "m5", "5x", "-3s", "5 5s", True, [1], "1e9", -1, float("nan"), float("inf")])
+def test_what_cannot_be_read_is_refused_with_a_fix(bad: object) -> None:
+    """A quantity that was guessed would be worse than none."""
+    with pytest.raises(UnitError) as caught:
+        parse_duration_s(bad)
+    assert caught.value.rule and caught.value.fix
+
+
+@pytest.mark.parametrize("bad", ["0.5", 1.5, "1.0001k"])
+def test_a_part_of_a_message_is_refused(bad: object) -> None:
+    """Rounding 0.5 to 0 would switch confirms off."""
+    with pytest.raises(UnitError, match="whole"):
+        parse_count(bad)
+
+
+@settings(derandomize=True)
+@given(st.integers(min_value=0, max_value=10**6))
+def test_a_formatted_duration_is_the_same_duration(milliseconds: int) -> None:
+    """The plan that is shown is the plan that runs."""
+    total = 0.0
+    text = format_duration(milliseconds / 1000)
+    for unit in ("h", "m", "s"):
+        head, found, rest = text.partition(unit)
+        if found and not (unit == "m" and text.endswith("ms")):
+            total, text = total + parse_duration_s(head + unit), rest
+    if text:
+        total += parse_duration_s(text)
+    assert total == pytest.approx(milliseconds / 1000)
