@@ -20,7 +20,7 @@ from .oracle import Oracle, Place
 LIMITS = st.sampled_from((-1, -1, 0, 1, 3))
 RANDOMS = st.builds(Random, st.integers(0, 2**32))  # a draw per command would cost more than the test
 FEW = settings(max_examples=100, deadline=None, derandomize=True, database=None)
-MANY = settings(max_examples=1000, deadline=None, derandomize=True, database=None)
+MANY = settings(max_examples=600, deadline=None, derandomize=True, database=None)
 
 
 class Pair:
