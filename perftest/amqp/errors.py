@@ -79,3 +79,8 @@ class LoginRefusedError(ReplyError):
 
 class VhostRefusedError(ReplyError):
     """connection.open was answered with a close: no such virtual host, or no permission for it."""
+
+    @property
+    def temporary(self) -> bool:  # type: ignore[override]
+        """541: the virtual host is down on that node, or the node is just starting."""
+        return self.code in TEMPORARY_CONNECTION_CODES

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar, cast
 
 from pamqp import commands
 from pamqp.base import Frame as Method
 
 from perftest.amqp.connection import HEARTBEAT, ClientConnection, Stage, encode
 from perftest.amqp.errors import (
-    REPLY_ACCESS_REFUSED,
     REPLY_FRAME_ERROR,
     AmqpError,
     BrokerProtocolError,
@@ -69,6 +68,9 @@ class Listener(Protocol):
     def on_channel_closed(self, error: ChannelClosedError) -> None:
         """The broker closed the channel and nobody was waiting for an answer on it."""
 
+    def on_read_end(self) -> None:
+        """Everything that came with one read has been handed over: the moment to write, once."""
+
     def on_writable(self) -> None:
         """The socket takes octets again."""
 
@@ -120,18 +122,18 @@ class Connection(asyncio.BufferedProtocol):
         Raises :class:`UnreachableError`, :class:`LoginRefusedError`, :class:`VhostRefusedError`, or another
         :class:`AmqpError` when the broker says something else.
         """
-        loop = asyncio.get_running_loop()
+        connection = cls(uri, name=name, clock=clock)
+        connection._watcher = watcher
         try:
             async with asyncio.timeout(timeout_s):
-                _, connection = await loop.create_connection(
-                    lambda: cls(uri, name=name, clock=clock), uri.host, uri.port
-                )
-                connection._watcher = watcher
+                await asyncio.get_running_loop().create_connection(lambda: connection, uri.host, uri.port)
                 await connection._opened
         except TimeoutError as error:
+            connection.abort()
             raise UnreachableError(f"no answer from {uri.host}:{uri.port} within {timeout_s:g} s") from error
         except OSError as error:
-            raise UnreachableError(f"cannot connect to {uri.host}:{uri.port}: {error.strerror or error}") from error
+            reason = error.strerror or str(error)
+            raise UnreachableError(f"cannot connect to {uri.host}:{uri.port}: {reason}") from error
         return connection
 
     async def close(self, timeout_s: float = 5.0) -> None:
@@ -151,6 +153,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
         self._finish(ConnectionLostError("given up by this client"))
+
+    def fail(self, error: AmqpError) -> None:
+        """Give the connection up because of ``error``, which becomes the reason of its loss."""
+        if isinstance(error, BrokerProtocolError):
+            self._core.close(REPLY_FRAME_ERROR, str(error)[:200])
+        self._finish(error)
 
     # Using
 
@@ -196,7 +204,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
             raise ConnectionLostError(f"no answer to {method.name} within {timeout_s:g} s") from error
         if not isinstance(reply, answer):
-            self._break(BrokerProtocolError(f"{reply.name} in answer to {method.name}"))
+            self.fail(BrokerProtocolError(f"{reply.name} in answer to {method.name}"))
             raise self.lost.result()
         return reply
 
@@ -210,12 +218,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is open: begin the handshake."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from it
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         self._flush()
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # type: ignore[override]
+    def get_buffer(self, sizehint: int) -> memoryview:
         """Read straight into the core's buffer."""
         return self._core.free_space()
 
@@ -226,10 +233,12 @@ class Connection(asyncio.BufferedProtocol):
         try:
             events = self._core.received(nbytes)
         except BrokerProtocolError as error:
-            self._break(error)
+            self.fail(error)
             return
         for event in events:
             self._handle(event, now_ns)
+        for listener in tuple(self._listeners.values()):
+            listener.on_read_end()
         self._flush()
 
     def eof_received(self) -> bool:
@@ -240,11 +249,8 @@ class Connection(asyncio.BufferedProtocol):
         """The socket is gone."""
         reason = str(exc) if exc else "the broker closed the socket"
         if self._core.stage is Stage.TUNE:
-            self._finish(LoginRefusedError(REPLY_ACCESS_REFUSED, "the broker hung up after the login was sent"))
-        elif self._core.stage is Stage.OPEN:
-            self._finish(VhostRefusedError(530, "the broker hung up after connection.open"))
-        else:
-            self._finish(ConnectionLostError(f"connection to {self.uri.host}:{self.uri.port} lost: {reason}"))
+            reason = "the broker hung up after the login was sent, as some do when user or password are wrong"
+        self._finish(ConnectionLostError(f"connection to {self.uri.host}:{self.uri.port} lost: {reason}"))
 
     def pause_writing(self) -> None:
         """Too much waits for the socket."""
@@ -295,7 +301,7 @@ class Connection(asyncio.BufferedProtocol):
     def _on_reply(self, channel: int, method: Method) -> None:
         waiting = self._waiting.get(channel)
         if not waiting:
-            self._break(BrokerProtocolError(f"{method.name} on channel {channel}, which nobody asked for"))
+            self.fail(BrokerProtocolError(f"{method.name} on channel {channel}, which nobody asked for"))
             return
         future = waiting.popleft()
         if not future.done():
@@ -317,12 +323,6 @@ class Connection(asyncio.BufferedProtocol):
         if output:
             self.write(output)
 
-    def _break(self, error: BrokerProtocolError) -> None:
-        """The broker broke the protocol: say so to it, and be done."""
-        self._core.close(REPLY_FRAME_ERROR, str(error)[:200])
-        self._flush()
-        self._finish(error)
-
     def _finish(self, error: AmqpError) -> None:
         if self.lost.done():
             return
@@ -331,6 +331,7 @@ class Connection(asyncio.BufferedProtocol):
             self._heartbeat.cancel()
         if not self._opened.done():
             self._opened.set_exception(error)
+            self._opened.exception()  # open() may have given up waiting; asyncio need not complain then
         for waiting in self._waiting.values():
             for future in waiting:
                 _fail(future, error)

@@ -52,10 +52,12 @@ class BrokerProperties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """How a run ended. ``broker`` is empty when no connection was ever opened; ``error`` is set when it failed."""
+    """How a run ended. ``broker`` is empty when no connection was ever opened; ``error`` is set when it failed, and
+    ``cause`` is the exception of the sink, if that was the reason."""
 
     state: Literal["finished", "interrupted", "failed"]
     error: RunError | None = None
+    cause: Exception | None = None
     broker: BrokerProperties = field(default_factory=BrokerProperties)
 
 

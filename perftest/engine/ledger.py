@@ -127,7 +127,7 @@ class PublisherLedger:
     def delivered(self, scope: int, numbers: Integers, redelivered: Booleans) -> int:
         """A run of deliveries on the channel ``scope``, in the order they came. Returns how many of them were never
         published."""
-        if int(numbers.max()) >= self.next:
+        if (numbers.view(np.uint64) >= self.next).any():  # a damaged number may be negative, too
             return self._delivered_some(scope, numbers, redelivered)
         count = len(numbers)
         first = int(numbers[0])
@@ -147,7 +147,7 @@ class PublisherLedger:
 
     def _delivered_some(self, scope: int, numbers: Integers, redelivered: Booleans) -> int:
         """Some were never published: judge the others."""
-        known = numbers < self.next
+        known = numbers.view(np.uint64) < self.next
         self._examples.add(self.publisher, "unexpected", numbers[~known])
         if known.any():
             self.delivered(scope, numbers[known], redelivered[known])
@@ -309,7 +309,7 @@ class Ledger:
             return np.zeros(len(numbers), np.bool_)
         unknown = account.delivered(scope, numbers, again)
         self._counts["unexpected"] += unknown
-        return numbers < account.next if unknown else None
+        return numbers.view(np.uint64) < account.next if unknown else None
 
     def damaged(self, source: int, numbers: Integers) -> None:
         """These bodies differ from what was sent."""

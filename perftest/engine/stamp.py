@@ -21,6 +21,7 @@ drive can flatter a result as zeros would.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Final
 
 SIZE: Final = 28
@@ -38,6 +39,7 @@ def source(*, run: int, publisher: int) -> int:
     return run << 16 | publisher
 
 
+@lru_cache(maxsize=8)
 def filler(length: int) -> bytes:
     """``length`` octets of the filler: what stands in a body of ``SIZE + length`` after the stamp.
 

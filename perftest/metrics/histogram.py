@@ -13,6 +13,7 @@ Values above the highest trackable one are counted in the last bucket, never dro
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Protocol, cast
 
@@ -58,6 +59,15 @@ def highest_value(index: int) -> int:
     return lowest_value(index) + (1 << max((index >> _HALF_BITS) - 1, 0)) - 1
 
 
+@dataclass(frozen=True, slots=True)
+class SparseCounts:
+    """The non-empty buckets of a histogram: what travels between processes."""
+
+    indexes: npt.NDArray[np.int32]
+    counts: Counts
+    maximum: int
+
+
 class Histogram:
     """Counts of nanosecond values."""
 
@@ -84,6 +94,17 @@ class Histogram:
         """Become the histogram of the union."""
         self.counts += other.counts
         self.total += other.total
+        self.maximum = max(self.maximum, other.maximum)
+
+    def sparse(self) -> SparseCounts:
+        """The non-empty buckets."""
+        indexes = np.flatnonzero(self.counts)
+        return SparseCounts(indexes.astype(np.int32), self.counts[indexes], self.maximum)
+
+    def add_sparse(self, other: SparseCounts) -> None:
+        """Become the histogram of the union."""
+        self.counts[other.indexes] += other.counts
+        self.total += int(other.counts.sum())
         self.maximum = max(self.maximum, other.maximum)
 
     def clear(self) -> None:

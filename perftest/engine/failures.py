@@ -1,0 +1,65 @@
+"""Errors for people: what happened, where, and what to do, for each error the engine can end with."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from perftest.amqp.errors import (
+    AmqpError,
+    BrokerProtocolError,
+    ChannelClosedError,
+    ConnectionClosedError,
+    LoginRefusedError,
+    UnreachableError,
+    VhostRefusedError,
+)
+from perftest.engine.api import RunError
+from perftest.engine.publisher import ConfirmTimeoutError
+
+_CHANNEL_FIXES: Final = {
+    403: "grant the user configure, write and read permission for this queue, or use another user",
+    404: "declare the queue first, or let perftest declare it (leave out 'predeclared')",
+    405: "the queue is exclusive to another connection: choose another name",
+    406: "a queue of this name exists with other properties: delete it, choose another name, or match them",
+}
+
+
+def explain(error: AmqpError, where: str = "") -> RunError:
+    """The three lines for ``error``; without ``where`` the notes that were added to it on its way say where."""
+    return RunError(what=_what(error), where=where or ", ".join(getattr(error, "__notes__", ())), fix=_fix(error))
+
+
+def _what(error: AmqpError) -> str:
+    match error:
+        case LoginRefusedError():
+            return f"login refused: {error}"
+        case VhostRefusedError():
+            return f"virtual host refused: {error}"
+        case ChannelClosedError():
+            return f"the broker closed the channel: {error}"
+        case ConnectionClosedError():
+            return f"the broker closed the connection: {error}"
+        case BrokerProtocolError():
+            return f"the broker broke the AMQP protocol: {error}"
+    return str(error)
+
+
+def _fix(error: AmqpError) -> str:
+    match error:
+        case UnreachableError():
+            return "start the broker, or check host and port of the URI"
+        case LoginRefusedError():
+            return "check user and password in the URI; RabbitMQ lets 'guest' in from its own host only"
+        case VhostRefusedError():
+            return "create the virtual host or name another one in the URI's path (the default '/' is written %2f)"
+        case ChannelClosedError():
+            return _CHANNEL_FIXES.get(error.code, "see the broker's log for the reason")
+        case ConnectionClosedError():
+            return "see the broker's log for the reason"
+        case BrokerProtocolError():
+            return "check that the port speaks AMQP 0-9-1; if it does, the broker or something before it is faulty"
+        case ConfirmTimeoutError():
+            return (
+                "see the broker's log and alarms (a blocked connection, a lost quorum), or allow more time for confirms"
+            )
+    return "see the broker's log; with several URIs the generator goes on with another node"

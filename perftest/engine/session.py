@@ -1,0 +1,265 @@
+"""The clients of one worker, and what can be asked of them: open, begin, apply, cut, quiesce, drain, close, ledger.
+
+A worker has one session. Its ledger lives as long as the session; publishers and consumers live from ``open`` to
+``close``, which an isolated sweep does once per step and a live one once per run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from perftest.amqp.errors import AmqpError, ChannelClosedError, UnreachableError
+from perftest.amqp.transport import Connection
+from perftest.amqp.uri import parse_uri
+from perftest.engine import topology, wire
+from perftest.engine.client import Client
+from perftest.engine.consumer import Consumer
+from perftest.engine.context import Context, Counters, Emit
+from perftest.engine.ledger import Ledger
+from perftest.engine.observations import Observations
+from perftest.engine.pacing import SECOND_NS
+from perftest.engine.publisher import Publisher
+from perftest.engine.recovery import backoff, uri_order
+from perftest.engine.wakeups import Wakeups
+from perftest.metrics.clock import run_clock
+from perftest.metrics.recorder import Recorder
+from perftest.spec.plan import Plan, Settings
+
+STARTS_AT_ONCE: Final = 16
+"""Connections opened at the same time: more would be a login storm, fewer would take long with thousands."""
+
+LAG_PROBE_NS: Final = 20_000_000
+DRAIN_POLL_S: Final = 0.02
+
+
+class Session:
+    """See the module. ``emit`` and ``fail`` carry events and the reason to give up to the coordinator."""
+
+    def __init__(
+        self, plan: Plan, *, offset_ns: int, run: int, emit: Emit, fail: Callable[[AmqpError, str], None]
+    ) -> None:
+        ledger, recorder = Ledger(run), Recorder()
+        sizes = {step.settings.size_bytes for step in plan.steps}
+        self.context = Context(
+            plan=plan,
+            uris=tuple(parse_uri(uri) for uri in plan.uris),
+            run=run,
+            clock=run_clock(offset_ns),
+            ledger=ledger,
+            recorder=recorder,
+            observations=Observations(ledger, recorder, sizes=sizes),
+            wakeups=Wakeups(offset_ns),
+            emit=emit,
+            fail=fail,
+        )
+        self.publishers: list[Publisher] = []
+        self.consumers: list[Consumer] = []
+        self._cut_ns = self.context.clock()
+        self._cut_cpu_ns = time.process_time_ns()
+        self._lag_ns = 0
+        self._probe_due_ns = 0
+        self._checked_ns = 0
+
+    # Operations
+
+    async def open(self, settings: Settings, *, fresh: bool) -> dict[str, object]:
+        """Declare the queues and connect everybody; consumers before publishers. Returns the broker's properties.
+
+        ``fresh``: delete the queues first. Otherwise messages that lie in them are purged if the plan deletes the
+        queues at the end anyway, and left alone (and counted as foreign) if it does not.
+        """
+        self.context.observations.scheduled = settings.rate is not None
+        properties = await self._with_control(lambda c: self._prepare_queues(c, fresh=fresh))
+        await self._resize(settings)
+        return properties
+
+    def begin(self) -> None:
+        """Start to publish; the first interval begins now."""
+        self.cut()
+        if not self._probe_due_ns:
+            self._set_probe()
+        for publisher in self.publishers:
+            publisher.begin()
+
+    async def apply(self, settings: Settings) -> None:
+        """Change the settings of everybody who is there, and the number of clients, while messages flow."""
+        self.context.observations.account()
+        self.context.observations.scheduled = settings.rate is not None
+        running = [*self.consumers, *self.publishers]
+        for client in running:
+            try:
+                await client.apply(settings)
+            except AmqpError as error:
+                if not error.temporary:
+                    raise
+                # The connection is being made again, and will work by the new settings.
+        known = len(self.publishers)
+        await self._resize(settings)
+        for publisher in self.publishers[known:]:
+            publisher.begin()
+
+    def cut(self) -> dict[str, Any]:
+        """Everything since the last cut, as plain values."""
+        self.context.observations.account()
+        now_ns, cpu_ns = self.context.clock(), time.process_time_ns()
+        counts, negative = self.context.recorder.cut()
+        counters: Counters = self.context.counters.cut()
+        if counters.nacked:
+            self.context.emit("nacked", f"the broker refused {counters.nacked} messages (basic.nack)")
+        record: dict[str, Any] = {name: getattr(counters, name) for name in Counters.__slots__}
+        record |= {
+            "start_ns": self._cut_ns,
+            "length_ns": now_ns - self._cut_ns,
+            "intended": sum(publisher.intended_since_cut() for publisher in self.publishers),
+            "unconfirmed": sum(publisher.unconfirmed for publisher in self.publishers),
+            "negative_latencies": negative,
+            "worker_cpu_ns": cpu_ns - self._cut_cpu_ns,
+            "loop_lag_ns": max(self._lag_ns, self._overdue_probe_ns()),
+            "counts": wire.counts_to_json(counts),
+        }
+        self._cut_ns, self._cut_cpu_ns, self._lag_ns = now_ns, cpu_ns, 0
+        return record
+
+    def quiesce(self) -> None:
+        """Publish nothing new."""
+        for publisher in self.publishers:
+            publisher.quiesce()
+
+    async def drain(self, timeout_s: float) -> dict[str, object]:
+        """Wait until nothing is unconfirmed and nothing outstanding; at most ``timeout_s``."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        left = self._left()
+        while left and loop.time() < deadline and (self.consumers or self._unconfirmed()):
+            await asyncio.sleep(DRAIN_POLL_S)
+            left = self._left()
+        return {"drained": not left, "left": left}
+
+    async def close(self, *, drained: bool, abandoned: bool, delete: bool) -> None:
+        """Disconnect everybody, close the account of this step, delete the queues if wanted."""
+        self.quiesce()
+        await self._resize(None)
+        self.context.observations.account()
+        self.context.ledger.close(drained=drained, abandoned=abandoned and delete)
+        if delete:
+            await self._with_control(self._delete_queues)
+
+    def ledger(self, *, complete: bool) -> dict[str, object]:
+        """The content of ``ledger.json`` so far."""
+        return self.context.ledger.record(complete=complete)
+
+    # Clients
+
+    async def _resize(self, settings: Settings | None) -> None:
+        """Start or end clients until their number is right; None ends all."""
+        await self._end(self.publishers, settings.publishers if settings else 0)
+        await self._end(self.consumers, settings.consumers if settings else 0)
+        if settings is None:
+            return
+        queues = self.context.plan.queues
+        consumers = [
+            Consumer(self.context, number=number, queue=queues[number % len(queues)], settings=settings)
+            for number in range(len(self.consumers), settings.consumers)
+        ]
+        publishers = [
+            Publisher(self.context, number=number, queue=queues[number % len(queues)], settings=settings)
+            for number in range(len(self.publishers), settings.publishers)
+        ]
+        self.consumers += consumers
+        self.publishers += publishers
+        await _in_portions(consumers)
+        await _in_portions(publishers)
+
+    async def _end(self, clients: list[Any], keep: int) -> None:
+        leaving = clients[keep:]
+        for client in leaving:
+            if keep and isinstance(client, Publisher):
+                client.quiesce()
+                await client.settled()
+            await client.close()
+        del clients[keep:]
+
+    # Queues
+
+    async def _with_control(self, work: Callable[[Connection], Any]) -> dict[str, object]:
+        """Do ``work`` on a connection of its own, again as long as it fails for a passing reason."""
+        loop = asyncio.get_running_loop()
+        uris = self.context.uris
+        deadline = loop.time() + self.context.plan.confirm_timeout_s
+        delays = backoff()
+        for tries, index in enumerate(uri_order(len(uris), 0), start=1):
+            try:
+                connection = await Connection.open(uris[index], name="perftest control", clock=self.context.clock)
+                try:
+                    await work(connection)
+                    return dict(connection.server_properties)
+                finally:
+                    await connection.close()
+            except AmqpError as error:
+                hopeless = isinstance(error, UnreachableError) and tries >= len(uris)
+                if not error.temporary or hopeless or loop.time() > deadline:
+                    error.add_note(uris[index].redacted)
+                    raise
+            await asyncio.sleep(next(delays))
+        raise AssertionError("there is always a next URI")
+
+    async def _prepare_queues(self, connection: Connection, *, fresh: bool) -> None:
+        channel = await connection.open_channel()
+        for queue in self.context.plan.queues:
+            try:
+                if fresh and not queue.predeclared:
+                    await topology.delete(connection, channel, queue)
+                waiting = await topology.declare(connection, channel, queue)
+                if waiting and self.context.plan.delete_queues and not queue.predeclared:
+                    await topology.purge(connection, channel, queue)
+                elif waiting:
+                    self.context.emit("error", f"{waiting} messages of somebody else wait in queue {queue.name!r}")
+            except ChannelClosedError as error:
+                error.add_note(f"{connection.uri.redacted}, queue {queue.name!r}")
+                raise
+
+    async def _delete_queues(self, connection: Connection) -> None:
+        channel = await connection.open_channel()
+        for queue in self.context.plan.queues:
+            if not queue.predeclared:
+                await topology.delete(connection, channel, queue)
+
+    # Watching
+
+    def _left(self) -> int:
+        self.context.observations.account()
+        return self._unconfirmed() + self.context.ledger.outstanding()
+
+    def _unconfirmed(self) -> int:
+        return sum(publisher.unconfirmed for publisher in self.publishers)
+
+    def _probe_lag(self) -> None:
+        """How late the event loop comes to a timer is how long it was busy with something else."""
+        now_ns = self.context.clock()
+        self._lag_ns = max(self._lag_ns, now_ns - self._probe_due_ns)
+        if now_ns - self._checked_ns > SECOND_NS:
+            self._checked_ns = now_ns
+            for publisher in self.publishers:
+                publisher.check(now_ns)
+        self._set_probe()
+
+    def _set_probe(self) -> None:
+        self._probe_due_ns = self.context.clock() + LAG_PROBE_NS
+        self.context.wakeups.at(self._probe_due_ns, self._probe_lag)
+
+    def _overdue_probe_ns(self) -> int:
+        return max(self.context.clock() - self._probe_due_ns, 0) if self._probe_due_ns else 0
+
+
+async def _in_portions(clients: Sequence[Client]) -> None:
+    """Start them, a few at a time; raises what the first failing one raises, once its portion has been tried."""
+    for at in range(0, len(clients), STARTS_AT_ONCE):
+        results = await asyncio.gather(
+            *(client.start() for client in clients[at : at + STARTS_AT_ONCE]), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result

@@ -1,0 +1,146 @@
+"""The worker process: ``python -m perftest.engine.worker``, spoken to over stdin and stdout
+(:mod:`perftest.engine.wire`).
+
+It is a process of its own so that nothing the command does (drawing, writing files, encoding histograms) can delay a
+message. It ends when its stdin does, so it never outlives the command. Interrupts from the terminal are for the
+command: the worker ignores them.
+
+Garbage collection: what exists once the clients are connected is frozen, and collections become rare; the hot paths
+make no cycles, and a full collection in the middle of a run would be a pause that looks like the broker's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from perftest.amqp.errors import AmqpError
+from perftest.engine import wire
+from perftest.engine.api import RunError
+from perftest.engine.failures import explain
+from perftest.engine.session import Session
+from perftest.spec.plan import Settings
+
+GC_THRESHOLDS: Final = (100_000, 50, 100)
+
+
+class Worker:
+    """Carries out requests; one session."""
+
+    def __init__(self, first: wire.Message, write: Callable[[bytes], None]) -> None:
+        self._write = write
+        self._name = first["worker"]
+        self._session = Session(
+            wire.plan_from_json(first["plan"]),
+            offset_ns=first["offset_ns"],
+            run=first["run"],
+            emit=self._emit,
+            fail=self._fail,
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._operations: dict[str, Callable[[wire.Message], Awaitable[object]]] = {
+            "open": self._open,
+            "begin": self._begin,
+            "apply": self._apply,
+            "cut": self._cut,
+            "quiesce": self._quiesce,
+            "drain": self._drain,
+            "close": self._close,
+            "ledger": self._ledger,
+        }
+
+    def request(self, message: wire.Message) -> None:
+        """Start to carry out a request; a long one does not hold up the next."""
+        task = asyncio.create_task(self._answer(message))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, message: wire.Message) -> None:
+        try:
+            result = await self._operations[message["op"]](message)
+        except AmqpError as error:
+            self._send({"id": message["id"], "error": _error_to_json(explain(error))})
+        else:
+            self._send({"id": message["id"], "result": result})
+
+    async def _open(self, message: wire.Message) -> object:
+        properties = await self._session.open(Settings(**message["settings"]), fresh=message["fresh"])
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        return {name: str(properties.get(name, "")) for name in ("product", "version", "platform", "cluster_name")}
+
+    async def _begin(self, _message: wire.Message) -> object:
+        self._session.begin()
+        return None
+
+    async def _apply(self, message: wire.Message) -> object:
+        await self._session.apply(Settings(**message["settings"]))
+        return None
+
+    async def _cut(self, _message: wire.Message) -> object:
+        return self._session.cut()
+
+    async def _quiesce(self, _message: wire.Message) -> object:
+        self._session.quiesce()
+        return None
+
+    async def _drain(self, message: wire.Message) -> object:
+        return await self._session.drain(message["timeout_s"])
+
+    async def _close(self, message: wire.Message) -> object:
+        await self._session.close(drained=message["drained"], abandoned=message["abandoned"], delete=message["delete"])
+        return None
+
+    async def _ledger(self, message: wire.Message) -> object:
+        return self._session.ledger(complete=message["complete"])
+
+    def _emit(self, kind: str, text: str = "", **more: object) -> None:
+        event: dict[str, object] = {"t_ns": self._session.context.clock(), "kind": kind, "worker": self._name}
+        self._send({"event": event | ({"text": text} if text else {}) | more})
+
+    def _fail(self, error: AmqpError, where: str) -> None:
+        self._send({"failed": _error_to_json(explain(error, where))})
+
+    def _send(self, message: wire.Message) -> None:
+        self._write(wire.to_line(message))
+
+
+def _error_to_json(error: RunError) -> dict[str, str]:
+    return {"what": error.what, "where": error.where, "fix": error.fix}
+
+
+async def _serve(output: int) -> None:
+    """Read requests until stdin ends."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=wire.LINE_MAX)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    pipe = os.fdopen(output, "wb", buffering=0)
+    transport, _ = await loop.connect_write_pipe(asyncio.Protocol, pipe)
+    first: dict[str, Any] = json.loads(await reader.readline())
+    worker = Worker(first, transport.write)
+    async for line in reader:
+        worker.request(json.loads(line))
+
+
+def main() -> None:
+    """Run until stdin ends. Whatever is printed goes to stderr: stdout is for messages."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    output = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        import uvloop
+    except ImportError:  # it has no build for Windows
+        asyncio.run(_serve(output))
+    else:
+        uvloop.run(_serve(output))
+
+
+if __name__ == "__main__":
+    main()
