@@ -36,7 +36,7 @@ def _publish(runs: tuple[Path, ...], store: Path, master: str, conf: tuple[str, 
     from reports.pipeline.run import run_sources
     from reports.pipeline.session import parse_conf, spark_session
 
-    with spark_session(master, parse_conf(conf)) as spark:
+    with spark_session(master, parse_conf(conf), source.input_bytes(sources)) as spark:
         started = time.monotonic()
         published = run_sources(spark, sources, store)
     return {

@@ -14,18 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
 from pyspark import inheritable_thread_target
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark program gives it
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from perftest.results import schema as files
 from reports.pipeline import manifests, schema, source, stages, store, workers
 from reports.pipeline.errors import EmptyRunError, SparkError
 
-WRITERS: Final = 4
-"""Tables written at once."""
+WRITERS: Final = 2
+"""Tables written at once. More would hold task slots while they wait for the same kept frames."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +177,7 @@ class _Context:
 
     def frame(self, rows: Sequence[manifests.Row], table: schema.Table) -> DataFrame:
         """Rows of a table that the driver knows."""
-        return stages.rows_frame(self._spark, rows, stages.struct_of(table.arrow))
+        return stages.rows_frame(self._spark, rows, table.arrow)
 
     def known(self) -> dict[str, DataFrame]:
         """The tables that need no line."""
@@ -187,16 +188,10 @@ class _Context:
     def ended(self, intervals: DataFrame) -> DataFrame:
         """The table ``runs``: a run that did not end itself ended with its last interval."""
         rows = [manifests.run_row(run) for run in self._sources]
-        structure = StructType(
-            [
-                StructField(field.name, field.dataType, True)
-                for field in stages.struct_of(schema.RUNS.arrow)
-                if field.name != "length_s"
-            ]
-        )
+        known = pa.schema([field.with_nullable(True) for field in schema.RUNS.arrow if field.name != "length_s"])
         last = intervals.groupBy("run_id").agg(F.max(F.col("start_ns") + F.col("length_ns")).alias("last_ns"))
         ended = F.coalesce(F.col("ended_ns"), F.col("last_ns"), F.col("started_ns"))
-        frame = stages.rows_frame(self._spark, rows, structure).join(last, "run_id", "left")
+        frame = stages.rows_frame(self._spark, rows, known).join(last, "run_id", "left")
         frame = frame.withColumn("ended_ns", ended)
         length_s = (F.col("ended_ns") - F.col("started_ns")) / stages.NS
         return stages.conform(frame.withColumn("length_s", length_s), schema.RUNS)

@@ -1,8 +1,9 @@
 """Start Spark for a report: quiet, on the loopback only, with the Java that is there.
 
-A report is a small job: a few seconds of work after a start-up that costs more. So the defaults favour the start: the
-C1 compiler and the serial collector halve the CPU time of a short job, and an archive of loaded classes (AppCDS), made
-once and kept in the user's cache, takes another third. A long job wants neither: ``--conf`` overrides everything here.
+Most reports are small jobs: a few seconds of work after a start-up that costs as much. So a small job, by the size of its
+input, gets the C1 compiler, the serial collector, two shuffle partitions and a fixed plan: together half the CPU time
+of Spark's defaults on two cores. A large one gets Spark's defaults: all compiler tiers, adaptive plans. ``conf``
+overrides everything here.
 
 Any Spark master may be given. Executors on other machines get our modules as an archive; numpy, pyarrow and
 hdrhistogram have to be there, and the run directories have to be on a file system that they share.
@@ -42,20 +43,26 @@ appender.console.layout.pattern = spark %p %c{1}: %m%n
 
 LOOPBACK: Final = "127.0.0.1"
 
-SHORT_JOB: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+SMALL_JOB_BYTES: Final = 256 * 1024 * 1024
+"""Input up to which a job is small. Beyond it, Spark's defaults win back what they cost at the start."""
+
+SMALL_JOB: Final = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+
+QUICK_START: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+SHORT_JOB: Final = (*QUICK_START, "-XX:MetaspaceSize=192m", "-Xms384m")
 
 BASE_CONF: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "4",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
-    "spark.sql.adaptive.enabled": "true",
     # Nothing reads an attempt before it is published, so the slower, safer committer would buy nothing.
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.scheduler.mode": "FAIR",
+    # Recording the call site of every column expression costs several calls into the JVM each.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 
 
@@ -76,19 +83,22 @@ def parse_conf(settings: Sequence[str]) -> dict[str, str]:
 
 
 @contextmanager
-def spark_session(master: str = LOCAL, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+def spark_session(
+    master: str = LOCAL, conf: Mapping[str, str] | None = None, input_bytes: int = 0
+) -> Iterator[SparkSession]:
     """A Spark session, stopped at the end.
 
     The environment of this process is as it was afterwards; the JVM ends with the process.
 
     :param conf: Spark settings that go before ours
+    :param input_bytes: size of the run directories, which decides what the session is tuned for
     :raises JavaNotFoundError: no Java that Spark can use
     :raises SparkError: Spark did not start
     """
     java = java_runtime.find_java(os.environ)
     home = java_runtime.launcher_home(java, java_runtime.cache_directory(os.environ))
     with tempfile.TemporaryDirectory(prefix="perftest-spark-", ignore_cleanup_errors=True) as scratch:
-        settings = _settings(master, Path(scratch)) | dict(conf or {})
+        settings = _settings(master, Path(scratch), input_bytes <= SMALL_JOB_BYTES) | dict(conf or {})
         with _environment(_variables(master, home)):
             spark = _start(master, settings)
             try:
@@ -104,7 +114,7 @@ def _in_process(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def _settings(master: str, scratch: Path) -> dict[str, str]:
+def _settings(master: str, scratch: Path, small: bool) -> dict[str, str]:
     log4j2 = scratch / "log4j2.properties"
     log4j2.write_text(LOG4J2, encoding="utf-8")
     options = [f"-Dlog4j2.configurationFile={log4j2}", f"-Dderby.system.home={scratch}"]
@@ -114,6 +124,8 @@ def _settings(master: str, scratch: Path) -> dict[str, str]:
     }
     if _in_process(master):
         settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+    if _in_process(master) and small:
+        settings |= SMALL_JOB
         options += SHORT_JOB
     return settings | {"spark.driver.extraJavaOptions": " ".join(options)}
 
@@ -122,7 +134,7 @@ def _variables(master: str, home: Path) -> dict[str, str]:
     variables = {"JAVA_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     # Python workers do a little numpy each; a thread pool per worker would only contend for the cores.
     variables |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    variables["SPARK_LAUNCHER_OPTS"] = " ".join(SHORT_JOB)
+    variables["SPARK_LAUNCHER_OPTS"] = " ".join(QUICK_START)
     if _in_process(master):
         variables["SPARK_LOCAL_IP"] = LOOPBACK
     return variables

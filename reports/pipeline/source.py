@@ -102,6 +102,13 @@ def splits(runs: Iterable[RunSource], file: str, size: int = SPLIT_BYTES) -> lis
     return rows
 
 
+def input_bytes(runs: Iterable[RunSource]) -> int:
+    """Octets that the workers will read."""
+    names = (files.INTERVALS_CSV, files.LATENCY_HLOG, files.EVENTS, files.HOST, files.BROKER)
+    present = (run.path / name for run in runs for name in names)
+    return sum(path.stat().st_size for path in present if path.is_file())
+
+
 def seconds_to_ns(text: str) -> int:
     """Decimal seconds as nanoseconds, exactly: a double of the Unix time is 240 ns off.
 

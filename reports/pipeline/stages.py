@@ -40,6 +40,7 @@ SPARK_TYPES: Final[dict[pa.DataType, DataType]] = {
 }
 
 NS: Final = 1e9
+SPLITS_UNSPREAD: Final = 8
 COVERED_MIN: Final = 0.8
 """The part of a step's steady time that samples of a node must cover for a figure of that node's use."""
 
@@ -49,7 +50,6 @@ def struct_of(arrow: pa.Schema) -> StructType:
     return StructType([StructField(field.name, SPARK_TYPES[field.type], field.nullable) for field in arrow])
 
 
-SPLITS: Final = struct_of(source.SPLIT_SCHEMA)
 PARSED_INTERVALS: Final = struct_of(workers.PARSED_INTERVALS)
 PARSED_HISTOGRAMS: Final = struct_of(workers.PARSED_HISTOGRAMS)
 PARSED_EVENTS: Final = struct_of(workers.PARSED_EVENTS)
@@ -57,34 +57,30 @@ PARSED_HOST_SAMPLES: Final = struct_of(workers.PARSED_HOST_SAMPLES)
 PARSED_BROKERS: Final = struct_of(workers.PARSED_BROKERS)
 SPECTRUM: Final = struct_of(workers.SPECTRUM)
 
-RUN_CONTEXT: Final = StructType(
+RUN_CONTEXT: Final = pa.schema(
     [
-        StructField("run_id", StringType(), False),
-        StructField("started_ns", LongType(), False),
-        StructField("interval_ns", LongType(), False),
-        StructField("open_loop", BooleanType(), False),
+        pa.field("run_id", pa.string()),
+        pa.field("started_ns", pa.int64()),
+        pa.field("interval_ns", pa.int64()),
+        pa.field("open_loop", pa.bool_()),
     ]
 )
 """What the stages need of a run's manifest."""
 
-HOST_CONTEXT: Final = StructType(
-    [
-        StructField("run_id", StringType(), False),
-        StructField("host", StringType(), False),
-        StructField("offset_ns", LongType(), False),
-    ]
+HOST_CONTEXT: Final = pa.schema(
+    [pa.field("run_id", pa.string()), pa.field("host", pa.string()), pa.field("offset_ns", pa.int64())]
 )
 """Each load host's clock minus the coordinator's."""
 
-PLANNED_STEPS: Final = StructType(
+PLANNED_STEPS: Final = pa.schema(
     [
-        StructField("run_id", StringType(), False),
-        StructField("step", LongType(), False),
-        StructField("label", StringType(), False),
-        StructField("settings", StringType(), False),
-        *(StructField(c.name, SPARK_TYPES[schema.ARROW_TYPES[c.type]], True) for c in schema.SETTINGS),
-        StructField("duration_s", DoubleType(), True),
-        StructField("warmup_s", DoubleType(), True),
+        pa.field("run_id", pa.string()),
+        pa.field("step", pa.int64()),
+        pa.field("label", pa.string()),
+        pa.field("settings", pa.string()),
+        *(pa.field(column.name, schema.ARROW_TYPES[column.type]) for column in schema.SETTINGS),
+        pa.field("duration_s", pa.float64()),
+        pa.field("warmup_s", pa.float64()),
     ]
 )
 """The steps of the plans."""
@@ -93,18 +89,31 @@ Worker = Callable[[workers.Batches], workers.Batches]
 
 
 def conform(frame: DataFrame, table: Table) -> DataFrame:
-    """Exactly the table's columns, in its order and types."""
-    columns = [F.col(c.name).cast(SPARK_TYPES[schema.ARROW_TYPES[c.type]]).alias(c.name) for c in table.columns]
-    return frame.select(*columns)
+    """Exactly the table's columns, in its order and types.
+
+    Spark reconciles with the whole structure in one call; columns are nullable to it, because it cannot know that a
+    sum over existing rows is never null. What must not be null is what the tests of the tables check.
+    """
+    return frame.to(nullable(struct_of(table.arrow)))
+
+
+def nullable(structure: StructType) -> StructType:
+    """The same columns, all of which may be null."""
+    return StructType([StructField(field.name, field.dataType, True) for field in structure])
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
+def rows_frame(spark: SparkSession, rows: Sequence[dict[str, Any]], arrow: pa.Schema) -> DataFrame:
+    """Rows that the driver knows, such as those of manifests."""
+    return spark.createDataFrame(pa.Table.from_pylist(list(rows), arrow))
+
+
 def split_frame(spark: SparkSession, splits: Sequence[dict[str, object]]) -> DataFrame:
-    """One row per split, spread so that each is a task of its own up to a few per core."""
-    frame = spark.createDataFrame([tuple(row[name] for name in SPLITS.names) for row in splits], SPLITS)
-    return frame.repartition(len(splits)) if len(splits) > 1 else frame
+    """One row per split. A few stay as they are; many are spread, so that none waits behind a core's share of them."""
+    frame = rows_frame(spark, splits, source.SPLIT_SCHEMA)
+    return frame.repartition(len(splits)) if len(splits) > SPLITS_UNSPREAD else frame
 
 
 def parse(splits: DataFrame, parser: Worker, parsed: StructType) -> DataFrame:
@@ -379,8 +388,3 @@ def _step_figures() -> dict[str, Column]:
         "broker_cpu_us_per_message": per_message(F.col("broker_cpu_share") * F.col("length_s") * 1e6),
         "wal_bytes_per_message": per_message(F.col("wal_bytes_per_s") * F.col("length_s")),
     }
-
-
-def rows_frame(spark: SparkSession, rows: Sequence[dict[str, Any]], structure: StructType) -> DataFrame:
-    """Rows that the driver knows, such as those of manifests."""
-    return spark.createDataFrame([tuple(row.get(name) for name in structure.names) for row in rows], structure)
