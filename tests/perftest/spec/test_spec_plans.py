@@ -23,7 +23,7 @@ schema: 1
 name: mine
 title: mine
 queues: [{name: q, type: classic, durable: false, arguments: {x-max-length: 10}}]
-load: {prefetch: 7, size: 1KiB, persistent: false, rate: 2k}
+load: {prefetch: 7, persistent: false, rate: 2k}
 sweep: {setting: size, values: [100, 1kB], mode: isolated}
 step: {duration: 2m, warmup: 10s, drain: 3s}
 quick: {duration: 2s, warmup: 500ms}
