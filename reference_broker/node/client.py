@@ -64,13 +64,15 @@ _CONNECTION_FORCED: Final = 320
 class Consumer:
     """A consumer of this connection: where its messages come from, and the message id it gets next."""
 
-    __slots__ = ("group", "id", "next_message_id", "no_ack")
+    __slots__ = ("credit", "group", "held", "id", "next_message_id", "no_ack")
 
     def __init__(self, consumer: ConsumerId, group: GroupId, no_ack: bool) -> None:
         self.id = consumer
         self.group = group
         self.no_ack = no_ack
         self.next_message_id = 0
+        self.credit = 0
+        self.held = 0
 
 
 class Channel:
@@ -168,6 +170,7 @@ class ClientConnection(asyncio.Protocol):
             pieces = _skip(pieces, known.next_message_id - first)
             first = known.next_message_id
         known.next_message_id = last + 1
+        known.held += last - first + 1
         if not self.core.deliver(channel.id.channel, consumer.tag, first, pieces, redelivered):
             self._propose(known.group, Return(consumer, ((first, last),)), _SMALL)
         elif known.no_ack:
@@ -270,7 +273,9 @@ class ClientConnection(asyncio.Protocol):
     def _settled(self, channel: Channel, event: Settled) -> None:
         if (consumer := channel.consumers.get(event.consumer_tag)) is not None:
             command = _OUTCOMES[event.outcome](consumer.id, event.ranges)
-            self._propose(consumer.group, command, _SMALL + 16 * len(event.ranges))
+            short_of_credit = 2 * consumer.held > consumer.credit
+            consumer.held -= sum(last - first + 1 for first, last in event.ranges)
+            self._propose(consumer.group, command, _SMALL + 16 * len(event.ranges), lazy=not short_of_credit)
 
     def _declare(self, channel: Channel, event: QueueDeclare) -> None:
         name = event.queue or f"amq.gen-{secrets.token_urlsafe(16)}"
@@ -357,7 +362,7 @@ class ClientConnection(asyncio.Protocol):
             if not event.nowait:
                 self.core.consume_ok(event.channel, event.consumer_tag)
 
-        credit = event.prefetch or self._shard.limits.credit_default
+        known.credit = credit = event.prefetch or self._shard.limits.credit_default
         correlation = self._ask(channel, consuming)
         queue.runner.propose(
             Checkout(identity, credit, auto_settle=False, priority=priority, correlation=correlation), _SMALL
@@ -429,10 +434,10 @@ class ClientConnection(asyncio.Protocol):
         for group in channel.groups:
             self._propose(group, ChannelDown(channel.id), _SMALL)
 
-    def _propose(self, group: GroupId, command: commands.Command, size: int) -> None:
+    def _propose(self, group: GroupId, command: commands.Command, size: int, *, lazy: bool = False) -> None:
         """Propose to a queue's group, unless the queue is gone."""
         if (runner := self._shard.runners.get(group)) is not None:
-            runner.propose(command, size)
+            runner.propose(command, size, lazy)
 
     def _refuse(self, channel: int, code: int, text: str, method: str) -> None:
         self._take(self.core.channel_error(channel, code, text, method))

@@ -234,6 +234,10 @@ class Shard:
             self._dirty.append(runner)
             self._schedule()
 
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Call after a while."""
+        self._loop.call_later(delay_s, call)
+
     def leader_changed(self, runner: GroupRunner) -> None:
         """Note it, and let those go on who waited for a leader."""
         log.info(
