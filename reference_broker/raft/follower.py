@@ -8,7 +8,8 @@ be entries of a former leader that nobody has compared yet.
 
 Success is answered when the disk has come further (one answer a sync, however many messages it covers), at once when
 there was nothing to write, and not at all when the message was nothing but a new commit index (see ``progress``).
-A rejection is answered at once, but only the first of a row: the messages pipelined behind it fail for the same reason.
+A rejection is answered at once, but only the first of a row: the entries pipelined behind it fail for the same reason.
+A probe has no entries and is always answered, so a rejection that was lost does no lasting harm.
 
 Entries are overwritten only once the disk has caught up with the log (``log_view`` tells why). Until then the follower
 keeps quiet about what does not fit; then it rejects, and the leader sends again.
@@ -119,7 +120,7 @@ class Follower:
         wanted = self._wanted(prev, commit)
         if self._blocked_at is not None:
             return None
-        if self._rejected is not None and self._rejected[0] == wanted and prev > self._rejected[1]:
+        if message.entries and self._rejected is not None and self._rejected[0] == wanted and prev > self._rejected[1]:
             return None
         self._rejected = (wanted, prev)
         return self._reply(message.term, success=False, next_index=wanted)

@@ -85,7 +85,8 @@ class LogView:
         """The view of what the log layer found on disk. Entries that the snapshot covers too are left out.
 
         A log that has *another* entry where the snapshot ends is left out whole: the node crashed between taking
-        over its leader's snapshot and dropping the log that the snapshot replaces.
+        over its leader's snapshot and dropping the log that the snapshot replaces. The shell sees that by
+        ``last_index`` and must then reset the log on disk too, before it appends to it.
         Raises ValueError as the constructor does.
         """
         if snapshot is None:

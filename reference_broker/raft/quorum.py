@@ -52,4 +52,4 @@ def describe(synced: Mapping[NodeId, LogIndex]) -> str:
     for node in sorted(synced):
         mark = ">" if synced[node] >= committed else " "
         lines.append(f"{'=' * place[node] + mark:<{len(synced)}} {synced[node]:>6}  node {node}")
-    return "\n".join([*lines, f"committed {committed}"])
+    return "\n".join([*lines, f"commits {committed}"])

@@ -110,7 +110,7 @@ class Disk:
         runs = [(at, self.entries[at].term) for at in indexes]
         starts = [run for before, run in zip([None, *runs], runs, strict=False) if not before or before[1] != run[1]]
         view = LogView.recovered(self.snapshot, starts, indexes[-1] if indexes else LogIndex(0))
-        for at in [at for at in indexes if at > view.last_index]:
+        for at in [at for at in indexes if not view.snapshot_index < at <= view.last_index]:
             del self.entries[at]
         return view
 
@@ -436,3 +436,18 @@ class Cluster:
         """The member that leads in the highest term, if any does."""
         leading = [member for member in self.members.values() if member.up and member.core.role is Role.LEADER]
         return max(leading, key=lambda member: member.core.term, default=None)
+
+
+def replay(transcript: str, answer: Callable[[str], str]) -> str:
+    """A transcript with every answer given anew.
+
+    Blocks are separated by empty lines. A block is comments (``# ...``), commands, a line ``----`` and what they
+    answered. Comments and commands stay; what follows ``----`` is replaced by what ``answer`` says to each command.
+    """
+    blocks = []
+    for block in transcript.strip().split("\n\n"):
+        head = block.split("\n----", 1)[0].splitlines()
+        answers = [answer(line) for line in head if line and not line.startswith("#")]
+        said = "\n".join(text for text in answers if text)
+        blocks.append("\n".join([*head, *(["----"] if answers else []), *([said] if said else [])]))
+    return "\n\n".join(blocks) + "\n"
