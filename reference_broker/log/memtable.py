@@ -42,6 +42,8 @@ class Table:
     ``floor`` and ``floor_term`` are the snapshot's last index and term (0, 0: none); ``live`` are the indexes up to
     ``floor`` that must stay readable; ``kept`` holds the places of those that came with an installed snapshot, which
     are authoritative up to ``kept_floor``. ``pinned`` are ranges that a snapshot being sent still needs.
+    ``asked_floor`` and ``asked_live`` are what ``floor`` and ``live`` will be once the newest snapshot that the owner
+    asked for is on disk: what it covers is final.
     """
 
     group: GroupId
@@ -50,6 +52,8 @@ class Table:
     last: int = 0
     synced: int = 0
     live: Ranges = ()
+    asked_floor: int = 0
+    asked_live: Ranges = ()
     pinned: Ranges = ()
     kept: Extents = field(default_factory=Extents)
     kept_floor: int = 0
@@ -74,12 +78,13 @@ class Table:
         """Raise :class:`AppendGapError` unless the entries continue (or overwrite) the log (I9)."""
         first = entries[0].index
         consecutive = all(entry.index == first + at for at, entry in enumerate(entries))
-        if not consecutive or not self.floor < first <= self.last + 1:
-            raise AppendGapError(self.group, first, self.floor, self.last)
+        if not consecutive or not self.asked_floor < first <= self.last + 1:
+            raise AppendGapError(self.group, first, self.asked_floor, self.last)
 
     def start_at(self, floor: int, floor_term: int, live: Ranges) -> None:
         """The log is empty behind a snapshot: after a restart or a reset. Memory must have been forgotten."""
         self.floor, self.floor_term, self.live = floor, floor_term, live
+        self.asked_floor, self.asked_live = floor, live
         self.last = self.synced = floor
         self._lowest = floor + 1
 

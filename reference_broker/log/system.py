@@ -188,9 +188,9 @@ class LogSystem:
         self._writing.submit(Append(found, entries))
 
     def truncate_from(self, group: GroupId, index: LogIndex) -> None:
-        """Drop ``index`` and everything above."""
+        """Drop ``index`` and everything above. What a snapshot covers is final: it is not touched."""
         found = self._state.groups[group]
-        if not found.table.floor < index <= found.table.last:
+        if not found.table.asked_floor < index <= found.table.last:
             return
         with self._state.lock:
             self._state.memory.truncate(found.table, index)
@@ -264,11 +264,14 @@ class LogSystem:
         found = self._state.groups[group]
         ranges = checked(live, index)
         table = found.table
+        if index <= table.asked_floor:
+            return
         if index > table.last:
             raise ValueError(f"group {group:016x}: a snapshot at {index}, but the log ends at {table.last}")
         for first, last in ranges:
-            if first <= table.floor:
-                _check_still_live(table, first, min(last, table.floor))
+            if first <= table.asked_floor:
+                _check_still_live(table, first, min(last, table.asked_floor))
+        table.asked_floor, table.asked_live = index, ranges
         self._writing.submit(TakeSnapshot(found, SnapshotKey(index, term), state, ranges))
 
     def snapshot_due(self) -> list[GroupId]:
@@ -349,7 +352,7 @@ class LogSystem:
 
 
 def _check_still_live(table: Table, first: int, last: int) -> None:
-    for start, end in table.live:
+    for start, end in table.asked_live:
         if start <= first <= end:
             first = end + 1
         if first > last:

@@ -1,0 +1,271 @@
+"""Loss of power at every instruction: nothing that was noticed is ever lost, no log ever has a gap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from reference_broker.types import LogIndex
+
+Script = Callable[[Any], None]
+
+
+def append_and_roll(world: Any) -> None:
+    """Three groups write until the WAL has rolled over several times."""
+    groups = [world.create(number) for number in (1, 2, 3)]
+    for turn in range(10):
+        for group in groups:
+            world.append(group, 2 * turn + 1, 2, size=700)
+        world.step()
+
+
+def elect(world: Any) -> None:
+    """Terms and votes between appends, two of them in one batch."""
+    group, other = world.create(1), world.create(2)
+    for term in range(1, 6):
+        world.hard_state(group, term, term % 3 + 1)
+        world.hard_state(other, 2 * term, 0)
+        world.append(group, term, term=term)
+        world.step()
+
+
+def overwrite(world: Any) -> None:
+    """New leaders overwrite and truncate, across a roll-over."""
+    group, other = world.create(1), world.create(2)
+    world.append(group, 1, 8, size=1000)
+    world.append(other, 1, 2, size=3000)
+    world.step()
+    world.append(group, 5, 3, term=2, size=1000)
+    world.append(group, 6, 4, term=3, size=1000)
+    world.step()
+    world.truncate(group, 8)
+    world.step()
+    world.truncate(group, 3)
+    world.append(group, 3, 6, term=4, size=1500)
+    world.append(other, 3, 2, size=3000)
+    world.step()
+
+
+def take_snapshots(world: Any) -> None:
+    """Snapshots with and without live entries; WAL files go and come back recycled."""
+    group, other = world.create(1), world.create(2)
+    world.append(other, 1, size=100)
+    for turn in range(6):
+        first = 6 * turn + 1
+        world.append(group, first, 6, size=1200)
+        world.step()
+        world.snapshot(group, first + 4, 1, [(2, 3), (first + 1, first + 2)] if turn else [(2, 4)])
+        world.step()
+    world.snapshot(group, 36, 1)
+    world.snapshot(other, 1, 1)
+    world.step()
+    world.append(group, 37, 6, size=1200)
+    world.step()
+
+
+def delete(world: Any) -> None:
+    """A group with a snapshot goes, another takes its place, entries of both share files."""
+    group, other = world.create(1), world.create(2)
+    world.append(group, 1, 5, size=900)
+    world.append(other, 1, 5, size=900)
+    world.step()
+    world.snapshot(group, 3, 1, [(2, 2)])
+    world.step()
+    world.append(group, 6)
+    world.delete(group)
+    third = world.create(3)
+    world.append(third, 1, 5, size=900)
+    world.step()
+
+
+def chunks_of(make_world: Callable[..., Any]) -> tuple[list[tuple[int, int, bytes, bool]], dict[int, Any]]:
+    """A snapshot at index 20, term 3, with live entries, as another member would send it."""
+    donor = make_world().open()
+    group = donor.create(1)
+    donor.append(group, 1, 20, term=3, size=500)
+    donor.step()
+    donor.snapshot(group, 20, 3, [(4, 5), (9, 9), (20, 20)])
+    donor.step()
+    live = {index: donor.log.entries(group, LogIndex(index), LogIndex(index), 1)[0] for index in (4, 5, 9, 20)}
+    return [donor.log.snapshot_chunk(group, 1)], live
+
+
+def install(world: Any) -> None:
+    """A snapshot arrives at a member whose log is shorter, then the log goes on and a second snapshot is taken."""
+    chunks, kept = chunks_of(type(world))
+    group, other = world.create(1), world.create(2)
+    world.append(other, 1, size=100)
+    world.append(group, 1, 12, term=1, size=600)
+    world.step()
+    world.install(group, chunks, kept)
+    world.step()
+    world.reset(group, 20, 3)
+    world.append(group, 21, 12, term=3, size=900)
+    world.step()
+    world.snapshot(group, 30, 3, [(5, 5), (9, 9), (22, 23)])
+    world.step()
+    world.append(group, 33, 12, term=3, size=900)
+    world.step()
+    world.snapshot(group, 44, 3, [(22, 22), (40, 40)])
+    world.step()
+
+
+def install_over_branch(world: Any) -> None:
+    """A snapshot arrives at a member whose log is longer and of another term: a dead branch in several files."""
+    chunks, kept = chunks_of(type(world))
+    group, other = world.create(1), world.create(2)
+    world.append(other, 1, size=100)
+    for first in range(1, 30, 4):
+        world.append(group, first, 4, term=2, size=1200)
+        world.step()
+    world.install(group, chunks, kept)
+    world.step()
+    world.append(group, 33, 2, term=2, size=1200)  # still the old log: the owner has not heard yet
+    world.reset(group, 20, 3)
+    world.append(group, 21, 2, term=3, size=900)
+    world.step()
+    world.snapshot(group, 22, 3)
+    world.step()
+    world.append(group, 23, 12, term=3, size=900)
+    world.step()
+    world.snapshot(other, 1, 1)
+    world.step()
+
+
+SCRIPTS = (append_and_roll, elect, overwrite, take_snapshots, delete, install, install_over_branch)
+
+
+def go_on(world: Any) -> None:
+    """Use what came back: append behind each log, overwrite a little, snapshot, so that old octets get their chance."""
+    for group, found in list(world.recovered.items()):
+        last = found.last_index
+        world.append(group, last + 1, 3, term=9, size=1100)
+        world.step()
+        world.append(group, last + 2, 4, term=10, size=1100)
+        world.step()
+        world.snapshot(group, last + 3, 10)
+    world.step()
+    for group in world.models:
+        world.append(group, max(world.models[group].states[-1].log) + 1, 2, term=11)
+    world.step()
+
+
+def run_until_fault(make_world: Callable[..., Any], script: Script, call: int) -> Any:
+    """Run a script on a node that stops at its ``call``-th changing call. None if it came to its end."""
+    world = make_world()
+    world.files.fail_at(call, sticky=True)
+    try:
+        world.open()
+        script(world)
+    except OSError:  # the very first start: there is nothing to promise yet
+        return world
+    except (ValueError, KeyError, IndexError):  # the script met a log that has stopped
+        assert any(type(notice).__name__ == "Failed" for notice in world.notices)
+    return world if world.files.calls >= call else None
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+def test_every_promise_survives_a_crash_at_each_call(script: Script, make_world: Callable[..., Any]) -> None:
+    """A node that lost power at the wrong moment would lose confirmed messages, or not start again."""
+    call = 0
+    while True:
+        call += 1
+        world = run_until_fault(make_world, script, call)
+        if world is None:
+            break
+        for chance in (None, Random(call)):
+            survivor = world if chance is None else run_until_fault(make_world, script, call)
+            survivor.notices.clear()
+            survivor.crash(chance)
+            survivor.step()
+            go_on(survivor)
+            survivor.crash(Random(call))
+            survivor.restart()
+    assert call > 20, "the script makes too few calls to be a test"
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+def test_crash_during_recovery(script: Script, make_world: Callable[..., Any]) -> None:
+    """A node that loses power again while it starts must still start the third time."""
+    call = 0
+    while True:
+        call += 1
+        world = make_world().open()
+        script(world)
+        world.files.crash(Random(call))
+        world.files.fail_at(call, sticky=True)
+        try:
+            world.open()
+        except OSError:
+            world.crash(Random(call))
+            continue
+        break
+    assert call > 5
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_random_histories(seed: int, make_world: Callable[..., Any]) -> None:
+    """Any mix of operations, with crashes in between, keeps every promise."""
+    chance = Random(seed)
+    world = make_world(memtable_bytes=chance.choice((0, 5000, 1 << 20))).open()
+    group_number = 0
+    for _life in range(4):
+        for _turn in range(chance.randint(5, 40)):
+            if len(world.models) < 4 and chance.random() < 0.3:
+                group_number += 1
+                world.create(group_number)
+            _random_operation(world, chance)
+            if chance.random() < 0.4:
+                world.step()
+        if chance.random() < 0.5:
+            world.files.fail_at(chance.randint(1, 30), sticky=True)
+            for group in [group for group, model in world.models.items() if not model.deleting]:
+                _append_next(world, chance, group)
+                world.step()
+        world.notices.clear()
+        world.crash(chance if chance.random() < 0.8 else None)
+
+
+def _append_next(world: Any, chance: Random, group: Any) -> None:
+    state = world.models[group].states[-1]
+    last = max(state.log, default=state.base)
+    world.append(group, last + 1, chance.randint(1, 5), term=_term(state) + chance.randint(0, 1), size=_size(chance))
+
+
+def _term(state: Any) -> int:
+    return max((entry.term for entry in state.log.values()), default=1)
+
+
+def _size(chance: Random) -> int:
+    return chance.choice((1, 40, 470, 480, 2000, 9000, 20000))
+
+
+def _random_operation(world: Any, chance: Random) -> None:
+    choices = [group for group, model in world.models.items() if not model.deleting]
+    if not choices:
+        return
+    group = chance.choice(choices)
+    model = world.models[group]
+    state = model.states[-1]
+    floor = max((index for index, _term in model.snapshots), default=0)
+    above_floor = sorted(index for index in state.log if index > floor)
+    kind = chance.randint(0, 9)
+    if kind <= 4 or not above_floor:
+        _append_next(world, chance, group)
+    elif kind == 5:
+        first = chance.choice(above_floor)
+        world.append(group, first, chance.randint(1, 3), term=_term(state) + 1, size=_size(chance))
+    elif kind == 6:
+        model.hard.append((model.hard[-1][0] + 1, chance.randint(0, 3)))
+        world.hard_state(group, *model.hard.pop())
+    elif kind == 7:
+        index = chance.choice(above_floor)
+        live = [(index, index)] if chance.random() < 0.5 else []
+        world.snapshot(group, index, state.log[index].term, live)
+    elif kind == 8 and chance.random() < 0.3:
+        world.truncate(group, chance.choice(above_floor))
+    elif kind == 9 and chance.random() < 0.1:
+        world.delete(group)
