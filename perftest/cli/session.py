@@ -60,7 +60,12 @@ def measure(plan: Plan, options: Options) -> int:
         writer = RunWriter(options.out, plan, ["perftest", *sys.argv[1:]])
         writer.describe_broker(**_broker_facts(plan, cluster))
         session = _Session(plan, options, writer, cluster)
-        outcome = asyncio.run(session.run())
+        try:
+            outcome = asyncio.run(session.run())
+        except BaseException as error:
+            # A defect of ours, or a signal before the loop was there: what was recorded is kept, the cause is told.
+            writer.finish("failed", f"{type(error).__name__}: {error}", Exit.RUN_ERROR)
+            raise
     code = session.conclude(outcome)
     report = _report(writer.path, options) if options.report and session.rows else None
     session.print_summary(outcome, code, report)

@@ -104,16 +104,30 @@ class RunWriter:
         with _writable(self.path):
             self._write_manifest()
 
+    def close(self) -> None:
+        """Close the streams, and leave the directory as a kill would; :meth:`finish` does this first."""
+        files, self._files = list(self._files.values()), {}
+        failures: list[OSError] = []
+        for file in files:
+            try:
+                file.close()
+            except OSError as failure:  # what is still buffered has no place: the others are closed all the same
+                failures.append(failure)
+        if failures:
+            raise failures[0]
+
     def finish(self, state: str, reason: str, exit_code: int = 0) -> None:
         """Close the streams, derive the results, and say in the manifest how it ended.
 
         Each part is tried even when one before it failed, so that as much as possible is kept; the first failure is
         raised at the end.
         """
-        parts: list[Callable[[], None]] = [file.close for file in self._files.values()]
-        parts += [lambda: self._derive(state), lambda: write_parquet(self.path)]
-        parts += [lambda: self.end(state, reason, exit_code)]
-        self._files.clear()
+        parts: list[Callable[[], None]] = [
+            self.close,
+            lambda: self._derive(state),
+            lambda: write_parquet(self.path),
+            lambda: self.end(state, reason, exit_code),
+        ]
         failures: list[RunNotWritableError] = []
         for part in parts:
             try:

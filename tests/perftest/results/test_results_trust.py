@@ -1,0 +1,160 @@
+"""A result that cannot be trusted must say so; one that can must not cry wolf."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perftest.results.provenance import redact, redact_command
+from perftest.results.summary import BrokerCpu
+from perftest.results.trust import Status, run_checks, step_checks, supported, worst
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    latency = {"e2e": {"count": 200_000}, "confirm": {"count": 200_000}}
+    plain = {
+        "settings": {"in_flight": 100, "rate": None},
+        "worker_cpu_share": 0.4,
+        "loop_lag_ns": 1_000_000,
+        "latency": latency,
+        "published": 200_000,
+        "intended": 200_000,
+        "confirmed": 200_000,
+    }
+    return {**plain, **changes}
+
+
+def manifest(**broker: Any) -> dict[str, Any]:
+    return {
+        "loop": "closed",
+        "state": "finished",
+        "plan": {"steps": [{}]},
+        "broker": {"uris": ["amqp://rabbit1"], **broker},
+    }
+
+
+def statuses(checks: list[Any]) -> dict[str, str]:
+    return {check.check: str(check.status) for check in checks}
+
+
+def test_a_sound_step_passes_every_check() -> None:
+    """A warning that is always there is read by nobody."""
+    assert worst(step_checks(row())) is Status.PASS
+
+
+@pytest.mark.parametrize(("share", "status"), [(0.85, "pass"), (0.86, "fail")])
+def test_a_generator_at_its_limit_fails(share: float, status: str) -> None:
+    """The rate would be the generator's, told as the broker's."""
+    assert statuses(step_checks(row(worker_cpu_share=share)))["generator_cpu"] == status
+
+
+def test_loop_lag_is_a_warning() -> None:
+    """The tail may be the generator's own."""
+    assert statuses(step_checks(row(loop_lag_ns=20_000_001)))["loop_lag"] == "warn"
+
+
+@pytest.mark.parametrize(
+    ("count", "best"),
+    [(19, ""), (20, "p50"), (199, "p50"), (200, "p95"), (999, "p95"), (1000, "p99"), (10_000, "p99.9")],
+)
+def test_a_percentile_stands_on_ten_samples_above_it(count: int, best: str) -> None:
+    """A p99.9 of 500 messages is one message."""
+    assert supported(count) == best
+
+
+def test_few_samples_are_said() -> None:
+    """Percentiles that nothing supports are named."""
+    checks = step_checks(row(latency={"e2e": {"count": 500}, "confirm": {"count": 900}}))
+    samples = next(check for check in checks if check.check == "samples")
+    assert samples.status is Status.WARN and "500 samples of e2e are too few for p99, p99.9, p99.99" in samples.text
+
+
+def test_no_samples_fail() -> None:
+    """A step that measured nothing is no fast step."""
+    assert statuses(step_checks(row(latency={})))["samples"] == "fail"
+
+
+def test_a_step_without_confirms_fails_unless_none_were_asked_for() -> None:
+    """Publishing into nothing is very fast."""
+    assert statuses(step_checks(row(confirmed=0)))["confirms"] == "fail"
+    assert statuses(step_checks(row(confirmed=0, settings={"in_flight": 0})))["confirms"] == "warn"
+
+
+def test_an_open_loop_must_keep_its_schedule() -> None:
+    """Coordinated omission begins with a rate that was not reached."""
+    rated = {"in_flight": 100, "rate": 1000.0}
+    assert statuses(step_checks(row(settings=rated, published=198_000)))["intended_rate"] == "pass"
+    assert statuses(step_checks(row(settings=rated, published=197_999)))["intended_rate"] == "warn"
+
+
+def test_negative_latencies_fail() -> None:
+    """Clocks that disagree make every latency doubtful."""
+    assert statuses(step_checks(row(negative_latencies=1)))["clock"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("ledger", "status", "words"),
+    [
+        ({"verdict": "ok", "unique": 10}, "pass", "none lost"),
+        ({"verdict": "violated", "lost": 3, "damaged": 0}, "fail", "3 lost"),
+        ({"verdict": "unknown", "undelivered": 5}, "warn", "5 confirmed messages"),
+        (None, "fail", "no ledger"),
+    ],
+)
+def test_the_ledgers_verdict_is_repeated(ledger: dict[str, Any] | None, status: str, words: str) -> None:
+    """A fast broker that loses messages is not fast."""
+    check = next(check for check in run_checks(manifest(), ledger, 1) if check.check == "ledger")
+    assert str(check.status) == status and words in check.text
+
+
+@pytest.mark.parametrize("uri", ["amqp://u:***@127.0.0.1:5691/%2f", "amqp://localhost", "amqp://[::1]:5672"])
+def test_loopback_is_said(uri: str) -> None:
+    """Numbers without a network are not those of a cluster."""
+    assert statuses(run_checks(manifest(uris=[uri]), {"verdict": "ok"}, 1))["loopback"] == "warn"
+    assert "loopback" not in statuses(run_checks(manifest(), {"verdict": "ok"}, 1))
+
+
+def test_an_early_end_and_the_loop_are_said() -> None:
+    """Half a sweep must not look like a whole one."""
+    found = statuses(run_checks({**manifest(modelled=True), "loop": "open"}, {"verdict": "ok"}, 0))
+    assert (found["complete"], found["loop"], found["modelled"]) == ("warn", "pass", "warn")
+
+
+def test_the_gravest_status_wins() -> None:
+    """The exit code follows the worst."""
+    assert worst([]) is Status.PASS
+    assert worst(step_checks(row(worker_cpu_share=0.9, loop_lag_ns=10**9))) is Status.FAIL
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("amqp://guest:secret@h:1/%2f", "amqp://guest:***@h:1/%2f"),
+        ("amqps://u:p%40ss@h", "amqps://u:***@h"),
+        ("amqp://u:p@ss@h", "amqp://u:***@h"),
+        ("amqp://u:a@h1,amqp://v:b@h2", "amqp://u:***@h1,amqp://v:***@h2"),
+        ("amqp://h", "amqp://h"),
+        ("--queue=a:b@c", "--queue=a:b@c"),
+    ],
+)
+def test_passwords_are_redacted(text: str, shown: str) -> None:
+    """Whatever a password holds, it is not in a result."""
+    assert redact(text) == shown and redact_command([text]) == [shown]
+
+
+def test_broker_cpu_needs_samples_over_the_step() -> None:
+    """CPU per message from half a step would be half of it."""
+    samples = [{"t_ns": t * 10**9, "node": "n", "pid": 1, "cpu_ns": t * 10**8} for t in range(11)]
+    cpu = BrokerCpu.of(samples)
+    assert cpu.used_ns(2 * 10**9, 4 * 10**9) == 2 * 10**8
+    assert cpu.used_ns(2_500_000_000, 3_500_000_000) == 10**8
+    assert cpu.used_ns(9 * 10**9, 19 * 10**9) is None
+    assert BrokerCpu.of([]).used_ns(0, 1) is None
+
+
+def test_a_restarted_node_counts_from_zero_again() -> None:
+    """Its cumulative figure starts anew: the difference over the restart is no time."""
+    before = [{"t_ns": t, "node": "n", "pid": 1, "cpu_ns": 1000 + t} for t in (0, 100)]
+    after = [{"t_ns": t, "node": "n", "pid": 2, "cpu_ns": t - 100} for t in (100, 200)]
+    assert BrokerCpu.of(before + after).used_ns(0, 100) == 100
