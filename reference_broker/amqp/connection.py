@@ -70,6 +70,7 @@ _CHANNEL_CLOSE: Final[MethodId] = (20, 40)
 _CHANNEL_CLOSE_OK: Final[MethodId] = (20, 41)
 _BASIC_PUBLISH: Final[MethodId] = (60, 40)
 _CONNECTION_CLASS: Final = 10
+_PUBLISH_OCTETS: Final = b"\x00\x3c\x00\x28"
 
 _LAST_WORDS: Final = re.compile(
     rb"\x01\x00\x00(?:\x00\x00\x00\x04\x00\x0a\x00\x33\xce|(?P<close>\x00\x00..\x00\x0a\x00\x32))", re.DOTALL
@@ -228,7 +229,7 @@ class ServerConnection(Outbound):
             text = f"missed heartbeats from client, timeout: {2 * self._heartbeat_s}s"
             self._close_connection(HardError(ReplyCode.CONNECTION_FORCED, text))
             self._end(text)
-        elif now_s >= self._spoke_s + self._heartbeat_s / 2:
+        elif now_s >= self._spoke_s + self._heartbeat_s / 2 and not self._link.output:
             self._link.output.append(HEARTBEAT_FRAME)
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -290,7 +291,8 @@ class ServerConnection(Outbound):
         kind, number, payload, end = read_frame(buffer, at, size)
         if kind == METHOD and number and self._learn_route(buffer[at:end], number, payload):
             return at  # now that the route is known, the fast path may have the whole message
-        self._runs.flush()
+        if kind == METHOD and payload[:4] != _PUBLISH_OCTETS:
+            self._runs.flush()
         if kind == HEARTBEAT:
             self._heartbeat_frame(number, payload)
         elif self._phase is not Phase.RUNNING and (number or kind != METHOD):
@@ -304,7 +306,7 @@ class ServerConnection(Outbound):
     def _learn_route(self, frame: bytes, number: int, payload: bytes) -> bool:
         """Whether the frame is a basic.publish whose route was not known and now is."""
         channel = self._channels.get(number)
-        if payload[:4] != b"\x00\x3c\x00\x28" or channel is None or channel.closing or channel.assembly is not None:
+        if payload[:4] != _PUBLISH_OCTETS or channel is None or channel.closing or channel.assembly is not None:
             return False
         if self._publishes.route(frame) is not None:
             return False

@@ -48,6 +48,8 @@ ROUTES_MAX: Final = 1024
 NUMPY_FROM: Final = 16
 
 _PROPERTIES_AT: Final = FRAME_HEAD.size + CONTENT_HEAD.size
+_HEADER_FRAME: Final = Struct(">BHIHHQ")
+_CONTENT_MIN: Final = _HEADER_FRAME.size + 2 + 1 + OVERHEAD + 1
 _PUBLISH_FRAME_MAX: Final = 8 + 4 + 2 + 256 + 256 + 1
 _HEADER_PAYLOAD_MIN: Final = CONTENT_HEAD.size + 2
 _SETTLE: Final = Struct(">BHIHHQBB")
@@ -68,12 +70,12 @@ class RunBuilder:
 
     __slots__ = (
         "_counts",
+        "_header",
         "_link",
         "_messages",
         "_octets",
         "_outcome",
         "_pieces",
-        "_prefix",
         "_route",
         "_settled",
         "_settling",
@@ -86,25 +88,45 @@ class RunBuilder:
         self._counts: list[int] = []
         self._messages = 0
         self._octets = 0
-        self._prefix: bytes | None = None
+        self._header: bytes | None = None
         self._settling: Channel | None = None
         self._outcome = Outcome.SETTLE
         self._settled: dict[str, list[IdRange]] = {}
 
-    def add_publish(self, route: Route, piece: bytes, count: int, prefix: bytes | None) -> None:
-        """``piece`` holds ``count`` contents of equal length; ``prefix`` is what each starts with up to its only body
-        frame's payload, None where that is not so."""
-        if self._settling is not None:
-            self._flush_settled()
-        if self._route is not route or self._messages + count > RUN_MESSAGES_MAX or self._octets >= RUN_OCTETS_MAX:
-            self._flush_publish()
-            self._route, self._prefix = route, prefix
-        elif self._prefix != prefix:
-            self._prefix = None
+    def add_publish(self, route: Route, piece: bytes, count: int, header: bytes | None) -> None:
+        """``piece`` holds ``count`` contents of equal length; ``header`` is the content header frame they share if
+        each has exactly one body frame, else None."""
+        self._begin(route, count, len(piece), header)
         self._pieces.append(piece)
         self._counts.append(count)
+
+    def add_varied(self, route: Route, pieces: list[bytes], header: bytes) -> None:
+        """One content a piece, of one body frame each, but each with a header of its own; ``header`` is the last's."""
+        self._begin(route, len(pieces), sum(map(len, pieces)), header if len(pieces) == 1 else None)
+        self._pieces += pieces
+        self._counts += [1] * len(pieces)
+
+    def _begin(self, route: Route, count: int, octets: int, header: bytes | None) -> None:
+        """Make room for ``count`` messages: end the run at hand unless they belong to it and fit in."""
+        if self._settling is not None:
+            self._flush_settled()
         self._messages += count
-        self._octets += len(piece)
+        self._octets += octets
+        if self._route is not route or self._messages > RUN_MESSAGES_MAX or self._octets > RUN_OCTETS_MAX:
+            self._messages -= count
+            self._flush_publish()
+            self._route, self._header = route, header
+            self._messages, self._octets = count, octets
+        elif self._header != header:
+            self._header = None
+
+    def room(self, route: Route, octets: int) -> int:
+        """Messages of so many octets that the run of ``route`` can still take; a full one makes way for a new one."""
+        if self._route is route:
+            left = min(RUN_MESSAGES_MAX - self._messages, (RUN_OCTETS_MAX - self._octets) // octets)
+            if left > 0:
+                return left
+        return min(RUN_MESSAGES_MAX, max(RUN_OCTETS_MAX // octets, 1))
 
     def add_settled(self, channel: Channel, outcome: Outcome, taken: list[Taken]) -> None:
         """Message ids that a consumer is done with, ``outcome`` says how."""
@@ -135,7 +157,7 @@ class RunBuilder:
             return
         channel, count = route.channel, self._messages
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        if self._prefix is not None:
+        if self._header is not None:
             run = MessageRun(count, route.octets, data, len(data) // count)
         else:
             run = MessageRun(count, route.octets, data, 0, self._ends())
@@ -176,14 +198,15 @@ class PublishReader:
     """Reads whole publishes off the front of a buffer."""
 
     __slots__ = (
-        "_checked_header",
         "_columns",
         "_content_at",
-        "_content_prefix",
+        "_last_header",
         "_link",
+        "_method",
         "_prefix",
         "_route",
         "_routes",
+        "_run_header",
         "_runs",
         "_stride",
         "need",
@@ -202,9 +225,8 @@ class PublishReader:
         """Forget all routes: a channel was closed."""
         self._routes.clear()
         self._route: Route | None = None
-        self._prefix = b""
-        self._content_prefix = b""
-        self._checked_header = b""
+        self._prefix = self._method = b""
+        self._last_header = self._run_header = b""  # the last that was checked, and that of the remembered prefix
         self._columns: npt.NDArray[np.uint8] | None = None
         self._content_at = self._stride = 0
 
@@ -227,6 +249,10 @@ class PublishReader:
         route = self._route
         if route is not None and buffer.startswith(self._prefix, at) and route.channel.assembly is None:
             return self._take_uniform(buffer, at, route)
+        if route is not None and buffer.startswith(self._method, at) and route.channel.assembly is None:
+            reached = self._take_varied(buffer, at, route)
+            if reached > at:
+                return reached
         return self._take_known(buffer, at)
 
     def _take_uniform(self, buffer: bytes, at: int, route: Route) -> int:
@@ -240,15 +266,15 @@ class PublishReader:
         if available == 1:
             if buffer[at + stride - 1] != FRAME_END:
                 return at
-            self._runs.add_publish(route, buffer[content : at + stride], 1, self._content_prefix)
+            self._runs.add_publish(route, buffer[content : at + stride], 1, self._run_header)
             return at + stride
-        limit = min(available, RUN_MESSAGES_MAX, RUN_OCTETS_MAX // stride + 1)
+        limit = min(available, self._runs.room(route, stride - self._content_at))
         if limit < NUMPY_FROM:
             count, piece = self._cut_slices(buffer, at, limit)
         else:
             count, piece = self._cut_rows(buffer, at, limit)
         if count:
-            self._runs.add_publish(route, piece, count, self._content_prefix)
+            self._runs.add_publish(route, piece, count, self._run_header)
         return at + count * stride
 
     def _cut_slices(self, buffer: bytes, at: int, limit: int) -> tuple[int, bytes]:
@@ -269,6 +295,43 @@ class PublishReader:
         count = limit if equal.all() else int(equal.argmin())
         return count, rows[:count, self._content_at :].tobytes()
 
+    def _take_varied(self, buffer: bytes, at: int, route: Route) -> int:
+        """Whole messages with the method frame of the one before, and content headers that differ from message to
+        message. Stops at the first that is anything else."""
+        size, method, number = len(buffer), self._method, route.channel.number
+        payload_max = self._link.payload_max
+        body_max = min(payload_max, self._link.config.max_message_bytes)
+        pieces: list[bytes] = []
+        accepted = self._last_header
+        try:
+            for _ in range(self._runs.room(route, _CONTENT_MIN)):
+                content = at + len(method)
+                if size - content < _CONTENT_MIN or not buffer.startswith(method, at):
+                    break
+                kind, channel, length, class_id, weight, body_size = _HEADER_FRAME.unpack_from(buffer, content)
+                body = content + OVERHEAD + length
+                end = body + OVERHEAD + body_size
+                if (
+                    end > size
+                    or (kind, channel, class_id, weight) != (HEADER, number, BASIC_CLASS, 0)
+                    or not _HEADER_PAYLOAD_MIN <= length <= payload_max
+                    or not 0 < body_size <= body_max
+                    or FRAME_HEAD.unpack_from(buffer, body) != (BODY, number, body_size)
+                    or buffer[body - 1] != FRAME_END
+                    or buffer[end - 1] != FRAME_END
+                    or (header := buffer[content:body]) == accepted  # they are uniform after all
+                ):
+                    break
+                check_properties(buffer, content + _PROPERTIES_AT, body - 1, self._link.user)
+                accepted = header
+                pieces.append(buffer[content:end])
+                at = end
+        finally:  # what came before a message that is refused was accepted
+            if pieces:
+                self._runs.add_varied(route, pieces, accepted)
+                self._last_header = accepted
+        return at
+
     def _take_known(self, buffer: bytes, at: int) -> int:
         """One message whose method frame is known and whose content has one body frame or none."""
         size = len(buffer)
@@ -284,9 +347,9 @@ class PublishReader:
         if not header_end:
             return at
         header = buffer[content:header_end]
-        if header != self._checked_header:
+        if header != self._last_header:
             check_properties(header, _PROPERTIES_AT, len(header) - 1, self._link.user)
-            self._checked_header = header
+            self._last_header = header
         if body_size:
             return self._with_body(buffer, at, content, header_end, body_size, route)
         self._runs.add_publish(route, header, 1, None)
@@ -326,13 +389,13 @@ class PublishReader:
             return at
         if buffer[end - 1] != FRAME_END:
             return at
-        content_prefix = buffer[content:body]
-        self._remember(route, buffer[at:body], content_prefix, content - at, end - at)
-        self._runs.add_publish(route, buffer[content:end], 1, content_prefix)
+        self._remember(route, buffer[at:body], content - at, end - at)
+        self._runs.add_publish(route, buffer[content:end], 1, self._last_header)
         return end
 
-    def _remember(self, route: Route, prefix: bytes, content_prefix: bytes, content_at: int, stride: int) -> None:
-        self._route, self._prefix, self._content_prefix = route, prefix, content_prefix
+    def _remember(self, route: Route, prefix: bytes, content_at: int, stride: int) -> None:
+        self._route, self._prefix, self._run_header = route, prefix, self._last_header
+        self._method = prefix[:content_at]
         self._content_at, self._stride, self._columns = content_at, stride, None
 
 

@@ -202,42 +202,37 @@ def check_properties(data: bytes, at: int, stop: int, user: str) -> None:
     an expiration that is not a number, and a user id that is not the authenticated user's.
     """
     try:
-        _check_properties(data, at, stop, user)
+        flags = _SHORT.unpack_from(data, at)[0]
+        at += 2
+        for kind, name in _plans.get(flags) or _plan(flags):
+            if kind == "s":
+                at += 1 + data[at]
+            elif kind == "mode":
+                if data[at] not in (1, 2):
+                    raise _bad_mode(data[at])
+                at += 1
+            elif kind == "long":
+                at += 8
+            elif kind == "octet":
+                at += 1
+            elif kind == "t":
+                at = _Walk(data).table(at, stop, 1)
+            else:
+                end = at + 1 + data[at]
+                _check_text(name, data[at + 1 : end], user)
+                at = end
+            if at > stop:
+                raise _BadOctetsError(f"{name} is cut short")
+        if at != stop:
+            raise _BadOctetsError(f"{stop - at} octets after the last property")
     except (_BadOctetsError, IndexError, StructError) as error:
         reason = str(error) if isinstance(error, _BadOctetsError) else "cut short"
         raise HardError(ReplyCode.FRAME_ERROR, f"content properties: {reason}", _PUBLISH) from error
 
 
-def _check_properties(data: bytes, at: int, stop: int, user: str) -> None:
-    plan = _plan(_SHORT.unpack_from(data, at)[0])
-    at += 2
-    for kind, name in plan:
-        if kind == "s":
-            at += 1 + data[at]
-        elif kind == "mode":
-            _check_mode(data[at])
-            at += 1
-        elif kind == "long":
-            at += 8
-        elif kind == "octet":
-            at += 1
-        elif kind == "t":
-            at = _Walk(data).table(at, stop, 1)
-        else:
-            end = at + 1 + data[at]
-            _check_text(name, data[at + 1 : end], user)
-            at = end
-        if at > stop:
-            raise _BadOctetsError(f"{name} is cut short")
-    if at != stop:
-        raise _BadOctetsError(f"{stop - at} octets after the last property")
-
-
-def _check_mode(mode: int) -> None:
-    if mode not in (1, 2):
-        raise SoftError(
-            ReplyCode.PRECONDITION_FAILED, f"invalid message: delivery mode {mode} is neither 1 nor 2", _PUBLISH
-        )
+def _bad_mode(mode: int) -> SoftError:
+    text = f"invalid message: delivery mode {mode} is neither 1 nor 2"
+    return SoftError(ReplyCode.PRECONDITION_FAILED, text, _PUBLISH)
 
 
 def _check_text(name: str, value: bytes, user: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pamqp import base, body, commands, frame, header
+from pamqp.common import FieldValue
 from pamqp.heartbeat import Heartbeat
 
 from reference_broker.amqp.connection import ServerConnection
@@ -51,7 +52,7 @@ def parse(octets: bytes) -> list[tuple[int, Heard]]:
     heard: list[tuple[int, Heard]] = []
     while octets:
         size, channel, value = frame.unmarshal(octets)
-        heard.append((channel, value))  # type: ignore[arg-type]
+        heard.append((channel, value))
         octets = octets[size:]
     return heard
 
@@ -92,7 +93,7 @@ class ScriptedClient:
 
     def start_ok(self, capabilities: Iterable[str] = (), user: str = "guest", password: str = "guest") -> bytes:
         """connection.start-ok with PLAIN."""
-        properties = {"product": "test", "capabilities": dict.fromkeys(capabilities, True)}
+        properties: dict[str, FieldValue] = {"product": "test", "capabilities": dict.fromkeys(capabilities, True)}
         return method(0, commands.Connection.StartOk(properties, "PLAIN", f"\0{user}\0{password}", "en_US"))
 
     def open(self, channels: int = 1, capabilities: Iterable[str] = (), heartbeat: int = 0, frame_max: int = 0) -> None:

@@ -85,7 +85,9 @@ CONNECTION_CASES = [
     Case("header_without_properties", PUBLISHED + content_header(b"\x80\x00"), 501, (60, 40), "cut short"),
     Case("header_trailing_octets", PUBLISHED + content_header(b"\x00\x00JUNK"), 501, (60, 40), "4 octets after"),
     Case("header_second_flag_word", PUBLISHED + content_header(b"\x00\x01\x00\x00"), 501, (60, 40), "undefined"),
-    Case("header_bad_table", PUBLISHED + content_header(b"\x20\x00" + table(b"\x01aZ")), 501, (60, 40), "unknown field"),
+    Case(
+        "header_bad_table", PUBLISHED + content_header(b"\x20\x00" + table(b"\x01aZ")), 501, (60, 40), "unknown field"
+    ),
     Case("method_unknown_class", raw_frame(1, 1, struct.pack(">HH", 99, 1)), 503, (99, 1)),
     Case("method_unknown_number", raw_frame(1, 1, struct.pack(">HH", 60, 99)), 503, (60, 99)),
     Case("method_truncated", raw_frame(1, 1, b"\x00\x32\x00\x0a\x00\x00\x20abc"), 501, (50, 10), "cut short"),
@@ -123,7 +125,9 @@ CONNECTION_CASES = [
     Case("publish_immediate", publish_method(b"\x00\x00\x00\x01q\x02"), 540, (60, 40), "immediate=true"),
     Case("qos_prefetch_size", method(1, Basic.Qos(1000, 1, False)), 540, (60, 10), "prefetch_size!=0 (1000)"),
     Case("consume_same_tag", CONSUME_A + CONSUME_A, 530, (60, 20), "attempt to reuse consumer tag 'a'"),
-    Case("global_qos_consume", method(1, Basic.Qos(0, 5, True)) + CONSUME_A, 540, (60, 20), "does not support global qos"),
+    Case(
+        "global_qos_consume", method(1, Basic.Qos(0, 5, True)) + CONSUME_A, 540, (60, 20), "does not support global qos"
+    ),
     Case("exchange_declare", method(1, Exchange.Declare(0, "x", "direct")), 540, (40, 10), "not implemented"),
     Case("exchange_delete", method(1, Exchange.Delete(0, "x")), 540, (40, 20), "not implemented"),
     Case("exchange_bind", method(1, Exchange.Bind(0, "x", "y", "k")), 540, (40, 30), "not implemented"),
@@ -175,7 +179,9 @@ CHANNEL_CASES = [
     Case("ack_unknown", settle(42), 406, (60, 80), "unknown delivery tag 42"),
     Case("ack_of_tag_0", settle(0), 406, (60, 80), "unknown delivery tag 0"),
     Case("ack_multiple_unknown", settle(42, bits=1), 406, (60, 80), "unknown delivery tag 42"),
-    Case("ack_of_a_negative_looking_tag", settle(2**64 - 1), 406, (60, 80), "unknown delivery tag 18446744073709551615"),
+    Case(
+        "ack_of_a_negative_looking_tag", settle(2**64 - 1), 406, (60, 80), "unknown delivery tag 18446744073709551615"
+    ),
     Case("many_acks_unknown", b"".join(settle(tag) for tag in range(1, 40)), 406, (60, 80), "unknown delivery tag 1"),
     Case("reject_unknown", settle(3, 90, 1), 406, (60, 90), "unknown delivery tag 3"),
     Case("nack_unknown", settle(3, 120, 2), 406, (60, 120), "unknown delivery tag 3"),
@@ -336,7 +342,9 @@ def test_a_message_in_tiny_frames_is_stored_in_large_ones() -> None:
     assert stored[22:].count(b"\xce\x03\x00\x01") <= 2
 
 
-@pytest.mark.parametrize("octets", [b"GET / HTTP/1.1\r\n", b"AMQP\x00\x01\x00\x00", b"AMQX", b"\x16\x03\x01\x02\x00", b"X"])
+@pytest.mark.parametrize(
+    "octets", [b"GET / HTTP/1.1\r\n", b"AMQP\x00\x01\x00\x00", b"AMQX", b"\x16\x03\x01\x02\x00", b"X"]
+)
 def test_wrong_protocol_gets_our_header_and_the_door(octets: bytes) -> None:
     """A client of AMQP 1.0 learns from the header which protocol would have worked."""
     client = ScriptedClient()

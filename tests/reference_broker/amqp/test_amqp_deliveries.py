@@ -1,0 +1,219 @@
+"""What consumers get is what publishers sent: read back with pamqp, for every shape of run."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pamqp import body, commands, header
+
+from reference_broker.amqp.events import Outcome, Publish, Settled
+from reference_broker.amqp.testing import Heard, ScriptedClient, publish
+from reference_broker.message_run import MessageRun, decode
+
+Basic = commands.Basic
+Properties = Basic.Properties
+Message = tuple[str, bytes, dict[str, object]]
+
+
+def run_of(payloads: list[bytes], ids: list[str], step: int = 0, channel: int = 1) -> MessageRun:
+    """A run as the publisher's connection makes it, then stored and read back as the log does it."""
+    client = ScriptedClient()
+    client.open(channels=channel)
+    octets = [
+        publish(channel, "q", payload, Properties(delivery_mode=2, message_id=each or None), step)
+        for payload, each in zip(payloads, ids, strict=True)
+    ]
+    (event,) = client.raw(b"".join(octets))
+    assert isinstance(event, Publish)
+    return decode(b"log" + b"".join(event.run.buffers()), 3)
+
+
+def messages(heard: list[tuple[int, Heard]], channel: int, largest: int) -> list[tuple[Basic.Deliver, str, bytes]]:
+    """Method, message id and body of each delivery; every frame must be on ``channel`` and within ``largest``."""
+    found: list[tuple[Basic.Deliver, str, bytes]] = []
+    frames = iter(heard)
+    for number, method in frames:
+        assert isinstance(method, Basic.Deliver)
+        assert number == channel
+        number, head = next(frames)
+        assert isinstance(head, header.ContentHeader)
+        assert number == channel
+        assert head.properties.delivery_mode == 2
+        payload = b""
+        while len(payload) < head.body_size:
+            number, part = next(frames)
+            assert isinstance(part, body.ContentBody)
+            assert number == channel
+            assert 0 < len(part.value or b"") <= largest - 8
+            payload += part.value or b""
+        assert len(payload) == head.body_size
+        found.append((method, head.properties.message_id or "", payload))
+    return found
+
+
+@settings(derandomize=True, max_examples=200, deadline=None)
+@given(
+    data=st.data(),
+    sizes=st.one_of(
+        st.tuples(st.sampled_from([0, 1, 100, 5000]), st.integers(1, 40)).map(lambda pair: [pair[0]] * pair[1]),
+        st.lists(st.sampled_from([0, 1, 2, 100, 4080, 4088, 4089, 9000]), min_size=1, max_size=20),
+    ),
+    same_properties=st.booleans(),
+    step=st.sampled_from([0, 0, 4088, 50]),
+    channel=st.integers(1, 3),
+    frame_max=st.sampled_from([131_072, 4096]),
+    redelivered=st.booleans(),
+)
+def test_deliveries_read_back_as_published(
+    data: st.DataObject,
+    sizes: list[int],
+    same_properties: bool,
+    step: int,
+    channel: int,
+    frame_max: int,
+    redelivered: bool,
+) -> None:
+    """Whatever the layout of the run, the consumer's channel and its frame size: the same bodies and properties."""
+    payloads = [bytes([number]) * size for number, size in enumerate(sizes)]
+    ids = ["" if same_properties else str(number) for number in range(len(sizes))]
+    run = run_of(payloads, ids, step, channel=2)
+    start = data.draw(st.integers(0, len(sizes) - 1))
+    stride = data.draw(st.integers(1, 3))
+    count = data.draw(st.integers(1, (len(sizes) - 1 - start) // stride + 1))
+    client = ScriptedClient()
+    client.open(channels=3, frame_max=frame_max)
+    client.consume(channel, "tag-ß")
+    for round_number in range(2):
+        assert client.server.deliver(channel, "tag-ß", 0, [(run, start, count, stride)], redelivered)
+        found = messages(client.heard(), channel, frame_max)
+        positions = range(start, start + count * stride, stride)
+        assert [(each, payload) for _, each, payload in found] == [(ids[at], payloads[at]) for at in positions]
+        tags = range(1 + round_number * count, 1 + (round_number + 1) * count)
+        assert [method.delivery_tag for method, _, _ in found] == list(tags)
+        for method, _, _ in found:
+            assert (method.consumer_tag, method.exchange, method.routing_key) == ("tag-ß", "", "q")
+            assert method.redelivered is redelivered
+    assert client.server.unacked(channel) == 2 * count
+
+
+def test_a_template_is_not_used_for_another_route_or_flag() -> None:
+    """Consumers of one queue get messages of many routes in turn, some of them redelivered."""
+    publisher = ScriptedClient()
+    publisher.open()
+    first, second = publisher.raw(
+        publish(1, "q", b"x", Properties(delivery_mode=2)) + publish(1, "longer-key", b"x", Properties(delivery_mode=2))
+    )
+    assert isinstance(first, Publish)
+    assert isinstance(second, Publish)
+    client = ScriptedClient()
+    client.open()
+    client.consume()
+    for event, redelivered in [(first, False), (first, True), (second, True), (first, False)]:
+        client.server.deliver(1, "c", 0, [(event.run, 0, 1, 1)], redelivered)
+    found = [(method.routing_key, method.redelivered) for method, _, _ in messages(client.heard(), 1, 131_072)]
+    assert found == [("q", False), ("q", True), ("longer-key", True), ("q", False)]
+
+
+def test_several_pieces_number_on() -> None:
+    """One delivery effect may draw on many log entries."""
+    client = ScriptedClient()
+    client.open()
+    client.consume()
+    run = run_of([b"abc"] * 30, [""] * 30)
+    client.server.deliver(1, "c", 5, [(run, 0, 10, 3), (run, 1, 2, 1), (run, 29, 1, 1)], False)
+    assert [method.delivery_tag for method, _, _ in messages(client.heard(), 1, 131_072)] == list(range(1, 14))
+    (event,) = client.send(1, Basic.Ack(0, True))
+    assert event == Settled(1, "c", Outcome.SETTLE, ((5, 17),))
+
+
+def test_consumers_without_acknowledgements_leave_nothing_behind() -> None:
+    """no-ack deliveries take delivery tags but cannot be acknowledged."""
+    client = ScriptedClient()
+    client.open()
+    client.consume(tag="n", no_ack=True)
+    client.consume(tag="c")
+    run = run_of([b"abc"] * 3, [""] * 3)
+    client.server.deliver(1, "n", 0, [(run, 0, 3, 1)], False)
+    client.server.deliver(1, "c", 0, [(run, 0, 3, 1)], False)
+    assert client.server.unacked(1) == 3
+    assert client.send(1, Basic.Ack(5, True)) == [Settled(1, "c", Outcome.SETTLE, ((0, 1),))]
+    client.send(1, Basic.Ack(2, False))
+    assert isinstance(client.heard()[-1][1], commands.Channel.Close)
+
+
+def test_nothing_is_delivered_to_a_consumer_that_is_gone() -> None:
+    """The broker must learn that these messages belong back in their queue."""
+    client = ScriptedClient()
+    client.open()
+    client.consume()
+    run = run_of([b"abc"], [""])
+    client.send(1, Basic.Cancel("c"))
+    assert client.server.deliver(1, "c", 0, [(run, 0, 1, 1)], False), "until the cancellation is answered it is there"
+    client.server.cancel_ok(1, "c")
+    client.output()
+    assert not client.server.deliver(1, "c", 1, [(run, 0, 1, 1)], False)
+    assert not client.server.deliver(9, "c", 1, [(run, 0, 1, 1)], False)
+    assert client.output() == b""
+    assert client.send(1, Basic.Ack(1)) == [Settled(1, "c", Outcome.SETTLE, ((0, 0),))], "what it holds stays its own"
+
+
+@pytest.mark.parametrize(
+    ("method", "outcome", "ranges"),
+    [
+        (Basic.Ack(3, False), Outcome.SETTLE, ((2, 2),)),
+        (Basic.Ack(3, True), Outcome.SETTLE, ((0, 2),)),
+        (Basic.Ack(0, True), Outcome.SETTLE, ((0, 9),)),
+        (Basic.Nack(3, False, True), Outcome.RETURN, ((2, 2),)),
+        (Basic.Nack(3, True, False), Outcome.DISCARD, ((0, 2),)),
+        (Basic.Nack(0, True, True), Outcome.RETURN, ((0, 9),)),
+        (Basic.Reject(3, True), Outcome.RETURN, ((2, 2),)),
+        (Basic.Reject(3, False), Outcome.DISCARD, ((2, 2),)),
+    ],
+)
+def test_ways_to_settle(method: commands.base.Frame, outcome: Outcome, ranges: tuple[tuple[int, int], ...]) -> None:
+    """Each bit of the three methods means what the specification says."""
+    client = ScriptedClient()
+    client.open()
+    client.consume()
+    client.server.deliver(1, "c", 0, [(run_of([b"abc"] * 10, [""] * 10), 0, 10, 1)], False)
+    assert client.send(1, method) == [Settled(1, "c", outcome, ranges)]
+
+
+def test_settlements_of_one_read_are_one_event_a_consumer() -> None:
+    """Each event becomes a command in the log: a hundred single acks must be one."""
+    client = ScriptedClient()
+    client.open()
+    for tag in "ab":
+        client.consume(tag=tag)
+    run = run_of([b"abc"] * 40, [""] * 40)
+    for at in range(0, 40, 2):
+        client.server.deliver(1, "a", at, [(run, at, 2, 1)], False)
+        client.server.deliver(1, "b", at, [(run, at, 2, 1)], False)
+    order = [*range(80, 40, -1), *range(1, 41)]
+    events = client.send(1, *[Basic.Ack(tag) for tag in order])
+    assert events == [Settled(1, "b", Outcome.SETTLE, ((0, 39),)), Settled(1, "a", Outcome.SETTLE, ((0, 39),))]
+
+
+@pytest.mark.parametrize("frame_max", [4096, 131_072])
+def test_returned_messages_come_back_whole_and_before_their_confirm(frame_max: int) -> None:
+    """A publisher that hears the confirm first takes an unroutable message for delivered."""
+    client = ScriptedClient()
+    client.open(frame_max=frame_max)
+    client.send(1, commands.Confirm.Select())
+    client.output()
+    payload = b"x" * 6000
+    (event,) = client.raw(publish(1, "nowhere", payload, step=frame_max - 8, mandatory=True) * 2)
+    assert isinstance(event, Publish)
+    assert (event.mandatory, event.first_seq) == (True, 1)
+    client.server.confirm(1, 1, 2)
+    client.server.returned(1, 312, "NO_ROUTE", "", "nowhere", event.run)
+    client.server.flush_confirms()
+    heard = [each for _, each in client.heard()]
+    returns = [each for each in heard if isinstance(each, Basic.Return)]
+    assert [(each.reply_code, each.reply_text, each.exchange, each.routing_key) for each in returns] == [
+        (312, "NO_ROUTE", "", "nowhere")
+    ] * 2
+    assert b"".join(each.value or b"" for each in heard if isinstance(each, body.ContentBody)) == payload * 2
+    assert isinstance(heard[-1], Basic.Ack)
+    assert (heard[-1].delivery_tag, heard[-1].multiple) == (2, True)
