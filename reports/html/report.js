@@ -56,9 +56,9 @@
   function significant(value) {
     const size = Math.abs(value);
     const fixed = (digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
-    if (size >= 100) return fixed(0);
-    if (size >= 10) return fixed(1);
-    if (size >= 1) return fixed(2);
+    if (size >= 99.95) return fixed(0);
+    if (size >= 9.995) return fixed(1);
+    if (size >= 0.9995) return fixed(2);
     if (size === 0) return "0";
     return size >= 1e-4 ? String(Number(value.toPrecision(3))) : value.toExponential(1);
   }

@@ -13,11 +13,11 @@ NOT_MEASURED: Final = "–"
 def significant(value: float) -> str:
     """``value`` with three significant figures: 0.0123, 4.81, 48.1, 1,204. The page's script formats alike."""
     size = abs(value)
-    if size >= 100:
+    if size >= 99.95:
         return f"{value:,.0f}"
-    if size >= 10:
+    if size >= 9.995:
         return f"{value:.1f}"
-    if size >= 1:
+    if size >= 0.9995:
         return f"{value:.2f}"
     return f"{value:.3g}" if size >= 1e-4 or not size else f"{value:.1e}"
 

@@ -1,0 +1,274 @@
+"""What the page says about a result, before it is HTML."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from reports.pages import figures, findings, settings
+from reports.pages.model import Page, Run, Status, Table
+from reports.pages.page import page
+
+
+def _run(sample_tables: ModuleType, sample: Any, **more: Any) -> Run:
+    return page(sample_tables.tables(sample), generated="", **more).runs[0]
+
+
+def _texts(run: Run) -> list[str]:
+    return [sentence.text for sentence in run.sentences]
+
+
+def test_result_of_a_sweep_in_five_sentences(sample_tables: ModuleType) -> None:
+    """This is what most readers take away; each word of it follows from the table."""
+    assert _texts(_run(sample_tables, sample_tables.SWEEP)) == [
+        "The delivered rate peaks at 208,900 msg/s, with in-flight limit 10000; p99 end to end is 126 ms there.",
+        "In-flight limit 200 is the knee, the highest delivered rate per unit of p99: 46.1 % of the peak at p99 "
+        "4.63 ms. The smallest setting with 95 % of the peak is in-flight limit 1000.",
+        "The biggest gain between neighbours is from in-flight limit 20 to in-flight limit 200: 6.0 times the rate "
+        "(16,100 msg/s to 96,400 msg/s).",
+        "Beyond the knee, in-flight limit 10000 delivers 2.2 times as much and multiplies p99 by 27.3, to 126 ms.",
+        "Nothing was lost or duplicated: 6,397,440 confirmed messages, every one delivered.",
+    ]
+
+
+def test_the_headline_table_has_a_row_per_reason(sample_tables: ModuleType) -> None:
+    """A setting that is best at two things stands there once, with both."""
+    table = _run(sample_tables, sample_tables.SWEEP).headline
+    assert table is not None
+    assert [row[:3] for row in table.rows] == [
+        ("1", "lowest p99", 1_180.0),
+        ("200", "knee", 96_400.0),
+        ("1000", "95 % of peak", 205_300.0),
+        ("10000", "peak rate", 208_900.0),
+    ]
+
+
+def test_one_setting_has_no_knee_and_says_so(sample_tables: ModuleType) -> None:
+    """A missing figure without a word looks like a broken page."""
+    run = _run(sample_tables, sample_tables.SINGLE)
+    assert [chart.anchor for chart in run.charts] == ["e2e-spectrum", "confirm-spectrum", "timeline"]
+    assert [note.text for note in run.notes] == ["There is no knee curve: no setting was swept."]
+    assert _texts(run)[0].startswith("as asked: 150,000 msg/s delivered over 27 s; end to end p50 5.00 ms, p99 ")
+    assert "no knee to find" in _texts(run)[1]
+
+
+def test_lost_messages_come_before_everything(sample_tables: ModuleType) -> None:
+    """A fast broker that loses messages is not fast."""
+    run = _run(sample_tables, sample_tables.VIOLATED)
+    assert run.banners[0].status is Status.FAIL
+    assert "3 lost" in run.banners[0].text
+    assert run.sentences[0].text == run.ledger_text == "Safety was violated: of 6,397,440 confirmed messages, 3 lost."
+    assert run.chips[0].status is Status.FAIL
+    assert run.ledger is not None
+    assert run.ledger.rows[-1] == ("example: lost", None, "publisher 0, messages 17 to 19")
+
+
+@pytest.mark.parametrize(
+    ("state", "title"),
+    [
+        ("interrupted", "This run was interrupted"),
+        ("running", "This run was killed, or is still going"),
+        ("failed", "This run failed: failed"),
+    ],
+)
+def test_a_run_that_did_not_finish_says_so_first(sample_tables: ModuleType, state: str, title: str) -> None:
+    """Half a sweep must not be read as a whole one."""
+    run = _run(sample_tables, replace(sample_tables.SWEEP, state=state))
+    assert [banner.title for banner in run.banners] == [title]
+    assert "6 of 6 steps began" in run.banners[0].text
+
+
+def test_without_a_ledger_loss_is_unknown_not_absent(sample_tables: ModuleType) -> None:
+    """No account is not a clean account."""
+    run = _run(sample_tables, replace(sample_tables.SWEEP, with_ledger=False, state="running"))
+    assert run.ledger is None
+    assert "loss is unknown" in run.ledger_text
+    assert run.chips[0].status is Status.WARN
+
+
+def test_an_open_loop_leads_with_the_intended_time(sample_tables: ModuleType) -> None:
+    """Latency from the send hides the time a message waited for its turn."""
+    run = _run(sample_tables, sample_tables.OPEN)
+    names = [column.name for column in run.steps.columns]
+    assert "e2e_sched_p99_ns" in names
+    assert names.index("e2e_sched_p99_ns") < names.index("e2e_p99_ns") < names.index("lag_p99_ns")
+    assert "intended_per_s" in names
+    spectrum = next(chart for chart in run.charts if chart.anchor == "e2e-spectrum")
+    dashes = {trace["name"]: trace["line"]["dash"] for trace in spectrum.figure["data"] if trace["showlegend"]}
+    assert dashes["5000, from the intended time"] == "solid"
+    assert dashes["5000, from the send"] == "dash"
+    assert any(trace["name"] == "intended" for trace in run.charts[-1].figure["data"])
+
+
+def test_a_closed_loop_has_no_intended_rate(sample_tables: ModuleType) -> None:
+    """In a closed loop nothing was intended but what was published; a line would claim otherwise."""
+    run = _run(sample_tables, sample_tables.SWEEP)
+    assert not any(trace["name"] == "intended" for trace in run.charts[-1].figure["data"])
+    assert "intended_per_s" not in [column.name for column in run.steps.columns]
+
+
+def test_the_timeline_marks_what_went_wrong(sample_tables: ModuleType) -> None:
+    """A latency peak is explained by the connection that was lost under it."""
+    chart = _run(sample_tables, sample_tables.SWEEP).charts[-1]
+    assert "1 × connection lost, 1 × reconnected" in chart.finding
+    events = next(trace for trace in chart.figure["data"] if trace["name"] == "event")
+    assert events["x"] == [38.0, 38.6]
+
+
+def test_bands_cover_the_steps_and_grey_their_warm_up(sample_tables: ModuleType) -> None:
+    """What is cut from the numbers must be seen to be cut."""
+    timeline = sample_tables.tables(sample_tables.SWEEP).timeline
+    bands = figures._bands(timeline, {1: "one"})
+    assert [(band.start_s, band.steady_s, band.end_s) for band in bands[:2]] == [(0.0, 3.0, 12.0), (12.0, 15.0, 24.0)]
+    assert [band.label for band in bands[:2]] == ["one", "in_flight=5"]
+
+
+def test_a_run_without_broker_figures_has_no_broker_lanes(sample_tables: ModuleType) -> None:
+    """Against somebody else's broker there is nothing to draw, and no empty axis either."""
+    chart = _run(sample_tables, replace(sample_tables.SWEEP, with_brokers=False)).charts[-1]
+    assert not [name for name in chart.figure["layout"] if name.startswith(("yaxis3", "legend3"))]
+
+
+def test_every_drawn_number_is_in_the_table(sample_tables: ModuleType) -> None:
+    """Who cannot see the figure reads the table."""
+    run = _run(sample_tables, sample_tables.SWEEP)
+    knee = run.charts[0]
+    drawn = knee.figure["data"][-1]
+    assert [row[1] for row in knee.table.rows] == drawn["x"]
+    assert [pytest.approx(float(row[2]) / 1e6) for row in knee.table.rows if row[2]] == drawn["y"]
+    spectrum = run.charts[1]
+    assert len(spectrum.table.rows) >= sum(len(trace["x"]) for trace in spectrum.figure["data"]) - 6
+
+
+def test_steps_without_deliveries_do_not_break_the_page(sample_tables: ModuleType) -> None:
+    """A setting under which nothing arrives is a result too."""
+    tables = sample_tables.tables(sample_tables.SWEEP)
+    dead = tables.steps["step"] == 1
+    tables.steps.loc[dead, "delivered_per_s"] = 0.0
+    tables.steps.loc[
+        dead, [name for name in tables.steps if name.startswith(("e2e_", "confirm_")) and name.endswith("_ns")]
+    ] = None
+    run = page(tables, generated="").runs[0]
+    assert run.steps.rows[0][4] is None
+    assert run.charts[0].anchor == "knee"
+    tables.steps["delivered_per_s"] = 0.0
+    assert page(tables, generated="").runs[0].charts[0].anchor == "e2e-spectrum"
+
+
+def test_a_run_that_died_in_warm_up_still_makes_a_page(sample_tables: ModuleType) -> None:
+    """The page of a failed run is how one finds out why."""
+    whole = sample_tables.tables(replace(sample_tables.SWEEP, state="failed", with_ledger=False))
+    emptied = {
+        name: getattr(whole, name).head(0) for name in ("steps", "latency", "spectrum", "timeline", "brokers", "hosts")
+    }
+    run = page(replace(whole, **emptied), generated="").runs[0]
+    assert run.charts == ()
+    assert run.headline is None
+    assert len(run.events.rows) > 5
+
+
+def test_several_runs_share_a_figure_and_keep_their_anchors_apart(sample_tables: ModuleType) -> None:
+    """Two runs with one anchor would send every link to the first."""
+    made: Page = page(sample_tables.tables(sample_tables.SWEEP, sample_tables.VIOLATED), generated="")
+    assert [run.prefix for run in made.runs] == ["r1-", "r2-"]
+    assert made.overview is not None and len(made.overview.rows) == 2
+    lines = [trace for trace in made.shared[0].figure["data"] if "lines" in trace["mode"]]
+    assert [trace["line"]["dash"] for trace in lines] == ["solid", "dash"]
+    anchors = [chart.anchor for run in made.runs for chart in run.charts]
+    assert len(set(anchors)) == len(anchors)
+
+
+@pytest.mark.parametrize(
+    ("names", "value", "short", "long"),
+    [
+        (("in_flight",), {"in_flight": 10000}, "10000", "in-flight limit 10000"),
+        (("rate",), {"rate": None}, "unlimited", "rate per publisher unlimited"),
+        (("rate",), {"rate": 2.5}, "2.5", "rate per publisher 2.5"),
+        (("persistent",), {"persistent": False}, "no", "persistent no"),
+        (("in_flight", "prefetch"), {"in_flight": 1, "prefetch": 20}, "1 / 20", "in-flight limit 1 and prefetch 20"),
+        (("new_one",), {"new_one": "x"}, "x", "new_one x"),
+        ((), {}, "as asked", "as asked"),
+    ],
+)
+def test_settings_in_words(names: tuple[str, ...], value: dict[str, Any], short: str, long: str) -> None:
+    """A point of a figure is known by its setting alone."""
+    steps = pd.DataFrame({"label": ["as asked"], "settings": [json.dumps(value)]})
+    assert settings.short(steps, names) == [short]
+    assert settings.long(steps, names) == [long]
+
+
+@pytest.mark.parametrize(
+    ("rates", "said"),
+    [
+        ([100.0, 101.0, 102.0], "No setting delivers noticeably more than its neighbour."),
+        ([100.0, 100.0, 400.0], "from in-flight limit 5 to in-flight limit 20: 4.0 times"),
+        ([100.0, 300.0, 310.0], "from in-flight limit 1 to in-flight limit 5: 3.0 times"),
+    ],
+)
+def test_the_biggest_gain(sample_tables: ModuleType, rates: list[float], said: str) -> None:
+    """The step that pays most is the one to take."""
+    sample = replace(
+        sample_tables.SWEEP,
+        steps=tuple(replace(step, rate=rate) for step, rate in zip(sample_tables.IN_FLIGHT[:3], rates, strict=True)),
+    )
+    assert any(said in text for text in _texts(_run(sample_tables, sample)))
+
+
+@pytest.mark.parametrize(
+    ("last_rate", "said"),
+    [
+        (208_900.0, "delivers 2.2 times as much"),
+        (100_000.0, "delivers 3.7 % more"),
+        (90_000.0, "delivers 6.6 % less"),
+        (96_400.0, "delivers as much"),
+    ],
+)
+def test_what_more_costs_beyond_the_knee(sample_tables: ModuleType, last_rate: float, said: str) -> None:
+    """The reader asks whether to raise the limit further."""
+    steps = (*sample_tables.IN_FLIGHT[:4], replace(sample_tables.IN_FLIGHT[5], rate=last_rate))
+    run = _run(sample_tables, replace(sample_tables.SWEEP, steps=steps))
+    assert any(said in text for text in _texts(run))
+
+
+def test_provenance_has_what_it_takes_to_do_it_again(sample_tables: ModuleType) -> None:
+    """A number nobody can reproduce is an anecdote."""
+    rebuild = ["perftest", "report", "runs/a run"]
+    run = _run(
+        sample_tables, sample_tables.SWEEP, rebuild=rebuild, files={sample_tables.SWEEP.run_id: [("latency.hlog", 12)]}
+    )
+    facts = {fact.name: fact.value for _, group in run.provenance.groups for fact in group}
+    assert facts["processor"] == "Intel Xeon Platinum 8375C"
+    assert facts["memory"] == "8 GiB"
+    assert facts["commit"] == "9f1c2ab"
+    assert facts["queue"] == "perftest.q1, quorum, x-queue-type=quorum"
+    assert "guest:***@" in facts["addresses"]
+    assert [command.line for command in run.provenance.commands] == [
+        "perftest sweep flow_control/in_flight --quick",
+        "perftest report 'runs/a run'",
+    ]
+    assert "in_flight: 10000" in run.provenance.plan
+    assert run.provenance.files is not None
+    assert run.provenance.files.rows == (("latency.hlog", 12, "one HDR histogram of one series of one interval"),)
+
+
+def test_tables_are_rectangular(sample_tables: ModuleType) -> None:
+    """A row with a missing cell shifts every number under the wrong heading."""
+    made = page(sample_tables.tables(sample_tables.SWEEP, sample_tables.OPEN), generated="")
+    tables: list[Table | None] = [made.overview, *(chart.table for chart in made.shared)]
+    for run in made.runs:
+        tables += [run.headline, run.steps, run.events, run.ledger, *(chart.table for chart in run.charts)]
+    checked = [table for table in tables if table is not None]
+    assert len(checked) > 15
+    for table in checked:
+        assert {len(row) for row in table.rows} == {len(table.columns)}, table.caption
+
+
+def test_findings_know_no_curve_without_two_points(sample_tables: ModuleType) -> None:
+    """Two settings make a line, one does not."""
+    tables = sample_tables.tables(replace(sample_tables.SWEEP, steps=sample_tables.IN_FLIGHT[:1]))
+    assert findings.curve(tables.runs.iloc[0], tables.steps) is None
