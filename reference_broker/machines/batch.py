@@ -138,8 +138,10 @@ def _encode_ranges(kind: CommandKind, consumer: ConsumerId, ranges: tuple[IdRang
     return octets + b"".join([_RANGE.pack(first, last) for first, last in ranges])
 
 
-def decode_batch(payload: bytes) -> tuple[int, list[tuple[int, Command]]]:
+def decode_batch(payload: bytes, end: int | None = None) -> tuple[int, list[tuple[int, Command]]]:
     """Read back the time and the commands; with each enqueue comes the octet at which its run starts (0 for others).
+
+    ``end`` is where the batch ends, if something else follows it in ``payload``.
 
     Raises :class:`DamagedBatchError` with the offset at which the octets stop making sense.
     """
@@ -155,7 +157,7 @@ def decode_batch(payload: bytes) -> tuple[int, list[tuple[int, Command]]]:
             commands.append((run_offset, command))
     except (struct.error, IndexError, KeyError, UnicodeDecodeError, DamagedRunError) as error:
         raise DamagedBatchError(f"batch of {len(payload)} octets, command at octet {at}: {error!r}") from error
-    if at != len(payload):
+    if at != (len(payload) if end is None else end):
         raise DamagedBatchError(f"batch of {len(payload)} octets: its commands end at octet {at}")
     return time_ms, commands
 
