@@ -59,6 +59,7 @@ _OUTCOMES: Final[dict[Outcome, type[Settle | Return | Discard]]] = {
 }
 _NO_ROUTE: Final = 312
 _CONNECTION_FORCED: Final = 320
+_INTERNAL_ERROR: Final = 541
 
 
 class Consumer:
@@ -123,8 +124,12 @@ class ClientConnection(asyncio.Protocol):
         self._shard.connections[self._number] = self
 
     def data_received(self, data: bytes) -> None:
-        """Octets in, whatever they are."""
-        self._take(self.core.receive(data, self._loop.time()))
+        """Octets in, whatever they are. A defect of ours costs this connection, not the node."""
+        try:
+            self._take(self.core.receive(data, self._loop.time()))
+        except Exception:
+            log.exception("defect while serving a client")
+            self._take(self.core.connection_error(_INTERNAL_ERROR, "defect in the broker, see its log"))
         self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -352,7 +352,15 @@ class Shard:
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
+        """One turn. A defect here must not leave a node that looks alive and confirms nothing: it stops."""
         self._turn_scheduled = False
+        try:
+            self._work()
+        except Exception as error:
+            log.exception("defect in a turn")
+            self._failed(f"defect: {error!r}")
+
+    def _work(self) -> None:
         dirty, self._dirty = self._dirty, []
         for runner in dirty:
             runner.turn()
