@@ -1,9 +1,9 @@
 """Start Spark for a report: quiet, on the loopback only, with the Java that is there.
 
-Most reports are small jobs: a few seconds of work after a start-up that costs as much. So a small job, by the size of its
-input, gets the C1 compiler, the serial collector, two shuffle partitions and a fixed plan: together half the CPU time
-of Spark's defaults on two cores. A large one gets Spark's defaults: all compiler tiers, adaptive plans. ``conf``
-overrides everything here.
+Most reports are small jobs: a few seconds of work after a start-up that costs as much. So a small job, by the size
+of its input, gets the C1 compiler, the serial collector, two shuffle partitions and a fixed plan: together half the
+CPU time of Spark's defaults on two cores. A large one gets those defaults: all compiler tiers, adaptive plans.
+``conf`` overrides everything here.
 
 Any Spark master may be given. Executors on other machines get our modules as an archive; numpy, pyarrow and
 hdrhistogram have to be there, and the run directories have to be on a file system that they share.

@@ -1,0 +1,1 @@
+"""Statistics on the tables of a store: pure functions of frames, no I/O, no Spark."""
