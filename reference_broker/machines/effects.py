@@ -54,9 +54,12 @@ class Confirm:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Local. Answer to the command that carried ``correlation`` (checkout, cancel, purge): ``value`` is the
-    command's result,
-    for a purge the number of messages, else 0."""
+    """Local. Answer to the command that carried ``correlation`` (checkout, cancel, purge).
+
+    ``value`` is the command's result: for a checkout the message id its next delivery begins with (not 0 when the
+    consumer goes on after a cancel), for a purge the number of messages, else 0. It stands in the list where it belongs
+    among the deliveries: after those dealt before a cancel, before those that follow a checkout.
+    """
 
     channel: ChannelId
     correlation: int
@@ -65,8 +68,8 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class MonitorNode:
-    """Leader only. Tell the machine (``NodeDown``/``NodeUp``) when this node goes away or comes back. Repeated on
-    election."""
+    """Leader only. Tell the machine (``NodeDown``/``NodeUp``) when this node goes away or comes back; at once, if
+    it is away already. Repeated on election and with each subscription from there."""
 
     node: NodeId
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -158,8 +160,17 @@ def test_a_tag_that_is_not_utf8_survives() -> None:
     assert command == Cancel(consumer, 1)
 
 
-def test_the_documented_octets() -> None:
-    """docs/internals/commands.md draws these; who reads logs with other tools relies on them."""
+def test_the_example_in_the_documentation() -> None:
+    """Who writes a tool after docs/internals/commands.md must be able to trust its example."""
+    page = (Path(__file__).parents[3] / "docs" / "internals" / "commands.md").read_text()
+    example = page.split("## An example")[1].split("```")[1]
+    octets = bytes.fromhex("".join(re.split(" {3,}", line.strip())[0] for line in example.splitlines()))
+    settle = Settle(ConsumerId(ALICE, "c"), ((0, 3),))
+    assert octets == b"".join(encode_batch(1, [Enqueue(ALICE, 5, RUN), settle]))
+
+
+def test_the_octets_of_each_command() -> None:
+    """They are in logs on disks: a change needs a new version, not a surprise."""
     channel = "0002 00000007 0000012c 0001"
     consumer = channel + "01 63"
     expected = bytes.fromhex(
