@@ -1,7 +1,7 @@
 """From two directories to a running log: identity, meta log, snapshots, WAL, in that order.
 
 Everything that was read is synced again before it counts as written: a process that was killed between a write
-and its sync leaves octets that the kernel knows and the disk does not.
+and its sync, or a rename and its sync, leaves octets and names that the kernel knows and the disk does not.
 """
 
 from __future__ import annotations
@@ -214,6 +214,7 @@ def _read_newest(files: Files, directory: str, group: Group) -> tuple[SnapshotFa
             group.snapshot, machine_state = found
             break
     if group.snapshot is not None:
+        files.sync_dir(directory)
         table.start_at(*group.snapshot.key, group.snapshot.live)
         group.kept = group.snapshot.kept
         table.kept_floor = group.kept.last_index
@@ -264,8 +265,9 @@ def _open_kept(files: Files, directory: str, head: SnapshotHead, group: Group) -
 def _read_wal(files: Files, state: LogState, wal_files: WalFiles, store: bytes) -> WalRecovery:
     """Replay every WAL file in order of number, and sync what was read."""
     recovery = WalRecovery(store, {id_: group.table.disk for id_, group in state.groups.items()})
-    directory = wal_files.path("")
-    names = files.names(directory.rstrip("/"))
+    names = files.names(wal_files.directory)
+    if names:
+        files.sync_dir(wal_files.directory)
     for name in names:
         if name.endswith(TEMPORARY):
             files.remove(wal_files.path(name))

@@ -71,7 +71,7 @@ class LogSystem:
             "log-housekeeper", guarded(f"{parts.data_dir} and {parts.wal_files.path('')}", housekeeper.handle)
         )
         writer = Writer(parts.state, parts.wal, parts.meta, self._housekeeping.submit)
-        self._writing: Worker[WriterOp] = Worker("log-writer", guarded(parts.wal_files.path(""), writer.handle))
+        self._writing: Worker[WriterOp] = Worker("log-writer", guarded(parts.wal_files.directory, writer.handle))
         self._threads = False
         self._closed = False
 

@@ -60,7 +60,7 @@ class WalFiles:
 
     def __init__(self, files: Files, directory: str, store: bytes, counters: Counters, recycle: int) -> None:
         self._files = files
-        self._directory = directory
+        self.directory = directory
         self._store = store
         self._counters = counters
         self._recycle = recycle
@@ -68,7 +68,7 @@ class WalFiles:
 
     def path(self, name: str) -> str:
         """Where a file of this WAL is."""
-        return f"{self._directory}/{name}"
+        return f"{self.directory}/{name}"
 
     def opened(self, number: int, file: File) -> WalFile:
         """An existing file."""
@@ -87,7 +87,7 @@ class WalFiles:
         file.write([header], 0)
         file.datasync()
         self._files.rename(self.path(name), self.path(file_name(number)))
-        self._files.sync_dir(self._directory)
+        self._files.sync_dir(self.directory)
         return self.opened(number, file)
 
     def retire(self, dead: WalFile, size: int) -> None:
@@ -100,7 +100,7 @@ class WalFiles:
         else:
             self._files.remove(self.path(name))
         dead.file.close()
-        self._files.sync_dir(self._directory)
+        self._files.sync_dir(self.directory)
 
 
 class Wal:

@@ -81,6 +81,7 @@ class World:
         self.notices: list[Notice] = []
         self.models: dict[GroupId, Model] = {}
         self.recovered: dict[GroupId, RecoveredGroup] = {}
+        self.faulty = False
         self.log: LogSystem
 
     # Running
@@ -95,7 +96,14 @@ class World:
         """Do all that waits; returns what was noticed."""
         before = len(self.notices)
         self.log.run_pending()
+        failures = [notice.error for notice in self.notices[before:] if isinstance(notice, Failed)]
+        assert self.faulty or not failures, failures
         return self.notices[before:]
+
+    def stop_at(self, call: int) -> None:
+        """The node stops at its ``call``-th changing call from now: that one and all later ones fail."""
+        self.faulty = True
+        self.files.fail_at(call, sticky=True)
 
     def restart(self) -> None:
         """Stop and start in good order."""
@@ -107,6 +115,16 @@ class World:
     def crash(self, chance: Random | None = None) -> None:
         """Lose power, start again, and check every promise."""
         self.files.crash(chance)
+        self._start_over()
+
+    def kill(self) -> None:
+        """The process dies, the machine does not: what was written is there, synced or not."""
+        self.files.heal()
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self.faulty = False
+        self.notices.clear()
         self.open()
         self.check_recovered()
 
@@ -187,6 +205,15 @@ class World:
         self.log.reset(group, LogIndex(index), Term(term))
 
     # Checking
+
+    def check_readable(self) -> None:
+        """Everything that is in the log now can be read now, wherever it is."""
+        for id_, model in self.models.items():
+            if not model.deleting:
+                floor = max((index for index, _term in model.snapshots), default=0)
+                for index, entry in model.states[-1].log.items():
+                    if index > floor:
+                        assert self.log.entries(id_, LogIndex(index), LogIndex(index), 1) == [entry]
 
     def check_recovered(self) -> None:
         """Each group is as one of the states that its promises allow; then that is the model's only state."""
