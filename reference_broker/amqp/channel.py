@@ -55,6 +55,8 @@ class Consumer:
     nowait: bool
     cancel_nowait: bool | None = None
     """None until the client asks to cancel; then whether it wants no answer."""
+    successor: Consumer | None = None
+    """A subscription under the same tag, asked for before this one's cancellation was answered."""
     template: object = None
 
 
@@ -196,14 +198,19 @@ class Channel:
 
     def _consume(self, method: commands.Basic.Consume) -> None:
         queue = self._queue_name(method.queue, method)
-        if method.consumer_tag in self.consumers:
+        taken = self.consumers.get(method.consumer_tag)
+        if taken is not None and (taken.cancel_nowait is None or taken.successor is not None):
             text = f"attempt to reuse consumer tag '{method.consumer_tag}'"
             raise HardError(ReplyCode.NOT_ALLOWED, text, _id(method))
         if self.global_prefetch:
             text = f"queue '{queue}' in vhost '{self._link.vhost}' does not support global qos"
             raise HardError(ReplyCode.NOT_IMPLEMENTED, text, _id(method))
         tag = method.consumer_tag or self._new_tag()
-        self.consumers[tag] = Consumer(tag, method.no_ack, method.nowait)
+        consumer = Consumer(tag, method.no_ack, method.nowait)
+        if taken is None:
+            self.consumers[tag] = consumer
+        else:
+            taken.successor = consumer
         self._link.events.append(
             Consume(
                 channel=self.number,
@@ -323,13 +330,19 @@ class Channel:
 
     def cancel_ok(self, tag: str) -> None:
         """The subscription is over, as the client asked. What it holds unacknowledged stays so."""
-        consumer = self.consumers.pop(tag, None)
+        consumer = self._end_consumer(tag)
         if consumer is not None and consumer.cancel_nowait is False:
             self._link.send(self.number, commands.Basic.CancelOk(tag))
 
+    def _end_consumer(self, tag: str) -> Consumer | None:
+        consumer = self.consumers.pop(tag, None)
+        if consumer is not None and consumer.successor is not None:
+            self.consumers[tag] = consumer.successor
+        return consumer
+
     def cancelled_by_broker(self, tag: str) -> None:
         """The subscription is over, for example because its queue was deleted."""
-        consumer = self.consumers.pop(tag, None)
+        consumer = self._end_consumer(tag)
         if consumer is None:
             return
         if consumer.cancel_nowait is False:

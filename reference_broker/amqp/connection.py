@@ -208,7 +208,9 @@ class ServerConnection(Outbound):
         """When :meth:`tick` has something to do at the latest, None for never."""
         deadlines = [] if self._give_up_s is None else [self._give_up_s]
         if self._heartbeat_s and self._phase is Phase.RUNNING:
-            deadlines += [self._heard_s + 2 * self._heartbeat_s, self._spoke_s + self._heartbeat_s / 2]
+            deadlines.append(self._heard_s + 2 * self._heartbeat_s)
+            if not self._link.output:  # what waits to be written will do for a heartbeat
+                deadlines.append(self._spoke_s + self._heartbeat_s / 2)
         return min(deadlines, default=None) if self._phase is not Phase.CLOSED else None
 
     def connection_lost(self, reason: str) -> list[Event]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pamqp import commands
 
 from reference_broker.amqp.connection import Phase
@@ -218,6 +220,26 @@ def test_lost_socket() -> None:
     client.open(channels=1)
     assert client.server.connection_lost("reset by peer") == [ChannelClosed(1), ConnectionClosed("reset by peer")]
     assert client.server.connection_lost("again") == []
+
+
+@settings(derandomize=True, max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=5), st.booleans())
+def test_no_handshake_makes_it_raise(changes: list[tuple[int, int]], amqplain: bool) -> None:
+    """Strangers speak before anybody knows who they are."""
+    client = ScriptedClient()
+    login = start_ok("AMQPLAIN", AMQPLAIN) if amqplain else start_ok("PLAIN", b"\0guest\0guest")
+    good = PROTOCOL_HEADER + login + method(0, Connection.TuneOk(10, 4096, 0), Connection.Open("/"))
+    octets = bytearray(good)
+    for at, value in changes:
+        octets[at % len(octets)] = value
+    single = ScriptedClient()
+    client.raw(bytes(octets))
+    for at in range(len(octets)):
+        single.raw(bytes(octets[at : at + 1]))
+    assert client.output() == single.output()
+    assert client.server.phase is single.server.phase
+    client.tick(1000.0)
+    assert client.server.is_open or client.server.phase is Phase.CLOSED
 
 
 @pytest.mark.parametrize("bad", [{"frame_max": 100}, {"channel_max": 0}, {"heartbeat_s": -1}])
