@@ -98,7 +98,8 @@ def call(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return Exit.INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):
+        # click turns a broken pipe into SystemExit, and raises it for nothing else here.
         return _broken_pipe()
     except Exception as error:
         return _translate(error)

@@ -1,0 +1,94 @@
+"""Help is the first thing anybody reads: quick, in sections, with examples that work."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+
+from perftest.cli.main import COMMANDS, cli
+from perftest.cli.sections import SectionedCommand
+
+GOLDEN = Path(__file__).parent / "golden"
+HELPS = {
+    "perftest": [],
+    "run": ["run"],
+    "sweep": ["sweep"],
+    "report": ["report"],
+    "broker": ["broker"],
+    "broker-start": ["broker", "start"],
+    "broker-status": ["broker", "status"],
+    "broker-stop": ["broker", "stop"],
+    "workload": ["workload"],
+    "workload-list": ["workload", "list"],
+    "workload-show": ["workload", "show"],
+    "workload-validate": ["workload", "validate"],
+}
+HEAVY = {"numpy", "pandas", "pyarrow", "pydantic", "rich", "yaml", "psutil", "hdrh", "pyspark", "asyncio", "plotly"}
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.mark.parametrize("name", HELPS)
+def test_help_is_as_reviewed(name: str, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An option that appears, moves or loses its default is a change for every script: REWRITE=1, and review."""
+    monkeypatch.setenv("COLUMNS", "100")
+    code, out, _ = call(*HELPS[name], "--help")
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("REWRITE"):
+        path.write_text(out)
+    assert (code, out) == (0, path.read_text())
+
+
+def test_a_question_mark_is_help_because_h_is_the_uri(call: Call) -> None:
+    """-h is PerfTest's URI."""
+    assert call("run", "-?")[1] == call("run", "--help")[1]
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """`perftest --help` is typed often; numpy, pydantic or Spark would make it take seconds."""
+    script = (
+        "import sys\nfrom perftest.cli.main import call\ncode = call(sys.argv[1:])\n"
+        f"print(sorted({HEAVY!r} & set(sys.modules)), code, file=sys.stderr)"
+    )
+    for arguments in (["--help"], ["run", "--help"], ["sweep", "-?"], ["broker", "start", "--help"]):
+        done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
+        assert done.stderr == "[] 0\n"
+
+
+def commands() -> list[SectionedCommand]:
+    """Every command that does something."""
+    found: list[SectionedCommand] = []
+    context = click.Context(cli)
+    for name in (name for section in COMMANDS.values() for name in section):
+        command = cli.get_command(context, name)
+        children = command.commands.values() if isinstance(command, click.Group) else [command]
+        found += [child for child in children if isinstance(child, SectionedCommand)]
+    return found
+
+
+@pytest.mark.parametrize("command", commands(), ids=lambda command: str(command.name))
+def test_every_command_has_three_examples_that_parse(command: SectionedCommand) -> None:
+    """An example that does not work is worse than none."""
+    assert len(command.examples) == 3
+    for example in command.examples:
+        line = example.split("   ")[0].split(" > ")[0]
+        words = shlex.split(line)[1:]
+        other = next(item for item in commands() if item.name in words[:2] or item.name == words[0])
+        arguments = words[words.index(str(other.name)) + 1 :]
+        with other.make_context(str(other.name), arguments):
+            pass
+
+
+def test_the_console_script_and_the_module_are_one() -> None:
+    """`python -m perftest.cli` works where the script is not on the PATH."""
+    done = subprocess.run(
+        [sys.executable, "-m", "perftest.cli", "--version"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "perftest, version 0.1.0\n")

@@ -1,0 +1,277 @@
+"""A run from its flags to its exit code, with an engine that replays synthetic records."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra import local_cluster
+from perftest.cli import session
+from perftest.engine.api import RunError
+from perftest.results.errors import RunNotWritableError
+from perftest.results.reader import read_run
+from perftest.results.writer import RunWriter
+from perftest.spec import QueueType
+
+Call = Callable[..., tuple[int, str, str]]
+URI = "amqp://guest:s3cret@rabbit1:5672/%2f"
+
+
+@pytest.fixture
+def run(call: Call, tmp_path: Path) -> Callable[..., tuple[int, str, str]]:
+    """`perftest run` against a URI, into a temporary directory."""
+
+    def command(*flags: str, target: tuple[str, ...] = ("-h", URI)) -> tuple[int, str, str]:
+        return call("run", *target, "--out", str(tmp_path / "runs"), *flags)
+
+    return command
+
+
+def directory(tmp_path: Path) -> Path:
+    """The only run directory."""
+    (only,) = (tmp_path / "runs").iterdir()
+    return only
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def test_perftests_flags_reach_the_plan(run: Run, engine: Any) -> None:
+    """A command line written for PerfTest measures the same load."""
+    flags = "-qq -x 2 -y 3 -c 20 -q 50 -A 5 -s 1KiB -r 1k -z 30 -i 2 -u a,b -f persistent -f mandatory"
+    assert run(*flags.split(), "-H", "amqp://two")[0] == 0
+    (plan,) = engine.plans
+    settings = plan.steps[0].settings
+    assert plan.uris == (URI, "amqp://two")
+    assert [(queue.name, queue.type) for queue in plan.queues] == [("a", QueueType.QUORUM), ("b", QueueType.QUORUM)]
+    assert (settings.publishers, settings.consumers, settings.in_flight, settings.prefetch) == (2, 3, 20, 50)
+    assert (settings.ack_interval, settings.size_bytes, settings.rate) == (5, 1024, 1000.0)
+    assert (settings.persistent, settings.mandatory) == (True, True)
+    assert (plan.steps[0].duration_s, plan.steps[0].warmup_s, plan.interval_s) == (30, 3, 2)
+
+
+def test_without_qq_the_queue_is_classic_and_transient_as_in_perftest(run: Run, engine: Any) -> None:
+    """The default load on others' brokers is the one PerfTest makes."""
+    run("-z", "5")
+    (plan,) = engine.plans
+    assert plan.queues[0].type is QueueType.CLASSIC and not plan.queues[0].durable
+    assert not plan.steps[0].settings.persistent
+
+
+@pytest.mark.parametrize(("flags", "interval"), [(["-a"], 0), (["-A", "0"], 1), ([], 1), (["--ack-interval", "7"], 7)])
+def test_ack_flags(run: Run, engine: Any, flags: list[str], interval: int) -> None:
+    """PerfTest's -A 0 acknowledges each message; only -a is automatic."""
+    run("-z", "5", *flags)
+    assert engine.plans[0].steps[0].settings.ack_interval == interval
+
+
+def test_without_a_time_it_runs_until_ctrl_c_and_that_is_no_failure(run: Run, engine: Any, tmp_path: Path) -> None:
+    """The ordinary way to end a run without -z."""
+    engine.interrupts = 1
+    code, out, _ = run()
+    assert math.isinf(engine.plans[0].steps[0].duration_s)
+    assert (code, engine.stops) == (0, [(True, False)])
+    assert read_run(directory(tmp_path)).manifest["state"] == "finished" and "delivered/s" in out
+
+
+def test_ctrl_c_finishes_the_step_and_twice_stops(run: Run, engine: Any, tmp_path: Path) -> None:
+    """The first asks, the second insists; both keep the data."""
+    engine.interrupts = 2
+    code, out, _ = run("-z", "60")
+    assert engine.stops == [(True, False), (True, True)]
+    assert code == 130 and "delivered/s" in out
+    kept = read_run(directory(tmp_path))
+    assert kept.manifest["state"] == "interrupted" and kept.manifest["ended"]["exit_code"] == 130
+    assert kept.result is not None and kept.result["steps"]
+
+
+def test_lost_messages_exit_3(run: Run, engine: Any) -> None:
+    """No rate makes up for a lost message."""
+    engine.verdict, engine.lost = "violated", 3
+    code, out, _ = run("-z", "5")
+    assert code == 3 and "fail  messages were not safe: 3 lost" in out
+
+
+def test_a_client_limited_run_exits_5(run: Run, engine: Any) -> None:
+    """A gate must not pass on the generator's rate."""
+    engine.worker_cpu_ns = 950_000_000
+    code, out, _ = run("-z", "5")
+    assert code == 5 and "the busiest load worker used 95%" in out
+
+
+def test_a_failed_run_exits_1_and_keeps_its_data(run: Run, engine: Any, tmp_path: Path) -> None:
+    """What happened, where, what to do; without the password."""
+    engine.state = "failed"
+    engine.error = RunError(what="login was refused", where=URI, fix="check user and password")
+    code, _, err = run("-z", "5", "--ui", "none")
+    assert code == 1
+    assert err == "error: login was refused\n  at   amqp://guest:***@rabbit1:5672/%2f\n  fix  check user and password\n"
+    assert read_run(directory(tmp_path)).manifest["ended"] == {"reason": "login was refused", "exit_code": 1}
+
+
+def test_a_defect_in_the_engine_still_closes_the_run(run: Run, engine: Any, tmp_path: Path) -> None:
+    """The directory says that it failed, not that it is still running."""
+    engine.raises = RuntimeError("boom")
+    code, _, err = run("-z", "5")
+    assert code == 1 and "RuntimeError: boom" in err
+    assert read_run(directory(tmp_path)).manifest["state"] == "failed"
+
+
+def test_a_full_drive_ends_the_run_with_its_cause(
+    run: Run, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with the engine's view of it."""
+    written = RunWriter.interval
+    calls = iter(range(100))
+
+    def interval(self: RunWriter, record: Any) -> None:
+        if next(calls) == 2:
+            raise RunNotWritableError("the run cannot be recorded: No space left on device", "runs/x", "free space")
+        written(self, record)
+
+    monkeypatch.setattr(RunWriter, "interval", interval)
+    code, _, err = run("-z", "5")
+    assert code == 1 and "error: the run cannot be recorded: No space left on device" in err
+    kept = read_run(directory(tmp_path))
+    assert kept.manifest["state"] == "failed" and len(kept.intervals) == 2
+
+
+def test_json_is_the_result_and_nothing_else(run: Run, engine: Any, tmp_path: Path) -> None:
+    """stdout can be piped into a program."""
+    code, out, _ = run("-z", "5", "--json")
+    result = json.loads(out)
+    assert (result["exit_code"], result["path"]) == (code, str(directory(tmp_path)))
+    assert result["steps"] == read_run(directory(tmp_path)).result["steps"]  # type: ignore[index]
+
+
+def test_json_lines_hold_every_interval_and_end_with_the_result(run: Run, engine: Any) -> None:
+    """Another screen can be built on them."""
+    _, out, err = run("-z", "5", "--ui", "json")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [line["record"] for line in lines].count("interval") == 4
+    assert lines[-1]["record"] == "result" and err == ""
+    assert "payload" not in lines[1]["latencies"]["e2e"]
+
+
+def test_lines_go_to_stderr_and_results_to_stdout(run: Run, engine: Any) -> None:
+    """`perftest run > result.txt` leaves progress on the screen."""
+    _, out, err = run("-z", "5", "--ui", "line")
+    assert err.count("phase=steady") == 3 and "phase=" not in out
+    assert "intended=500 published=500 confirmed=500 delivered=500 confirm_ms p50=" in err
+    assert "next    perftest report" in out
+
+
+def test_the_manifest_knows_the_broker_and_its_durability(run: Run, engine: Any, tmp_path: Path) -> None:
+    """A result without these cannot be compared with anything."""
+    run("-z", "5", "-qq")
+    broker = read_run(directory(tmp_path)).manifest["broker"]
+    assert (broker["product"], broker["version"]) == ("RabbitMQ", "3.10.8")
+    assert broker["uris"] == ["amqp://guest:***@rabbit1:5672/%2f"] and "majority" in broker["durability"]
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """A local cluster that only notes when it is started and stopped."""
+    log: list[str] = []
+    nodes = tuple(
+        local_cluster.Node(
+            node=n, name=f"node{n}", amqp_port=1000 + n, peer_port=1, control_port=1, data_dir="d", log_file="l", pid=n
+        )
+        for n in (1, 2, 3)
+    )
+    made = local_cluster.Cluster(cluster="c", directory="d", nodes=nodes)
+
+    @contextlib.contextmanager
+    def temporary(parent: Path, *, nodes: int) -> Iterator[local_cluster.Cluster]:
+        log.append("start")
+        try:
+            yield made
+        finally:
+            log.append("stop")
+
+    answer = {"state": "running", "role": "leader", "data_dir": "d", "pid": 1}
+    answer["durability"] = "fdatasync on a majority of 3 before each confirm"
+    monkeypatch.setattr(local_cluster, "temporary", temporary)
+    monkeypatch.setattr(local_cluster, "status", lambda c: [{"name": n.name, "uri": n.uri, **answer} for n in c.nodes])
+    monkeypatch.setattr(
+        local_cluster,
+        "sample",
+        lambda c, t_ns: [{"t_ns": t_ns, "node": n.name, "pid": n.pid, "role": "leader", "cpu_ns": 1} for n in c.nodes],
+    )
+    yield log
+
+
+def test_without_a_uri_a_cluster_is_started_said_and_stopped(
+    run: Run, engine: Any, cluster: list[str], tmp_path: Path
+) -> None:
+    """The first thing anybody tries must work, and leave nothing behind."""
+    code, _, err = run("-z", "5", target=())
+    assert (code, cluster) == (0, ["start", "stop"])
+    assert "starting 3 reference nodes on this machine, quorum queues" in err
+    (plan,) = engine.plans
+    assert len(plan.uris) == 3 and plan.queues[0].type is QueueType.QUORUM and plan.steps[0].settings.persistent
+    manifest = read_run(directory(tmp_path)).manifest
+    assert manifest["broker"]["durability"] == "fdatasync on a majority of 3 before each confirm"
+    assert [node["name"] for node in manifest["broker"]["nodes"]] == ["node1", "node2", "node3"]
+    assert "guest:guest" not in json.dumps(manifest)
+
+
+@pytest.mark.parametrize("how", ["raises", "interrupts", "failed"])
+def test_the_cluster_is_stopped_however_the_run_ends(run: Run, engine: Any, cluster: list[str], how: str) -> None:
+    """Three forgotten processes spoil the next measurement."""
+    if how == "raises":
+        engine.raises = RuntimeError("boom")
+    elif how == "interrupts":
+        engine.interrupts = 2
+    else:
+        engine.state, engine.error = "failed", RunError(what="w", where="x", fix="f")
+    assert run("-z", "5", target=())[0] != 0
+    assert cluster == ["start", "stop"]
+
+
+def test_sweep_shows_the_knee_and_warns(call: Call, engine: Any, tmp_path: Path) -> None:
+    """What the numbers mean, what to doubt, what to do next."""
+    engine.messages = 100
+    out_dir = str(tmp_path / "runs")
+    code, out, _ = call("sweep", "flow_control/in_flight", "--quick", "-h", URI, "--out", out_dir, "--no-report")
+    assert code == 0 and "Knee at in_flight=" in out and "within 5 % of it" in out
+    assert out.count("in_flight=") > 6 and "warn  " in out and "next    perftest report" in out
+    assert [step.settings.in_flight for step in engine.plans[0].steps] == [1, 5, 20, 200, 1000, 10_000]
+
+
+def test_sweep_makes_its_report(call: Call, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One command from a workload to a page."""
+    import perftest.cli.report
+
+    made: list[list[Path]] = []
+    monkeypatch.setattr(
+        perftest.cli.report, "build_report", lambda runs, out: made.append(list(runs)) or out / "report.html"
+    )
+    out_dir = str(tmp_path / "runs")
+    _, out, _ = call("sweep", "flow_control/in_flight", "--quick", "-h", URI, "--out", out_dir)
+    assert made == [[directory(tmp_path)]] and f"report  {directory(tmp_path) / 'report' / 'report.html'}" in out
+
+
+@pytest.mark.parametrize(
+    ("state", "verdict", "statuses", "code"),
+    [
+        ("finished", "ok", ["pass"], 0),
+        ("finished", "ok", ["warn"], 0),
+        ("finished", "ok", ["fail"], 5),
+        ("finished", "violated", ["fail"], 3),
+        ("failed", "violated", [], 3),
+        ("failed", "ok", ["pass"], 1),
+        ("interrupted", "unknown", ["fail"], 130),
+        ("finished", "ok", None, 5),
+    ],
+)
+def test_exit_codes_by_gravity(state: str, verdict: str, statuses: list[str] | None, code: int) -> None:
+    """Unsafe before failed before interrupted before doubtful; a run without results is not ok."""
+    rows = [] if statuses is None else [{"trust": [{"status": status} for status in statuses]}]
+    assert session.exit_code(state, {"verdict": verdict}, rows, []) == code
