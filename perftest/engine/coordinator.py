@@ -20,6 +20,7 @@ from perftest.engine.api import BrokerProperties, RunError, RunOutcome, Sink, St
 from perftest.engine.worker_process import WorkerError, WorkerProcess
 from perftest.metrics.clock import epoch_offset_ns
 from perftest.metrics.interval import Interval, Phase
+from perftest.spec.codec import plan_to_json
 from perftest.spec.plan import Isolation, Plan, Step
 
 WORKER: Final = "0"
@@ -92,7 +93,7 @@ class _Run:
 
     def _first_message(self) -> wire.Message:
         return {
-            "plan": wire.plan_to_json(self._plan),
+            "plan": plan_to_json(self._plan),
             "offset_ns": epoch_offset_ns(),
             "run": random.SystemRandom().getrandbits(16),
             "worker": WORKER,

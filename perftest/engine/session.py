@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from perftest.amqp.errors import AmqpError, ChannelClosedError, UnreachableError
 from perftest.amqp.transport import Connection
 from perftest.amqp.uri import parse_uri
 from perftest.engine import topology, wire
-from perftest.engine.client import Client
 from perftest.engine.consumer import Consumer
 from perftest.engine.context import Context, Counters, Emit
 from perftest.engine.ledger import Ledger
@@ -170,16 +169,18 @@ class Session:
         ]
         self.consumers += consumers
         self.publishers += publishers
-        await _in_portions(consumers)
-        await _in_portions(publishers)
+        await _in_portions([consumer.start for consumer in consumers])
+        await _in_portions([publisher.start for publisher in publishers])
 
     async def _end(self, clients: list[Any], keep: int) -> None:
+        """End all clients but the first ``keep``; publishers that leave a running load settle first."""
         leaving = clients[keep:]
-        for client in leaving:
-            if keep and isinstance(client, Publisher):
-                client.quiesce()
-                await client.settled()
-            await client.close()
+        if keep:
+            for client in leaving:
+                if isinstance(client, Publisher):
+                    client.quiesce()
+                    await client.settled()
+        await _in_portions([client.close for client in leaving])
         del clients[keep:]
 
     # Queues
@@ -254,12 +255,11 @@ class Session:
         return max(self.context.clock() - self._probe_due_ns, 0) if self._probe_due_ns else 0
 
 
-async def _in_portions(clients: Sequence[Client]) -> None:
-    """Start them, a few at a time; raises what the first failing one raises, once its portion has been tried."""
-    for at in range(0, len(clients), STARTS_AT_ONCE):
-        results = await asyncio.gather(
-            *(client.start() for client in clients[at : at + STARTS_AT_ONCE]), return_exceptions=True
-        )
+async def _in_portions(actions: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    """Do them, a few at a time; raises what the first failing one raises, once its portion has been tried."""
+    for at in range(0, len(actions), STARTS_AT_ONCE):
+        portion = (action() for action in actions[at : at + STARTS_AT_ONCE])
+        results = await asyncio.gather(*portion, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result

@@ -17,7 +17,7 @@ import numpy as np
 
 from perftest.metrics.histogram import Histogram, SparseCounts
 from perftest.metrics.interval import Latency, Series
-from perftest.spec.plan import Isolation, Plan, QueueSpec, QueueType, Settings, Step
+from perftest.spec.plan import Settings
 
 LINE_MAX: Final = 1 << 24
 """Octets of a line: a cut with all its histograms takes a few hundred thousand at most."""
@@ -28,20 +28,6 @@ Message = dict[str, Any]
 def to_line(message: Message) -> bytes:
     """A message as it travels."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
-
-
-def plan_to_json(plan: Plan) -> Message:
-    """A plan as plain values."""
-    return dataclasses.asdict(plan)
-
-
-def plan_from_json(values: Message) -> Plan:
-    """The plan again."""
-    queues = tuple(QueueSpec(**{**queue, "type": QueueType(queue["type"])}) for queue in values["queues"])
-    steps = tuple(Step(**{**step, "settings": Settings(**step["settings"])}) for step in values["steps"])
-    lists = {"uris": tuple(values["uris"]), "swept": tuple(values["swept"])}
-    isolation = Isolation(values["isolation"])
-    return Plan(**{**values, **lists, "queues": queues, "steps": steps, "isolation": isolation})
 
 
 def settings_to_json(settings: Settings) -> Message:

@@ -25,6 +25,7 @@ from perftest.engine import wire
 from perftest.engine.api import RunError
 from perftest.engine.failures import explain
 from perftest.engine.session import Session
+from perftest.spec.codec import plan_from_json
 from perftest.spec.plan import Settings
 
 GC_THRESHOLDS: Final = (100_000, 50, 100)
@@ -37,7 +38,7 @@ class Worker:
         self._write = write
         self._name = first["worker"]
         self._session = Session(
-            wire.plan_from_json(first["plan"]),
+            plan_from_json(first["plan"]),
             offset_ns=first["offset_ns"],
             run=first["run"],
             emit=self._emit,

@@ -1,0 +1,135 @@
+"""Our histogram must be HdrHistogram: same buckets, same percentiles, same union. Otherwise nothing merges with anything."""
+
+from __future__ import annotations
+
+import numpy as np
+from hdrh.histogram import HdrHistogram
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perftest.metrics.histogram import (
+    COUNTS_LENGTH,
+    HIGHEST_NS,
+    LOWEST_NS,
+    SIGNIFICANT_FIGURES,
+    Histogram,
+    bucket_index,
+    highest_value,
+    lowest_value,
+)
+from perftest.metrics.interval import Series
+from perftest.metrics.recorder import BUFFER_VALUES, Recorder, SeriesRecorder
+
+VALUES = st.lists(
+    st.one_of(st.integers(0, 5000), st.integers(0, HIGHEST_NS), st.sampled_from([0, 2047, 2048, 4095, HIGHEST_NS])),
+    min_size=1,
+    max_size=200,
+)
+PERCENTILES = (0.1, 25.0, 50.0, 75.0, 95.0, 99.0, 99.9, 99.99, 100.0)
+
+
+def oracle(values: list[int]) -> HdrHistogram:
+    histogram = HdrHistogram(LOWEST_NS, HIGHEST_NS, SIGNIFICANT_FIGURES)
+    for value in values:
+        assert histogram.record_value(value)
+    return histogram
+
+
+def ours(values: list[int]) -> Histogram:
+    histogram = Histogram()
+    histogram.record(np.array(values, np.int64))
+    return histogram
+
+
+def test_each_bucket_has_hdrhistograms_edges() -> None:
+    """All 33792 of them, both edges."""
+    reference = HdrHistogram(LOWEST_NS, HIGHEST_NS, SIGNIFICANT_FIGURES)
+    assert reference.counts_len == COUNTS_LENGTH
+    lows = np.array([reference.get_value_from_index(index) for index in range(COUNTS_LENGTH)])
+    assert [lowest_value(index) for index in range(COUNTS_LENGTH)] == lows.tolist()
+    highs = [reference.get_highest_equivalent_value(int(low)) for low in lows]
+    assert [highest_value(index) for index in range(COUNTS_LENGTH)] == highs
+    everywhere = np.arange(COUNTS_LENGTH)
+    assert (bucket_index(lows) == everywhere).all()
+    assert (bucket_index(np.array(highs)) == everywhere).all()
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(values=VALUES)
+def test_counts_and_percentiles_are_hdrhistograms(values: list[int]) -> None:
+    histogram, reference = ours(values), oracle(values)
+    assert histogram.counts.tolist() == list(reference.counts)
+    expected = [reference.get_value_at_percentile(p) for p in PERCENTILES]
+    assert histogram.percentiles(PERCENTILES) == expected
+    assert histogram.maximum == max(values)
+
+
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(first=VALUES, second=VALUES)
+def test_a_payload_decodes_to_the_union_after_merging(first: list[int], second: list[int]) -> None:
+    """What reports do with the lines of latency.hlog."""
+    merged = HdrHistogram(LOWEST_NS, HIGHEST_NS, SIGNIFICANT_FIGURES)
+    merged.decode_and_add(ours(first).encode())
+    merged.decode_and_add(ours(second).encode())
+    assert list(merged.counts) == list(oracle(first + second).counts)
+    added = ours(first)
+    added.add_sparse(ours(second).sparse())
+    assert added.counts.tolist() == list(merged.counts)
+    assert added.total == len(first) + len(second)
+
+
+def test_values_above_an_hour_count_in_the_last_bucket_and_keep_their_maximum() -> None:
+    """A message that took two hours is the one nobody may lose."""
+    histogram = ours([1, 2 * HIGHEST_NS])
+    assert histogram.total == 2
+    assert histogram.percentiles((100.0,)) == ours([HIGHEST_NS]).percentiles((100.0,))
+    assert histogram.maximum == 2 * HIGHEST_NS
+
+
+def test_an_empty_histogram_has_no_percentiles_and_encodes() -> None:
+    assert Histogram().percentiles((50.0,)) == [0]
+    assert HdrHistogram.decode(Histogram().encode()).get_total_count() == 0
+
+
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(
+    parts=st.lists(
+        st.tuples(
+            st.sampled_from(["one", "many", "repeated"]), st.integers(-5, 10**9), st.integers(1, 3 * BUFFER_VALUES)
+        ),
+        max_size=8,
+    )
+)
+def test_a_recorder_loses_nothing_however_it_is_filled(parts: list[tuple[str, int, int]]) -> None:
+    """Also across the border of its buffer; negative values are counted apart."""
+    recorder = SeriesRecorder()
+    expected: list[int] = []
+    for kind, value, count in parts:
+        if kind == "one":
+            recorder.one(value)
+            expected.append(value)
+        elif kind == "many":
+            values = value + np.arange(count)
+            recorder.many(values)
+            expected += values.tolist()
+        else:
+            recorder.repeated(value, count)
+            expected += [value] * count
+    counts = recorder.cut()
+    good = [value for value in expected if value >= 0]
+    assert recorder.negative == len(expected) - len(good)
+    if counts is None:
+        assert not good
+    else:
+        assert counts.maximum == max(good)
+        assert counts.counts.sum() == len(good)
+    assert recorder.cut() is None
+
+
+def test_a_cut_contains_only_series_that_saw_something() -> None:
+    recorder = Recorder()
+    recorder[Series.E2E].one(5)
+    recorder[Series.CONFIRM].one(-5)
+    counts, negative = recorder.cut()
+    assert (set(counts), negative) == ({Series.E2E}, 1)
+    assert recorder.cut() == ({}, 0)

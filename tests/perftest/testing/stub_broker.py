@@ -1,0 +1,369 @@
+"""A small AMQP 0-9-1 server on loopback that does what a test tells it to, right or wrong.
+
+It speaks the protocol through pamqp only, so it shares no code with the client under test. By default it is an honest
+broker with in-memory queues, confirms, prefetch and redelivery; a :class:`Script` makes it lie.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from pamqp import body, commands, exceptions, frame, header
+
+STAMP_SEQUENCE_AT = 4
+
+
+class Fate(Enum):
+    """What becomes of a published message."""
+
+    DELIVER = auto()
+    LOSE = auto()  # confirmed, and gone
+    DUPLICATE = auto()  # delivered twice, neither flagged
+    DELAY = auto()  # enqueued behind the next message
+    DAMAGE = auto()  # an octet of the filler is changed
+    RENUMBER = auto()  # the sequence number becomes one nobody used
+    NACK = auto()
+    IGNORE = auto()  # neither confirmed nor delivered
+    RETURN = auto()  # basic.return, then confirmed
+
+
+@dataclass
+class Script:
+    """How the broker behaves. ``fate`` is asked with the number of the message, counted over all connections."""
+
+    fate: Callable[[int], Fate] = lambda number: Fate.DELIVER
+    password: str = "guest"
+    vhosts: tuple[str, ...] = ("/",)
+    confirm_each: bool = False
+    confirm_backwards: bool = False
+    refuse_declare: list[tuple[int, str]] = field(default_factory=list)
+    """channel.close codes for the next declarations, one each; the empty list accepts all."""
+    server_properties: dict[str, object] = field(
+        default_factory=lambda: {"product": "Stub", "version": "1", "platform": "test", "cluster_name": "stub"}
+    )
+
+
+@dataclass
+class Message:
+    content: bytes
+    size: int
+    redelivered: bool = False
+
+
+@dataclass
+class Queue:
+    ready: deque[Message] = field(default_factory=deque)
+    late: list[Message] = field(default_factory=list)
+
+
+@dataclass
+class Consumer:
+    channel: int
+    tag: str
+    queue: str
+    prefetch: int
+    no_ack: bool
+    cancelled: bool = False
+
+
+class StubBroker:
+    """Start with ``async with StubBroker(script) as broker``; connect to ``broker.uri``."""
+
+    def __init__(self, script: Script | None = None) -> None:
+        self.script = script or Script()
+        self.queues: dict[str, Queue] = {}
+        self.connections: set[ServerConnection] = set()
+        self.published = 0
+        self.acks: list[tuple[int, bool]] = []
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self.stalled = False
+        self.hold_confirms = False
+
+    async def __aenter__(self) -> StubBroker:
+        await self.listen()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.shut()
+
+    @property
+    def uri(self) -> str:
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/%2f"
+
+    async def listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: ServerConnection(self), "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def shut(self) -> None:
+        """Stop listening and drop everybody, as a killed node does."""
+        assert self._server is not None
+        self._server.close()
+        self.drop_connections()
+        await self._server.wait_closed()
+
+    def drop_connections(self) -> None:
+        for connection in tuple(self.connections):
+            connection.transport.abort()
+
+    def stall(self) -> None:
+        """Read and deliver nothing."""
+        self.stalled = True
+        for connection in self.connections:
+            connection.transport.pause_reading()
+
+    def resume(self) -> None:
+        self.stalled = False
+        for connection in tuple(self.connections):
+            connection.transport.resume_reading()
+        self.deal()
+
+    def tell_all(self, method: object) -> None:
+        """Send a connection-level method to everybody."""
+        for connection in tuple(self.connections):
+            connection.send(0, method)
+
+    def cancel_consumers(self) -> None:
+        for connection in tuple(self.connections):
+            for consumer in connection.consumers:
+                consumer.cancelled = True
+                connection.send(consumer.channel, commands.Basic.Cancel(consumer.tag, True))
+
+    def enqueue(self, queue: str, message: Message, fate: Fate) -> None:
+        there = self.queues.setdefault(queue, Queue())
+        if fate is Fate.DELAY:
+            there.late.append(message)
+            return
+        there.ready.append(message)
+        if fate is Fate.DUPLICATE:
+            there.ready.append(Message(message.content, message.size))
+        there.ready.extend(there.late)
+        there.late.clear()
+
+    def deal(self) -> None:
+        if not self.stalled:
+            for connection in tuple(self.connections):
+                connection.deliver()
+
+
+class ServerConnection(asyncio.Protocol):
+    def __init__(self, broker: StubBroker) -> None:
+        self.broker = broker
+        self.buffer = b""
+        self.consumers: list[Consumer] = []
+        self.prefetch = 0
+        self.confirming = False
+        self.publish_seq = 0
+        self.delivery_tag = 0
+        self.unacked: dict[int, tuple[Consumer, Message]] = {}
+        self.content: tuple[int, commands.Basic.Publish, int, bytes, bytes] | None = None
+        self.answers: list[bytes] = []
+        self.confirmed: list[int] = []
+        self.closed = False
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.broker.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.broker.connections.discard(self)
+        for consumer, message in reversed(self.unacked.values()):
+            message.redelivered = True
+            self.broker.queues.setdefault(consumer.queue, Queue()).ready.appendleft(message)
+        self.unacked.clear()
+        self.broker.deal()
+
+    def data_received(self, data: bytes) -> None:
+        self.buffer += data
+        at = 0
+        if self.buffer.startswith(b"AMQP"):
+            at = 8
+            start = commands.Connection.Start(0, 9, self.broker.script.server_properties, "PLAIN", "en_US")
+            self.send(0, start)
+        while len(self.buffer) - at >= 8:
+            size = struct.unpack_from(">I", self.buffer, at + 3)[0]
+            if len(self.buffer) - at < size + 8:
+                break
+            try:
+                _, channel, value = frame.unmarshal(self.buffer[at : at + size + 8])
+            except exceptions.UnmarshalingException:
+                self.transport.abort()
+                return
+            at += size + 8
+            self.on_frame(channel, value)
+        self.buffer = self.buffer[at:]
+        self.flush_confirms()
+        self.broker.deal()
+
+    # Frames
+
+    def send(self, channel: int, method: object) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(frame.marshal(method, channel))
+
+    def on_frame(self, channel: int, value: object) -> None:
+        if isinstance(value, header.ContentHeader):
+            assert self.content is not None
+            properties = frame.marshal(value, channel)
+            self.content = (*self.content[:2], value.body_size, properties, b"")
+        elif isinstance(value, body.ContentBody):
+            assert self.content is not None
+            self.content = (*self.content[:4], self.content[4] + value.value)
+        else:
+            handler = getattr(self, f"on_{value.name.replace('.', '_').lower()}", None)  # type: ignore[attr-defined]
+            if handler is not None:
+                handler(channel, value)
+        if self.content is not None and 0 <= self.content[2] == len(self.content[4]):
+            self.on_message(channel, *self.content[1:])
+            self.content = None
+
+    def on_connection_startok(self, channel: int, method: commands.Connection.StartOk) -> None:
+        password = method.response.split("\0")[2]
+        if password != self.broker.script.password:
+            self.send(0, commands.Connection.Close(403, "ACCESS_REFUSED - Login was refused", 0, 0))
+        else:
+            self.send(0, commands.Connection.Tune(2047, 131072, 60))
+
+    def on_connection_open(self, channel: int, method: commands.Connection.Open) -> None:
+        if method.virtual_host not in self.broker.script.vhosts:
+            text = f"NOT_ALLOWED - vhost {method.virtual_host} not found"
+            self.send(0, commands.Connection.Close(530, text, 10, 40))
+        else:
+            self.send(0, commands.Connection.OpenOk())
+
+    def on_connection_close(self, channel: int, method: commands.Connection.Close) -> None:
+        self.send(0, commands.Connection.CloseOk())
+        self.transport.close()
+
+    def on_connection_closeok(self, channel: int, method: object) -> None:
+        self.transport.close()
+
+    def on_channel_open(self, channel: int, method: object) -> None:
+        self.send(channel, commands.Channel.OpenOk())
+
+    def on_channel_close(self, channel: int, method: object) -> None:
+        self.send(channel, commands.Channel.CloseOk())
+        self.confirming, self.publish_seq = False, 0
+
+    def on_confirm_select(self, channel: int, method: object) -> None:
+        self.confirming = True
+        self.send(channel, commands.Confirm.SelectOk())
+
+    def on_queue_declare(self, channel: int, method: commands.Queue.Declare) -> None:
+        if self.broker.script.refuse_declare:
+            code, text = self.broker.script.refuse_declare.pop(0)
+            self.send(channel, commands.Channel.Close(code, text, 50, 10))
+            return
+        queue = self.broker.queues.setdefault(method.queue, Queue())
+        self.send(channel, commands.Queue.DeclareOk(method.queue, len(queue.ready), 0))
+
+    def on_queue_delete(self, channel: int, method: commands.Queue.Delete) -> None:
+        queue = self.broker.queues.pop(method.queue, Queue())
+        self.send(channel, commands.Queue.DeleteOk(len(queue.ready)))
+
+    def on_queue_purge(self, channel: int, method: commands.Queue.Purge) -> None:
+        queue = self.broker.queues[method.queue]
+        self.send(channel, commands.Queue.PurgeOk(len(queue.ready)))
+        queue.ready.clear()
+
+    def on_basic_qos(self, channel: int, method: commands.Basic.Qos) -> None:
+        self.prefetch = method.prefetch_count
+        self.send(channel, commands.Basic.QosOk())
+
+    def on_basic_consume(self, channel: int, method: commands.Basic.Consume) -> None:
+        tag = method.consumer_tag
+        self.consumers.append(Consumer(channel, tag, method.queue, self.prefetch, method.no_ack))
+        self.send(channel, commands.Basic.ConsumeOk(tag))
+
+    def on_basic_cancel(self, channel: int, method: commands.Basic.Cancel) -> None:
+        for consumer in self.consumers:
+            consumer.cancelled |= consumer.tag == method.consumer_tag
+        self.send(channel, commands.Basic.CancelOk(method.consumer_tag))
+
+    def on_basic_ack(self, channel: int, method: commands.Basic.Ack) -> None:
+        self.broker.acks.append((method.delivery_tag, method.multiple))
+        tags = [method.delivery_tag]
+        if method.multiple:
+            tags = [tag for tag in self.unacked if tag <= method.delivery_tag]
+        for tag in tags:
+            if self.unacked.pop(tag, None) is None:
+                self.send(channel, commands.Channel.Close(406, f"unknown delivery tag {tag}", 60, 80))
+
+    def on_basic_publish(self, channel: int, method: commands.Basic.Publish) -> None:
+        self.content = (channel, method, -1, b"", b"")
+
+    # Messages
+
+    def on_message(self, channel: int, method: commands.Basic.Publish, size: int, head: bytes, octets: bytes) -> None:
+        broker = self.broker
+        fate = broker.script.fate(broker.published)
+        broker.published += 1
+        self.publish_seq += 1
+        if fate is Fate.IGNORE:
+            return
+        if fate is Fate.NACK:
+            self.flush_confirms()
+            self.send(channel, commands.Basic.Nack(self.publish_seq))
+            return
+        if fate is Fate.RETURN:
+            self.send(channel, commands.Basic.Return(312, "NO_ROUTE", "", method.routing_key))
+            self.write_content(channel, head, octets)
+        elif fate is not Fate.LOSE:
+            altered = _altered(octets, fate)
+            broker.enqueue(method.routing_key, Message(head + altered, len(head)), fate)
+        if self.confirming:
+            self.confirmed.append(self.publish_seq)
+
+    def flush_confirms(self) -> None:
+        if self.broker.hold_confirms or not self.confirmed:
+            return
+        tags, self.confirmed = self.confirmed, []
+        script = self.broker.script
+        if script.confirm_backwards:
+            tags.reverse()
+        each = script.confirm_each or script.confirm_backwards or len(tags) != tags[-1] - tags[0] + 1
+        if each:
+            self.transport.write(b"".join(frame.marshal(commands.Basic.Ack(tag), 1) for tag in tags))
+        else:
+            self.send(1, commands.Basic.Ack(tags[-1], True))
+
+    def write_content(self, channel: int, head: bytes, octets: bytes) -> None:
+        pieces = [octets[at : at + 131064] for at in range(0, len(octets), 131064)]
+        bodies = b"".join(frame.marshal(body.ContentBody(piece), channel) for piece in pieces)
+        self.transport.write(head + bodies)
+
+    def deliver(self) -> None:
+        if self.transport.is_closing():
+            return
+        for consumer in self.consumers:
+            queue = self.broker.queues.get(consumer.queue)
+            while queue is not None and queue.ready and not consumer.cancelled:
+                held = sum(1 for other, _ in self.unacked.values() if other is consumer)
+                if consumer.prefetch and not consumer.no_ack and held >= consumer.prefetch:
+                    break
+                self.deliver_one(consumer, queue.ready.popleft())
+
+    def deliver_one(self, consumer: Consumer, message: Message) -> None:
+        self.delivery_tag += 1
+        if not consumer.no_ack:
+            self.unacked[self.delivery_tag] = (consumer, message)
+        deliver = commands.Basic.Deliver(consumer.tag, self.delivery_tag, message.redelivered, "", consumer.queue)
+        self.send(consumer.channel, deliver)
+        self.write_content(consumer.channel, message.content[: message.size], message.content[message.size :])
+
+
+def _altered(octets: bytes, fate: Fate) -> bytes:
+    if fate is Fate.DAMAGE:
+        return octets[:-1] + bytes([octets[-1] ^ 1])
+    if fate is Fate.RENUMBER:
+        return octets[:STAMP_SEQUENCE_AT] + struct.pack(">Q", 1 << 40) + octets[STAMP_SEQUENCE_AT + 8 :]
+    return octets
