@@ -68,7 +68,7 @@ class FakeEngine:
                 await asyncio.sleep(0)
             self.stops.append((stop.finishing, stop.aborting))
         sink.ledger(_RECORDS.ledger(self.verdict, lost=self.lost))
-        state = "interrupted" if stop.finishing else self.state
+        state: Any = "interrupted" if stop.finishing else self.state
         broker = BrokerProperties(product="RabbitMQ", version="3.10.8")
         return RunOutcome(state=state, error=self.error, broker=broker)
 

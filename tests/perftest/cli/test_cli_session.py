@@ -250,9 +250,12 @@ def test_sweep_makes_its_report(call: Call, engine: Any, tmp_path: Path, monkeyp
     import perftest.cli.report
 
     made: list[list[Path]] = []
-    monkeypatch.setattr(
-        perftest.cli.report, "build_report", lambda runs, out: made.append(list(runs)) or out / "report.html"
-    )
+
+    def build_report(runs: list[Path], out: Path) -> Path:
+        made.append(list(runs))
+        return out / "report.html"
+
+    monkeypatch.setattr(perftest.cli.report, "build_report", build_report)
     out_dir = str(tmp_path / "runs")
     _, out, _ = call("sweep", "flow_control/in_flight", "--quick", "-h", URI, "--out", out_dir)
     assert made == [[directory(tmp_path)]] and f"report  {directory(tmp_path) / 'report' / 'report.html'}" in out

@@ -1,0 +1,254 @@
+"""Local clusters: what is started is stopped, and nothing else ever is.
+
+A stand-in takes the node's place: a process that listens on its ports and answers its control port.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from infra import local_cluster
+from infra.local_cluster import ClusterError, is_alive
+
+STAND_IN = """
+    import json, os, signal, socketserver, sys, threading, time
+    config = json.load(open(sys.argv[2]))
+    me = next(node for node in config["nodes"] if node["node"] == config["node"])
+    mode = os.environ.get("STAND_IN", "")
+    if mode == "dies":
+        sys.exit("no room on this drive")
+    if mode == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if config["exit_with_stdin"]:
+        threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
+    else:
+        assert sys.stdin.buffer.read() == b""
+
+    class Control(socketserver.StreamRequestHandler):
+        def handle(self):
+            assert json.loads(self.rfile.readline()) == {"op": "status"}
+            answer = {"name": config["name"], "ready": True, "role": "leader", "metrics": {"cpu_ns": 5, "syncs": 1},
+                      "data_dir": config["data_dir"], "pid": os.getpid(), "ppid": os.getppid()}
+            self.wfile.write(json.dumps(answer).encode() + b"\\n")
+
+    socketserver.TCPServer.allow_reuse_address = True
+    socketserver.TCPServer(("127.0.0.1", me["control_port"]), Control).serve_forever()
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The node command replaced by the stand-in."""
+    path = tmp_path / "stand_in.py"
+    path.write_text(textwrap.dedent(STAND_IN))
+    monkeypatch.setattr(local_cluster, "NODE_COMMAND", (sys.executable, str(path)))
+    return path
+
+
+@pytest.fixture
+def base_port() -> int:
+    """The first of three ports in a row that are free, and those 100 and 200 above."""
+    for base in range(20_000 + os.getpid() % 9_000, 60_000, 7):
+        try:
+            for port in (base + offset + number for offset in (0, 100, 200) for number in range(3)):
+                local_cluster._require_free(port)
+        except ClusterError:
+            continue
+        return base
+    pytest.fail("no free ports")
+
+
+@pytest.fixture
+def kept(tmp_path: Path, stand_in: Path, base_port: int) -> Iterator[local_cluster.Cluster]:
+    """A kept cluster of three stand-ins, ended afterwards whatever the test did."""
+    cluster = local_cluster.start(tmp_path / "cluster", base_port=base_port)
+    yield cluster
+    local_cluster.stop(cluster)
+    for child in local_cluster._KEPT:
+        child.wait()
+    local_cluster._KEPT.clear()
+
+
+def test_a_kept_cluster_is_found_again_and_stopped(kept: local_cluster.Cluster, tmp_path: Path) -> None:
+    """Another command, another process: all it has is the directory."""
+    found = local_cluster.load(tmp_path / "cluster")
+    assert found == kept
+    rows = local_cluster.status(found)
+    assert [(row["name"], row["state"], row["role"]) for row in rows] == [
+        ("node1", "running", "leader"),
+        ("node2", "running", "leader"),
+        ("node3", "running", "leader"),
+    ]
+    assert [row["pid"] for row in rows] == [node.pid for node in kept.nodes]
+    assert local_cluster.stop(found) == ["node1", "node2", "node3"]
+    assert [row["state"] for row in local_cluster.status(found)] == ["down"] * 3
+    assert local_cluster.stop(found) == []
+
+
+def test_ports_follow_the_base(kept: local_cluster.Cluster, base_port: int) -> None:
+    """The second node is where one expects it."""
+    assert [node.amqp_port for node in kept.nodes] == [base_port, base_port + 1, base_port + 2]
+    assert kept.uris[1] == f"amqp://guest:guest@127.0.0.1:{base_port + 1}/%2f"
+
+
+def test_nodes_get_a_configuration_that_names_every_member(kept: local_cluster.Cluster) -> None:
+    """A node that misses a peer would never form a quorum with it."""
+    for node in kept.nodes:
+        config = json.loads((Path(node.data_dir) / "node.json").read_text())
+        assert (config["name"], config["node"], config["exit_with_stdin"]) == (node.name, node.node, False)
+        assert [member["peer_port"] for member in config["nodes"]] == [other.peer_port for other in kept.nodes]
+        assert config["cluster"] == kept.cluster and config["users"] == {"guest": "guest"}
+
+
+def test_a_second_start_in_the_directory_is_refused(
+    kept: local_cluster.Cluster, tmp_path: Path, base_port: int
+) -> None:
+    """Two clusters over one set of files would destroy both."""
+    with pytest.raises(ClusterError, match="already runs here") as caught:
+        local_cluster.start(tmp_path / "cluster", base_port=base_port)
+    assert "broker stop" in caught.value.fix
+
+
+def test_a_port_in_use_is_named(kept: local_cluster.Cluster, tmp_path: Path, base_port: int) -> None:
+    """Which port, and what to do."""
+    with pytest.raises(ClusterError, match=f"port {base_port + 200} is in use") as caught:
+        local_cluster.start(tmp_path / "other", base_port=base_port)
+    assert "--port" in caught.value.fix and not (tmp_path / "other" / "cluster.json").exists()
+
+
+def test_data_is_kept_over_a_restart_with_as_many_nodes(
+    kept: local_cluster.Cluster, tmp_path: Path, base_port: int
+) -> None:
+    """The same cluster id, or the nodes would refuse their own logs."""
+    local_cluster.stop(kept)
+    with pytest.raises(ClusterError, match="that of 3 nodes, not 1"):
+        local_cluster.start(tmp_path / "cluster", nodes=1, base_port=base_port)
+    again = local_cluster.start(tmp_path / "cluster", base_port=base_port)
+    assert again.cluster == kept.cluster and again.nodes[0].pid != kept.nodes[0].pid
+    local_cluster.stop(again)
+
+
+def test_a_reused_pid_is_never_signalled(tmp_path: Path) -> None:
+    """After a reboot the pid in cluster.json may be anybody's."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        start_time = local_cluster._start_time(other.pid)
+        assert start_time is not None
+        node = local_cluster.Node(
+            node=1,
+            name="node1",
+            amqp_port=1,
+            peer_port=1,
+            control_port=1,
+            data_dir="d",
+            log_file="l",
+            pid=other.pid,
+            start_time=start_time - 1,
+        )
+        cluster = local_cluster.Cluster(cluster="c", directory=str(tmp_path), nodes=(node,))
+        assert not is_alive(node) and is_alive(replace(node, start_time=start_time))
+        assert local_cluster.stop(cluster) == [] and other.poll() is None
+        assert other.stdin is not None
+        other.stdin.close()
+
+
+def test_a_node_that_ignores_sigterm_is_killed(
+    tmp_path: Path, stand_in: Path, base_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stop means stopped."""
+    monkeypatch.setenv("STAND_IN", "stubborn")
+    cluster = local_cluster.start(tmp_path / "c", nodes=1, base_port=base_port)
+    assert local_cluster.stop(cluster, grace_s=0.2) == ["node1"]
+    assert not is_alive(cluster.nodes[0])
+    assert local_cluster._KEPT.pop().wait() == -signal.SIGKILL
+
+
+def test_a_node_that_dies_while_starting_tells_its_last_words(
+    tmp_path: Path, stand_in: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a time-out after twenty seconds, and nothing left running."""
+    monkeypatch.setenv("STAND_IN", "dies")
+    with (
+        pytest.raises(ClusterError, match="ended while it started: no room on this drive") as caught,
+        local_cluster.temporary(tmp_path),
+    ):
+        pass
+    assert caught.value.where.endswith("node.log")
+    assert not list(tmp_path.glob(".broker-*"))
+
+
+def test_a_temporary_cluster_leaves_nothing(tmp_path: Path, stand_in: Path) -> None:
+    """Neither processes nor files, also when the run fails."""
+    with pytest.raises(RuntimeError), local_cluster.temporary(tmp_path) as cluster:
+        assert all(is_alive(node) for node in cluster.nodes)
+        ports = [port for node in cluster.nodes for port in (node.amqp_port, node.peer_port, node.control_port)]
+        assert len(set(ports)) == 9 and Path(cluster.directory).parent == tmp_path
+        raise RuntimeError
+    assert not any(is_alive(node) for node in cluster.nodes)
+    assert list(tmp_path.iterdir()) == [stand_in]
+
+
+def test_a_temporary_cluster_dies_with_its_parent(tmp_path: Path, stand_in: Path) -> None:
+    """kill -9 of the command must not leave three brokers behind that spoil the next measurement."""
+    script = f"""
+import sys
+from pathlib import Path
+from infra import local_cluster
+local_cluster.NODE_COMMAND = (sys.executable, {str(stand_in)!r})
+with local_cluster.temporary(Path({str(tmp_path)!r})) as cluster:
+    print(*(node.pid for node in cluster.nodes), flush=True)
+    input()
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        nodes = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
+        assert len(nodes) == 3
+        parent.kill()
+        parent.wait()
+        assert parent.stdin is not None
+        parent.stdin.close()
+    _, alive = psutil.wait_procs(nodes, timeout=20)
+    # As orphans they may stay zombies of a process that does not reap: ended is ended.
+    assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def test_nodes_are_out_of_reach_of_ctrl_c(kept: local_cluster.Cluster) -> None:
+    """The terminal's Ctrl-C goes to a process group: theirs must be another."""
+    assert os.getpgrp() not in {os.getpgid(node.pid) for node in kept.nodes}
+
+
+def test_samples_hold_cpu_and_metrics(kept: local_cluster.Cluster) -> None:
+    """Records of broker.jsonl as the run directory's page draws them."""
+    records = local_cluster.sample(kept, 7)
+    assert [record["node"] for record in records] == ["node1", "node2", "node3"]
+    assert records[0]["cpu_ns"] == 5 and records[0]["metrics"] == {"syncs": 1} and records[0]["t_ns"] == 7
+    assert records[0]["rss_bytes"] > 0
+
+
+def test_a_silent_node_is_said_to_be_silent(kept: local_cluster.Cluster) -> None:
+    """A process that runs and does not answer is neither running nor down."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        deaf = replace(kept.nodes[0], control_port=taken.getsockname()[1])
+        (row,) = local_cluster.status(replace(kept, nodes=(deaf,)))
+    assert row["state"] == "silent" and local_cluster.sample(replace(kept, nodes=(deaf,)), 1) == []
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"version": 1}', '{"version": 9, "nodes": []}'])
+def test_a_damaged_state_file_is_an_error_for_people(tmp_path: Path, text: str) -> None:
+    """Nothing is signalled on the word of a file that cannot be read."""
+    (tmp_path / local_cluster.STATE_FILE).write_text(text)
+    with pytest.raises(ClusterError) as caught:
+        local_cluster.load(tmp_path)
+    assert caught.value.fix
