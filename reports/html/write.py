@@ -57,7 +57,7 @@ def summary(made: Page, tables: Tables) -> dict[str, Any]:
                 "title": run.title,
                 "chips": {chip.name: {"value": chip.value, "status": chip.status} for chip in run.chips},
                 "sentences": [sentence.text for sentence in run.sentences],
-                "trust": [{"check": check.name, "status": check.status, "text": check.text} for check in run.checks],
+                "trust": [{"check": check.check, "status": check.status, "text": check.text} for check in run.checks],
                 "steps": _records(tables.of(run.run_id).steps),
                 "ledger": next(iter(_records(tables.of(run.run_id).ledger)), None),
             }

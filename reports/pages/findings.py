@@ -1,10 +1,10 @@
-"""The result in words: at most five sentences, a small table, and the knee they speak of."""
+"""The result in words: at most five sentences, and a small table of the settings to choose between."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 
@@ -12,58 +12,43 @@ from reports.pages import settings, words
 from reports.pages.figures import lead_series
 from reports.pages.model import Cell, Column, Kind, Sentence, Table
 from reports.pages.tables import latency_column
+from reports.stats import knee
+
+SENTENCES_MAX: Final = 5
+NOTICEABLE: Final = 1.05
+"""Factors closer to 1 are not worth a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """A sweep's steps in order, and the rows (not step numbers) that matter. ``latency`` is the p99 column."""
+    """What a sweep shows, and its steps in words, row by row."""
 
-    steps: pd.DataFrame
+    sweep: knee.Sweep
     names: tuple[str, ...]
-    p50: str
-    latency: str
-    peak: int
-    knee: int
-    enough: int
 
-    def rate(self, row: int) -> float:
-        """Delivered messages per second."""
-        return float(self.steps["delivered_per_s"].iloc[row])
-
-    def p99_ns(self, row: int) -> float:
-        """The p99 of the leading end-to-end series."""
-        return float(self.steps[self.latency].iloc[row])
+    @property
+    def steps(self) -> pd.DataFrame:
+        """The steps of the curve, in the order of their settings."""
+        return self.sweep.steps
 
 
 def curve(run: pd.Series[Any], steps: pd.DataFrame) -> Curve | None:
-    """The knee curve of a sweep; None without a sweep, or with fewer than two steps that delivered."""
-    series = lead_series(run, "e2e")[0]
-    latency = f"{series}_p99_ns"
-    measured = steps[steps[latency].notna() & (steps["delivered_per_s"] > 0)].reset_index(drop=True)
-    if not settings.swept(run) or len(measured) < 2:
-        return None
-    rates = measured["delivered_per_s"]
-    power = rates / measured[latency]
-    return Curve(
-        steps=measured,
-        names=tuple(settings.long(measured, settings.swept(run))),
-        p50=f"{series}_p50_ns",
-        latency=latency,
-        peak=int(rates.argmax()),
-        knee=int(power.argmax()),
-        enough=int((rates >= 0.95 * rates.max()).argmax()),
-    )
+    """The knee curve of a run; None without a sweep, or with fewer than two steps that delivered."""
+    names = settings.swept(run)
+    found = knee.sweep(steps, latency=f"{lead_series(run, 'e2e')[0]}_p99_ns") if names else None
+    return None if found is None else Curve(sweep=found, names=tuple(settings.long(found.steps, names)))
 
 
 def sentences(
     run: pd.Series[Any], steps: pd.DataFrame, ledger: pd.Series[Any] | None, *, prefix: str
 ) -> list[Sentence]:
-    """What a reader with one minute should take away."""
+    """What a reader with one minute should take away; a broken promise first."""
     found = curve(run, steps)
-    said = _sweep(found, prefix) if found else _steps_in_words(run, steps, prefix)
+    said = _of_sweep(found, prefix) if found else _of_steps(run, steps, prefix)
     safety = Sentence(text=ledger_sentence(ledger), anchor=f"{prefix}ledger", see="ledger")
     violated = ledger is not None and ledger["verdict"] == "violated"
-    return [safety, *said[:4]] if violated else [*said[:4], safety]
+    kept = said[: SENTENCES_MAX - 1]
+    return [safety, *kept] if violated else [*kept, safety]
 
 
 def ledger_sentence(ledger: pd.Series[Any] | None) -> str:
@@ -72,15 +57,23 @@ def ledger_sentence(ledger: pd.Series[Any] | None) -> str:
         return "There is no ledger: the run ended before its messages were accounted for, so loss is unknown."
     confirmed = words.plural(int(ledger["confirmed"]), "confirmed message")
     if ledger["verdict"] == "violated":
-        wrong = ("lost", "duplicated", "reordered", "unexpected", "damaged")
-        counts = [
-            f"{int(ledger[name]):,} {'out of order' if name == 'reordered' else name}" for name in wrong if ledger[name]
-        ]
-        return f"Safety was violated: of {confirmed}, {', '.join(counts) or 'see the ledger'}."
+        return f"Safety was violated: of {confirmed}, {', '.join(_wrong(ledger)) or 'see the ledger'}."
     if ledger["verdict"] == "ok":
         return f"Nothing was lost or duplicated: {confirmed}, every one delivered."
     left = words.plural(int(ledger["undelivered"]), "confirmed message")
     return f"Loss is unknown: the queues were not drained, and {left} of {int(ledger['confirmed']):,} had not arrived."
+
+
+def _wrong(ledger: pd.Series[Any]) -> list[str]:
+    """What went wrong and how often: ``3 lost``."""
+    named = {
+        "lost": "lost",
+        "duplicated": "duplicated",
+        "reordered": "out of order",
+        "unexpected": "unexpected",
+        "damaged": "damaged",
+    }
+    return [f"{int(ledger[column]):,} {word}" for column, word in named.items() if ledger[column]]
 
 
 def headline(run: pd.Series[Any], steps: pd.DataFrame) -> Table | None:
@@ -100,7 +93,7 @@ def headline(run: pd.Series[Any], steps: pd.DataFrame) -> Table | None:
     leads: list[tuple[int, tuple[str, ...]]]
     if found is not None:
         heading.append(Column(name="merit", title="because"))
-        leads = [(row, (settled[row], merit)) for row, merit in _roles(found)]
+        leads = [(row, (settled[row], merit)) for row, merit in _merits(found.sweep)]
     else:
         leads = [(row, (name,)) for row, name in enumerate(settled[:8])]
     if not leads:
@@ -113,14 +106,15 @@ def headline(run: pd.Series[Any], steps: pd.DataFrame) -> Table | None:
     )
 
 
-def _roles(found: Curve) -> list[tuple[int, str]]:
+def _merits(sweep: knee.Sweep) -> list[tuple[int, str]]:
     """The rows that are best at something, in the order of the settings, and at what."""
-    roles: dict[int, list[str]] = {}
-    lowest = int(found.steps[found.latency].argmin())
-    chosen = ((found.knee, "knee"), (found.enough, "95 % of peak"), (found.peak, "peak rate"), (lowest, "lowest p99"))
-    for row, role in chosen:
-        roles.setdefault(row, []).append(role)
-    return [(row, ", ".join(names)) for row, names in sorted(roles.items())]
+    merits: dict[int, list[str]] = {}
+    lowest = int(sweep.steps[sweep.latency].argmin())
+    enough = f"{100 * knee.ENOUGH:g} % of peak"
+    chosen = ((sweep.knee, "knee"), (sweep.enough, enough), (sweep.peak, "peak rate"), (lowest, "lowest p99"))
+    for row, merit in chosen:
+        merits.setdefault(row, []).append(merit)
+    return [(row, ", ".join(names)) for row, names in sorted(merits.items())]
 
 
 def _numbers(row: pd.Series[Any], columns: Sequence[Column]) -> list[Cell]:
@@ -128,53 +122,56 @@ def _numbers(row: pd.Series[Any], columns: Sequence[Column]) -> list[Cell]:
     return [None if value is None or pd.isna(value) else float(value) for value in values]
 
 
-def _sweep(found: Curve, prefix: str) -> list[Sentence]:
-    knee, steps = f"{prefix}knee", f"{prefix}steps"
-    said = [
-        (_peak(found), knee, "figure"),
-        (knee_sentence(found), knee, "figure"),
-        (_gain(found), steps, "table"),
-        (_beyond(found), knee, "figure"),
+def _of_sweep(found: Curve, prefix: str) -> list[Sentence]:
+    at_knee, at_steps = f"{prefix}knee", f"{prefix}steps"
+    return [
+        Sentence(text=_peak(found), anchor=at_knee),
+        Sentence(text=knee_sentence(found), anchor=at_knee),
+        Sentence(text=_gain(found), anchor=at_steps, see="table"),
+        Sentence(text=_beyond(found), anchor=at_knee),
     ]
-    return [Sentence(text=text, anchor=anchor, see=see) for text, anchor, see in said]
 
 
 def _peak(found: Curve) -> str:
-    rate, p99 = words.rate(found.rate(found.peak)), words.latency(found.p99_ns(found.peak))
-    return f"The delivered rate peaks at {rate}, with {found.names[found.peak]}; p99 end to end is {p99} there."
+    sweep = found.sweep
+    rate, p99 = words.rate(sweep.rate_at(sweep.peak)), words.latency(sweep.latency_ns_at(sweep.peak))
+    return f"The delivered rate peaks at {rate}, with {found.names[sweep.peak]}; p99 end to end is {p99} there."
 
 
 def knee_sentence(found: Curve) -> str:
     """Where the knee is, by which rule, and what is given up there."""
-    part = words.share(found.rate(found.knee) / found.rate(found.peak))
-    what = f"{found.names[found.knee]} is the knee, the highest delivered rate per unit of p99"
-    text = f"{what[0].upper()}{what[1:]}: {part} of the peak at p99 {words.latency(found.p99_ns(found.knee))}."
-    if found.enough != found.knee:
-        text += f" The smallest setting with 95 % of the peak is {found.names[found.enough]}."
+    sweep = found.sweep
+    name = found.names[sweep.knee]
+    part = words.share(sweep.rate_at(sweep.knee) / sweep.rate_at(sweep.peak))
+    text = (
+        f"{name[0].upper()}{name[1:]} is the knee, the highest delivered rate per unit of p99: "
+        f"{part} of the peak at p99 {words.latency(sweep.latency_ns_at(sweep.knee))}."
+    )
+    if sweep.enough != sweep.knee:
+        text += f" The smallest setting with {100 * knee.ENOUGH:g} % of the peak is {found.names[sweep.enough]}."
     return text
 
 
 def _gain(found: Curve) -> str:
-    rates = found.steps["delivered_per_s"]
-    factors = (rates / rates.shift()).iloc[1:]
-    at = int(factors.argmax()) + 1
-    factor = float(factors.iloc[at - 1])
-    if factor <= 1.05:
+    gain = found.sweep.biggest_gain
+    if gain.factor <= NOTICEABLE:
         return "No setting delivers noticeably more than its neighbour."
-    before, after = words.rate(found.rate(at - 1)), words.rate(found.rate(at))
-    gain = f"{words.times(factor)} the rate ({before} to {after})"
-    return f"The biggest gain between neighbours is from {found.names[at - 1]} to {found.names[at]}: {gain}."
+    before, after = (words.rate(found.sweep.rate_at(row)) for row in (gain.before, gain.after))
+    return (
+        f"The biggest gain between neighbours is from {found.names[gain.before]} to {found.names[gain.after]}: "
+        f"{words.times(gain.factor)} the rate ({before} to {after})."
+    )
 
 
 def _beyond(found: Curve) -> str:
-    last = len(found.steps) - 1
-    if found.knee == last:
-        return "The knee is the last setting measured: a higher one may deliver still more."
-    more = found.rate(last) / found.rate(found.knee) - 1
-    growth = found.p99_ns(last) / found.p99_ns(found.knee)
-    change = f"delivers {_change(more)}"
-    then = f"multiplies p99 by {words.significant(growth)}" if growth >= 1.05 else "leaves p99 as it is"
-    return f"Beyond the knee, {found.names[last]} {change} and {then}, to {words.latency(found.p99_ns(last))}."
+    sweep, last = found.sweep, len(found.steps) - 1
+    if sweep.knee == last:
+        more = "and the rate has stopped rising" if sweep.saturated else "so a higher one may deliver still more"
+        return f"The knee is the last setting measured, {more}."
+    growth = sweep.beyond_latency
+    then = f"multiplies p99 by {words.significant(growth)}" if growth >= NOTICEABLE else "hardly changes p99"
+    p99 = words.latency(sweep.latency_ns_at(last))
+    return f"Beyond the knee, {found.names[last]} delivers {_change(sweep.beyond_rate - 1)} and {then}, to {p99}."
 
 
 def _change(more: float) -> str:
@@ -184,28 +181,24 @@ def _change(more: float) -> str:
     return "as much" if abs(more) < 0.0005 else f"{words.share(abs(more))} {'more' if more > 0 else 'less'}"
 
 
-def _steps_in_words(run: pd.Series[Any], steps: pd.DataFrame, prefix: str) -> list[Sentence]:
+def _of_steps(run: pd.Series[Any], steps: pd.DataFrame, prefix: str) -> list[Sentence]:
     """One setting, or one step that counts: no knee to speak of, and the page says so."""
     series = lead_series(run, "e2e")[0]
-    said = [
-        _step_sentence(row, name, series)
-        for (_, row), name in zip(steps.iterrows(), settings.long(steps, settings.swept(run)), strict=True)
-    ]
-    sentences = [Sentence(text=text, anchor=f"{prefix}steps", see="table") for text in said[:3] if text]
-    only = Sentence(
-        text="One setting was measured, so there is no knee to find: a sweep over several settings shows one."
-    )
-    return [*sentences, only] if len(steps) < 2 else sentences
+    names = settings.long(steps, settings.swept(run))
+    said = [_step_sentence(row, name, series) for (_, row), name in zip(steps.iterrows(), names, strict=True)]
+    kept = [Sentence(text=text, anchor=f"{prefix}steps", see="table") for text in said[:3]]
+    if len(steps) == 1:
+        text = "One setting was measured, so there is no knee to find: a sweep over several settings shows one."
+        kept.append(Sentence(text=text))
+    return kept
 
 
 def _step_sentence(row: pd.Series[Any], name: str, series: str) -> str:
     if pd.isna(row[f"{series}_p99_ns"]):
         return f"{name}: no message was delivered in its steady time."
-    rate = (
-        f"{name}: {words.rate(float(row['delivered_per_s']))} delivered over {words.duration(float(row['length_s']))}"
-    )
+    rate = f"{words.rate(float(row['delivered_per_s']))} delivered over {words.duration(float(row['length_s']))}"
     parts = ", ".join(
-        f"{word} {words.latency(float(row[f'{series}_{p}_ns']))}"
-        for p, word in (("p50", "p50"), ("p99", "p99"), ("p999", "p99.9"))
+        f"{word} {words.latency(float(row[f'{series}_{column}_ns']))}"
+        for column, word in (("p50", "p50"), ("p99", "p99"), ("p999", "p99.9"))
     )
-    return f"{rate}; end to end {parts}."
+    return f"{name}: {rate}; end to end {parts}."

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from reports.charts.theme import Figure
+from reports.stats.validity import Check, Status
 
 
 class Kind(StrEnum):
@@ -16,15 +17,6 @@ class Kind(StrEnum):
     RATE = "rate"
     NUMBER = "number"
     LATENCY = "latency"
-
-
-class Status(StrEnum):
-    """The weight of a statement. NOTE carries none."""
-
-    PASS = "pass"
-    WARN = "warn"
-    FAIL = "fail"
-    NOTE = "note"
 
 
 Cell = str | int | float | None
@@ -70,15 +62,6 @@ class Sentence:
     text: str
     anchor: str = ""
     see: str = "figure"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """A row of the trust list."""
-
-    name: str
-    status: Status
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,7 +93,7 @@ def _paths(sweeps: Sequence[tuple[pd.Series[Any], findings.Curve]]) -> list[knee
                 run,
                 found.steps,
                 name=str(run["run_id"]),
-                knee=int(found.steps["step"].iloc[found.knee]),
+                knee=int(found.steps["step"].iloc[found.sweep.knee]),
                 colour=theme.queue_token(queue),
                 marker=theme.QUEUE_MARKERS.get(queue, "circle"),
                 dash=theme.DASHES[turn % len(theme.DASHES)],
@@ -103,8 +103,8 @@ def _paths(sweeps: Sequence[tuple[pd.Series[Any], findings.Curve]]) -> list[knee
 
 
 def _best(sweeps: Sequence[tuple[pd.Series[Any], findings.Curve]]) -> str:
-    run, found = max(sweeps, key=lambda sweep: sweep[1].rate(sweep[1].peak))
-    return f"The highest delivered rate is that of {run['run_id']}, with {found.names[found.peak]}."
+    run, found = max(sweeps, key=lambda sweep: sweep[1].sweep.rate_at(sweep[1].sweep.peak))
+    return f"The highest delivered rate is that of {run['run_id']}, with {found.names[found.sweep.peak]}."
 
 
 def _points_table(paths: Sequence[knee.Path]) -> Table:

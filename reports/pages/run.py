@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import pandas as pd
 
-from reports.pages import findings, settings, words
+from reports.pages import findings, settings, trust, words
 from reports.pages.figures import knee_chart, spectrum_chart, timeline_chart
-from reports.pages.model import Banner, Chart, Check, Chip, Run, Sentence, Status
+from reports.pages.model import Banner, Chart, Chip, Run, Sentence
 from reports.pages.provenance import provenance, utc
 from reports.pages.tables import events_table, ledger_table, steps_table
-from reports.pages.trust import checks
 from reports.pipeline.schema import Tables
+from reports.stats.validity import Check, Status, checks
 
 _LEDGER_CHIPS: Final = {
     "ok": ("nothing lost", Status.PASS),
@@ -26,47 +26,37 @@ def run_section(tables: Tables, *, prefix: str, rebuild: Sequence[str], files: S
     """Everything about the one run that ``tables`` hold; ``prefix`` goes before each anchor."""
     run = tables.runs.iloc[0]
     ledger = tables.ledger.iloc[0] if len(tables.ledger) else None
-    trust = tuple(checks(tables))
+    found = checks(tables)
     return Run(
         prefix=prefix,
         run_id=str(run["run_id"]),
         title=str(run["title"] or run["name"]),
         subtitle=f"{run['name']} · {run['run_id']} · {utc(int(run['started_ns']))}",
-        chips=tuple(_chips(run, ledger, trust)),
+        chips=tuple(_chips(run, ledger, found)),
         banners=tuple(_banners(run, tables.steps, ledger)),
         sentences=tuple(findings.sentences(run, tables.steps, ledger, prefix=prefix)),
         headline=findings.headline(run, tables.steps),
-        checks=trust,
+        checks=tuple(trust.worst_first(found)),
         charts=tuple(_charts(run, tables, prefix)),
-        steps=steps_table(run, tables.steps),
+        steps=steps_table(run, tables.steps, [trust.remarks(found, int(step)) for step in tables.steps["step"]]),
         events=events_table(str(run["run_id"]), tables.events),
         ledger=None if ledger is None else ledger_table(str(run["run_id"]), ledger),
         ledger_text=findings.ledger_sentence(ledger),
         provenance=provenance(run, tables.hosts, rebuild=rebuild, files=files),
-        notes=tuple(_notes(run, tables.steps)),
+        notes=(*trust.caution(found, prefix=prefix), *_notes(run, tables.steps)),
     )
 
 
-def _chips(run: pd.Series[Any], ledger: pd.Series[Any] | None, trust: Sequence[Check]) -> list[Chip]:
+def _chips(run: pd.Series[Any], ledger: pd.Series[Any] | None, found: Sequence[Check]) -> list[Chip]:
     verdict, status = _LEDGER_CHIPS.get("" if ledger is None else str(ledger["verdict"]), ("none", Status.WARN))
     return [
         Chip(name="Ledger", value=verdict, status=status),
-        _trust_chip(trust),
+        trust.chip(found),
         Chip(name="Loop", value=str(run["loop"])),
         Chip(name="Broker", value=f"{run['product'] or 'unknown'} {run['broker_version']}".strip()),
         Chip(name="Queue", value=str(run["queue_types"]).replace(",", ", ")),
         *([Chip(name="A confirm means", value=str(run["durability"]))] if run["durability"] else []),
     ]
-
-
-def _trust_chip(trust: Sequence[Check]) -> Chip:
-    failed = sum(check.status is Status.FAIL for check in trust)
-    warned = sum(check.status is Status.WARN for check in trust)
-    if failed:
-        return Chip(name="Trust", value=f"{words.plural(failed, 'check')} failed", status=Status.FAIL)
-    if warned:
-        return Chip(name="Trust", value=words.plural(warned, "warning"), status=Status.WARN)
-    return Chip(name="Trust", value="all checks passed", status=Status.PASS)
 
 
 def _banners(run: pd.Series[Any], steps: pd.DataFrame, ledger: pd.Series[Any] | None) -> list[Banner]:
@@ -114,5 +104,5 @@ def _knee(run: pd.Series[Any], steps: pd.DataFrame, prefix: str) -> Chart | None
     found = findings.curve(run, steps)
     if found is None:
         return None
-    at = int(found.steps["step"].iloc[found.knee])
+    at = int(found.steps["step"].iloc[found.sweep.knee])
     return knee_chart(run, found.steps, at=at, finding=findings.knee_sentence(found), prefix=prefix)

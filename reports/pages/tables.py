@@ -48,14 +48,19 @@ def cells(frame: pd.DataFrame, columns: Sequence[Column]) -> tuple[tuple[Cell, .
     return tuple(zip(*values, strict=True))
 
 
-def steps_table(run: pd.Series[Any], steps: pd.DataFrame) -> Table:
-    """Every step with its rates, percentiles and costs; columns nobody measured are left out."""
+def steps_table(run: pd.Series[Any], steps: pd.DataFrame, remarks: Sequence[str]) -> Table:
+    """Every step with its rates, percentiles and costs; columns nobody measured are left out.
+
+    ``remarks`` has a text per step: the checks that speak against it.
+    """
     names = settings.swept(run)
     lead = pd.DataFrame({"label": settings.short(steps, names)})
     heading = settings.words_of(names) if names else "step"
     measured = [column for column in _step_columns(run) if column.name in steps and steps[column.name].notna().any()]
-    columns = (Column(name="label", title=heading), *measured)
+    last = [Column(name="remarks", title="checks against it")] if any(remarks) else []
+    columns = (Column(name="label", title=heading), *measured, *last)
     frame = pd.concat([lead, steps[[column.name for column in measured]].reset_index(drop=True)], axis=1)
+    frame = frame.assign(remarks=list(remarks))
     return Table(
         caption=f"All steps of {run['run_id']}",
         file=f"{run['run_id']}-steps.csv",

@@ -1,0 +1,286 @@
+"""The report in a real browser, under its own content security policy."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from base64 import b64encode
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from reports.charts import theme
+from reports.html.render import render
+from reports.pages.page import page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on PATH"),
+]
+
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--enable-logging=stderr",
+    "--virtual-time-budget=15000",
+)
+
+ANSWER = """
+const settle = () => new Promise((done) => setTimeout(done, 200));
+const drawn = async () => { while (document.querySelectorAll(".plot .main-svg").length < 4) await settle(); };
+(async () => {
+  let answer;
+  try { answer = await (async () => { %s })(); } catch (error) { answer = { error: String(error) }; }
+  const text = JSON.stringify(answer);
+  document.documentElement.dataset.answer = text;
+  if (parent !== window) parent.postMessage(text, "*");
+})();
+"""
+"""A script at the end of the page whose returned value the test reads from the dumped document."""
+
+Ask = Callable[..., Any]
+
+
+class Browser:
+    """Opens a page and dumps what became of it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.opened = 0
+
+    def dump(self, html: str, *, state: str = "", size: tuple[int, int] = (1280, 6000)) -> tuple[str, list[str]]:
+        """The document after its scripts ran, and what was logged to the console."""
+        self.opened += 1
+        file = self.directory / f"page{self.opened}.html"
+        file.write_text(html, encoding="utf-8")
+        profile = self.directory / f"profile{self.opened}"
+        command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}"]
+        done = subprocess.run(
+            [*command, "--dump-dom", f"{file.as_uri()}{state}"], capture_output=True, text=True, timeout=120, check=True
+        )
+        return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+    def ask(self, html: str, script: str, *, state: str = "", size: tuple[int, int] = (1280, 6000)) -> Any:
+        """What ``script`` returns at the end of the page; the policy stays, with this one script added to it."""
+        document, console = self.dump(_with_script(html, script), state=state, size=size)
+        assert console == []
+        return _answer(document)
+
+    def ask_in_frame(self, html: str, script: str, *, width: int) -> Any:
+        """The same in a frame of ``width`` pixels: a browser window has a least width, a frame has none."""
+        framed = self.directory / "framed.html"
+        framed.write_text(_with_script(html, script), encoding="utf-8")
+        outer = (
+            f'<iframe src="framed.html" width="{width}" height="6000"></iframe>'
+            "<script>addEventListener('message', (event) => { document.documentElement.dataset.answer = event.data; });"
+            "</script>"
+        )
+        return _answer(self.dump(outer)[0])
+
+
+def _with_script(html: str, script: str) -> str:
+    text = ANSWER % script
+    digest = f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+    allowed = html.replace("script-src ", f"script-src {digest} ".replace("'", "&#39;"), 1)
+    return allowed.replace("</body>", f"<script>{text}</script></body>")
+
+
+def _answer(document: str) -> Any:
+    found = re.search(r'data-answer="([^"]*)"', document)
+    assert found is not None, "the page never answered"
+    return json.loads(found[1].replace("&quot;", '"').replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Browser:
+    return Browser(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def html(sample_tables: ModuleType) -> str:
+    return render(page(sample_tables.tables(sample_tables.SWEEP), generated="", rebuild=["perftest", "report", "x"]))
+
+
+def test_every_figure_is_drawn_and_nothing_is_refused(browser: Browser, html: str) -> None:
+    """The policy, the data and plotly.js must agree; a reader sees an empty box otherwise."""
+    document, console = browser.dump(html)
+    figures = document.split('<figure class="chart"')[1:]
+    assert len(figures) == 4
+    assert all('class="main-svg"' in figure.split("</figure>")[0] for figure in figures)
+    assert console == []
+
+
+@pytest.mark.parametrize("sample", ["SINGLE", "OPEN", "VIOLATED"])
+def test_other_kinds_of_runs_are_drawn_too(browser: Browser, sample_tables: ModuleType, sample: str) -> None:
+    """A plain run, an open loop, a broken promise."""
+    document, console = browser.dump(render(page(sample_tables.tables(getattr(sample_tables, sample)), generated="")))
+    figures = document.split('<figure class="chart"')[1:]
+    assert figures and all('class="main-svg"' in figure.split("</figure>")[0] for figure in figures)
+    assert console == []
+
+
+def test_tables_sort_by_a_click_and_say_so(browser: Browser, html: str) -> None:
+    """Also to a screen reader; a second click turns the order."""
+    script = """
+      const table = document.querySelector("#steps").parentElement.querySelector("table");
+      const column = () => [...table.tBodies[0].rows].map((row) => row.cells[0].textContent);
+      const headings = [...table.tHead.rows[0].cells];
+      const p99 = headings.find((cell) => cell.dataset.name === "e2e_p99_ns");
+      const said = [];
+      for (const heading of [p99, p99, headings[0]]) {
+        heading.querySelector("button").click();
+        said.push([column(), headings.map((cell) => cell.getAttribute("aria-sort")).filter(Boolean)]);
+      }
+      return said;
+    """
+    ordered = ["1", "5", "20", "200", "1000", "10000"]
+    assert browser.ask(html, script) == [
+        [ordered, ["ascending"]],
+        [ordered[::-1], ["descending"]],
+        [ordered, ["ascending"]],
+    ]
+
+
+def test_the_unit_switch_reaches_tables_headings_figures_and_the_address(browser: Browser, html: str) -> None:
+    """One number left in milliseconds under the word seconds would be a wrong result."""
+    script = """
+      await drawn();
+      const cells = () => [...document.querySelectorAll("td.latency")].map((cell) => cell.textContent);
+      const knee = document.querySelector("#knee .plot");
+      const before = cells(), drawnBefore = knee.data[1].y[0];
+      const choose = (unit) => {
+        const control = document.querySelector('[data-state="unit"]');
+        control.value = unit;
+        control.dispatchEvent(new Event("change", { bubbles: true }));
+      };
+      choose("s");
+      const seconds = [document.querySelector("#steps").parentElement.querySelector("td.latency").textContent,
+        [...new Set([...document.querySelectorAll("[data-unit]")].map((span) => span.textContent))],
+        knee.layout.yaxis.title.text, drawnBefore / knee.data[1].y[0], location.hash];
+      choose("ms");
+      return { seconds, same: JSON.stringify(before) === JSON.stringify(cells()), hash: location.hash };
+    """
+    answer = browser.ask(html, script)
+    first, units, title, factor, state = answer["seconds"]
+    assert (first, units, title, state) == ("0.00082", ["s"], "end-to-end p99 (s, log scale)", "#unit=s")
+    assert factor == pytest.approx(1000)
+    assert answer["same"], "the script must write numbers as the page was made with"
+    assert answer["hash"] == ""
+
+
+@pytest.mark.parametrize("look", theme.THEMES)
+def test_the_address_restores_theme_and_unit(browser: Browser, html: str, look: str) -> None:
+    """A link shows its receiver what the sender saw."""
+    script = """
+      await drawn();
+      return [getComputedStyle(document.body).backgroundColor, document.querySelector("#knee .plot").data[1].line.color,
+        document.querySelector("[data-unit]").textContent,
+        [...document.querySelectorAll("[data-state]")].map((control) => control.value)];
+    """
+    ground, line, unit, controls = browser.ask(html, script, state=f"#steps&theme={look}&unit=s")
+    page_colour = theme.PALETTES[look]["page"]
+    assert ground == "rgb({}, {}, {})".format(*(int(page_colour[at : at + 2], 16) for at in (1, 3, 5)))
+    assert line == theme.PALETTES[look]["quorum"]
+    assert (unit, controls) == ("s", ["s", look])
+
+
+def test_a_nonsense_address_does_no_harm(browser: Browser, html: str) -> None:
+    """Mail programs cut and decorate links."""
+    script = "await drawn(); return document.querySelectorAll('.plot .main-svg').length > 3;"
+    assert browser.ask(html, script, state="#nothing&theme=pink&unit=parsec&run=7&%22%5B=x&=&") is True
+
+
+def test_the_script_colours_as_the_palette_says(browser: Browser, html: str) -> None:
+    """The scale is worked out twice, here and in Python; both must agree."""
+    script = """
+      await drawn();
+      return document.querySelector("#e2e-spectrum .plot").data.map((trace) => trace.line.color.toUpperCase());
+    """
+    colours = list(dict.fromkeys(browser.ask(html, script, state="#theme=light")))
+    assert colours == [theme.colour(theme.scale_token(position, 6), "light") for position in range(6)]
+
+
+def test_csv_has_full_precision_and_escaped_texts(browser: Browser, sample_tables: ModuleType) -> None:
+    """The download is what gets computed on."""
+    tables = sample_tables.tables(sample_tables.SWEEP)
+    tables.events["text"] = '=SUM(1), "quoted"'
+    script = """
+      const kept = [];
+      URL.createObjectURL = (blob) => { kept.push(blob); return "#"; };
+      HTMLAnchorElement.prototype.click = function () { kept.push(this.download); };
+      for (const at of ["#knee", "#events"]) {
+        const place = document.querySelector(at);
+        (place.matches("figure") ? place : place.parentElement).querySelector('[data-do="csv"]').click();
+      }
+      return [await kept[0].text(), kept[1], (await kept[2].text()).split("\\r\\n")[1]];
+    """
+    text, name, event = browser.ask(render(page(tables, generated="")), script)
+    lines = text.split("\r\n")
+    assert lines[0] == "setting,delivered_per_s,latency_ns"
+    assert lines[1].startswith("1,1180,16478") and lines[-1] == ""
+    assert name == f"{sample_tables.SWEEP.run_id}-knee.csv"
+    assert event.endswith(',"\'=SUM(1), ""quoted"""')
+
+
+def test_pictures_are_made_under_the_policy(browser: Browser, html: str) -> None:
+    """The policy must not forbid what the button promises."""
+    script = """
+      await drawn();
+      const saved = new Promise((done) => {
+        HTMLAnchorElement.prototype.click = function () { done([this.download, this.href.slice(0, 5)]); };
+      });
+      document.querySelector('#timeline [data-do="png"]').click();
+      return saved;
+    """
+    name, kind = browser.ask(html, script)
+    assert name.endswith("-timeline.png")
+    assert kind in ("blob:", "data:")
+
+
+def test_the_table_of_a_figure_opens_and_closes(browser: Browser, html: str) -> None:
+    """And says so to a screen reader."""
+    script = """
+      const figure = document.querySelector("#knee"), button = figure.querySelector('[data-do="table"]');
+      const seen = () => [figure.querySelector(".data").checkVisibility(), button.getAttribute("aria-expanded")];
+      const states = [seen()];
+      for (let turn = 0; turn < 2; turn += 1) { button.click(); states.push(seen()); }
+      return states;
+    """
+    assert browser.ask(html, script) == [[False, "false"], [True, "true"], [False, "false"]]
+
+
+def test_the_run_selector_shows_one_run(browser: Browser, sample_tables: ModuleType) -> None:
+    """Twenty hosts' runs on one page need a way to look at one."""
+    two = render(page(sample_tables.tables(sample_tables.SWEEP, sample_tables.VIOLATED), generated=""))
+    script = 'return [...document.querySelectorAll("[data-run]")].map((run) => run.checkVisibility());'
+    assert browser.ask(two, script, state="#run=r2-") == [False, True]
+    assert browser.ask(two, script) == [True, True]
+
+
+@pytest.mark.parametrize("width", [390, 768])
+def test_nothing_sticks_out_on_a_narrow_screen(browser: Browser, html: str, width: int) -> None:
+    """A page that must be pushed sideways is not read on a telephone."""
+    script = """
+      await drawn();
+      const wide = [...document.querySelectorAll("main *")].filter((element) =>
+        element.getBoundingClientRect().right > innerWidth + 1 && !element.closest(".scroll, pre, svg"));
+      return [innerWidth, document.documentElement.scrollWidth, wide.map((element) => element.outerHTML.slice(0, 80))];
+    """
+    inner, scrolled, wide = browser.ask_in_frame(html, script, width=width)
+    assert (inner, wide) == (width, [])
+    assert scrolled <= width
