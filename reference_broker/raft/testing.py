@@ -25,7 +25,17 @@ from reference_broker.raft import wire
 from reference_broker.raft.config import Jitter, RaftConfig
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.log_view import LogView
-from reference_broker.raft.messages import AppendReply, InstallSnapshot, Message, VoteReply
+from reference_broker.raft.messages import (
+    AppendEntries,
+    AppendReply,
+    InstallReply,
+    InstallSnapshot,
+    Message,
+    PreVoteReply,
+    PreVoteRequest,
+    VoteReply,
+    VoteRequest,
+)
 from reference_broker.raft.quorum import majority
 from reference_broker.raft.ready import HardState, Outgoing, Ready, Role, Send, SendEntries, SendSnapshot
 from reference_broker.types import NOBODY, Entry, EntryKind, GroupId, LogIndex, NodeId, Term
@@ -196,6 +206,7 @@ class Member:
     def restart(self) -> None:
         """Recover from the disk, as after a crash. State is rebuilt from the snapshot; entries follow by commit."""
         disk, cluster = self.disk, self._cluster
+        cluster.forget(self.node)
         view = disk.recover()
         members = tuple(cluster.nodes)
         self.core = RaftCore(self.node, members, view, disk.hard_state, cluster.config, cluster.jitter)
@@ -274,6 +285,7 @@ class Member:
             self._carry_out(self.core.ready())
 
     def _carry_out(self, ready: Ready) -> None:
+        self._cluster.say_ready(self, ready)
         if ready.reset_to is not None:
             self.entries.clear()
         if ready.truncate_from is not None:
@@ -318,8 +330,21 @@ class Member:
                 if isinstance(outgoing.message, VoteReply) and outgoing.message.granted:
                     self._cluster.checker.voted(self, outgoing.to, outgoing.message)
                 body = b"".join(wire.encode(GROUP, outgoing.message))
-        self._cluster.checker.sent(self, wire.decode(body)[1])
+        message = wire.decode(body)[1]
+        self._cluster.checker.sent(self, message)
+        self._cluster.say(f"{self.node}->{outgoing.to} {sketch(message)}")
         self._cluster.send(self.node, outgoing.to, body)
+
+    # For people
+
+    def describe(self) -> str:
+        """Where this member stands, with its followers if it leads."""
+        core = self.core
+        if not self.up:
+            return f"{self.node} down"
+        head = f"{self.node} {core.role} term {core.term} leader {core.leader} commit {core.commit_index}"
+        followers = [f"  follower {node}: {text}" for node, text in core.status()["followers"].items()]
+        return "\n".join([f"{head} | {core.log.describe()}", *followers])
 
     # Snapshots
 
@@ -378,11 +403,43 @@ class Cluster:
         self.jitter = jitter
         self.nodes = sorted(disks)
         self.checker = Checker()
+        self.trace: Callable[[str], None] | None = None
+        self._said: dict[NodeId, tuple[Role, NodeId, LogIndex]] = {}
         self.links: dict[tuple[NodeId, NodeId], deque[bytes]] = {
             (a, b): deque() for a in self.nodes for b in self.nodes if a != b
         }
         self.cut: set[tuple[NodeId, NodeId]] = set()
         self.members = {node: Member(self, node, disks[node]) for node in self.nodes}
+
+    def say(self, line: str) -> None:
+        """Tell whoever listens."""
+        if self.trace is not None:
+            self.trace(line)
+
+    def say_ready(self, member: Member, ready: Ready) -> None:
+        """What a Ready asks for, apart from its messages: they are told when they leave."""
+        if self.trace is None:
+            return
+        parts = []
+        if ready.hard_state is not None:
+            parts.append(f"write term {ready.hard_state.term} vote {ready.hard_state.voted_for}")
+        if ready.reset_to is not None:
+            parts.append(f"reset log to {ready.reset_to}")
+        if ready.truncate_from is not None:
+            parts.append(f"drop {ready.truncate_from}..")
+        parts += [f"append {' '.join(f'{entry.index}@{entry.term}' for entry in ready.append)}"] if ready.append else []
+        before = self._said.get(member.node, (Role.FOLLOWER, NOBODY, member.core.log.snapshot_index))
+        if before[:2] != (ready.role, ready.leader):
+            parts.append(f"{ready.role} of {ready.leader or 'nobody'}")
+        if before[2] != ready.commit:
+            parts.append(f"commit {ready.commit}")
+        self._said[member.node] = (ready.role, ready.leader, ready.commit)
+        if parts:
+            self.say(f"{member.node}: {', '.join(parts)}")
+
+    def forget(self, node: NodeId) -> None:
+        """``node`` starts again: what was said about it is no longer so."""
+        self._said.pop(node, None)
 
     def send(self, sender: NodeId, to: NodeId, body: bytes) -> None:
         """Put a frame on its link, unless the link is cut."""
@@ -436,6 +493,31 @@ class Cluster:
         """The member that leads in the highest term, if any does."""
         leading = [member for member in self.members.values() if member.up and member.core.role is Role.LEADER]
         return max(leading, key=lambda member: member.core.term, default=None)
+
+
+def sketch(message: Message) -> str:
+    """A message in one line."""
+    name = type(message).__name__
+    match message:
+        case AppendEntries():
+            entries = " ".join(f"{entry.index}@{entry.term}" for entry in message.entries)
+            prev = f"{message.prev_index}@{message.prev_term}"
+            return f"{name} term {message.term} prev {prev} commit {message.commit} [{entries}]"
+        case AppendReply():
+            verdict = "fits" if message.success else "does not fit"
+            synced = f"{message.synced_index}@{message.synced_term}"
+            return f"{name} term {message.term} {verdict}, next {message.next_index}, synced {synced}"
+        case PreVoteRequest() | VoteRequest():
+            return f"{name} term {message.term} log {message.last_index}@{message.last_term}"
+        case PreVoteReply() | VoteReply():
+            return f"{name} term {message.term} {'granted' if message.granted else 'refused'}"
+        case InstallSnapshot():
+            last = " last" if message.last else ""
+            at = f"{message.index}@{message.index_term}"
+            return f"{name} term {message.term} up to {at} chunk {message.number}{last}"
+        case InstallReply():
+            state = "done" if message.done else f"got {message.number}"
+            return f"{name} term {message.term} up to {message.index} {state}"
 
 
 def replay(transcript: str, answer: Callable[[str], str]) -> str:
