@@ -42,6 +42,7 @@ from reference_broker.machines.commands import ChannelDown, Checkout, Discard, I
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node import declaration
 from reference_broker.node.declaration import RefusedError
+from reference_broker.node.proposals import Lane
 from reference_broker.queues.quorum import Piece, command_size
 from reference_broker.queues.session import PublishSession
 from reference_broker.types import ChannelId, ConsumerId, GroupId
@@ -93,11 +94,10 @@ class Channel:
 class ClientConnection(asyncio.Protocol):
     """One AMQP connection, from accept to close."""
 
-    def __init__(self, shard: Shard, number: int, config: ConnectionConfig) -> None:
+    def __init__(self, shard: Shard, config: ConnectionConfig) -> None:
         self._loop = asyncio.get_running_loop()
         self.core = ServerConnection(config, self._loop.time())
         self._shard = shard
-        self._number = number
         self._transport: asyncio.Transport | None = None
         self._channels: dict[int, Channel] = {}
         self._replies: dict[int, Callable[[int], None]] = {}
@@ -121,7 +121,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client dialled."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not its subclasses
-        self._shard.connections[self._number] = self
+        self._shard.clients.add(self)
 
     def data_received(self, data: bytes) -> None:
         """Octets in, whatever they are. A defect of ours costs this connection, not the node."""
@@ -134,7 +134,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone, politely or not: so are its channels."""
-        self._shard.connections.pop(self._number, None)
+        self._shard.clients.discard(self)
         self._take(self.core.connection_lost("the client is gone" if exc is None else str(exc)))
         for channel in list(self._channels.values()):
             self._forget(channel)
@@ -177,7 +177,7 @@ class ClientConnection(asyncio.Protocol):
         known.next_message_id = last + 1
         known.held += last - first + 1
         if not self.core.deliver(channel.id.channel, consumer.tag, first, pieces, redelivered):
-            self._propose(known.group, Return(consumer, ((first, last),)), _SMALL)
+            self._propose(known.group, Return(consumer, ((first, last),)), _SMALL, Lane.EXPRESS)
         elif known.no_ack:
             if self._writing:
                 self._give_back(known, (first, last))
@@ -251,8 +251,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _channel(self, number: int) -> Channel:
         if (channel := self._channels.get(number)) is None:
-            identity = ChannelId(self._shard.node, self._shard.incarnation, self._number, number)
-            channel = self._channels[number] = Channel(identity)
+            channel = self._channels[number] = Channel(self._shard.new_channel(self, number))
         return channel
 
     def _publish(self, channel: Channel, event: Publish) -> None:
@@ -280,7 +279,9 @@ class ClientConnection(asyncio.Protocol):
             command = _OUTCOMES[event.outcome](consumer.id, event.ranges)
             short_of_credit = 2 * consumer.held > consumer.credit
             consumer.held -= sum(last - first + 1 for first, last in event.ranges)
-            self._propose(consumer.group, command, _SMALL + 16 * len(event.ranges), lazy=not short_of_credit)
+            self._propose(
+                consumer.group, command, _SMALL + 16 * len(event.ranges), Lane.EXPRESS, lazy=not short_of_credit
+            )
 
     def _declare(self, channel: Channel, event: QueueDeclare) -> None:
         name = event.queue or f"amq.gen-{secrets.token_urlsafe(16)}"
@@ -369,9 +370,8 @@ class ClientConnection(asyncio.Protocol):
 
         known.credit = credit = event.prefetch or self._shard.limits.credit_default
         correlation = self._ask(channel, consuming)
-        queue.runner.propose(
-            Checkout(identity, credit, auto_settle=False, priority=priority, correlation=correlation), _SMALL
-        )
+        command = Checkout(identity, credit, auto_settle=False, priority=priority, correlation=correlation)
+        queue.runner.propose(command, _SMALL, Lane.EXPRESS)
 
     def _cancel(self, channel: Channel, event: Cancel) -> None:
         consumer = channel.consumers.get(event.consumer_tag)
@@ -384,7 +384,7 @@ class ClientConnection(asyncio.Protocol):
             if not event.nowait:
                 self.core.cancel_ok(event.channel, event.consumer_tag)
 
-        runner.propose(commands.Cancel(consumer.id, self._ask(channel, cancelled)), _SMALL)
+        runner.propose(commands.Cancel(consumer.id, self._ask(channel, cancelled)), _SMALL, Lane.EXPRESS)
 
     # Helpers
 
@@ -427,7 +427,7 @@ class ClientConnection(asyncio.Protocol):
         self._shard.touch(self)
 
     def _give_back(self, consumer: Consumer, ids: IdRange) -> None:
-        self._propose(consumer.group, Settle(consumer.id, (ids,)), _SMALL)
+        self._propose(consumer.group, Settle(consumer.id, (ids,)), _SMALL, Lane.EXPRESS)
 
     def _forget(self, channel: Channel) -> None:
         """The channel is gone: every queue it dealt with must know."""
@@ -438,11 +438,14 @@ class ClientConnection(asyncio.Protocol):
         self._unconfirmed_bytes -= sum(session.unconfirmed_bytes for session in channel.sessions.values())
         for group in channel.groups:
             self._propose(group, ChannelDown(channel.id), _SMALL)
+        self._shard.forget_channel(channel.id)
 
-    def _propose(self, group: GroupId, command: commands.Command, size: int, *, lazy: bool = False) -> None:
+    def _propose(
+        self, group: GroupId, command: commands.Command, size: int, lane: Lane = Lane.BULK, *, lazy: bool = False
+    ) -> None:
         """Propose to a queue's group, unless the queue is gone."""
         if (runner := self._shard.runners.get(group)) is not None:
-            runner.propose(command, size, lazy)
+            runner.propose(command, size, lane, lazy=lazy)
 
     def _refuse(self, channel: int, code: int, text: str, method: str) -> None:
         self._take(self.core.channel_error(channel, code, text, method))

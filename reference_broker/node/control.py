@@ -82,7 +82,7 @@ def status(node: Node) -> dict[str, Any]:
         "data_dir": str(config.data_dir),
         "wal_dir": str(config.wal_dir),
         "durability": _durability(node),
-        "connections": len(shard.connections),
+        "connections": len(shard.clients),
         "queues": queues,
         "metrics": {
             **shard.log.counters(),

@@ -27,7 +27,7 @@ from reference_broker.log.errors import SnapshotGoneError
 from reference_broker.log.system import LogSystem
 from reference_broker.node.config import Limits
 from reference_broker.node.peers import Kind
-from reference_broker.node.proposals import Pending, Proposal, Proposer, Seen, Segment, seal, unseal
+from reference_broker.node.proposals import Lane, Pending, Proposal, Proposer, Seen, Segment, seal, unseal
 from reference_broker.raft import wire
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.messages import InstallSnapshot, Message
@@ -46,8 +46,8 @@ class Host(Protocol):
     def encode(self, commands: Sequence[Any]) -> list[bytes | memoryview]:
         """The commands as one batch, stamped with the leader's time."""
 
-    def decode(self, batch: memoryview) -> list[tuple[Any, int]]:
-        """The commands of a forwarded batch, each with its size in octets."""
+    def decode(self, sealed: bytes, end: int) -> list[tuple[Any, int]]:
+        """The commands of a forwarded batch, which ends at octet ``end``, each with its size in octets."""
 
     def apply(self, entry: Entry, end: int, skip: frozenset[int]) -> None:
         """Apply one entry, whose batch ends at octet ``end``, but for the commands at the positions ``skip``; effects
@@ -106,9 +106,10 @@ class GroupRunner:
         self.scheduled = False
         self._log = system
         self._node = node
-        self._me: Proposer = (node.node, node.incarnation)
-        self._pending = Pending()
-        self._outbox: list[tuple[Any, int, Proposer, int]] = []  # command, octets, proposer, its number
+        self._me = (node.node, node.incarnation)
+        self._pending = {lane: Pending() for lane in Lane}
+        self._outbox: dict[Lane, list[tuple[Any, int, Proposer, int]]] = {lane: [] for lane in Lane}
+        """Command, octets, proposer, its number; by lane."""
         self._outbox_bytes = 0
         self._held: list[Ready] = []
         self._hard_state_writes = 0
@@ -121,21 +122,24 @@ class GroupRunner:
 
     # Inputs
 
-    def propose(self, command: object, size: int, lazy: bool = False) -> None:
-        """Have ``command`` applied by every member, once, in this node's order; a lazy one a little later."""
-        number = self._pending.add(command, size)
+    def propose(self, command: object, size: int, lane: Lane = Lane.BULK, *, lazy: bool = False) -> None:
+        """Have ``command`` applied by every member, once, in this node's order within the lane; a lazy one a little
+        later."""
+        number = self._pending[lane].add(command, size)
         if self._standing[0] is Role.LEADER or self._standing[1]:
-            self._gather(command, size, self._me, number)
+            self._gather(command, size, (self._me[0], lane, self._me[1]), number)
         self._urgent = self._urgent or not lazy
         self._node.wake(self)
 
-    def proposed_by_peer(self, sender: NodeId, proposal: Proposal, batch: memoryview) -> None:
+    def proposed_by_peer(self, proposal: Proposal, sealed: bytes) -> None:
         """A follower's commands. Refused unless this member leads in just the term that the follower believes in."""
         if self._standing[0] is not Role.LEADER or proposal.term != self._standing[2]:
             return
-        proposer = (sender, proposal.incarnation)
-        for number, (command, size) in enumerate(self.host.decode(batch), proposal.first):
-            self._gather(command, size, proposer, number)
+        end, segments = unseal(sealed)
+        commands = iter(self.host.decode(sealed, end))
+        for node, lane, incarnation, first, count in segments:
+            for number, (command, size) in zip(range(first, first + count), commands, strict=False):
+                self._gather(command, size, (node, lane, incarnation), number)
         self._urgent = True
         self._node.wake(self)
 
@@ -215,7 +219,7 @@ class GroupRunner:
         """Everything that this turn's inputs made necessary."""
         self.scheduled = False
         self._drain()
-        if self._outbox and self._due():
+        if self._outbox_bytes and self._due():
             if self._standing[0] is Role.LEADER:
                 self._lead()
             elif self._standing[1]:
@@ -243,7 +247,7 @@ class GroupRunner:
     @property
     def backlog_commands(self) -> int:
         """Commands of this node that are not applied yet."""
-        return len(self._pending)
+        return sum(map(len, self._pending.values()))
 
     # Proposing
 
@@ -256,18 +260,18 @@ class GroupRunner:
 
     def _wait_no_longer(self) -> None:
         self._waiting = False
-        if self._outbox:
+        if self._outbox_bytes:
             self._urgent = True
             self._node.wake(self)
 
     def _gather(self, command: object, size: int, proposer: Proposer, number: int) -> None:
-        self._outbox.append((command, size, proposer, number))
+        self._outbox[proposer[1]].append((command, size, proposer, number))
         self._outbox_bytes += size
 
     def _lead(self) -> None:
         """Make entries of the outbox while the disk is idle or a full batch is there."""
         limits, raft_log = self._node.limits, self.core.log
-        while self._outbox and (
+        while self._outbox_bytes and (
             self._outbox_bytes >= limits.batch_bytes_max
             or raft_log.last_index - raft_log.synced_index < limits.rounds_in_flight_max
         ):
@@ -278,19 +282,27 @@ class GroupRunner:
     def _forward(self) -> None:
         """Send the outbox to the leader, in batches. If the link is down the commands stay pending."""
         _role, leader, term = self._standing
-        while self._outbox:
+        head = Proposal(group=self.group, term=term).pack()
+        while self._outbox_bytes:
             commands, segments = self._cut_batch()
-            first = segments[0][2]
-            head = Proposal(group=self.group, term=term, incarnation=self._me[1], first=first).pack()
-            self._node.send(leader, Kind.PROPOSE, [head, *self.host.encode(commands)])
+            self._node.send(leader, Kind.PROPOSE, [head, seal(self.host.encode(commands), segments)])
 
     def _cut_batch(self) -> tuple[list[Any], list[Segment]]:
-        """The next batch, and whose commands it holds."""
-        limits, size = self._node.limits, 0
+        """The next batch, express lane first, and whose commands it holds."""
         batch: list[Any] = []
         segments: list[Segment] = []
+        for lane in Lane:
+            self._cut_lane(self._outbox[lane], batch, segments)
+        self._urgent = self._urgent and self._outbox_bytes > 0
+        return batch, segments
+
+    def _cut_lane(
+        self, outbox: list[tuple[Any, int, Proposer, int]], batch: list[Any], segments: list[Segment]
+    ) -> None:
+        """Move commands into the batch until it is full; the first of a batch always fits."""
+        limits, size, before = self._node.limits, 0, len(batch)
         run: tuple[Proposer, int, int] | None = None  # proposer, first number, next number
-        for command, command_size, proposer, number in self._outbox:
+        for command, command_size, proposer, number in outbox:
             if batch and (size + command_size > limits.batch_bytes_max or len(batch) >= limits.batch_commands_max):
                 break
             size += command_size
@@ -301,19 +313,18 @@ class GroupRunner:
                 _close(run, segments)
                 run = (proposer, number, number + 1)
         _close(run, segments)
-        del self._outbox[: len(batch)]
-        self._urgent = self._urgent and bool(self._outbox)
+        del outbox[: len(batch) - before]
         self._outbox_bytes -= size
-        return batch, segments
 
     def _start_over(self) -> None:
         """Propose again everything of this node that is not seen applied; forget what others forwarded, as they
         start over too."""
-        self._outbox, self._outbox_bytes = [], 0
+        self._outbox, self._outbox_bytes = {lane: [] for lane in Lane}, 0
         if self._standing[0] is Role.LEADER or self._standing[1]:
-            for number, command, size in self._pending.all():
-                self._gather(command, size, self._me, number)
-        self._urgent = bool(self._outbox)
+            for lane, pending in self._pending.items():
+                for number, command, size in pending.all():
+                    self._gather(command, size, (self._me[0], lane, self._me[1]), number)
+        self._urgent = self._outbox_bytes > 0
 
     # Carrying out what the core asks for
 
@@ -375,9 +386,9 @@ class GroupRunner:
             if entry.kind is EntryKind.COMMAND:
                 end, segments = unseal(entry.payload)
                 self.host.apply(entry, end, self._seen.take(segments))
-                for node, incarnation, first, count in segments:
+                for node, lane, incarnation, first, count in segments:
                     if (node, incarnation) == self._me:
-                        self._pending.applied(first + count - 1)
+                        self._pending[lane].applied(first + count - 1)
             self.applied = entry.index
         self.host.run_effects()
 
@@ -398,5 +409,5 @@ class GroupRunner:
 
 def _close(run: tuple[Proposer, int, int] | None, segments: list[Segment]) -> None:
     if run is not None:
-        (node, incarnation), first, following = run
-        segments.append((node, incarnation, first, following - first))
+        (node, lane, incarnation), first, following = run
+        segments.append((node, lane, incarnation, first, following - first))

@@ -65,9 +65,9 @@ class MetadataHost:
         """One batch."""
         return [metadata.encode(commands)]
 
-    def decode(self, batch: memoryview) -> list[tuple[Any, int]]:
+    def decode(self, sealed: bytes, end: int) -> list[tuple[Any, int]]:
         """The commands of a forwarded batch."""
-        return [(command, _COMMAND_BYTES) for command in metadata.decode(batch)]
+        return [(command, _COMMAND_BYTES) for command in metadata.decode(sealed[:end])]
 
     def apply(self, entry: Entry, end: int, skip: frozenset[int]) -> None:
         """Apply one entry and keep its effects."""

@@ -1,25 +1,25 @@
 """Commands on their way into the log: each applied exactly once, whatever happens to leaders and links.
 
-A node numbers the commands that it proposes to a group: 1, 2, 3 ... in each of its lives. It keeps a command until
-it has *applied* the
-entry that carries it, and proposes all that it still keeps again, in order, whenever the group's term changes or
-the link to the
-leader was lost. So a command survives the leader that received it, and may enter the log twice.
+A node numbers the commands that it proposes to a group: 1, 2, 3 ... in each of its lives. It keeps a command until it
+has *applied* the entry that carries it, and proposes all that it still keeps again, in order, whenever the group's term
+changes or the link to the leader was lost. So a command survives the leader that received it, and may enter the log
+twice.
 
-Each log entry therefore ends with *segments*: "the next n commands of this batch are numbers k, k+1, ... of that
-life of that node". Every
-member remembers, per node, the highest number applied, and skips what it has seen. The table is a function of the
-log alone, so all
-members skip the same, and it travels in snapshots.
+Each log entry therefore ends with *segments*: "the next n commands of this batch are numbers k, k+1, ... of that lane
+of that life of that node". Every member remembers the highest number applied, and skips what it has seen. The table is
+a function of the log alone, so all members skip the same, and it travels in snapshots.
 
-That is only right if a node's commands enter the log without gaps, and they do: within one term a link delivers in
-order or breaks, and a proposal that names another term than the leader's own is refused, because after a term
-change the
-sender starts over from its first unapplied command.
+That is only right if commands enter the log without gaps, and they do: within one term a link delivers in order or
+breaks, and a proposal that names another term than the leader's own is refused, because after a term change the sender
+starts over from its first unapplied command.
+
+There are two *lanes*, numbered apart. A deep in-flight window fills the outbox with publishes; if settles had to queue
+behind them, consumers would starve for credit while the backlog grows (Ra has normal and low priority commands for
+the same reason). So what consumers do goes in the express lane and overtakes what publishers do. Within a lane order is
+kept; what must stay behind a channel's publishes (the end of the channel, a purge) goes in their lane.
 
 Layout of an entry: the machine's batch, the segments, the number of segments (u16). They stand at the end so that
-offsets into the
-batch are offsets into the entry.
+offsets into the batch are offsets into the entry.
 """
 
 from __future__ import annotations
@@ -27,25 +27,34 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from struct import Struct
 from typing import Any, Final
 
 from reference_broker.types import GroupId, NodeId, Term
 
-_SEGMENT: Final = Struct(">HIQI")
+_SEGMENT: Final = Struct(">HBIQI")
 _COUNT: Final = Struct(">H")
-_PROPOSAL: Final = Struct(">QQIQ")
-_SEEN: Final = Struct(">HIQ")
+_PROPOSAL: Final = Struct(">QQ")
+_SEEN: Final = Struct(">HBIQ")
 
-Proposer = tuple[NodeId, int]
-"""A life of a node: id and incarnation."""
 
-Segment = tuple[NodeId, int, int, int]
-"""Node, incarnation, first number, count."""
+class Lane(IntEnum):
+    """Which of a node's two sequences a command belongs to; the lower number goes first."""
+
+    EXPRESS = 0
+    BULK = 1
+
+
+Proposer = tuple[NodeId, Lane, int]
+"""A lane of a life of a node: id, lane, incarnation."""
+
+Segment = tuple[NodeId, Lane, int, int, int]
+"""Node, lane, incarnation, first number, count."""
 
 
 class Pending:
-    """The commands of this node that are not yet seen applied, oldest first."""
+    """The commands of this node in one lane that are not yet seen applied, oldest first."""
 
     __slots__ = ("_commands", "_next")
 
@@ -75,32 +84,32 @@ class Pending:
 
 
 class Seen:
-    """The highest number applied of each node's latest life: what makes "at least once" into "once"."""
+    """The highest number applied of each lane of a node's latest life: what makes "at least once" into "once"."""
 
-    __slots__ = ("_nodes",)
+    __slots__ = ("_lanes",)
 
     def __init__(self) -> None:
-        self._nodes: dict[NodeId, tuple[int, int]] = {}  # node -> (incarnation, number)
+        self._lanes: dict[tuple[int, int], tuple[int, int]] = {}  # (node, lane) -> (incarnation, number)
 
     def take(self, segments: Sequence[Segment]) -> frozenset[int]:
         """Note an entry's segments; returns the positions in its batch that were applied before and must be skipped."""
         skip: list[int] = []
         position = 0
-        for node, incarnation, first, count in segments:
-            life, number = self._nodes.get(node, (0, 0))
+        for node, lane, incarnation, first, count in segments:
+            life, number = self._lanes.get((node, lane), (0, 0))
             if incarnation > life:
                 life, number = incarnation, 0
             known = count if incarnation < life else min(max(number - first + 1, 0), count)
             skip.extend(range(position, position + known))
             position += count
             if incarnation == life:
-                self._nodes[node] = (life, max(number, first + count - 1))
+                self._lanes[node, lane] = (life, max(number, first + count - 1))
         return frozenset(skip)
 
     def pack(self) -> bytes:
         """The table for a snapshot; canonical."""
-        rows = b"".join(_SEEN.pack(node, life, number) for node, (life, number) in sorted(self._nodes.items()))
-        return _COUNT.pack(len(self._nodes)) + rows
+        rows = b"".join(_SEEN.pack(*lane, *reached) for lane, reached in sorted(self._lanes.items()))
+        return _COUNT.pack(len(self._lanes)) + rows
 
     @classmethod
     def unpack(cls, state: bytes) -> tuple[Seen, bytes]:
@@ -108,8 +117,8 @@ class Seen:
         (count,) = _COUNT.unpack_from(state)
         end = _COUNT.size + count * _SEEN.size
         seen = cls()
-        for node, life, number in _SEEN.iter_unpack(state[_COUNT.size : end]):
-            seen._nodes[NodeId(node)] = (life, number)
+        for node, lane, life, number in _SEEN.iter_unpack(state[_COUNT.size : end]):
+            seen._lanes[node, lane] = (life, number)
         return seen, state[end:]
 
 
@@ -123,26 +132,23 @@ def unseal(payload: bytes) -> tuple[int, list[Segment]]:
     """Where the batch ends, and the segments."""
     (count,) = _COUNT.unpack_from(payload, len(payload) - _COUNT.size)
     end = len(payload) - _COUNT.size - count * _SEGMENT.size
-    return end, list(_SEGMENT.iter_unpack(payload[end : -_COUNT.size]))
+    rows = _SEGMENT.iter_unpack(payload[end : -_COUNT.size])
+    return end, [(NodeId(node), Lane(lane), life, first, number) for node, lane, life, first, number in rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """Commands forwarded to the leader: a batch as the machine encodes it, numbered from ``first``, valid only in
-    ``term``."""
+    """Commands forwarded to the leader, valid only in ``term``. What :func:`seal` makes of them follows it."""
 
     group: GroupId
     term: Term
-    incarnation: int
-    first: int
 
     def pack(self) -> bytes:
-        """The fixed part; the batch follows it."""
-        return _PROPOSAL.pack(self.group, self.term, self.incarnation, self.first)
+        """The fixed part."""
+        return _PROPOSAL.pack(self.group, self.term)
 
     @classmethod
     def unpack(cls, body: memoryview) -> tuple[Proposal, memoryview]:
-        """Read the fixed part; the rest is the batch."""
-        group, term, incarnation, first = _PROPOSAL.unpack_from(body)
-        proposal = cls(group=GroupId(group), term=Term(term), incarnation=incarnation, first=first)
-        return proposal, body[_PROPOSAL.size :]
+        """Read the fixed part, and return the rest."""
+        group, term = _PROPOSAL.unpack_from(body)
+        return cls(group=GroupId(group), term=Term(term)), body[_PROPOSAL.size :]

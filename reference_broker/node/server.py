@@ -38,7 +38,6 @@ class Node:
         self.failure: str | None = None
         self._stop = asyncio.Event()
         self._servers: list[asyncio.Server] = []
-        self._clients = 0
         self.shard = Shard(config, next_incarnation(config.data_dir), self._failed)
 
     async def run(self) -> None:
@@ -75,8 +74,7 @@ class Node:
         log.info("%s serves AMQP on %s:%d", self.config.name, me.host, me.amqp_port)
 
     def _client(self) -> ClientConnection:
-        self._clients += 1
-        return ClientConnection(self.shard, self._clients, self._connection_config())
+        return ClientConnection(self.shard, self._connection_config())
 
     def _connection_config(self) -> ConnectionConfig:
         return ConnectionConfig(
@@ -91,7 +89,7 @@ class Node:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            for connection in list(self.shard.connections.values()):
+            for connection in list(self.shard.clients):
                 connection.tick()
 
     def _failed(self, error: str) -> None:
@@ -105,7 +103,7 @@ class Node:
         for server in self._servers:
             server.close()
         if self.failure is None:
-            for connection in list(self.shard.connections.values()):
+            for connection in list(self.shard.clients):
                 connection.close("node is shutting down")
             await asyncio.sleep(0)
         self.shard.close()

@@ -42,7 +42,7 @@ from reference_broker.node.config import NodeConfig
 from reference_broker.node.group import GroupRunner, Host
 from reference_broker.node.metadata import MetadataHost
 from reference_broker.node.peers import Kind, Peers
-from reference_broker.node.proposals import Proposal
+from reference_broker.node.proposals import Lane, Proposal
 from reference_broker.queues.quorum import Piece, QuorumQueue
 from reference_broker.raft import wire
 from reference_broker.raft.core import RaftConfig, RaftCore
@@ -101,7 +101,9 @@ class Shard:
         self.incarnation = incarnation
         self.limits = config.limits
         self.queues: dict[str, Queue] = {}
+        self.clients: set[Connection] = set()
         self.connections: dict[int, Connection] = {}
+        """By the number that stands in the identity of a channel of theirs."""
         self.runners: dict[GroupId, GroupRunner] = {}
         self.metadata = MetadataHost(self)
         self._failed = failed
@@ -114,6 +116,7 @@ class Shard:
         self._ready_waiters: list[Callable[[], None]] = []
         self._tick_task: asyncio.Task[None] | None = None
         self._turns = 0
+        self._channels = 0
         self.delivered = 0
         self.redelivered = 0
         self.log, recovered = LogSystem.open(self._log_config(), RealFiles(), self._notify)
@@ -157,6 +160,16 @@ class Shard:
     def delete(self, record: QueueRecord, answered: Callable[[], None]) -> None:
         """Delete this incarnation of the queue."""
         self.runners[METADATA_GROUP].propose(*self.metadata.delete(record, lambda _record: answered()))
+
+    def new_channel(self, connection: Connection, number: int) -> ChannelId:
+        """An identity that no channel had before: channel numbers are used again and again."""
+        self._channels += 1
+        self.connections[self._channels] = connection
+        return ChannelId(self.node, self.incarnation, self._channels, number)
+
+    def forget_channel(self, channel: ChannelId) -> None:
+        """The channel is gone."""
+        self.connections.pop(channel.connection, None)
 
     def touch(self, connection: Connection) -> None:
         """Have the connection flushed at the end of this turn."""
@@ -208,7 +221,7 @@ class Shard:
         if (queue := self.queues.get(record.name)) is not None and queue.record.group == record.group:
             del self.queues[record.name]
         self.log.delete_group(record.group)
-        for connection in list(self.connections.values()):
+        for connection in list(self.clients):
             connection.queue_removed(record)
             self.touch(connection)
 
@@ -279,9 +292,9 @@ class Shard:
             if (runner := self.runners.get(group)) is not None:
                 runner.step(node, message)
         else:
-            proposal, batch = Proposal.unpack(body)
+            proposal, sealed = Proposal.unpack(body)
             if (runner := self.runners.get(proposal.group)) is not None:
-                runner.proposed_by_peer(node, proposal, batch)
+                runner.proposed_by_peer(proposal, bytes(sealed))
 
     # Inside
 
@@ -344,7 +357,8 @@ class Shard:
         if runner is None or runner.core.role is not Role.LEADER:
             return
         incarnation = self._up.get(node)
-        runner.propose(NodeDown(node) if incarnation is None else NodeUp(node, incarnation), _NODE_COMMAND_BYTES)
+        command = NodeDown(node) if incarnation is None else NodeUp(node, incarnation)
+        runner.propose(command, _NODE_COMMAND_BYTES, Lane.EXPRESS)
 
     def _schedule(self) -> None:
         if not self._turn_scheduled:

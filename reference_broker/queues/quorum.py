@@ -60,10 +60,9 @@ class QuorumQueue:
         """One batch, stamped with the time of this node, which leads or forwards."""
         return encode_batch(self._now_ms(), commands)
 
-    def decode(self, batch: memoryview) -> list[tuple[Any, int]]:
-        """The commands of a forwarded batch; runs are copied, as the frame they came in is about to go."""
-        own = bytes(batch)
-        return [(command, command_size(command)) for _offset, command in decode_batch(own)[1]]
+    def decode(self, sealed: bytes, end: int) -> list[tuple[Any, int]]:
+        """The commands of a forwarded batch; their runs are views into it."""
+        return [(command, command_size(command)) for _offset, command in decode_batch(sealed, end)[1]]
 
     def apply(self, entry: Entry, end: int, skip: frozenset[int]) -> None:
         """Apply one entry and keep its effects."""

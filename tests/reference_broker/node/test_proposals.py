@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_broker.node.proposals import Pending, Proposal, Seen, Segment, seal, unseal
+from reference_broker.node.proposals import Lane, Pending, Proposal, Seen, Segment, seal, unseal
 from reference_broker.types import GroupId, NodeId, Term
 
 
 def test_an_entry_gives_back_its_batch_and_its_segments() -> None:
     """Whoever applies an entry must know whose commands it holds."""
-    segments: list[Segment] = [(NodeId(1), 7, 100, 3), (NodeId(3), 1, 1, 1)]
+    segments: list[Segment] = [(NodeId(1), Lane.EXPRESS, 7, 100, 3), (NodeId(3), Lane.BULK, 1, 1, 1)]
     payload = seal([b"abc", memoryview(b"def")], segments)
     end, read = unseal(payload)
     assert payload[:end] == b"abcdef"
@@ -26,12 +26,19 @@ def test_pending_commands_are_kept_until_they_are_applied() -> None:
     assert [(number, command) for number, command, _size in pending.all()] == [(3, "c")]
 
 
+def test_lanes_are_numbered_apart() -> None:
+    """A settle that overtakes a thousand publishes must not make them look like old ones."""
+    seen = Seen()
+    assert seen.take([(NodeId(1), Lane.EXPRESS, 1, 9, 1), (NodeId(1), Lane.BULK, 1, 1, 1)]) == frozenset()
+    assert seen.take([(NodeId(1), Lane.EXPRESS, 1, 9, 1), (NodeId(1), Lane.BULK, 1, 2, 1)]) == frozenset({0})
+
+
 def test_commands_of_a_former_life_are_skipped() -> None:
     """A node that restarted numbers from 1 again; what its former life left in some outbox must not count for it."""
     seen = Seen()
-    assert seen.take([(NodeId(1), 1, 1, 5)]) == frozenset()
-    assert seen.take([(NodeId(1), 2, 1, 2)]) == frozenset()
-    assert seen.take([(NodeId(1), 1, 6, 2), (NodeId(1), 2, 3, 1)]) == frozenset({0, 1})
+    assert seen.take([(NodeId(1), Lane.BULK, 1, 1, 5)]) == frozenset()
+    assert seen.take([(NodeId(1), Lane.BULK, 2, 1, 2)]) == frozenset()
+    assert seen.take([(NodeId(1), Lane.BULK, 1, 6, 2), (NodeId(1), Lane.BULK, 2, 3, 1)]) == frozenset({0, 1})
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10)), max_size=40), st.integers(0, 40))
@@ -43,7 +50,7 @@ def test_each_command_is_applied_once_and_in_order(resends: list[tuple[int, int]
             seen, rest = Seen.unpack(seen.pack() + b"rest")
             assert rest == b"rest"
         first = max(1, sent + 1 - back)  # never a gap: a sender starts over at or before its first unapplied command
-        skip = seen.take([(NodeId(2), 1, first, count)])
+        skip = seen.take([(NodeId(2), Lane.EXPRESS, 1, first, count)])
         applied += [first + position for position in range(count) if position not in skip]
         sent = max(sent, first + count - 1)
     assert applied == list(range(1, sent + 1))
@@ -51,7 +58,7 @@ def test_each_command_is_applied_once_and_in_order(resends: list[tuple[int, int]
 
 def test_a_forwarded_proposal_round_trips() -> None:
     """The leader must refuse what was meant for another term, so the term has to arrive."""
-    proposal = Proposal(group=GroupId(2**63 + 5), term=Term(9), incarnation=3, first=77)
+    proposal = Proposal(group=GroupId(2**63 + 5), term=Term(9))
     read, batch = Proposal.unpack(memoryview(proposal.pack() + b"batch"))
     assert read == proposal
     assert bytes(batch) == b"batch"
