@@ -41,11 +41,10 @@ OPERATIONS = st.lists(
 @settings(derandomize=True, deadline=None, max_examples=300)
 @given(operations=OPERATIONS)
 def test_the_window_settles_each_message_once_with_its_own_times(operations: list[tuple[object, ...]]) -> None:
-    """A confirm that frees too much floods the broker; one that frees too little throttles it; both falsify the result."""
+    """A confirm that frees too much floods the broker, one that frees too little throttles it: both falsify results."""
     window, slow = ConfirmWindow(10), SlowWindow()
-    sequence = now = 0
-    for operation in operations:
-        now += 1
+    sequence = 0
+    for now, operation in enumerate(operations, start=1):
         match operation:
             case ("send", int(count)):
                 count = min(count, window.room)

@@ -1,4 +1,4 @@
-"""Our histogram must be HdrHistogram: same buckets, same percentiles, same union. Otherwise nothing merges with anything."""
+"""Our histogram must be HdrHistogram: same buckets, percentiles and unions. Otherwise nothing merges with anything."""
 
 from __future__ import annotations
 

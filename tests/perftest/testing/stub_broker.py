@@ -160,6 +160,7 @@ class ServerConnection(asyncio.Protocol):
         self.prefetch = 0
         self.confirming = False
         self.publish_seq = 0
+        self.publish_channel = 0
         self.delivery_tag = 0
         self.unacked: dict[int, tuple[Consumer, Message]] = {}
         self.content: tuple[int, commands.Basic.Publish, int, bytes, bytes] | None = None
@@ -213,7 +214,7 @@ class ServerConnection(asyncio.Protocol):
     def on_frame(self, channel: int, value: object) -> None:
         if isinstance(value, header.ContentHeader):
             assert self.content is not None
-            properties = frame.marshal(value, channel)
+            properties = frame.marshal(value, channel)[3:]  # without its type and channel
             self.content = (*self.content[:2], value.body_size, properties, b"")
         elif isinstance(value, body.ContentBody):
             assert self.content is not None
@@ -308,6 +309,7 @@ class ServerConnection(asyncio.Protocol):
         fate = broker.script.fate(broker.published)
         broker.published += 1
         self.publish_seq += 1
+        self.publish_channel = channel
         if fate is Fate.IGNORE:
             return
         if fate is Fate.NACK:
@@ -332,14 +334,14 @@ class ServerConnection(asyncio.Protocol):
             tags.reverse()
         each = script.confirm_each or script.confirm_backwards or len(tags) != tags[-1] - tags[0] + 1
         if each:
-            self.transport.write(b"".join(frame.marshal(commands.Basic.Ack(tag), 1) for tag in tags))
+            self.transport.write(b"".join(frame.marshal(commands.Basic.Ack(tag), self.publish_channel) for tag in tags))
         else:
-            self.send(1, commands.Basic.Ack(tags[-1], True))
+            self.send(self.publish_channel, commands.Basic.Ack(tags[-1], True))
 
     def write_content(self, channel: int, head: bytes, octets: bytes) -> None:
         pieces = [octets[at : at + 131064] for at in range(0, len(octets), 131064)]
         bodies = b"".join(frame.marshal(body.ContentBody(piece), channel) for piece in pieces)
-        self.transport.write(head + bodies)
+        self.transport.write(struct.pack(">BH", 2, channel) + head + bodies)
 
     def deliver(self) -> None:
         if self.transport.is_closing():
