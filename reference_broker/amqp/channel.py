@@ -347,7 +347,7 @@ class Channel:
             return
         if consumer.cancel_nowait is False:
             self._link.send(self.number, commands.Basic.CancelOk(tag))
-        elif "consumer_cancel_notify" in self._link.capabilities:
+        elif consumer.cancel_nowait is None and "consumer_cancel_notify" in self._link.capabilities:
             self._link.send(self.number, commands.Basic.Cancel(tag, True))
 
 

@@ -10,6 +10,7 @@ basic.return comes before the confirm of its message if ``returned`` was called 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from pamqp import commands
@@ -23,7 +24,7 @@ Piece = tuple[MessageRun, int, int, int]
 """Run, start, count, step: messages ``start, start + step, ...`` of a run."""
 
 
-class Outbound:
+class Outbound(ABC):
     """The broker's half of a connection. :class:`~reference_broker.amqp.connection.ServerConnection` is the other."""
 
     def __init__(self, link: Link) -> None:
@@ -32,9 +33,9 @@ class Outbound:
         self._confirming: dict[int, Channel] = {}
 
     @property
+    @abstractmethod
     def is_open(self) -> bool:
-        """Whether notices may be sent. The connection knows."""
-        raise NotImplementedError
+        """Whether notices may be sent."""
 
     # -- deliveries and confirms ------------------------------------------------------------------------------------
 

@@ -169,13 +169,14 @@ def test_broker_cancels_only_towards_clients_that_understand() -> None:
 
 
 def test_broker_cancel_meets_the_clients_own() -> None:
-    """The client waits for cancel-ok, whoever was first."""
-    client = opened("consumer_cancel_notify")
-    client.consume(tag="c")
-    client.send(1, Basic.Cancel("c"))
-    client.server.cancelled_by_broker(1, "c")
-    client.server.cancel_ok(1, "c")
-    assert names(client) == [(1, "Basic.CancelOk")]
+    """The client waits for cancel-ok, or for nothing, whoever was first."""
+    for nowait, expected in [(False, [(1, "Basic.CancelOk")]), (True, [])]:
+        client = opened("consumer_cancel_notify")
+        client.consume(tag="c")
+        client.send(1, Basic.Cancel("c", nowait))
+        client.server.cancelled_by_broker(1, "c")
+        client.server.cancel_ok(1, "c")
+        assert names(client) == expected
 
 
 def test_blocked_is_told_to_who_understands() -> None:

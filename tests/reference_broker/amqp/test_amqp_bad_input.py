@@ -183,6 +183,13 @@ CHANNEL_CASES = [
         "ack_of_a_negative_looking_tag", settle(2**64 - 1), 406, (60, 80), "unknown delivery tag 18446744073709551615"
     ),
     Case("many_acks_unknown", b"".join(settle(tag) for tag in range(1, 40)), 406, (60, 80), "unknown delivery tag 1"),
+    Case(
+        "acks_that_wrap_around",
+        b"".join(settle(tag % 2**64) for tag in range(2**64 - 2, 2**64 + 30)),
+        406,
+        (60, 80),
+        "unknown delivery tag 18446744073709551614",
+    ),
     Case("reject_unknown", settle(3, 90, 1), 406, (60, 90), "unknown delivery tag 3"),
     Case("nack_unknown", settle(3, 120, 2), 406, (60, 120), "unknown delivery tag 3"),
     Case(

@@ -271,6 +271,37 @@ def test_equal_contents_make_a_uniform_run_and_others_a_ragged_one() -> None:
     assert strides == [len(content(1, b"x" * 64, PROPERTIES[1])), 0, 0, 0, 0]
 
 
+@pytest.mark.parametrize("broken", ["header", "body"])
+@pytest.mark.parametrize("varied", [False, True], ids=["uniform", "varied"])
+@pytest.mark.parametrize(("good", "after"), [(0, 0), (1, 0), (3, 2), (30, 20)])
+def test_a_frame_without_its_end_is_found_in_the_middle_of_a_run(
+    broken: str, varied: bool, good: int, after: int
+) -> None:
+    """A lost octet shifts all that follows: nothing behind it may pass for a message."""
+    client = ScriptedClient()
+    client.open()
+    parts = [
+        publish(1, "q", b"x" * 50, Properties(message_id=str(each) if varied else "m"))
+        for each in range(good + after + 1)
+    ]
+    client.raw(publish(1, "q", b"x" * 50, Properties(message_id="m" if not varied else "first")))
+    client.events.clear()
+    bad = bytearray(parts[good])
+    bad[-1 if broken == "body" else -59] = 0xCD
+    client.raw(b"".join([*parts[:good], bytes(bad), *parts[good + 1 :]]))
+    assert sum(event.run.count for event in client.events if isinstance(event, Publish)) == good
+    assert [each.reply_code for _, each in client.heard() if isinstance(each, commands.Connection.Close)] == [501]
+
+
+def test_outcomes_in_one_run_are_told_apart() -> None:
+    """A nack that returns and one that discards differ in one bit of their 21 octets."""
+    client = prepared(False)
+    octets = [method(1, commands.Basic.Nack(tag, False, tag > 20)) for tag in range(1, 41)]
+    found = facts(client.raw(b"".join(octets)))
+    assert [what for what, *_ in found].count("discard") == 20
+    assert [what for what, *_ in found].count("return") == 20
+
+
 def test_confirm_select_counts_from_the_next_publish() -> None:
     """Publishes before confirm.select have no number, in whatever read they came."""
     client = ScriptedClient()
