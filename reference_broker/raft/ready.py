@@ -90,7 +90,8 @@ class Ready:
         Write and fsync **before** any message of this Ready, or of a later one, leaves the node. Entries may be
         handed to the WAL meanwhile.
     truncate_from
-        Drop every entry at or above this index **before** ``append``: a new leader overwrote them.
+        Drop every entry at or above this index **before** ``append``: a new leader overwrote them. All of them are
+        on disk by then, so no notice about them is under way.
     append
         Hand to the WAL, in order. The core need not hear before sending: it is told by ``synced()`` once they
         are on disk, and counts them only then (thesis 10.2.1: the leader writes in parallel with its followers).
@@ -101,7 +102,9 @@ class Ready:
     role, leader
         Where this member stands now. The machine is told of a change **after** entries up to ``commit`` are applied.
     reset_to
-        A snapshot was taken over whole: drop the log, the next entry is ``reset_to + 1``. None otherwise.
+        A snapshot was taken over whole: drop the log, **before** ``append``; the next entry is ``reset_to + 1``. None
+        otherwise, also when a snapshot was installed but the log holds all of it: then the log must stay, because
+        entries behind the snapshot may have been counted.
     """
 
     hard_state: HardState | None
