@@ -211,7 +211,7 @@ def _integer(name: str, text: str) -> int:
 
 # --- latency.hlog ----------------------------------------------------------------------------------------------------
 
-_BASE_TIME = re.compile(r"#\[BaseTime: *([0-9.]+)")
+_BASE_TIME = re.compile(r"#\[BaseTime: *([^ \]]*)")
 _SERIES = re.compile(r"[a-z][a-z0-9_.]*")
 
 
@@ -227,7 +227,7 @@ def _histogram_parser(split: Row) -> Parser:
         nonlocal base_ns
         if text.startswith("#"):
             stated = _BASE_TIME.match(text)
-            base_ns = seconds_to_ns(stated[1]) if stated else base_ns
+            base_ns = _seconds("base time", stated[1]) if stated else base_ns
             return None
         if text.startswith('"'):
             return None

@@ -34,7 +34,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """What a sweep shows. ``peak``, ``knee``, ``enough`` and the ends of ``biggest_gain`` are rows of ``steps``, from 0.
+    """What a sweep shows. ``peak``, ``knee``, ``enough`` and the ends of ``biggest_gain`` are rows of ``steps``.
 
     ``steps`` are the steps that have a rate and a latency, in order; rates are messages per second, latencies
     nanoseconds. ``beyond_rate`` and ``beyond_latency`` are the factors from the knee to the last step: what the

@@ -1,0 +1,305 @@
+"""The published tables against slow, obvious readings of the same files: plain Python and hdrhistogram."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hdrh.histogram import HdrHistogram
+from pyspark.sql import SparkSession
+
+from perftest.results import schema as files
+from reports.pipeline import hdr, schema, store
+from reports.pipeline.errors import EmptyRunError
+from reports.pipeline.run import Published, run
+from reports.pipeline.schema import Tables
+
+pytestmark = pytest.mark.spark
+
+SWEEP, OPEN, KILLED = "run-sweep", "run-open", "run-killed"
+OFFSET_NS = 300_000_000
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One session for the whole module: starting one costs more than all tests together."""
+    from reports.pipeline.session import spark_session
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        with spark_session("local[2]") as session:
+            yield session
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory, make_run: Callable[..., Path]) -> dict[str, Path]:
+    """A sweep; an open loop over two hosts whose clocks differ; a killed run with damage in every file."""
+    base = tmp_path_factory.mktemp("runs")
+    sweep = make_run(base / SWEEP, run_id=SWEEP, steps=(1, 16, 256))
+    opened = make_run(
+        base / OPEN, run_id=OPEN, steps=(16, 64), workers=3, hosts=2, open_loop=True, clock_offset_ns=OFFSET_NS
+    )
+    killed = make_run(base / KILLED, run_id=KILLED, steps=(4, 8), killed=True, steady=2, workers=1)
+    _damage(killed)
+    return {SWEEP: sweep, OPEN: opened, KILLED: killed}
+
+
+def _damage(killed: Path) -> None:
+    """As a kill leaves it: the last lines cut; and one payload spoiled in the middle."""
+    for file in (files.INTERVALS_CSV, files.EVENTS, files.HOST, files.BROKER):
+        path = killed / file
+        path.write_bytes(path.read_bytes()[:-3])
+    log = killed / files.LATENCY_HLOG
+    lines = log.read_text().splitlines(keepends=True)
+    at = next(number for number, line in enumerate(lines) if "e2e;step=1;phase=steady" in line)
+    lines[at] = lines[at][:-40] + "\n"
+    log.write_text("".join(lines))
+
+
+@pytest.fixture(scope="session")
+def published(
+    spark: SparkSession, runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Published, Tables]:
+    """All three runs through the pipeline at once."""
+    target = tmp_path_factory.mktemp("store")
+    result = run(spark, list(runs.values()), target)
+    return result, store.read_tables(target)
+
+
+Log = list[tuple[dict[str, str], str, str]]
+
+
+def log_of(path: Path) -> Log:
+    """(tag, start, payload) of every line, read the slow way."""
+    found = []
+    for line in (path / files.LATENCY_HLOG).read_text().splitlines():
+        match = re.fullmatch(r"Tag=([^,]*),([^,]*),[^,]*,[^,]*,(.*)", line)
+        if match:
+            series, *pairs = match[1].split(";")
+            found.append((dict(pair.split("=") for pair in pairs) | {"series": series}, match[2], match[3]))
+    return found
+
+
+def union(payloads: list[str]) -> HdrHistogram:
+    whole = HdrHistogram(hdr.LOWEST, hdr.HIGHEST, hdr.FIGURES)
+    for payload in payloads:
+        whole.decode_and_add(payload)
+    return whole
+
+
+@pytest.mark.parametrize("run_id", [SWEEP, OPEN])
+def test_merged_histograms_are_those_of_hdrhistogram(
+    published: tuple[Published, Tables], runs: dict[str, Path], run_id: str
+) -> None:
+    """Everything a report says of latency rests on this: the same octets as decode_and_add over the union."""
+    expected: dict[tuple[int, str], list[str]] = defaultdict(list)
+    for tag, _, payload in log_of(runs[run_id]):
+        if tag["phase"] == "steady":
+            expected[int(tag["step"]), tag["series"]].append(payload)
+            expected[schema.WHOLE_RUN, tag["series"]].append(payload)
+    latency = published[1].of(run_id).latency
+    assert {(row.step, row.series) for row in latency.itertuples()} == set(expected)
+    for _, row in latency.iterrows():
+        whole = union(expected[row["step"], row["series"]])
+        assert row["payload"] == whole.encode().decode()
+        assert row["count"] == whole.get_total_count() and row["max_ns"] == whole.get_max_value()
+        for name, percentile in schema.PERCENTILES.items():
+            assert row[f"{name}_ns"] == whole.get_value_at_percentile(percentile)
+
+
+def interval_rows(path: Path) -> list[dict[str, str]]:
+    with (path / files.INTERVALS_CSV).open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+@pytest.mark.parametrize("run_id", [SWEEP, OPEN])
+def test_step_rates_are_counts_over_measured_time(
+    published: tuple[Published, Tables], runs: dict[str, Path], run_id: str
+) -> None:
+    """Warm-up and drain must not dilute a rate, and workers must add up."""
+    rows = [row for row in interval_rows(runs[run_id]) if row["phase"] == "steady"]
+    for _, step in published[1].of(run_id).steps.iterrows():
+        mine = [row for row in rows if int(row["step"]) == step["step"]]
+        time_s = len(mine) / len({row["worker"] for row in mine})
+        assert step["length_s"] == time_s and step["intervals"] == len(mine)
+        for name in ("intended", "published", "confirmed", "delivered"):
+            count = sum(int(row[name]) for row in mine)
+            assert step[name] == count and step[f"{name}_per_s"] == pytest.approx(count / time_s)
+        cpu_us = sum(int(row["worker_cpu_ns"]) for row in mine) / 1000
+        assert step["worker_cpu_us_per_message"] == pytest.approx(cpu_us / step["delivered"])
+        assert step["loop_lag_ns"] == max(int(row["loop_lag_ns"]) for row in mine)
+
+
+def test_steps_carry_settings_and_latencies(published: tuple[Published, Tables]) -> None:
+    """The knee curve is drawn from these columns alone."""
+    tables = published[1]
+    sweep, opened = tables.of(SWEEP), tables.of(OPEN)
+    assert list(sweep.steps["in_flight"]) == [1, 16, 256] and sweep.steps["rate"].isna().all()
+    assert list(sweep.steps["label"]) == ["in_flight=1", "in_flight=16", "in_flight=256"]
+    assert json.loads(sweep.steps["settings"][0])["in_flight"] == 1
+    assert set(sweep.steps["e2e_series"]) == {"e2e"} and sweep.steps["lag_p99_ns"].isna().all()
+    assert set(opened.steps["e2e_series"]) == {"e2e_sched"} and (opened.steps["e2e_sched_p99_ns"] > 0).all()
+    for frame in (sweep, opened):
+        by_series = frame.latency[frame.latency["series"] == "confirm"].set_index("step")
+        assert list(frame.steps["confirm_p99_ns"]) == list(by_series.loc[frame.steps["step"], "p99_ns"])
+
+
+def test_broker_figures_are_differences(published: tuple[Published, Tables]) -> None:
+    """The model spends 4 µs per node and message and writes 1120 octets of WAL: three nodes, three times that."""
+    steps = published[1].of(SWEEP).steps
+    assert steps["broker_cpu_us_per_message"].tolist() == pytest.approx([12.0] * 3, rel=0.03)
+    assert steps["wal_bytes_per_message"].tolist() == pytest.approx([3360.0] * 3, rel=0.03)
+    brokers = published[1].of(SWEEP).brokers
+    first = brokers.groupby("node").head(1)
+    assert len(first) == 3 and first["cpu_share"].isna().all()
+    assert brokers.drop(first.index)["cpu_share"].notna().all()
+
+
+def test_the_timeline_adds_up_to_the_steps(published: tuple[Published, Tables]) -> None:
+    """A slot that is lost or counted twice shows as a dent in the chart that never was."""
+    for run_id in (SWEEP, OPEN):
+        tables = published[1].of(run_id)
+        steady = tables.timeline[tables.timeline["phase"] == "steady"]
+        for _, step in tables.steps.iterrows():
+            mine = steady[steady["step"] == step["step"]]
+            assert list(mine["slot"]) == [0, 1, 2, 3]
+            assert (mine["delivered_per_s"] * mine["length_s"]).sum() == pytest.approx(step["delivered"])
+            assert mine["e2e_count"].sum() == step["e2e_count"]
+            assert (mine["e2e_max_ns"] <= step["e2e_max_ns"]).all() and mine["e2e_max_ns"].max() == step["e2e_max_ns"]
+
+
+def test_slots_merge_workers_exactly(published: tuple[Published, Tables], runs: dict[str, Path]) -> None:
+    """The band of a timeline is of all workers' samples together, not a mean of their percentiles."""
+    slot = published[1].of(OPEN).timeline.query("step == 2 and phase == 'steady' and slot == 1").iloc[0]
+    mine = [
+        (float(start) - (OFFSET_NS / 1e9 if tag["host"] == "host1" else 0.0), payload)
+        for tag, start, payload in log_of(runs[OPEN])
+        if (tag["series"], tag["step"], tag["phase"]) == ("e2e_sched", "2", "steady")
+    ]
+    origin = min(start for start, _ in mine)
+    whole = union([payload for start, payload in mine if 1.0 <= start + 0.5 - origin < 2.0])
+    assert slot["workers"] == 3 and slot["e2e_sched_count"] == whole.get_total_count()
+    assert slot["e2e_sched_p99_ns"] == whole.get_value_at_percentile(99)
+
+
+def test_hosts_are_put_on_one_clock(published: tuple[Published, Tables]) -> None:
+    """A host whose clock is ahead would otherwise have its load drawn beside everybody else's."""
+    tables = published[1].of(OPEN)
+    starts = tables.intervals.groupby(["step", "phase", "slot"])["start_ns"].agg(["min", "max"])
+    assert ((starts["max"] - starts["min"]) < 10_000_000).all()
+    assert list(tables.hosts["clock_offset_ns"]) == [0, OFFSET_NS]
+    assert tables.runs["clock_bound_ns"][0] == 200_000 and tables.runs["host_count"][0] == 2
+
+
+def test_spectrum_follows_the_merged_histogram(published: tuple[Published, Tables]) -> None:
+    """Points beyond what the samples support are to be drawn hollow, so they must be known."""
+    tables = published[1].of(SWEEP)
+    latency = tables.latency.set_index(["step", "series"])
+    for (step, series), points in tables.spectrum.groupby(["step", "series"]):
+        row = latency.loc[(step, series)]
+        assert points["percentile"].is_monotonic_increasing and points["value_ns"].is_monotonic_increasing
+        assert points.set_index("percentile").loc[99.0, "value_ns"] == row["p99_ns"]
+        beyond = row["count"] * (100 - points["percentile"]) / 100
+        assert (points["supported"] == (beyond >= schema.SAMPLES_ABOVE - 1e-6)).all()
+        assert points["percentile"].max() < 100 and not points["supported"].all()
+
+
+def test_a_killed_run_is_reported_with_what_it_has(published: tuple[Published, Tables]) -> None:
+    """The run somebody had to kill is the one they want to see."""
+    tables = published[1].of(KILLED)
+    row = tables.runs.iloc[0]
+    assert row["state"] == "running" and pd.isna(row["exit_code"])
+    assert row["ended_ns"] == (tables.intervals["start_ns"] + tables.intervals["length_ns"]).max()
+    assert tables.ledger.empty and len(tables.steps) == 2
+    assert (tables.steps["delivered"] > 0).all()
+
+
+def test_damage_is_quarantined_and_only_damage_is_missing(
+    published: tuple[Published, Tables], runs: dict[str, Path]
+) -> None:
+    """Every line is either in a table or in quarantine, with its place and its reason."""
+    tables = published[1].of(KILLED)
+    assert sorted(tables.quarantine["file"]) == sorted(
+        [files.BROKER, files.EVENTS, files.HOST, files.INTERVALS_CSV, files.LATENCY_HLOG]
+    )
+    for _, line in tables.quarantine.iterrows():
+        content = (runs[KILLED] / line["file"]).read_bytes()[line["offset"] :]
+        assert content.decode().startswith(line["raw"]) and line["reason"]
+    assert len(tables.intervals) == len(interval_rows(runs[KILLED])) - 1
+    good = [payload for tag, _, payload in log_of(runs[KILLED]) if tag["series"] == "e2e" and tag["step"] == "1"]
+    step = tables.latency.query("step == 1 and series == 'e2e'").iloc[0]
+    assert step["payload"] == union([good[-1]]).encode().decode()
+    assert published[1].of(SWEEP).quarantine.empty
+
+
+def test_events_and_samples_are_placed_in_time(published: tuple[Published, Tables]) -> None:
+    """Marks on the timeline must lie where things happened."""
+    tables = published[1].of(SWEEP)
+    blocked = tables.events[tables.events["kind"] == "blocked"].iloc[0]
+    assert blocked["text"].startswith("the broker blocked") and blocked["worker"] == "0"
+    began = tables.events[tables.events["kind"] == "step_started"]["t_s"].tolist()
+    assert began == [0.5, 5.5, 10.5]
+    assert tables.host_samples["t_s"].iloc[0] == 1.5
+    assert (tables.steps["host_cpu_percent"] - 35).abs().max() < 10
+
+
+def test_no_column_that_must_have_a_value_is_empty(published: tuple[Published, Tables]) -> None:
+    """The pages rely on it instead of checking every cell."""
+    for table in schema.TABLES:
+        frame = getattr(published[1], table.name)
+        for column in table.columns:
+            assert column.nullable or frame[column.name].notna().all(), (table.name, column.name)
+        assert published[0].rows[table.name] == len(frame)
+
+
+def test_publishing_again_replaces_one_run(
+    spark: SparkSession, runs: dict[str, Path], published: tuple[Published, Tables]
+) -> None:
+    """Reporting a run again after more of it was collected must not touch the others, nor double it."""
+    before = published[1]
+    again = run(spark, [runs[KILLED]], published[0].store)
+    after = store.read_tables(published[0].store)
+    assert again.attempt != published[0].attempt
+    for table in schema.TABLES:
+        left, right = getattr(before, table.name), getattr(after, table.name)
+        keys = list(table.order)
+        pd.testing.assert_frame_equal(_sorted(left, keys), _sorted(right, keys))
+
+
+def _sorted(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    return frame.sort_values([*keys, *[name for name in frame.columns if name not in keys]], ignore_index=True)
+
+
+def test_a_run_of_damaged_intervals_only_is_refused(
+    spark: SparkSession, tmp_path: Path, make_run: Callable[..., Path]
+) -> None:
+    """A page without a single figure would look like a result; the store must stay as it was."""
+    spoiled = make_run(tmp_path / "run", run_id="run-spoiled", steps=(1,), workers=1)
+    path = spoiled / files.INTERVALS_CSV
+    header, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text(header + "".join(line.replace(",1000000000,", ",?,") for line in rest))
+    with pytest.raises(EmptyRunError, match="no interval of the run run-spoiled"):
+        run(spark, [spoiled], tmp_path / "store")
+    assert not (tmp_path / "store" / store.MANIFEST).exists()
+    assert not list((tmp_path / "store" / store.ATTEMPTS).iterdir())
+
+
+def test_a_run_without_samples_or_histograms_is_reported(
+    spark: SparkSession, tmp_path: Path, make_run: Callable[..., Path]
+) -> None:
+    """Publishing only, or a foreign broker without samples, leaves files empty or absent."""
+    bare = make_run(tmp_path / "run", run_id="run-bare", steps=(4,), workers=1)
+    for file in (files.LATENCY_HLOG, files.EVENTS, files.HOST, files.BROKER, files.LEDGER):
+        (bare / file).unlink()
+    run(spark, [bare], tmp_path / "store")
+    tables: Any = store.read_tables(tmp_path / "store")
+    assert len(tables.steps) == 1 and tables.steps["e2e_p99_ns"].isna().all()
+    assert tables.steps["broker_cpu_us_per_message"].isna().all() and tables.steps["published"].iloc[0] > 0
+    assert tables.latency.empty and tables.events.empty and len(tables.timeline) == 6

@@ -1,0 +1,110 @@
+"""Run directories that are none, and what a person is told before a JVM is started."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from perftest.results import schema as files
+from reports.pipeline import source
+from reports.pipeline.__main__ import main
+from reports.pipeline.errors import EmptyRunError, PipelineError, RunDirectoryError
+
+
+def change_manifest(run: Path, **changes: object) -> None:
+    path = run / files.MANIFEST
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def without_column(run: Path) -> None:
+    path = run / files.INTERVALS_CSV
+    path.write_text(path.read_text().replace(",loop_lag_ns", ",other", 1))
+
+
+SPOILED: dict[str, tuple[Callable[[Path], object], type[PipelineError], str]] = {
+    "no directory": (shutil.rmtree, RunDirectoryError, "not a run directory"),
+    "no manifest": (lambda run: (run / files.MANIFEST).unlink(), RunDirectoryError, "not a run directory"),
+    "manifest cut": (lambda run: (run / files.MANIFEST).write_text('{"schema": 1,'), RunDirectoryError, "not JSON"),
+    "manifest a list": (lambda run: (run / files.MANIFEST).write_text("[]"), RunDirectoryError, "not a JSON object"),
+    "later version": (lambda run: change_manifest(run, schema=2), RunDirectoryError, "version 2"),
+    "no id": (lambda run: change_manifest(run, id=None), RunDirectoryError, "no usable id"),
+    "an id that climbs": (lambda run: change_manifest(run, id="../x"), RunDirectoryError, "no usable id"),
+    "no start": (lambda run: change_manifest(run, started_ns="now"), RunDirectoryError, "started_ns"),
+    "no plan": (lambda run: change_manifest(run, plan=None), RunDirectoryError, "plan"),
+    "no intervals": (lambda run: (run / files.INTERVALS_CSV).unlink(), EmptyRunError, "nothing was measured"),
+    "empty intervals": (lambda run: (run / files.INTERVALS_CSV).write_text(""), EmptyRunError, "nothing was measured"),
+    "another tool's csv": (without_column, RunDirectoryError, "loop_lag_ns"),
+}
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_unusable_directories_are_told_in_three_lines(tmp_path: Path, make_run: Callable[..., Path], name: str) -> None:
+    """A person with a wrong path needs the path, the reason and the way out, at once."""
+    spoil, kind, words = SPOILED[name]
+    run = make_run(tmp_path / "run", steps=(1,))
+    spoil(run)
+    with pytest.raises(kind) as caught:
+        source.open_runs([run])
+    what, where, fix = str(caught.value).splitlines()
+    assert words in what + where and where.startswith("  at   ") and fix.startswith("  fix  ")
+    assert str(run) in where
+
+
+def test_a_header_alone_is_an_empty_run(tmp_path: Path, make_run: Callable[..., Path]) -> None:
+    """A run that never got a connection has a header and nothing else; a page of zeros would be a lie."""
+    run = make_run(tmp_path / "run", steps=(1,))
+    path = run / files.INTERVALS_CSV
+    path.write_text(path.read_text().splitlines()[0] + "\n")
+    with pytest.raises(EmptyRunError):
+        source.open_runs([run])
+
+
+def test_the_same_directory_twice_is_one_run_and_a_copy_is_refused(
+    tmp_path: Path, make_run: Callable[..., Path]
+) -> None:
+    """Counting a run twice doubles every rate of it."""
+    run = make_run(tmp_path / "run", steps=(1,))
+    assert len(source.open_runs([run, tmp_path / "." / "run"])) == 1
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    with pytest.raises(RunDirectoryError, match="two directories"):
+        source.open_runs([run, copy])
+
+
+def test_a_damaged_ledger_does_not_stop_the_report(tmp_path: Path, make_run: Callable[..., Path]) -> None:
+    """The figures are in other files; that the ledger is unreadable is itself a finding."""
+    run = make_run(tmp_path / "run", steps=(1,))
+    (run / files.LEDGER).write_text('{"schema": 1')
+    (opened,) = source.open_runs([run])
+    assert opened.ledger is None and opened.ledger_problem is not None and "not readable" in opened.ledger_problem
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [("1795256102.000", 1795256102000000000), ("0.001", 10**6), ("1795256102.123456789", 1795256102123456789)],
+)
+def test_seconds_become_nanoseconds_exactly(text: str, ns: int) -> None:
+    """Times of logs and of intervals are compared with each other."""
+    assert source.seconds_to_ns(text) == ns
+
+
+@pytest.mark.parametrize("text", ["", "soon", "NaN", "Infinity", "1e999999999"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    """A worker must not die of a line that another tool wrote."""
+    with pytest.raises(ValueError, match="not a time"):
+        source.seconds_to_ns(text)
+
+
+def test_the_command_tells_bad_input_without_starting_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong path should cost no JVM start, and scripts need the exit code."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no java here"))
+    result = CliRunner().invoke(main, [str(tmp_path / "nowhere"), "--store", str(tmp_path / "store")])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: not a run directory")
+    assert not (tmp_path / "store").exists()
