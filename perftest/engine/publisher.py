@@ -87,7 +87,7 @@ class Publisher(Client):
 
     def quiesce(self) -> None:
         """Send nothing new; what is due and was not sent stays unsent."""
-        self._count_intended()
+        self._count_intended(self.context.clock())
         self._flowing = False
         self._schedule = None
 
@@ -120,9 +120,10 @@ class Publisher(Client):
                 error = ConfirmTimeoutError(f"no confirm for {waited_s:.0f} s; {self.unconfirmed} messages wait")
                 self.context.fail(error, f"{self.name}, queue {self.queue.name!r}")
 
-    def intended_since_cut(self) -> int:
-        """Messages the schedule asked for since the last call; without a schedule those that were sent."""
-        self._count_intended()
+    def intended_since_cut(self, now_ns: int) -> int:
+        """Messages the schedule asked for from the last call up to ``now_ns``; without a schedule those that were
+        sent."""
+        self._count_intended(now_ns)
         intended, self._intended = self._intended, 0
         return intended
 
@@ -156,7 +157,7 @@ class Publisher(Client):
         if not self._flowing:
             return
         if rate is None:
-            self._count_intended()
+            self._count_intended(self.context.clock())
             self._schedule = None
         elif self._schedule is None:
             self._start_schedule(rate)
@@ -168,9 +169,9 @@ class Publisher(Client):
         self._schedule = Schedule(rate=rate, start_ns=self.context.clock() + round(offset))
         self._intended_before = 0
 
-    def _count_intended(self) -> None:
+    def _count_intended(self, now_ns: int) -> None:
         if self._schedule is not None:
-            planned = self._schedule.planned(self.context.clock())
+            planned = self._schedule.planned(now_ns)
             self._intended += planned - self._intended_before
             self._intended_before = planned
 

@@ -112,7 +112,7 @@ class Session:
         record |= {
             "start_ns": self._cut_ns,
             "length_ns": now_ns - self._cut_ns,
-            "intended": sum(publisher.intended_since_cut() for publisher in self.publishers),
+            "intended": sum(publisher.intended_since_cut(now_ns) for publisher in self.publishers),
             "unconfirmed": sum(publisher.unconfirmed for publisher in self.publishers),
             "negative_latencies": negative,
             "worker_cpu_ns": cpu_ns - self._cut_cpu_ns,

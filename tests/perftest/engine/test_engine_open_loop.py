@@ -121,7 +121,7 @@ def simulate(settings: Settings, *, seconds: float, stall: range) -> tuple[dict[
     asyncio.run(publisher.attach(connection))
     publisher.begin()
     world.run_until(round(seconds * SECOND))
-    intended = publisher.intended_since_cut()
+    intended = publisher.intended_since_cut(world.now_ns)
     observations.account()
     return latencies(recorder.cut()[0]), broker, intended
 

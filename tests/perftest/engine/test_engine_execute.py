@@ -1,0 +1,194 @@
+"""Whole runs with a real worker process: what the sink gets, and how a run ends when something goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from itertools import pairwise
+from types import ModuleType
+from typing import Any
+
+import psutil
+import pytest
+from hdrh.histogram import HdrHistogram
+
+from perftest.engine.api import RunOutcome, StopRequest
+from perftest.engine.coordinator import execute
+from perftest.metrics.interval import Interval, Phase, Series
+from perftest.spec.plan import Isolation, Plan, QueueSpec, Settings, Step
+
+
+class MemorySink:
+    """Keeps everything; calls ``on_interval`` after each interval."""
+
+    def __init__(self, on_interval: Callable[[Interval], None] = lambda record: None) -> None:
+        self.intervals: list[Interval] = []
+        self.events: list[dict[str, Any]] = []
+        self.ledgers: list[dict[str, Any]] = []
+        self._on_interval = on_interval
+
+    def interval(self, record: Interval) -> None:
+        self.intervals.append(record)
+        self._on_interval(record)
+
+    def event(self, record: dict[str, object]) -> None:
+        self.events.append(record)
+
+    def ledger(self, record: dict[str, object]) -> None:
+        self.ledgers.append(record)
+
+    def kinds(self) -> list[str]:
+        return [event["kind"] for event in self.events]
+
+
+def plan(uri: str, *settings: Settings, isolation: Isolation = Isolation.LIVE, **more: Any) -> Plan:
+    steps = tuple(
+        Step(number=number, label=f"step {number}", settings=one, duration_s=0.4, warmup_s=0.1)
+        for number, one in enumerate(settings or (Settings(in_flight=5, size_bytes=100),), start=1)
+    )
+    plain = {"interval_s": 0.1, "drain_s": 5.0, "steps": steps, **more}
+    queues = (QueueSpec(name="q"),)
+    return Plan(name="t", title="t", uris=(uri,), queues=queues, isolation=isolation, **plain)
+
+
+def run(
+    stub: ModuleType, make: Callable[[str], Plan], sink: MemorySink, stop: StopRequest | None = None, **script: Any
+) -> RunOutcome:
+    async def scenario() -> RunOutcome:
+        async with stub.StubBroker(stub.Script(**script)) as broker:
+            return await execute(make(broker.uri), sink, stop or StopRequest())
+
+    return asyncio.run(scenario())
+
+
+def workers() -> list[psutil.Process]:
+    children = psutil.Process().children()
+    return [child for child in children if "perftest.engine.worker" in child.cmdline()]
+
+
+def test_a_live_sweep_is_recorded_without_a_gap(stub: ModuleType) -> None:
+    sink = MemorySink()
+    steps = (Settings(in_flight=1, size_bytes=100), Settings(in_flight=50, size_bytes=100, ack_interval=10))
+    outcome = run(stub, lambda uri: plan(uri, *steps), sink)
+    assert (outcome.state, outcome.error) == ("finished", None)
+    assert (outcome.broker.product, outcome.broker.cluster_name) == ("Stub", "stub")
+    order = [(i.step, i.phase) for i in sink.intervals]
+    assert order == sorted(order, key=lambda key: (key[0], list(Phase).index(key[1])))
+    assert set(order) == {(1, "warmup"), (1, "steady"), (2, "warmup"), (2, "steady"), (2, "drain")}
+    for before, after in pairwise(sink.intervals):
+        assert before.start_ns + before.length_ns == after.start_ns
+    (ledger,) = sink.ledgers
+    assert ledger["verdict"] == "ok" and ledger["complete"] and ledger["drained"]
+    for name in ("published", "confirmed", "delivered"):
+        assert sum(getattr(i, name) for i in sink.intervals) == ledger[name] > 0
+    wanted = ["run_started", "connected", "step_started", "steady", "step_ended", "step_started", "setting_changed"]
+    assert sink.kinds() == [*wanted, "steady", "step_ended", "drained", "run_ended"]
+    assert all(event["t_ns"] > 1.7e18 for event in sink.events)
+    assert not workers()
+
+
+def test_latencies_of_an_interval_are_histograms_that_agree_with_its_counts(stub: ModuleType) -> None:
+    sink = MemorySink()
+    run(stub, lambda uri: plan(uri, Settings(in_flight=5, size_bytes=100, rate=500.0)), sink)
+    steady = [i for i in sink.intervals if i.phase is Phase.STEADY]
+    assert set(steady[0].latencies) == set(Series)
+    for interval in steady:
+        for series, count in ((Series.E2E, interval.delivered), (Series.CONFIRM, interval.confirmed)):
+            latency = interval.latencies[series]
+            decoded = HdrHistogram.decode(latency.payload)
+            assert latency.count == decoded.get_total_count() == count
+            assert latency.p99_ns == decoded.get_value_at_percentile(99)
+            assert decoded.get_max_value() >= latency.max_ns
+        assert abs(interval.intended - 500 * interval.length_ns / 1e9) <= 1
+        assert interval.worker_cpu_ns > 0
+
+
+def test_isolated_steps_get_queues_of_their_own(stub: ModuleType) -> None:
+    """What one setting leaves in the queue must not be delivered to the next, and is not lost."""
+    sink = MemorySink()
+    steps = (Settings(in_flight=50, prefetch=1, size_bytes=100), Settings(in_flight=50, prefetch=100, size_bytes=100))
+    outcome = run(stub, lambda uri: plan(uri, *steps, isolation=Isolation.ISOLATED, drain_s=0.0), sink)
+    assert outcome.state == "finished"
+    (ledger,) = sink.ledgers
+    assert (ledger["lost"], ledger["foreign"], ledger["unexpected"]) == (0, 0, 0)
+    assert ledger["undelivered"] == ledger["abandoned"]
+    assert {i.step for i in sink.intervals} == {1, 2}
+    assert sink.kinds().count("step_started") == 2
+
+
+def test_the_first_interrupt_ends_the_step_in_good_order(stub: ModuleType) -> None:
+    stop = StopRequest()
+    sink = MemorySink(lambda record: stop.finish_step() if record.phase is Phase.STEADY else None)
+    step = Step(number=1, label="", settings=Settings(in_flight=5, size_bytes=100), duration_s=float("inf"), warmup_s=0)
+    outcome = run(stub, lambda uri: plan(uri, steps=(step,)), sink, stop)
+    assert outcome.state == "interrupted"
+    (ledger,) = sink.ledgers
+    assert (ledger["complete"], ledger["drained"], ledger["verdict"]) == (False, True, "ok")
+    assert sink.kinds()[-3:] == ["drained", "interrupted", "run_ended"]
+
+
+def test_an_abort_keeps_what_was_recorded(stub: ModuleType) -> None:
+    stop = StopRequest()
+    sink = MemorySink(lambda record: stop.abort() if record.phase is Phase.STEADY else None)
+    outcome = run(stub, lambda uri: plan(uri), sink, stop)
+    assert outcome.state == "interrupted"
+    assert sink.intervals and len(sink.ledgers) == 1
+    assert "drained" not in sink.kinds()
+    assert not workers()
+
+
+def test_a_stop_before_the_start_starts_nothing(stub: ModuleType) -> None:
+    stop = StopRequest()
+    stop.finish_step()
+    sink = MemorySink()
+    assert run(stub, lambda uri: plan(uri), sink, stop).state == "interrupted"
+    assert sink.intervals == [] and sink.ledgers == []
+
+
+@pytest.mark.parametrize(
+    ("script", "what", "fix"),
+    [
+        ({"password": "other"}, "login refused", "password"),
+        ({"vhosts": ("x",)}, "virtual host refused", "virtual host"),
+        ({"refuse_declare": [(406, "PRECONDITION_FAILED")]}, "406 PRECONDITION_FAILED", "other properties"),
+    ],
+)
+def test_a_refusal_comes_back_in_three_lines(stub: ModuleType, script: dict[str, Any], what: str, fix: str) -> None:
+    outcome = run(stub, lambda uri: plan(uri), MemorySink(), **script)
+    assert outcome.state == "failed" and outcome.error is not None
+    assert what in outcome.error.what
+    assert "127.0.0.1" in outcome.error.where and "guest@" not in outcome.error.where
+    assert fix in outcome.error.fix
+
+
+def test_an_unreachable_broker_is_said_to_be_unreachable() -> None:
+    sink = MemorySink()
+    outcome = asyncio.run(execute(plan("amqp://127.0.0.1:1"), sink, StopRequest()))
+    assert outcome.state == "failed" and outcome.error is not None
+    assert "127.0.0.1:1" in outcome.error.what
+    assert sink.kinds()[-2:] == ["error", "run_ended"]
+    assert not workers()
+
+
+def test_a_killed_worker_fails_the_run_and_does_not_hang_it(stub: ModuleType) -> None:
+    def kill(record: Interval) -> None:
+        for worker in workers():
+            os.kill(worker.pid, signal.SIGKILL)
+
+    outcome = run(stub, lambda uri: plan(uri), MemorySink(kill))
+    assert outcome.state == "failed" and outcome.error is not None
+    assert "status -9" in outcome.error.what
+
+
+def test_a_sink_that_fails_ends_the_run(stub: ModuleType) -> None:
+    """A full disk must not look like a finished run."""
+
+    def full(record: Interval) -> None:
+        raise OSError(28, "No space left on device")
+
+    outcome = run(stub, lambda uri: plan(uri), MemorySink(full))
+    assert outcome.state == "failed" and isinstance(outcome.cause, OSError)
+    assert outcome.error is not None and "No space left" in outcome.error.what
+    assert not workers()
