@@ -269,10 +269,10 @@ class PublishReader:
             self._runs.add_publish(route, buffer[content : at + stride], 1, self._run_header)
             return at + stride
         limit = min(available, self._runs.room(route, stride - self._content_at))
-        if limit < NUMPY_FROM:
-            count, piece = self._cut_slices(buffer, at, limit)
-        else:
+        if limit >= NUMPY_FROM and buffer.startswith(self._prefix, at + (NUMPY_FROM - 1) * stride):
             count, piece = self._cut_rows(buffer, at, limit)
+        else:  # few are left, or the run is a short one: looking at all rows each time would be quadratic
+            count, piece = self._cut_slices(buffer, at, min(limit, NUMPY_FROM))
         if count:
             self._runs.add_publish(route, piece, count, self._run_header)
         return at + count * stride
