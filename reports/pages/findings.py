@@ -18,6 +18,8 @@ SENTENCES_MAX: Final = 5
 NOTICEABLE: Final = 1.05
 """Factors closer to 1 are not worth a sentence."""
 
+_ENOUGH: Final = f"{100 * knee.ENOUGH:g} %"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
@@ -110,8 +112,12 @@ def _merits(sweep: knee.Sweep) -> list[tuple[int, str]]:
     """The rows that are best at something, in the order of the settings, and at what."""
     merits: dict[int, list[str]] = {}
     lowest = int(sweep.steps[sweep.latency].argmin())
-    enough = f"{100 * knee.ENOUGH:g} % of peak"
-    chosen = ((sweep.knee, "knee"), (sweep.enough, enough), (sweep.peak, "peak rate"), (lowest, "lowest p99"))
+    chosen = (
+        (sweep.knee, "knee"),
+        (sweep.enough, f"{_ENOUGH} of peak"),
+        (sweep.peak, "peak rate"),
+        (lowest, "lowest p99"),
+    )
     for row, merit in chosen:
         merits.setdefault(row, []).append(merit)
     return [(row, ", ".join(names)) for row, names in sorted(merits.items())]
@@ -126,7 +132,7 @@ def _of_sweep(found: Curve, prefix: str) -> list[Sentence]:
     at_knee, at_steps = f"{prefix}knee", f"{prefix}steps"
     return [
         Sentence(text=_peak(found), anchor=at_knee),
-        Sentence(text=knee_sentence(found), anchor=at_knee),
+        Sentence(text=_knee(found), anchor=at_knee),
         Sentence(text=_gain(found), anchor=at_steps, see="table"),
         Sentence(text=_beyond(found), anchor=at_knee),
     ]
@@ -138,18 +144,23 @@ def _peak(found: Curve) -> str:
     return f"The delivered rate peaks at {rate}, with {found.names[sweep.peak]}; p99 end to end is {p99} there."
 
 
-def knee_sentence(found: Curve) -> str:
+def knee_sentences(found: Curve) -> str:
+    """The knee, and beside it the setting that a reader who wants rate first would take."""
+    sweep = found.sweep
+    if sweep.enough == sweep.knee:
+        return _knee(found)
+    return f"{_knee(found)} The smallest setting with {_ENOUGH} of the peak is {found.names[sweep.enough]}."
+
+
+def _knee(found: Curve) -> str:
     """Where the knee is, by which rule, and what is given up there."""
     sweep = found.sweep
     name = found.names[sweep.knee]
     part = words.share(sweep.rate_at(sweep.knee) / sweep.rate_at(sweep.peak))
-    text = (
+    return (
         f"{name[0].upper()}{name[1:]} is the knee, the highest delivered rate per unit of p99: "
         f"{part} of the peak at p99 {words.latency(sweep.latency_ns_at(sweep.knee))}."
     )
-    if sweep.enough != sweep.knee:
-        text += f" The smallest setting with {100 * knee.ENOUGH:g} % of the peak is {found.names[sweep.enough]}."
-    return text
 
 
 def _gain(found: Curve) -> str:

@@ -105,4 +105,4 @@ def _knee(run: pd.Series[Any], steps: pd.DataFrame, prefix: str) -> Chart | None
     if found is None:
         return None
     at = int(found.steps["step"].iloc[found.sweep.knee])
-    return knee_chart(run, found.steps, at=at, finding=findings.knee_sentence(found), prefix=prefix)
+    return knee_chart(run, found.steps, at=at, finding=findings.knee_sentences(found), prefix=prefix)

@@ -28,7 +28,7 @@ def test_result_of_a_sweep_in_five_sentences(sample_tables: ModuleType) -> None:
     assert _texts(_run(sample_tables, sample_tables.SWEEP)) == [
         "The delivered rate peaks at 208,900 msg/s, with in-flight limit 10000; p99 end to end is 126 ms there.",
         "In-flight limit 200 is the knee, the highest delivered rate per unit of p99: 46.1 % of the peak at p99 "
-        "4.63 ms. The smallest setting with 95 % of the peak is in-flight limit 1000.",
+        "4.63 ms.",
         "The biggest gain between neighbours is from in-flight limit 20 to in-flight limit 200: 6.0 times the rate "
         "(16,100 msg/s to 96,400 msg/s).",
         "Beyond the knee, in-flight limit 10000 delivers 2.2 times as much and multiplies p99 by 27.3, to 126 ms.",
@@ -46,6 +46,14 @@ def test_the_headline_table_has_a_row_per_reason(sample_tables: ModuleType) -> N
         ("1000", "95 % of peak", 205_300.0),
         ("10000", "peak rate", 208_900.0),
     ]
+
+
+def test_the_figure_also_names_the_setting_that_is_enough(sample_tables: ModuleType) -> None:
+    """Who wants rate first takes the smallest setting near the peak, not the knee."""
+    finding = _run(sample_tables, sample_tables.SWEEP).charts[0].finding
+    assert finding.endswith("4.63 ms. The smallest setting with 95 % of the peak is in-flight limit 1000.")
+    both = replace(sample_tables.SWEEP, steps=sample_tables.IN_FLIGHT[:4])
+    assert "smallest setting" not in _run(sample_tables, both).charts[0].finding
 
 
 def test_one_setting_has_no_knee_and_says_so(sample_tables: ModuleType) -> None:
