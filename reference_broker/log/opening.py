@@ -204,7 +204,10 @@ def _read_snapshots(
 
 
 def _read_newest(files: Files, directory: str, group: Group) -> tuple[SnapshotFacts, bytes]:
-    """Put a group behind its newest valid snapshot, and remove the snapshot files that are not needed."""
+    """Put a group behind its newest valid snapshot, and remove older ones and unfinished ones.
+
+    Damaged ones stay: should the log turn out to need one, somebody may be able to mend it.
+    """
     table = group.table
     names = files.names(directory)
     machine_state = b""
@@ -220,7 +223,7 @@ def _read_newest(files: Files, directory: str, group: Group) -> tuple[SnapshotFa
         table.kept_floor = group.kept.last_index
     needed = {key.name for key in group.snapshot_keys()}
     for name in names:
-        if name not in needed:
+        if name not in needed and (not name.endswith(SUFFIX) or name < max(needed)):
             files.remove(f"{directory}/{name}")
     head = group.snapshot
     installed = head is not None and head.installed

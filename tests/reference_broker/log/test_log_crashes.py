@@ -114,16 +114,17 @@ def install(world: Any) -> None:
 
 
 def install_over_branch(world: Any) -> None:
-    """A snapshot arrives at a member whose log is longer and of another term: a dead branch in several files."""
+    """A snapshot arrives at a member whose log is longer and of another term: a dead branch in files that stay."""
     chunks, kept = chunks_of(type(world))
     group, other = world.create(1), world.create(2)
     world.append(other, 1, size=100)
-    for first in range(1, 30, 4):
-        world.append(group, first, 4, term=2, size=1200)
+    for turn in range(15):
+        world.append(group, 4 * turn + 1, 4, term=2, size=1200)
+        world.append(other, turn + 2)
         world.step()
     world.install(group, chunks, kept)
     world.step()
-    world.append(group, 33, 2, term=2, size=1200)  # still the old log: the owner has not heard yet
+    world.append(group, 61, 2, term=2, size=1200)  # still the old log: the owner has not heard yet
     world.reset(group, 20, 3)
     world.append(group, 21, 2, term=3, size=900)
     world.step()
@@ -131,7 +132,7 @@ def install_over_branch(world: Any) -> None:
     world.step()
     world.append(group, 23, 12, term=3, size=900)
     world.step()
-    world.snapshot(other, 1, 1)
+    world.snapshot(other, 4, 1)
     world.step()
 
 

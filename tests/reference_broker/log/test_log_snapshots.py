@@ -1,0 +1,305 @@
+"""Snapshots: what stays readable, what goes, and what arrives at another member."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from reference_broker.log.errors import EntryGoneError, MissingEntriesError, SnapshotGoneError
+from reference_broker.log.notices import SnapshotInstalled, SnapshotRejected, SnapshotTaken
+from reference_broker.types import LogIndex, Term
+
+
+def filled(world: Any, group: int = 1, count: int = 40) -> Any:
+    """A group whose entries lie in several files."""
+    id_ = world.create(group)
+    for first in range(1, count + 1, 4):
+        world.append(id_, first, 4, size=1500)
+        world.step()
+    return id_
+
+
+def wal_files(world: Any) -> int:
+    return int(world.log.counters()["wal_files"])
+
+
+def test_live_entries_pin_their_file_and_no_other(world: Any) -> None:
+    """One message that nobody acknowledges must cost one file, not the whole WAL."""
+    group = filled(world)
+    before = wal_files(world)
+    world.snapshot(group, 40, 1, [(2, 2)])
+    world.step()
+    assert before > 4 and wal_files(world) <= 3
+    assert world.log.payload(group, LogIndex(2))
+    with pytest.raises(EntryGoneError):
+        world.log.payload(group, LogIndex(30))
+    world.restart()
+    assert world.log.payload(group, LogIndex(2))
+
+
+def test_a_settled_entry_unpins_its_file(world: Any) -> None:
+    """Once the message is acknowledged, the next snapshot gives the file back."""
+    group = filled(world)
+    world.snapshot(group, 30, 1, [(2, 2)])
+    world.step()
+    assert "00000001.wal" in world.files.names("/disk/wal")
+    world.snapshot(group, 40, 1)
+    world.step()
+    assert "00000001.wal" not in world.files.names("/disk/wal")
+
+
+def test_another_groups_entries_pin_a_file_too(world: Any) -> None:
+    """I11 holds over all groups that share the WAL."""
+    other = world.create(2)
+    world.append(other, 1)
+    group = filled(world)
+    world.snapshot(group, 40, 1)
+    world.step()
+    assert world.log.payload(other, LogIndex(1))
+    assert world.log.snapshot_due() == [other]
+    world.delete(other)
+    world.step()
+    assert "00000001.wal" not in world.files.names("/disk/wal")
+
+
+def test_entries_up_to_the_notice_stay_readable(world: Any) -> None:
+    """Between asking and notice the leader may still send the old entries."""
+    group = filled(world)
+    world.snapshot(group, 40, 1)
+    assert world.log.payload(group, LogIndex(7))
+    world.step()
+    with pytest.raises(EntryGoneError):
+        world.log.payload(group, LogIndex(7))
+
+
+def test_the_newest_snapshot_wins_and_old_ones_go(world: Any) -> None:
+    """A drive full of old snapshots helps nobody."""
+    group = filled(world)
+    for index in (10, 20, 20, 15, 30):
+        world.log.take_snapshot(group, LogIndex(index), Term(1), b"state %d" % index, [])
+    taken = [notice.index for notice in world.step() if isinstance(notice, SnapshotTaken)]
+    assert taken == [10, 20, 30]
+    assert world.files.names(f"/disk/data/{group:016x}") == [f"{30:016x}_{1:016x}.snapshot"]
+
+
+def test_a_live_entry_that_is_gone_is_refused_at_once(world: Any) -> None:
+    """A machine that still refers to what it gave up has a bug: better now than at the next start."""
+    group = filled(world)
+    world.log.take_snapshot(group, LogIndex(20), Term(1), b"", [(4, 6)])
+    with pytest.raises(EntryGoneError, match="entry 7 "):
+        world.log.take_snapshot(group, LogIndex(30), Term(1), b"", [(5, 7)])
+    with pytest.raises(ValueError, match="the log ends at 40"):
+        world.log.take_snapshot(group, LogIndex(41), Term(1), b"", [])
+    world.log.take_snapshot(group, LogIndex(30), Term(1), b"", [(5, 6), (25, 30)])
+    world.step()
+
+
+@pytest.mark.parametrize("damage", range(0, 200, 3))
+def test_a_damaged_snapshot_never_passes_for_a_sound_one(damage: int, world: Any) -> None:
+    """Without its log prefix a damaged snapshot cannot be replaced: starting anyway would be half a queue."""
+    group = filled(world)
+    world.snapshot(group, 40, 1, [(2, 3)])
+    world.step()
+    world.log.close()
+    [name] = world.files.names(f"/disk/data/{group:016x}")
+    path = f"/disk/data/{group:016x}/{name}"
+    world.files.flip(path, damage)
+    with pytest.raises(MissingEntriesError, match="the log of a group has a hole"):
+        world.open()
+    world.files.flip(path, damage)
+    world.open()
+    assert world.recovered[group].snapshot.index == 40, "what was refused must not be removed"
+
+
+def test_an_older_snapshot_serves_when_the_log_still_reaches_back(world: Any) -> None:
+    """A snapshot that rots before its log prefix goes costs nothing."""
+    group = world.create(1)
+    world.append(group, 1, 10)
+    world.step()
+    world.snapshot(group, 5, 1)
+    world.step()
+    world.log.close()
+    [name] = world.files.names(f"/disk/data/{group:016x}")
+    world.files.flip(f"/disk/data/{group:016x}/{name}", 3)
+    world.open()
+    assert (world.recovered[group].snapshot, world.recovered[group].last_index) == (None, 10)
+
+
+# Sending and receiving
+
+
+def send(sender: Any, group: Any) -> list[tuple[int, int, bytes, bool]]:
+    """All chunks of the newest snapshot."""
+    chunks = []
+    while not chunks or not chunks[-1][3]:
+        chunks.append(sender.log.snapshot_chunk(group, len(chunks) + 1))
+    sender.log.release_snapshot(group)
+    return chunks
+
+
+def donor(make_world: Callable[..., Any], size: int = 300, state: bytes = b"the state") -> tuple[Any, Any]:
+    """A member with a snapshot at 20 of term 3 and live entries."""
+    world = make_world(wal_file_bytes=1 << 20).open()
+    group = world.create(1)
+    world.append(group, 1, 20, term=3, size=size)
+    world.step()
+    world.log.take_snapshot(group, LogIndex(20), Term(3), state, [(4, 5), (9, 9), (20, 20)])
+    world.step()
+    return world, group
+
+
+@pytest.mark.parametrize(
+    ("size", "state_size", "count"), [(300, 0, 1), (700_000, 10, 3), (10, 2_500_000, 3), (0, 1, 1)]
+)
+def test_a_snapshot_arrives_whole(size: int, state_size: int, count: int, make_world: Callable[..., Any]) -> None:
+    """State and live entries, in chunks that cut through both, are what the other member then has."""
+    state = bytes(range(256)) * (state_size // 256 + 1)
+    sender, group = donor(make_world, size, state)
+    chunks = send(sender, group)
+    assert len(chunks) == count and all(len(chunk[2]) <= 1 << 20 for chunk in chunks)
+    receiver = make_world().open()
+    receiver.create(1)
+    receiver.append(group, 1, 12, term=1)
+    receiver.step()
+    for number, (index, term, data, last) in enumerate(chunks, 1):
+        assert receiver.log.receive_chunk(group, index, term, number, last, data)
+    live = ((4, 5), (9, 9), (20, 20))
+    assert receiver.step() == [SnapshotInstalled(group, LogIndex(20), Term(3), state, live)]
+    receiver.log.reset(group, LogIndex(20), Term(3))
+    for _time in range(2):
+        for index in (4, 5, 9, 20):
+            assert receiver.log.payload(group, LogIndex(index)) == sender.log.payload(group, LogIndex(index))
+        with pytest.raises(EntryGoneError):
+            receiver.log.payload(group, LogIndex(6))
+        receiver.step()
+        receiver.log.close()
+        receiver.open()
+        found = receiver.recovered[group]
+        assert (found.first_index, found.last_index, found.live, found.state) == (21, 20, live, state)
+
+
+def test_a_reset_frees_the_old_log(make_world: Callable[..., Any]) -> None:
+    """The files of a log that a snapshot replaced must not stay until some later snapshot."""
+    sender, group = donor(make_world)
+    receiver = make_world().open()
+    filled(receiver, count=16)
+    before = wal_files(receiver)
+    receiver.install(group, send(sender, group), {})
+    receiver.step()
+    receiver.reset(group, 20, 3)
+    receiver.step()
+    receiver.log.release_snapshot(group)  # any housekeeping
+    receiver.step()
+    assert before > 2 and wal_files(receiver) <= 2
+
+
+def test_reset_needs_an_installed_snapshot(world: Any) -> None:
+    """A log that starts at 21 without a snapshot at 20 could never be started again."""
+    group = world.create(1)
+    with pytest.raises(ValueError, match="no snapshot at 20"):
+        world.log.reset(group, LogIndex(20), Term(3))
+
+
+def test_chunks_out_of_order_are_refused_and_one_starts_anew(make_world: Callable[..., Any]) -> None:
+    """Retries and a second leader must not mix two snapshots into one file."""
+    sender, group = donor(make_world, size=700_000)
+    chunks = send(sender, group)
+    receiver = make_world().open()
+    receiver.create(1)
+
+    def give(number: int, *, index: int = 20) -> bool:
+        _index, term, data, last = chunks[number - 1]
+        return bool(receiver.log.receive_chunk(group, LogIndex(index), term, number, last, data))
+
+    order = [(2, 20), (1, 20), (1, 20), (3, 20), (2, 19), (2, 20), (2, 20), (1, 20), (2, 20), (3, 20), (3, 20)]
+    taken = [give(number, index=index) for number, index in order]
+    assert taken == [False, True, True, False, False, True, False, True, True, True, False]
+    assert [type(notice) for notice in receiver.step()][-1] is SnapshotInstalled
+
+
+@pytest.mark.parametrize("damage", [0, 7, 20, 60, 90, 120, 130, 150, 170, 400, 1300, -1])
+def test_a_snapshot_damaged_on_the_way_is_dropped(damage: int, make_world: Callable[..., Any]) -> None:
+    """It would replace a sound log: every octet is checked before it does."""
+    sender, group = donor(make_world)
+    [(index, term, data, last)] = send(sender, group)
+    damaged = bytearray(data)
+    damaged[damage] ^= 4
+    receiver = make_world().open()
+    receiver.create(1)
+    receiver.append(group, 1, 5)
+    receiver.step()
+    for octets in (bytes(damaged), data[:-1], data + b"x", data[:40], b""):
+        assert receiver.log.receive_chunk(group, index, term, 1, last, octets)
+        [notice] = receiver.step()
+        assert isinstance(notice, SnapshotRejected) and (notice.index, notice.term) == (20, 3)
+    with pytest.raises(ValueError, match="no snapshot"):
+        receiver.log.reset(group, index, term)
+    receiver.restart()
+    assert receiver.recovered[group].last_index == 5
+    assert receiver.files.names(f"/disk/data/{group:016x}") == []
+
+
+def test_a_snapshot_being_sent_stays_whole(make_world: Callable[..., Any]) -> None:
+    """A receiver that is half-way gets the second half of the same snapshot, whatever the sender did meanwhile."""
+    sender, group = donor(make_world, size=700_000)
+    whole = send(sender, group)
+    first = sender.log.snapshot_chunk(group, 1)
+    sender.append(group, 21, 4, term=3, size=700_000)
+    sender.step()
+    sender.log.take_snapshot(group, LogIndex(24), Term(3), b"newer", [])
+    sender.step()
+    with pytest.raises(EntryGoneError):
+        sender.log.payload(group, LogIndex(9))
+    rest = [sender.log.snapshot_chunk(group, number) for number in (2, 3)]
+    assert [first, *rest] == whole
+    assert sender.log.snapshot_chunk(group, 2) == whole[1], "a lost chunk is asked for again"
+    with pytest.raises(SnapshotGoneError):
+        sender.log.snapshot_chunk(group, 4)
+    before = wal_files(sender)
+    sender.log.release_snapshot(group)
+    sender.step()
+    assert wal_files(sender) < before
+    assert sender.log.snapshot_chunk(group, 1)[0] == 24
+
+
+def test_there_is_no_chunk_without_a_snapshot(world: Any) -> None:
+    """A typed error, not an empty stream."""
+    group = world.create(1)
+    for number in (1, 2):
+        with pytest.raises(SnapshotGoneError, match="start again from chunk 1"):
+            world.log.snapshot_chunk(group, number)
+
+
+def test_installed_live_entries_can_be_sent_on(make_world: Callable[..., Any]) -> None:
+    """A member that got its messages by snapshot may become the leader and send them to the next one."""
+    sender, group = donor(make_world)
+    middle = make_world().open()
+    middle.create(1)
+    middle.install(group, send(sender, group), {})
+    middle.step()
+    middle.log.reset(group, LogIndex(20), Term(3))
+    middle.append(group, 21, 5, term=4)
+    middle.step()
+    middle.log.take_snapshot(group, LogIndex(25), Term(4), b"of the middle", [(5, 5), (20, 22)])
+    middle.step()
+    last = make_world().open()
+    last.create(1)
+    last.install(group, send(middle, group), {})
+    [_created, installed] = last.step()
+    assert installed.state == b"of the middle"
+    last.log.reset(group, LogIndex(25), Term(4))
+    for index in (5, 20, 21, 22):
+        assert last.log.payload(group, LogIndex(index)) == middle.log.payload(group, LogIndex(index))
+
+
+def test_an_older_snapshot_than_ones_own_is_refused(make_world: Callable[..., Any]) -> None:
+    """A late stream from a former leader must not turn a member back."""
+    sender, group = donor(make_world)
+    [(index, term, data, last)] = send(sender, group)
+    receiver = make_world().open()
+    filled(receiver)
+    receiver.snapshot(group, 30, 1)
+    receiver.step()
+    assert not receiver.log.receive_chunk(group, index, term, 1, last, data)

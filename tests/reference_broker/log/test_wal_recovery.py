@@ -1,0 +1,237 @@
+"""What recovery makes of WAL octets: every prefix, every damaged octet, stale octets of recycled files."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reference_broker.log.errors import DamagedLogError, MissingEntriesError
+from reference_broker.log.extents import Extents
+from reference_broker.log.recovery import SnapshotFacts, WalRecovery, join_snapshot
+from reference_broker.log.wal_codec import (
+    FIRST_BATCH,
+    META_MAGIC,
+    ROW_SIZE,
+    SECTOR,
+    WAL_MAGIC,
+    Batch,
+    RowKind,
+    batches,
+    check_file_header,
+    encode_batch_head,
+    encode_file_header,
+    next_sector,
+    pack_row,
+    seed_of,
+)
+from reference_broker.types import GroupId
+
+STORE = b"0123456789abcdef"
+GROUP = GroupId(7)
+
+
+def batch_octets(number: int, first: int, payloads: list[bytes], *, file: int = 1, term: int = 1) -> bytes:
+    """One batch of entries ``first``, ... of the group, up to the next sector."""
+    rows = [
+        pack_row(GROUP, first + at, term, len(payload), zlib.crc32(payload), RowKind.ENTRY, 1, 0)
+        for at, payload in enumerate(payloads)
+    ]
+    octets = encode_batch_head(seed_of(STORE, file), number, rows, sum(map(len, payloads))) + b"".join(payloads)
+    return octets.ljust(next_sector(len(octets)), b"\0")
+
+
+def wal_file(*parts: bytes, file: int = 1, size: int = 8192) -> bytes:
+    """A preallocated WAL file that holds batches."""
+    return (encode_file_header(WAL_MAGIC, file, STORE) + b"".join(parts)).ljust(size, b"\0")
+
+
+def recover(*files: tuple[int, bytes]) -> tuple[Extents, WalRecovery]:
+    recovery = WalRecovery(STORE, {GROUP: Extents()})
+    for number, octets in files:
+        recovery.replay(f"{number}.wal", number, octets)
+    return recovery.groups[GROUP], recovery
+
+
+THREE = (batch_octets(1, 1, [b"a" * 100, b""]), batch_octets(2, 3, [b"b" * 700]), batch_octets(3, 4, [b"c"] * 30))
+LASTS = (0, 2, 3, 33)
+"""The last index after none, one, two and three of these batches."""
+
+
+def ends_of(parts: tuple[bytes, ...]) -> list[int]:
+    """Where the meaningful octets of each batch end."""
+    ends, offset = [], FIRST_BATCH
+    for part in parts:
+        ends.append(offset + len(part.rstrip(b"\0")))
+        offset += len(part)
+    return ends
+
+
+def test_every_prefix_recovers_the_whole_batches_in_it() -> None:
+    """A torn write of any length must cost what was not synced and nothing else, or a power cut loses messages."""
+    whole = wal_file(*THREE)
+    ends = ends_of(THREE)
+    for size in range(FIRST_BATCH, len(whole) + 1):
+        extents, recovery = recover((1, whole[:size].ljust(len(whole), b"\0")))
+        count = sum(size >= end for end in ends)
+        assert (extents.last, recovery.last_batch) == (LASTS[count], count), f"prefix of {size} octets"
+
+
+def test_a_file_that_is_really_shorter_recovers_too() -> None:
+    """A file that lost its preallocated tail is still read."""
+    whole = wal_file(*THREE)
+    for size in range(FIRST_BATCH, ends_of(THREE)[-1] + 1):
+        extents, _recovery = recover((1, whole[:size]))
+        assert extents.last in LASTS
+
+
+def test_every_damaged_octet_is_found() -> None:
+    """A flipped bit below a synced batch must stop the node; the same bit in the last batch cannot be told from a
+    torn write and drops it. In the padding it means nothing."""
+    whole = wal_file(*THREE)
+    ends = ends_of(THREE)
+    starts = [FIRST_BATCH, *(FIRST_BATCH + sum(map(len, THREE[:at])) for at in (1, 2))]
+    for offset in range(FIRST_BATCH, ends[-1]):
+        damaged = bytearray(whole)
+        damaged[offset] ^= 0x10
+        batch = next((at for at in range(3) if starts[at] <= offset < ends[at]), None)
+        if batch is None:
+            assert recover((1, bytes(damaged)))[0].last == LASTS[3]
+        elif batch == 2:
+            assert recover((1, bytes(damaged)))[0].last == LASTS[2]
+        else:
+            with pytest.raises(DamagedLogError) as caught:
+                recover((1, bytes(damaged)))
+            assert caught.value.path == "1.wal"
+            assert starts[batch] <= caught.value.offset <= offset
+
+
+def test_damage_to_a_payload_names_the_payload() -> None:
+    """Whoever restores a file wants to know where to look."""
+    damaged = bytearray(wal_file(*THREE))
+    payload = FIRST_BATCH + 24 + 2 * ROW_SIZE
+    damaged[payload + 50] ^= 1
+    with pytest.raises(DamagedLogError, match="sound one follows") as caught:
+        recover((1, bytes(damaged)))
+    assert caught.value.offset == payload
+
+
+def test_a_torn_payload_is_counted_as_a_torn_tail() -> None:
+    """The operator should see that a restart dropped an unfinished batch."""
+    torn = wal_file(THREE[0], THREE[1][:200])
+    extents, recovery = recover((1, torn))
+    assert (extents.last, recovery.torn_tails) == (2, 1)
+
+
+@pytest.mark.parametrize("cut", range(0, len(THREE[0]) + len(THREE[1]) + len(THREE[2]), 37))
+def test_stale_octets_of_a_recycled_file_never_replay(cut: int) -> None:
+    """A recycled file is full of sound batches of its former life; replaying one would bring back dead messages."""
+    old = wal_file(*(batch_octets(number, number, [b"old" * 150], file=1) for number in range(1, 9)))
+    new = (encode_file_header(WAL_MAGIC, 9, STORE) + batch_octets(9, 1, [b"new" * 40], file=9))[: SECTOR + cut]
+    recycled = new + old[len(new) :]
+    extents, recovery = recover((9, recycled))
+    assert {extent.file for extent in extents} <= {9}
+    assert recovery.last_batch in (0, 9)
+
+
+def test_a_batch_missing_between_files_is_damage() -> None:
+    """The last batch of a full file was synced before the next file got its first: it may not just vanish."""
+    first = wal_file(THREE[0])
+    later = wal_file(batch_octets(3, 4, [b"c"], file=2), file=2)
+    with pytest.raises(DamagedLogError, match="batch 2 is missing"):
+        recover((1, first), (2, later))
+
+
+def test_a_torn_batch_written_again_in_the_next_file_is_fine() -> None:
+    """After a crash and a restart the torn tail stays in the old file for as long as the file does."""
+    first = wal_file(THREE[0], THREE[1][:200])
+    later = wal_file(batch_octets(2, 3, [b"again"], file=2), file=2)
+    extents, recovery = recover((1, first), (2, later))
+    assert (extents.last, recovery.last_batch) == (3, 2)
+
+
+def test_files_that_went_leave_no_gap_to_complain_about() -> None:
+    """Files in the middle are recycled as soon as they are dead: that is no damage."""
+    recover((1, wal_file(THREE[0])), (5, wal_file(batch_octets(90, 50, [b"x"], file=5), file=5)))
+
+
+def test_a_hole_above_the_snapshot_is_refused() -> None:
+    """A log with a hole would be applied in a different order than on the other members."""
+    extents, _recovery = recover((1, wal_file(THREE[0])), (5, wal_file(batch_octets(9, 50, [b"x"], file=5), file=5)))
+    with pytest.raises(MissingEntriesError) as caught:
+        join_snapshot(GROUP, extents, SnapshotFacts())
+    assert (caught.value.first, caught.value.last) == (3, 50)
+
+
+def test_a_missing_live_entry_is_refused() -> None:
+    """A live entry is a message that somebody still waits for."""
+    extents, _recovery = recover((1, wal_file(*THREE)))
+    join_snapshot(GROUP, extents, SnapshotFacts(index=20, term=1, live=((2, 5),)))
+    extents, _recovery = recover((1, wal_file(batch_octets(3, 4, [b"c"] * 30))))
+    with pytest.raises(MissingEntriesError, match="still needs the entry 2"):
+        join_snapshot(GROUP, extents, SnapshotFacts(index=20, term=1, live=((2, 5),)))
+
+
+@given(
+    st.lists(st.lists(st.binary(max_size=1500), min_size=1, max_size=6), min_size=1, max_size=6),
+    st.integers(1, 1 << 60),
+    st.integers(1, 1 << 40),
+)
+@settings(derandomize=True, max_examples=100, deadline=None)
+def test_whatever_is_written_is_read_back(contents: list[list[bytes]], number: int, first: int) -> None:
+    """Any payloads, empty ones included, at any index and batch number."""
+    parts, index = [], first
+    for at, payloads in enumerate(contents):
+        parts.append(batch_octets(number + at, index, payloads))
+        index += len(payloads)
+    data = memoryview(wal_file(*parts, size=0))
+    found = [batch for batch in batches(data, seed_of(STORE, 1)) if isinstance(batch, Batch)]
+    read = []
+    for batch in found:
+        at = batch.payload
+        for row in batch.rows:
+            read.append((row.log_index, bytes(data[at : at + row.size])))
+            at += row.size
+    flat = [payload for payloads in contents for payload in payloads]
+    assert read == list(zip(range(first, index), flat, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("octets", "reason"),
+    [
+        (encode_file_header(WAL_MAGIC, 1, STORE)[:-1], "shorter"),
+        (b"\0" * SECTOR, "fails its check"),
+        (encode_file_header(META_MAGIC, 1, STORE), "format"),
+        (encode_file_header(WAL_MAGIC, 2, STORE), "renamed"),
+        (encode_file_header(WAL_MAGIC, 1, b"another store id"), "another node"),
+        (encode_file_header(WAL_MAGIC, 1, STORE), None),
+    ],
+)
+def test_a_file_header_says_what_is_wrong(octets: bytes, reason: str | None) -> None:
+    """A renamed or foreign file must be named as such, not replayed."""
+    wrong = check_file_header(octets, WAL_MAGIC, 1, STORE)
+    assert wrong is None if reason is None else reason in str(wrong)
+
+
+@pytest.mark.parametrize("part", ["wal", "data/meta"])
+def test_a_damaged_file_stops_the_start_and_is_named(part: str, make_world: Callable[..., Any]) -> None:
+    """The operator must learn which file to restore."""
+    world = make_world().open()
+    group = world.create(1)
+    world.hard_state(group, 1, 1)
+    world.step()
+    world.append(group, 1)
+    world.hard_state(group, 2, 2)
+    world.step()
+    world.append(group, 2)
+    world.hard_state(group, 3, 3)
+    world.step()
+    world.log.close()
+    [name] = [name for name in world.files.names(f"/disk/{part}") if name.endswith((".wal", ".meta"))]
+    world.files.flip(f"/disk/{part}/{name}", FIRST_BATCH + 2)
+    with pytest.raises(DamagedLogError, match=f"{part}/{name}, offset {FIRST_BATCH}"):
+        world.open()
