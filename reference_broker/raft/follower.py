@@ -72,8 +72,6 @@ class Follower:
         elif self._make_room(new, message.term, commit):
             self._store(entries[new - entries[0].index :], message.term)
             self.verified = self._log.last_index
-        else:
-            self.verified = max(self.verified, LogIndex(new - 1))
         return None
 
     def fits(self, message: AppendEntries) -> bool:

@@ -218,6 +218,26 @@ def test_one_member_voting_twice_counts_once() -> None:
     assert core.role is Role.PRE_CANDIDATE
 
 
+def test_a_vote_of_an_older_term_does_not_count() -> None:
+    """5.2: votes "for the same term". A late one was given for a candidacy that is over."""
+    core = member(size=5, term=3)
+    core.campaign()
+    token = sent(core.ready(), PreVoteRequest)[0].token
+    for peer in core.members[1:3]:
+        core.step(peer, PreVoteReply(term=Term(3), token=token, granted=True))
+    for peer in core.members[1:]:
+        core.step(peer, VoteReply(term=Term(3), granted=True))
+    assert (core.role, core.term) == (Role.CANDIDATE, 4)
+
+
+def test_who_knows_the_leader_of_a_term_votes_for_nobody_else_in_it() -> None:
+    """5.2: the election of that term is decided. Granting would also start the timer under a leader that works."""
+    core = follower(term=1)
+    core.step(OTHER, vote_request(1, candidate=OTHER))
+    assert [reply.granted for reply in sent(core.ready(), VoteReply)] == [False]
+    assert core.leader == PEER and not core.needs_tick
+
+
 def test_a_group_of_one_leads_at_once_and_commits_by_its_own_disk() -> None:
     """5.2: one is a majority of one."""
     core = member(size=1)
@@ -530,6 +550,68 @@ def test_an_answer_tells_flow_and_durability_apart() -> None:
     assert (reply.next_index, reply.synced_index) == (3, 1)
 
 
+def test_only_the_first_of_a_row_of_rejections_is_sent_but_every_probe_is_answered() -> None:
+    """Beyond the paper: one lost message must not cause 64 answers, and one lost answer no silence."""
+    core = follower()
+    for prev in (3, 4, 5):
+        core.step(PEER, append(1, prev, 1, (1,)))
+    assert len(sent(core.ready(), AppendReply)) == 1
+    core.step(PEER, append(1, 6, 1))
+    assert [reply.next_index for reply in sent(core.ready(), AppendReply)] == [1]
+
+
+def test_a_follower_that_found_its_leader_again_says_what_it_has() -> None:
+    """Beyond the paper: a mere commit index is not answered, but who suspected its leader may owe it an answer."""
+    core = follower()
+    core.step(PEER, append(1, 0, 0, (1,)))
+    core.synced(LogIndex(1), Term(1))
+    core.ready()
+    core.step(PEER, append(1, 1, 1, commit=1))
+    assert not sent(core.ready(), AppendReply), "a mere notice"
+    core.step(PEER, append(1, 1, 1, (1,), commit=1))
+    core.node_down(PEER)
+    core.campaign()
+    core.synced(LogIndex(2), Term(1))
+    core.ready()
+    core.step(PEER, append(1, 2, 1, commit=2))
+    assert [reply.synced_index for reply in sent(core.ready(), AppendReply)] == [2]
+
+
+def blocked_follower() -> RaftCore:
+    """Its entry 2 is of an old leader and still on its way to the disk; the leader of term 3 has another one."""
+    core = follower((1,))
+    core.step(PEER, append(1, 1, 1, (1,)))
+    core.step(PEER, append(3, 1, 1))
+    core.ready()
+    core.step(PEER, append(3, 1, 1, (3,)))
+    return core
+
+
+def test_an_entry_is_overwritten_only_when_the_disk_has_caught_up() -> None:
+    """Beyond the paper, see log_view. Meanwhile the follower is quiet, whatever else is pipelined."""
+    core = blocked_follower()
+    core.step(PEER, append(3, 2, 3, (3,)))
+    ready = core.ready()
+    assert (ready.truncate_from, ready.append, ready.messages) == (None, (), ())
+    core.synced(LogIndex(2), Term(1))
+    (reply,) = sent(core.ready(), AppendReply)
+    assert (reply.success, reply.next_index) == (False, 2)
+    core.step(PEER, append(3, 1, 1, (3,)))
+    ready = core.ready()
+    assert (ready.truncate_from, [entry.term for entry in ready.append]) == (2, [3])
+
+
+def test_a_snapshot_ends_the_wait_for_the_disk() -> None:
+    """Else the follower would ask again for an entry that the snapshot brought."""
+    core = blocked_follower()
+    core.step(PEER, install(3, 5, 3))
+    core.installed(LogIndex(5), Term(3))
+    core.step(PEER, append(3, 5, 3, (3,)))
+    core.ready()
+    core.synced(LogIndex(6), Term(3))
+    assert [reply.success for reply in sent(core.ready(), AppendReply)] == [True]
+
+
 def test_late_notices_of_the_disk_are_ignored() -> None:
     """An entry that was overwritten, or never was, is not on disk because a notice says so."""
     core = follower((1, 1))
@@ -604,6 +686,18 @@ def test_a_log_that_has_the_snapshots_last_entry_stays() -> None:
     ready = core.ready()
     assert (ready.reset_to, ready.commit, core.log.last_index) == (None, 2, 3)
     assert sent(ready, InstallReply)[0].done
+
+
+def test_a_candidate_whose_log_is_replaced_starts_over() -> None:
+    """7 with 5.4.1: what it told the voters of its log is no longer so."""
+    core = follower((1, 1))
+    core.step(PEER, install(1, 5, 1))
+    core.node_down(PEER)
+    core.campaign()
+    core.step(OTHER, PreVoteReply(term=Term(1), token=sent(core.ready(), PreVoteRequest)[0].token, granted=True))
+    assert core.role is Role.CANDIDATE
+    core.installed(LogIndex(5), Term(1))
+    assert (core.role, core.ready().reset_to) == (Role.FOLLOWER, 5)
 
 
 def test_chunks_are_taken_in_order_and_a_gap_starts_over() -> None:
