@@ -42,6 +42,8 @@ STATE_FILE: Final = "cluster.json"
 STATE_VERSION: Final = 1
 START_TIMEOUT_S: Final = 20.0
 STOP_GRACE_S: Final = 5.0
+_TEMPORARY: Final = ".broker-"
+_OWNER_FILE: Final = "owner.json"
 _ASK_TIMEOUT_S: Final = 1.0
 _POLL_S: Final = 0.02
 _ANSWER_BYTES_MAX: Final = 1 << 20
@@ -127,14 +129,18 @@ def temporary(parent: Path, *, nodes: int = 3) -> Iterator[Cluster]:
     The data lies beside the results rather than in the system's temporary directory, which is often memory: an fsync
     there would cost nothing and the measured latency would be no disk's.
     """
-    directory = parent.absolute() / f".broker-{secrets.token_hex(4)}"
+    _remove_orphans(parent)
+    directory = parent.absolute() / f"{_TEMPORARY}{secrets.token_hex(4)}"
     planned = _plan(directory, f"local-{secrets.token_hex(4)}", _free_ports(nodes))
-    running, children = _launch(planned, exit_with_stdin=True)
     try:
-        _await_ready(running, children)
-        yield running
+        running, children = _launch(planned, exit_with_stdin=True)
+        try:
+            (directory / _OWNER_FILE).write_text(json.dumps([os.getpid(), _start_time(os.getpid())]))
+            _await_ready(running, children)
+            yield running
+        finally:
+            _end_children(children)
     finally:
-        _end_children(children)
         shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -210,6 +216,17 @@ def _kept_identity(directory: Path, nodes: int) -> str:
         what = f"the data here is that of {len(before.nodes)} nodes, not {nodes}"
         raise ClusterError(what, str(directory), f"use --nodes {len(before.nodes)}, or another --dir")
     return before.cluster
+
+
+def _remove_orphans(parent: Path) -> None:
+    """Remove the data of temporary clusters whose command was killed: their nodes ended with it, the files stayed."""
+    for directory in parent.glob(f"{_TEMPORARY}*"):
+        try:
+            pid, start_time = json.loads((directory / _OWNER_FILE).read_text())
+        except (OSError, ValueError, TypeError):
+            continue  # not known to be ours, or being started right now
+        if _start_time(pid) != start_time:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _plan(directory: Path, identity: str, ports: Sequence[Sequence[int]]) -> Cluster:

@@ -16,6 +16,8 @@ CPU_SHARE_MAX: Final = 0.85
 LOOP_LAG_NS_MAX: Final = 20_000_000
 """A delay of the worker's event loop adds to the latency of everything that waited meanwhile."""
 ACHIEVED_MIN: Final = 0.99
+KEPT_UP_MIN: Final = 0.95
+"""Below it the queue is longer at every interval's end: no steady state."""
 SAMPLES_ABOVE: Final = 10
 """A percentile stands on at least this many samples above it: 10/(1-p) in all."""
 
@@ -45,7 +47,7 @@ class Check:
 
 def step_checks(row: Mapping[str, Any]) -> list[Check]:
     """The checks of one row of ``result.json``."""
-    checks = [_generator_cpu(row), _loop_lag(row), _samples(row), _confirms(row), _negative(row)]
+    checks = [_generator_cpu(row), _loop_lag(row), _samples(row), _confirms(row), _backlog(row), _negative(row)]
     if row["settings"].get("rate") is not None:
         checks.append(_achieved(row))
     return [check for check in checks if check is not None]
@@ -115,6 +117,16 @@ def _confirms(row: Mapping[str, Any]) -> Check | None:
     return None
 
 
+def _backlog(row: Mapping[str, Any]) -> Check | None:
+    if not row["settings"].get("consumers"):
+        return None
+    kept = row["delivered"] / row["published"] if row["published"] else 1.0
+    if kept < KEPT_UP_MIN:
+        text = f"delivered {kept:.0%} of what was published: the queue grew, so e2e latency depends on how long it ran"
+        return _warn("backlog", text)
+    return _pass("backlog", "consumers kept up with publishers")
+
+
 def _negative(row: Mapping[str, Any]) -> Check | None:
     count = row.get("negative_latencies", 0)
     return _fail("clock", f"{count:,} messages arrived before they were sent: the clocks disagree") if count else None
@@ -138,7 +150,7 @@ def _ledger(ledger: Mapping[str, Any] | None) -> Check:
         counts = ", ".join(f"{ledger[name]:,} {name}" for name in _VIOLATIONS if ledger.get(name))
         return _fail("ledger", f"messages were not safe: {counts}")
     left = ledger.get("undelivered", 0)
-    return _warn("ledger", f"not drained: {left:,} confirmed messages were still queued, so loss cannot be ruled out")
+    return _warn("ledger", f"not drained, {left:,} confirmed messages were not delivered yet: loss cannot be ruled out")
 
 
 _VIOLATIONS: Final = ("lost", "duplicated", "reordered", "unexpected", "damaged")

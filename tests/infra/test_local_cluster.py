@@ -219,6 +219,9 @@ with local_cluster.temporary(Path({str(tmp_path)!r})) as cluster:
         assert parent.stdin is not None
         parent.stdin.close()
     _, alive = psutil.wait_procs(nodes, timeout=20)
+    (orphan,) = tmp_path.glob(".broker-*")
+    with local_cluster.temporary(tmp_path):
+        assert not orphan.exists()
     # As orphans they may stay zombies of a process that does not reap: ended is ended.
     assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
 

@@ -135,8 +135,8 @@ class Board:
         t_ns = record.get("t_ns")
         moment = clock(self.elapsed_s(t_ns)) if isinstance(t_ns, int) else "--:--"
         kind = str(record.get("kind", "")).replace("_", " ")
-        text = record.get("text") or record.get("label") or ""
-        return f"{moment} {kind} {text}".rstrip()
+        words = record.get("text") or " ".join(filter(None, (kind, str(record.get("label") or ""))))
+        return f"{moment} {words}"
 
     def describe_step(self) -> str:
         """``step 3/6  in_flight 20  prefetch 1000  ack interval 1``."""

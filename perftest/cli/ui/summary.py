@@ -8,9 +8,6 @@ from typing import Any
 from perftest.cli.ui.board import milliseconds
 from perftest.cli.ui.table import render
 
-PEAK_PART = 0.95
-"""A setting that reaches this part of the peak rate is as good as the peak."""
-
 
 def steps_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """A line per step: rates in messages per second, latencies in ms, CPU in µs per message."""
@@ -18,20 +15,27 @@ def steps_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def knee_sentence(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Where the curve bends: the setting of highest power (delivered rate / p99), and the smallest one near the peak.
+    """Where the curve bends, by the rules of the report: :mod:`reports.stats.knee`.
 
-    Empty when there are fewer than three steps to compare.
+    Judged by the latency from the intended time where there was a schedule. Empty when fewer than three steps have a
+    rate and a latency.
     """
-    usable = [row for row in rows if row["delivered_per_s"] > 0 and _p99(row)]
-    if len(usable) < 3:
+    # pandas takes 0.3 s to import: only here, after the measurement.
+    import pandas as pd
+
+    from reports.stats.knee import ENOUGH, sweep
+
+    columns = [
+        {"step": row["step"], "label": row["label"], "delivered_per_s": row["delivered_per_s"], "p99_ns": _p99(row)}
+        for row in rows
+    ]
+    found = sweep(pd.DataFrame(columns), latency="p99_ns") if columns else None
+    if found is None or len(found.steps) < 3:
         return ""
-    knee = max(usable, key=lambda row: row["delivered_per_s"] / _p99(row))
-    peak = max(usable, key=lambda row: row["delivered_per_s"])
-    near = next(row for row in usable if row["delivered_per_s"] >= PEAK_PART * peak["delivered_per_s"])
     return (
-        f"Knee at {knee['label']} (highest rate / p99): {knee['delivered_per_s']:,.0f} msg/s at p99 "
-        f"{milliseconds(_p99(knee))} ms. Peak {peak['delivered_per_s']:,.0f} msg/s at {peak['label']}; "
-        f"{near['label']} is the first within 5 % of it."
+        f"Knee at {found.label(found.knee)} (highest rate / p99): {found.rate_at(found.knee):,.0f} msg/s at p99 "
+        f"{milliseconds(int(found.latency_ns_at(found.knee)))} ms. Peak {found.rate_at(found.peak):,.0f} msg/s at "
+        f"{found.label(found.peak)}; {found.label(found.enough)} is the first with {ENOUGH:.0%} of it."
     )
 
 
@@ -62,7 +66,8 @@ def _prefix(labels: Sequence[str]) -> str:
 
 
 def _p99(row: Mapping[str, Any]) -> int:
-    return int(row["latency"].get("e2e", {}).get("p99_ns", 0))
+    latency = row["latency"].get("e2e_sched") or row["latency"].get("e2e", {})
+    return int(latency.get("p99_ns", 0))
 
 
 def _line(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -240,7 +240,7 @@ def test_sweep_shows_the_knee_and_warns(call: Call, engine: Any, tmp_path: Path)
     engine.messages = 100
     out_dir = str(tmp_path / "runs")
     code, out, _ = call("sweep", "flow_control/in_flight", "--quick", "-h", URI, "--out", out_dir, "--no-report")
-    assert code == 0 and "Knee at in_flight=" in out and "within 5 % of it" in out
+    assert code == 0 and "Knee at in_flight=" in out and "with 95% of it" in out
     assert out.count("in_flight=") > 6 and "warn  " in out and "next    perftest report" in out
     assert [step.settings.in_flight for step in engine.plans[0].steps] == [1, 5, 20, 200, 1000, 10_000]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hdrh.histogram import HdrHistogram
 
@@ -69,7 +70,7 @@ def intervals(of: Plan, *, seed: int = 1, messages: int = 200, worker: str = "0"
             worker_cpu_ns=SECOND // 10,
             latencies={Series.E2E: latency(values), Series.CONFIRM: latency([value // 2 + 1 for value in values])},
         )
-        counted = dict.fromkeys(("intended", "published", "confirmed", "delivered", "acked"), count)
+        counted: dict[str, Any] = dict.fromkeys(("intended", "published", "confirmed", "delivered", "acked"), count)
         records.append(replace(blank, **counted))
     return records
 

@@ -14,13 +14,14 @@ from perftest.results.trust import Status, run_checks, step_checks, supported, w
 def row(**changes: Any) -> dict[str, Any]:
     latency = {"e2e": {"count": 200_000}, "confirm": {"count": 200_000}}
     plain = {
-        "settings": {"in_flight": 100, "rate": None},
+        "settings": {"in_flight": 100, "rate": None, "consumers": 1},
         "worker_cpu_share": 0.4,
         "loop_lag_ns": 1_000_000,
         "latency": latency,
         "published": 200_000,
         "intended": 200_000,
         "confirmed": 200_000,
+        "delivered": 200_000,
     }
     return {**plain, **changes}
 
@@ -79,6 +80,14 @@ def test_a_step_without_confirms_fails_unless_none_were_asked_for() -> None:
     """Publishing into nothing is very fast."""
     assert statuses(step_checks(row(confirmed=0)))["confirms"] == "fail"
     assert statuses(step_checks(row(confirmed=0, settings={"in_flight": 0})))["confirms"] == "warn"
+
+
+def test_a_growing_queue_is_said() -> None:
+    """End-to-end latency of a queue that only grows is a matter of patience, not of the broker."""
+    assert statuses(step_checks(row(delivered=190_000)))["backlog"] == "pass"
+    assert statuses(step_checks(row(delivered=189_999)))["backlog"] == "warn"
+    alone = {"in_flight": 100, "consumers": 0}
+    assert "backlog" not in statuses(step_checks(row(delivered=0, settings=alone)))
 
 
 def test_an_open_loop_must_keep_its_schedule() -> None:

@@ -1,0 +1,110 @@
+"""The whole command against the nodes it starts: engine, broker, run directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from perftest.results.reader import read_run, summarise
+
+pytestmark = pytest.mark.processes
+
+PERFTEST = (sys.executable, "-m", "perftest.cli")
+
+
+def perftest(*arguments: str) -> tuple[int, str, str]:
+    """A command line in a process of its own."""
+    done = subprocess.run([*PERFTEST, *arguments], capture_output=True, text=True, check=False, timeout=120)
+    return done.returncode, done.stdout, done.stderr
+
+
+def free_base() -> int:
+    """A port that is free with those beside it, 100 and 200 above."""
+    for base in range(31_000 + os.getpid() % 9_000, 60_000, 11):
+        try:
+            for port in (base + offset + number for offset in (0, 100, 200) for number in range(3)):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return base
+    pytest.fail("no free ports")
+
+
+def test_a_first_run_needs_nothing(tmp_path: Path) -> None:
+    """Start, measure, check the ledger, stop: every confirmed message was delivered, and no process stays."""
+    script = (
+        "import sys; from perftest.cli.main import call; code = call(sys.argv[1:]); "
+        "print([name for name in sys.modules if name.startswith('reference_broker')], file=sys.stderr); sys.exit(code)"
+    )
+    arguments = ["run", "-z", "2", "--warmup", "500ms", "-c", "50", "--json", "--out", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode in (0, 5), done.stderr  # 5: a busy machine may well limit the generator
+    assert done.stderr.endswith("[]\n"), "the load generator must not import the broker it measures"
+    result = json.loads(done.stdout)
+    run = read_run(Path(result["path"]))
+    assert run.ledger is not None and run.ledger["verdict"] == "ok" and run.ledger["lost"] == 0
+    assert run.ledger["unique"] == run.ledger["confirmed"] > 0
+    assert result["steps"] == json.loads(json.dumps(summarise(run)["steps"])) and run.damaged == []
+    assert run.manifest["broker"]["product"] == "reference_broker" and len(run.manifest["broker"]["nodes"]) == 3
+    assert {record["node"] for record in run.broker} == {"node1", "node2", "node3"}
+    assert [path.name for path in tmp_path.iterdir()] == [run.path.name]
+    assert not any(psutil.pid_exists(node["pid"]) for node in run.manifest["broker"]["nodes"])
+
+
+def test_a_kept_cluster_is_measured_and_stopped(tmp_path: Path) -> None:
+    """broker start, status, run --cluster, stop."""
+    directory, base = str(tmp_path / "broker"), str(free_base())
+    code, out, err = perftest("broker", "start", "--dir", directory, "--port", base, "--json")
+    assert code == 0, err
+    try:
+        rows: list[dict[str, Any]] = json.loads(out)
+        assert [row["uri"] for row in rows] == [f"amqp://guest:guest@127.0.0.1:{int(base) + n}/%2f" for n in range(3)]
+        code, out, err = perftest("run", "--cluster", directory, "-z", "1", "-c", "5", "--out", str(tmp_path / "runs"))
+        assert code in (0, 5) and "delivered/s" in out, err
+        code, out, _ = perftest("broker", "status", "--dir", directory, "--json")
+        assert code == 0 and [row["role"] for row in json.loads(out)].count("leader") >= 1
+    finally:
+        code, out, _ = perftest("broker", "stop", "--dir", directory, "--json")
+    assert (code, json.loads(out)) == (0, {"stopped": ["node1", "node2", "node3"]})
+    assert perftest("broker", "status", "--dir", directory)[0] == 1
+
+
+def test_ctrl_c_in_the_terminal_ends_the_step_in_good_order(tmp_path: Path) -> None:
+    """The signal goes to the whole process group; workers and nodes must outlive it until the ledger is closed."""
+    command = [*PERFTEST, "run", "--ui", "line", "--out", str(tmp_path), "-c", "5"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as child:
+        assert child.stderr is not None
+        for line in child.stderr:
+            if "phase=steady" in line:
+                os.killpg(child.pid, signal.SIGINT)
+                break
+        out, err = child.communicate(timeout=60)
+    assert child.returncode in (0, 5), err
+    (run,) = (read_run(path) for path in tmp_path.iterdir())
+    assert run.manifest["state"] == "finished" and run.manifest["ended"]["reason"] == "stopped by Ctrl-C"
+    assert run.ledger is not None and run.ledger["verdict"] == "ok" and "delivered/s" in out
+
+
+def test_a_broker_that_is_not_there_is_three_lines(tmp_path: Path) -> None:
+    """Host and port, and what to do."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        uri = f"amqp://guest:s3cret@127.0.0.1:{probe.getsockname()[1]}"
+        code, _, err = perftest("run", "-h", uri, "-z", "2", "--ui", "none", "--out", str(tmp_path))
+    lines = err.splitlines()[-3:]
+    assert code == 1 and [line[:7] for line in lines] == ["error: ", "  at   ", "  fix  "]
+    assert "s3cret" not in err
