@@ -9,15 +9,16 @@ its own header and body frames may come.
 ``HANDLERS`` is the table of every method a client may send on a channel, ``NOT_IMPLEMENTED`` those that this broker
 refuses with 540 and a sentence. What is in neither belongs to the server and is refused with 503. A handler answers by
 itself what needs no broker and otherwise appends an event; the broker's answer comes back through one of the
-``*_ok`` methods, which remember whether the client wanted to hear it (``nowait``).
+``*_ok`` methods. A question with ``nowait`` gets none: neither does the broker give it, nor does it come out here.
 
 Invariants: delivery tags grow by one per delivery and are never used twice; a consumer tag is in ``consumers`` from
-basic.consume until its cancellation is answered; publish sequence numbers are given out in the order of the wire.
+basic.consume until its cancellation is answered (with
+``nowait``: is read); publish sequence numbers are given out in the order of the wire.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
@@ -53,8 +54,8 @@ class Consumer:
     tag: str
     no_ack: bool
     nowait: bool
-    cancel_nowait: bool | None = None
-    """None until the client asks to cancel; then whether it wants no answer."""
+    cancelling: bool = False
+    """The client asked to cancel and waits for the answer."""
     successor: Consumer | None = None
     """A subscription under the same tag, asked for before this one's cancellation was answered."""
     template: object = None
@@ -114,7 +115,7 @@ class Channel:
         self.global_prefetch = 0
         self.last_queue = ""
         self.assembly: Assembly | None = None
-        self._awaiting: dict[str, deque[bool]] = {}
+        self._awaiting: Counter[str] = Counter()
         self._generated_tags = count(1)
 
     # -- methods ---------------------------------------------------------------------------------------------------
@@ -155,7 +156,7 @@ class Channel:
             raise SoftError(ReplyCode.ACCESS_REFUSED, text, _id(method))
         queue = self._queue_name(method.queue, method) if method.passive else method.queue
         self.last_queue = queue or self.last_queue
-        self._await("declare", method.nowait)
+        self._awaiting["declare"] += not method.nowait
         self._link.events.append(
             QueueDeclare(
                 channel=self.number,
@@ -171,14 +172,14 @@ class Channel:
 
     def _queue_delete(self, method: commands.Queue.Delete) -> None:
         queue = self._queue_name(method.queue, method)
-        self._await("delete", method.nowait)
+        self._awaiting["delete"] += not method.nowait
         self._link.events.append(
             QueueDelete(self.number, queue, if_unused=method.if_unused, if_empty=method.if_empty, nowait=method.nowait)
         )
 
     def _queue_purge(self, method: commands.Queue.Purge) -> None:
         queue = self._queue_name(method.queue, method)
-        self._await("purge", method.nowait)
+        self._awaiting["purge"] += not method.nowait
         self._link.events.append(QueuePurge(self.number, queue, method.nowait))
 
     def _queue_name(self, name: str, method: base.Frame) -> str:
@@ -199,7 +200,7 @@ class Channel:
     def _consume(self, method: commands.Basic.Consume) -> None:
         queue = self._queue_name(method.queue, method)
         taken = self.consumers.get(method.consumer_tag)
-        if taken is not None and (taken.cancel_nowait is None or taken.successor is not None):
+        if taken is not None and (not taken.cancelling or taken.successor is not None):
             text = f"attempt to reuse consumer tag '{method.consumer_tag}'"
             raise HardError(ReplyCode.NOT_ALLOWED, text, _id(method))
         if self.global_prefetch:
@@ -229,8 +230,10 @@ class Channel:
 
     def _cancel(self, method: commands.Basic.Cancel) -> None:
         consumer = self.consumers.get(method.consumer_tag or "")
-        if consumer is not None and consumer.cancel_nowait is None:
-            consumer.cancel_nowait = method.nowait
+        if consumer is not None and not consumer.cancelling:
+            if method.nowait:  # to the client it is gone already
+                del self.consumers[consumer.tag]
+            consumer.cancelling = True
             self._link.events.append(Cancel(self.number, consumer.tag, method.nowait))
         elif not method.nowait:  # cancelling what is not there succeeds, as in RabbitMQ
             self._link.send(self.number, commands.Basic.CancelOk(method.consumer_tag))
@@ -299,14 +302,11 @@ class Channel:
 
     # -- the broker's answers --------------------------------------------------------------------------------------
 
-    def _await(self, what: str, nowait: bool) -> None:
-        self._awaiting.setdefault(what, deque()).append(nowait)
-
     def _answer(self, what: str, method: base.Frame) -> None:
-        """Answer the oldest open question of its kind, unless the client wants no answer. Without a question there is
-        nothing to say: it was asked on this number by a channel that is gone."""
-        waiting = self._awaiting.get(what)
-        if waiting and not waiting.popleft():
+        """Answer a question of its kind. Without one there is nothing to say: the client wanted no answer, or a channel
+        that is gone asked on this number."""
+        if self._awaiting[what] > 0:
+            self._awaiting[what] -= 1
             self._link.send(self.number, method)
 
     def queue_declare_ok(self, queue: str, messages: int, consumers: int) -> None:
@@ -330,25 +330,26 @@ class Channel:
 
     def cancel_ok(self, tag: str) -> None:
         """The subscription is over, as the client asked. What it holds unacknowledged stays so."""
-        consumer = self._end_consumer(tag)
-        if consumer is not None and consumer.cancel_nowait is False:
+        consumer = self.consumers.get(tag)
+        if consumer is not None and consumer.cancelling:
+            self._end_consumer(consumer)
             self._link.send(self.number, commands.Basic.CancelOk(tag))
-
-    def _end_consumer(self, tag: str) -> Consumer | None:
-        consumer = self.consumers.pop(tag, None)
-        if consumer is not None and consumer.successor is not None:
-            self.consumers[tag] = consumer.successor
-        return consumer
 
     def cancelled_by_broker(self, tag: str) -> None:
         """The subscription is over, for example because its queue was deleted."""
-        consumer = self._end_consumer(tag)
+        consumer = self.consumers.get(tag)
         if consumer is None:
             return
-        if consumer.cancel_nowait is False:
+        self._end_consumer(consumer)
+        if consumer.cancelling:
             self._link.send(self.number, commands.Basic.CancelOk(tag))
-        elif consumer.cancel_nowait is None and "consumer_cancel_notify" in self._link.capabilities:
+        elif "consumer_cancel_notify" in self._link.capabilities:
             self._link.send(self.number, commands.Basic.Cancel(tag, True))
+
+    def _end_consumer(self, consumer: Consumer) -> None:
+        del self.consumers[consumer.tag]
+        if consumer.successor is not None:
+            self.consumers[consumer.tag] = consumer.successor
 
 
 def _id(method: base.Frame) -> MethodId:

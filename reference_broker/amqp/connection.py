@@ -47,6 +47,7 @@ from reference_broker.amqp.errors import (
     ReplyCode,
     SoftError,
     method_by_name,
+    printable,
     reply_text,
 )
 from reference_broker.amqp.events import ChannelClosed, ConnectionClosed, ConnectionOpened, Event, FieldValue
@@ -370,7 +371,7 @@ class ServerConnection(Outbound):
         self._flush_confirms()
         self._drop_channels()
         self._link.send(0, commands.Connection.CloseOk())
-        self._end(f"closed by the client: {method.reply_code} {method.reply_text}")
+        self._end(f"closed by the client: {method.reply_code} {printable(method.reply_text)}")
 
     # -- other channels ----------------------------------------------------------------------------------------------
 

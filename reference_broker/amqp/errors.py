@@ -61,17 +61,18 @@ class RefusedError(Exception):
     """Violation during the handshake: the socket is closed after three seconds, without a word."""
 
 
-def reply_text(code: int, text: str) -> str:
-    """``NOT_FOUND - no queue 'q' in vhost '/'``: printable, and cut to fit a short string.
+def printable(text: str) -> str:
+    """The text with control characters escaped: what a client chose must not forge lines of a log."""
+    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
 
-    Control characters of names that a client chose are escaped, so that they cannot forge lines of a log.
-    """
+
+def reply_text(code: int, text: str) -> str:
+    """``NOT_FOUND - no queue 'q' in vhost '/'``: printable, and cut to fit a short string."""
     try:
         text = f"{ReplyCode(code).name} - {text}"
     except ValueError:
         text = f"{code} - {text}"
-    printable = "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
-    octets = printable.encode("utf-8", "replace")
+    octets = printable(text).encode("utf-8", "replace")
     if len(octets) <= REPLY_TEXT_OCTETS_MAX:
         return octets.decode()
     return octets[: REPLY_TEXT_OCTETS_MAX - 3].decode("utf-8", "ignore") + "..."

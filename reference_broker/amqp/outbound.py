@@ -99,17 +99,17 @@ class Outbound(ABC):
     # -- answers and notices ----------------------------------------------------------------------------------------
 
     def queue_declare_ok(self, channel: int, queue: str, messages: int, consumers: int) -> None:
-        """Answer a QueueDeclare."""
+        """Answer a QueueDeclare, unless it came with nowait."""
         if (found := self._channel(channel)) is not None:
             found.queue_declare_ok(queue, messages, consumers)
 
     def queue_delete_ok(self, channel: int, messages: int) -> None:
-        """Answer a QueueDelete."""
+        """Answer a QueueDelete, unless it came with nowait."""
         if (found := self._channel(channel)) is not None:
             found.queue_delete_ok(messages)
 
     def queue_purge_ok(self, channel: int, messages: int) -> None:
-        """Answer a QueuePurge."""
+        """Answer a QueuePurge, unless it came with nowait."""
         if (found := self._channel(channel)) is not None:
             found.queue_purge_ok(messages)
 

@@ -65,14 +65,14 @@ def test_nowait_asks_for_no_answer() -> None:
     client.send(1, Queue.Delete(0, "a", nowait=True), commands.Confirm.Select(nowait=True))
     client.send(1, Basic.Consume(0, "b", "c", nowait=True))
     server = client.server
-    server.queue_declare_ok(1, "a", 0, 0)
+    server.queue_declare_ok(1, "b", 0, 0)
     server.queue_declare_ok(1, "b", 0, 0)
     server.queue_purge_ok(1, 0)
     server.queue_delete_ok(1, 0)
     server.consume_ok(1, "c")
     ((_, answer),) = client.heard()
     assert fields(answer)["queue"] == "b"
-    client.send(1, Basic.Cancel("c", nowait=True))
+    assert client.send(1, Basic.Cancel("c", nowait=True)) == [Cancel(1, "c", True)]
     server.cancel_ok(1, "c")
     assert client.heard() == []
 
@@ -145,13 +145,17 @@ def test_cancel_of_nobody_succeeds() -> None:
 
 def test_a_tag_may_be_used_again_right_after_its_cancel() -> None:
     """A client that pipelines cancel and consume has broken no rule."""
-    client = opened()
-    client.consume(tag="c")
-    events = client.send(1, Basic.Cancel("c", nowait=True), Basic.Consume(0, "q", "c"))
-    assert [type(event) for event in events] == [Cancel, Consume]
-    client.server.cancel_ok(1, "c")
-    client.server.consume_ok(1, "c")
-    assert names(client) == [(1, "Basic.ConsumeOk")]
+    for nowait, expected in [
+        (True, [(1, "Basic.ConsumeOk")]),
+        (False, [(1, "Basic.CancelOk"), (1, "Basic.ConsumeOk")]),
+    ]:
+        client = opened()
+        client.consume(tag="c")
+        events = client.send(1, Basic.Cancel("c", nowait=nowait), Basic.Consume(0, "q", "c"))
+        assert [type(event) for event in events] == [Cancel, Consume]
+        client.server.cancel_ok(1, "c")
+        client.server.consume_ok(1, "c")
+        assert names(client) == expected
     (event,) = client.send(1, Basic.Cancel("c"))
     assert event == Cancel(1, "c", False)
 

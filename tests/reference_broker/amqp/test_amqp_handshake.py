@@ -207,9 +207,9 @@ def test_client_closes() -> None:
     """A client that says goodbye gets its answer, and its channels are gone."""
     client = ScriptedClient()
     client.open(channels=2)
-    events = client.send(0, Connection.Close(200, "done", 0, 0))
+    events = client.send(0, Connection.Close(200, "done\n", 0, 0))
     assert events[:2] == [ChannelClosed(1), ChannelClosed(2)]
-    assert events[2] == ConnectionClosed("closed by the client: 200 done")
+    assert events[2] == ConnectionClosed("closed by the client: 200 done\\x0a")
     assert [type(each) for _, each in client.heard()] == [Connection.CloseOk]
     assert client.raw(b"anything") == []
 
