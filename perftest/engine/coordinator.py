@@ -10,6 +10,7 @@ is closed, and the worker ends.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Awaitable
@@ -152,11 +153,13 @@ class _Run:
             stopped.cancel()
 
     async def _cut(self, step: Step, phase: Phase) -> None:
-        record = await self._call("cut")
-        counts = wire.counts_from_json(record.pop("counts"))
+        self._record_interval(step, phase, await self._call("cut"))
+
+    def _record_interval(self, step: Step, phase: Phase, record: wire.Message) -> None:
+        latencies = wire.latencies(wire.counts_from_json(record.pop("counts")))
         self._record(
             self._sink.interval,
-            Interval(worker=WORKER, step=step.number, phase=phase, latencies=wire.latencies(counts), **record),
+            Interval(worker=WORKER, step=step.number, phase=phase, latencies=latencies, **record),
         )
 
     async def _wind_down(self, step: Step, *, isolated: bool) -> None:
@@ -195,7 +198,7 @@ class _Run:
             self._event("drained", text="every confirmed message was delivered")
         else:
             left = answer["left"]
-            self._event("drain_timeout", text=f"{left} messages were left after {self._plan.drain_s:g} s", left=left)
+            self._event("drain_timeout", text=f"{left} messages were not delivered by the end of the drain", left=left)
         return bool(answer["drained"])
 
     async def _aborted(self) -> None:
@@ -225,16 +228,19 @@ class _Run:
                 await self._worker.stop()
 
     async def _salvage(self, worker: WorkerProcess) -> None:
-        """The last interval and the ledger of a run that failed, if the worker is still there to tell."""
-        async with asyncio.timeout(CLOSE_TIMEOUT_S):
-            if self._step is not None and self._open:
+        """The last interval and the ledger of a run that failed, if the worker is still there to tell; and nothing left
+        behind on the broker, if it still listens."""
+        if self._step is not None and self._open:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 record = await worker.call("cut")
-                counts = wire.counts_from_json(record.pop("counts"))
-                latencies = wire.latencies(counts)
-                phase = Phase.DRAIN
-                interval = Interval(worker=WORKER, step=self._step.number, phase=phase, latencies=latencies, **record)
-                self._record(self._sink.interval, interval)
-            self._record(self._sink.ledger, await worker.call("ledger", complete=False))
+            self._record_interval(self._step, Phase.DRAIN, record)
+            closing = worker.call("close", drained=False, abandoned=False, delete=self._plan.delete_queues)
+            with contextlib.suppress(WorkerError, TimeoutError):
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    await closing
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            ledger = await worker.call("ledger", complete=False)
+        self._record(self._sink.ledger, ledger)
 
     # Plumbing
 

@@ -34,6 +34,7 @@ class WorkerProcess:
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._stderr = b""
+        self._gone = False
         self._readers = asyncio.gather(self._read_messages(), self._read_stderr())
 
     @classmethod
@@ -53,7 +54,7 @@ class WorkerProcess:
 
     async def call(self, op: str, **arguments: object) -> Any:
         """Ask for an operation and wait for its result. Raises :class:`WorkerError`."""
-        if self.failed.done() and self._process.stdin is not None and self._process.stdin.is_closing():
+        if self._gone:
             raise WorkerError(self.failed.result())
         number = next(self._ids)
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
@@ -88,6 +89,7 @@ class WorkerProcess:
             fix="a status of -9 means it was killed, perhaps for want of memory; otherwise report this as a fault",
         )
         self._give_up(gone)
+        self._gone = True
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(WorkerError(gone))
