@@ -45,6 +45,8 @@ class Limits:
     enough that two are under way at once in a window of 1000 messages of 1 KB.
     ``rounds_in_flight_max`` entries of one queue may await their fsync before new commands are held back to form a
     bigger batch.
+    ``entries_uncommitted_max`` bounds the entries of a queue on their way to a majority, and with them the time that a
+    settle queues behind publishes; ``entries_uncommitted_hurried_max`` holds while a consumer is short of credit.
     ``settle_delay_ms`` is how long a settle that nobody waits for may wait for an enqueue to ride with.
     ``publish_bytes_max`` unconfirmed octets of one connection stop the reading of its socket (TCP back-pressure).
     ``credit_default`` is what a consumer without a prefetch limit gets (RabbitMQ: 2000).
@@ -58,6 +60,8 @@ class Limits:
     batch_bytes_max: int = 512 * 1024
     batch_commands_max: int = 4096
     rounds_in_flight_max: int = 1
+    entries_uncommitted_max: int = 8
+    entries_uncommitted_hurried_max: int = 2
     settle_delay_ms: int = 2
     publish_bytes_max: int = 32 * 1024 * 1024
     peer_frame_bytes_max: int = 256 * 1024 * 1024

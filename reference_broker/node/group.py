@@ -40,6 +40,10 @@ _READ_MAX = 1 << 40
 """A range that the core asked to send is sent whole: the core bounds it in entries, the batch limit in octets."""
 
 
+_HURRY_ENTRIES = 8
+"""So many entries after the last hurried settle the group goes back to big batches."""
+
+
 class Host(Protocol):
     """What a group replicates: a machine, and the execution of its effects on this node."""
 
@@ -118,6 +122,7 @@ class GroupRunner:
         self._sending_snapshot = False
         self._urgent = False  # the outbox holds a command that is not lazy
         self._waiting = False  # a timer runs for lazy ones
+        self._hurry_until = 0  # up to this entry, a consumer is short of credit
         self._seen = Seen()
 
     # Inputs
@@ -129,6 +134,8 @@ class GroupRunner:
         if self._standing[0] is Role.LEADER or self._standing[1]:
             self._gather(command, size, (self._me[0], lane, self._me[1]), number)
         self._urgent = self._urgent or not lazy
+        if lane is Lane.EXPRESS and not lazy:
+            self._hurry()
         self._node.wake(self)
 
     def proposed_by_peer(self, proposal: Proposal, sealed: bytes) -> None:
@@ -141,6 +148,8 @@ class GroupRunner:
             for number, (command, size) in zip(range(first, first + count), commands, strict=False):
                 self._gather(command, size, (node, lane, incarnation), number)
         self._urgent = True
+        if proposal.hurried:
+            self._hurry()
         self._node.wake(self)
 
     def step(self, sender: NodeId, message: Message) -> None:
@@ -251,6 +260,9 @@ class GroupRunner:
 
     # Proposing
 
+    def _hurry(self) -> None:
+        self._hurry_until = self.core.log.last_index + _HURRY_ENTRIES
+
     def _due(self) -> bool:
         """Whether the outbox should become entries now; if it holds lazy commands only, soon."""
         if not self._urgent and not self._waiting:
@@ -270,19 +282,33 @@ class GroupRunner:
 
     def _lead(self) -> None:
         """Make entries of the outbox while the disk is idle or a full batch is there."""
-        limits, raft_log = self._node.limits, self.core.log
-        while self._outbox_bytes and (
-            self._outbox_bytes >= limits.batch_bytes_max
-            or raft_log.last_index - raft_log.synced_index < limits.rounds_in_flight_max
-        ):
+        while self._outbox_bytes and self._has_room():
             commands, segments = self._cut_batch()
             payload = seal(self.host.encode(commands), segments)
             self.core.propose(EntryKind.COMMAND, payload, zlib.crc32(payload))
 
+    def _has_room(self) -> bool:
+        """Whether another entry may follow those that are under way.
+
+        Normally when the disk is idle, or when a full batch is there. While a consumer is short of credit its settles
+        should not find a long line of entries before them: fewer and smaller ones then (see :meth:`_batch_bytes_max`).
+        """
+        limits, raft_log = self._node.limits, self.core.log
+        uncommitted = raft_log.last_index - self.core.commit_index
+        if raft_log.last_index < self._hurry_until:
+            return uncommitted < limits.entries_uncommitted_hurried_max
+        idle = raft_log.last_index - raft_log.synced_index < limits.rounds_in_flight_max
+        return uncommitted < limits.entries_uncommitted_max and (idle or self._outbox_bytes >= limits.batch_bytes_max)
+
+    def _batch_bytes_max(self) -> int:
+        whole = self._node.limits.batch_bytes_max
+        return whole // 2 if self.core.log.last_index < self._hurry_until else whole
+
     def _forward(self) -> None:
         """Send the outbox to the leader, in batches. If the link is down the commands stay pending."""
         _role, leader, term = self._standing
-        head = Proposal(group=self.group, term=term).pack()
+        hurried = self.core.log.last_index < self._hurry_until
+        head = Proposal(group=self.group, term=term, hurried=hurried).pack()
         while self._outbox_bytes:
             commands, segments = self._cut_batch()
             self._node.send(leader, Kind.PROPOSE, [head, seal(self.host.encode(commands), segments)])
@@ -300,10 +326,11 @@ class GroupRunner:
         self, outbox: list[tuple[Any, int, Proposer, int]], batch: list[Any], segments: list[Segment]
     ) -> None:
         """Move commands into the batch until it is full; the first of a batch always fits."""
-        limits, size, before = self._node.limits, 0, len(batch)
+        bytes_max, commands_max = self._batch_bytes_max(), self._node.limits.batch_commands_max
+        size, before = 0, len(batch)
         run: tuple[Proposer, int, int] | None = None  # proposer, first number, next number
         for command, command_size, proposer, number in outbox:
-            if batch and (size + command_size > limits.batch_bytes_max or len(batch) >= limits.batch_commands_max):
+            if batch and (size + command_size > bytes_max or len(batch) >= commands_max):
                 break
             size += command_size
             batch.append(command)

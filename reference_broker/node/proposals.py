@@ -35,7 +35,7 @@ from reference_broker.types import GroupId, NodeId, Term
 
 _SEGMENT: Final = Struct(">HBIQI")
 _COUNT: Final = Struct(">H")
-_PROPOSAL: Final = Struct(">QQ")
+_PROPOSAL: Final = Struct(">QQ?")
 _SEEN: Final = Struct(">HBIQ")
 
 
@@ -138,17 +138,21 @@ def unseal(payload: bytes) -> tuple[int, list[Segment]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """Commands forwarded to the leader, valid only in ``term``. What :func:`seal` makes of them follows it."""
+    """Commands forwarded to the leader, valid only in ``term``. What :func:`seal` makes of them follows it.
+
+    ``hurried``: a consumer is short of credit and waits for one of them.
+    """
 
     group: GroupId
     term: Term
+    hurried: bool
 
     def pack(self) -> bytes:
         """The fixed part."""
-        return _PROPOSAL.pack(self.group, self.term)
+        return _PROPOSAL.pack(self.group, self.term, self.hurried)
 
     @classmethod
     def unpack(cls, body: memoryview) -> tuple[Proposal, memoryview]:
         """Read the fixed part, and return the rest."""
-        group, term = _PROPOSAL.unpack_from(body)
-        return cls(group=GroupId(group), term=Term(term)), body[_PROPOSAL.size :]
+        group, term, hurried = _PROPOSAL.unpack_from(body)
+        return cls(group=GroupId(group), term=Term(term), hurried=hurried), body[_PROPOSAL.size :]
