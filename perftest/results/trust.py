@@ -122,7 +122,7 @@ def _backlog(row: Mapping[str, Any]) -> Check | None:
         return None
     kept = row["delivered"] / row["published"] if row["published"] else 1.0
     if kept < KEPT_UP_MIN:
-        text = f"delivered {kept:.0%} of what was published: the queue grew, so e2e latency depends on how long it ran"
+        text = f"delivered {kept:.1%} of what was published: the queue grew, so e2e latency depends on how long it ran"
         return _warn("backlog", text)
     return _pass("backlog", "consumers kept up with publishers")
 

@@ -40,14 +40,15 @@ def knee_sentence(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def doubts(rows: Sequence[Mapping[str, Any]], run_trust: Sequence[Mapping[str, str]]) -> list[str]:
-    """Every check that did not pass, the failed ones first; the same words about several steps are said once."""
-    found: dict[tuple[str, str], list[str]] = {}
+    """Every check that did not pass, the failed ones first; one line a check, in the words of its first step."""
+    found: dict[tuple[str, str], tuple[str, list[str]]] = {}
     for label, checks in [("", run_trust), *((row["label"], row["trust"]) for row in rows)]:
         for check in checks:
             if check["status"] != "pass":
-                found.setdefault((check["status"], check["text"]), []).append(label)
+                _, labels = found.setdefault((check["status"], check["check"]), (check["text"], []))
+                labels.append(label)
     ordered = sorted(found.items(), key=lambda item: item[0][0] != "fail")
-    return [f"{status}  {_prefix(labels)}{text}" for (status, text), labels in ordered]
+    return [f"{status}  {_prefix(labels)}{text}" for (status, _), (text, labels) in ordered]
 
 
 def next_steps(path: str, *, report: str | None) -> str:
@@ -58,11 +59,12 @@ def next_steps(path: str, *, report: str | None) -> str:
 
 
 def _prefix(labels: Sequence[str]) -> str:
-    named = [label for label in labels if label]
-    if not named:
-        return ""
-    shown = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
-    return f"{shown}: "
+    """``in_flight=1 (also in_flight=5 and 3 more): ``; nothing for a check of the run."""
+    first, *others = [label for label in labels if label] or [""]
+    if not others:
+        return f"{first}: " if first else ""
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    return f"{first} (also {others[0]}{more}): "
 
 
 def _p99(row: Mapping[str, Any]) -> int:

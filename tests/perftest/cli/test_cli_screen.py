@@ -238,11 +238,16 @@ def test_the_summary_names_the_knee(records: ModuleType) -> None:
 
 def test_doubts_are_said_once_and_failures_first() -> None:
     """A list that repeats itself is not read."""
-    slow = {"status": "warn", "text": "slow"}
-    bad = {"status": "fail", "text": "bad"}
-    fine = {"status": "pass", "text": "fine"}
-    rows = [{"label": f"s{number}", "trust": [slow, fine]} for number in range(5)]
-    assert doubts(rows, [bad]) == ["fail  bad", "warn  s0, s1, s2 and 2 more: slow"]
+    bad = {"check": "ledger", "status": "fail", "text": "bad"}
+    fine = {"check": "samples", "status": "pass", "text": "fine"}
+
+    def rows(count: int) -> list[dict[str, Any]]:
+        slow = [{"check": "loop_lag", "status": "warn", "text": f"late by {number}"} for number in range(count)]
+        return [{"label": f"s{number}", "trust": [check, fine]} for number, check in enumerate(slow)]
+
+    assert doubts(rows(1), [bad]) == ["fail  bad", "warn  s0: late by 0"]
+    assert doubts(rows(2), []) == ["warn  s0 (also s1): late by 0"]
+    assert doubts(rows(5), []) == ["warn  s0 (also s1 and 3 more): late by 0"]
 
 
 def test_small_things_are_readable() -> None:
