@@ -40,7 +40,8 @@ class LogConfig:
     recycle_files
         Dead WAL files kept for re-use. Writing into a file that is already allocated costs no metadata write.
     sync
-        False skips every sync of WAL and meta log. For measurements only: confirmed messages can then be lost.
+        False skips the sync after each batch of WAL and meta log. For measurements only: a loss of power then loses
+        confirmed messages.
     """
 
     wal_dir: str | PathLike[str]

@@ -70,6 +70,14 @@ class DamagedSnapshotError(LogError):
     """A snapshot, on disk or as received, is not what was written or sent."""
 
 
+class UnknownGroupError(LogError):
+    """There is no such group: it was deleted, or never created."""
+
+    def __init__(self, group: GroupId) -> None:
+        super().__init__(f"group {group:016x} does not exist: it was deleted, or never created")
+        self.group = group
+
+
 class AppendGapError(LogError):
     """The caller tried to append behind a gap, or below a snapshot: a bug of the caller (invariant I9)."""
 

@@ -78,7 +78,8 @@ class Housekeeper:
                     self._sweep_snapshots(swept)
                 case Sweep():
                     pass
-        self.sweep_wal()
+        if any(not isinstance(operation, StoreChunk | PrepareFile) for operation in operations):
+            self.sweep_wal()
 
     def directory(self, group: GroupId) -> str:
         """Where a group's snapshots are."""
@@ -170,7 +171,7 @@ class Housekeeper:
         if key.last_index <= group.table.floor:
             return self._reject(group, incoming, f"there is a newer one, at {group.table.floor}")
         state = read_state(file.read, head, name)
-        places = read_entries(file.read, head, name)
+        places = read_entries(file.read, incoming.size, head, name)
         file.datasync()
         self._publish_name(directory, INCOMING, key)
         with self._state.lock:

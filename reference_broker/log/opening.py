@@ -255,7 +255,7 @@ def _open_kept(files: Files, directory: str, head: SnapshotHead, group: Group) -
         raise DamagedSnapshotError(f"a snapshot needs the entries in a file that is missing\n  {path}\n  restore it")
     kept = files.open(path)
     try:
-        group.table.kept = read_entries(kept.read, read_head(kept.read, path), path)
+        group.table.kept = read_entries(kept.read, kept.size(), read_head(kept.read, path), path)
     except DamagedSnapshotError:
         kept.close()
         raise

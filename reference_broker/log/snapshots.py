@@ -41,6 +41,7 @@ _INSTALLED: Final = 1
 # magic, version, flags, group, index, term, kept index, kept term, octets of state, CRC of state, ranges
 _HEAD: Final = Struct(">4sHHQQQQQQII")
 _CRC_SIZE: Final = 4
+_FIXED_SIZE: Final = _HEAD.size + _CRC_SIZE
 _RANGE: Final = Struct(">QQ")
 _ENTRY: Final = Struct(">QQIIB")  # index, term, octets of payload, CRC of payload, entry kind
 _READ_BYTES: Final = 1 << 20
@@ -79,7 +80,7 @@ class SnapshotHead:
     @property
     def size(self) -> int:
         """Octets of the encoded head: where the state starts."""
-        return _HEAD.size + len(self.live) * _RANGE.size + _CRC_SIZE
+        return _FIXED_SIZE + len(self.live) * _RANGE.size + _CRC_SIZE
 
     @property
     def entries_offset(self) -> int:
@@ -99,22 +100,34 @@ class SnapshotHead:
             self.state_crc,
             len(self.live),
         )
-        body = fields + b"".join(_RANGE.pack(*pair) for pair in self.live)
-        return body + zlib.crc32(body).to_bytes(_CRC_SIZE)
+        body = _with_crc(fields) + b"".join(_RANGE.pack(*pair) for pair in self.live)
+        return _with_crc(body)
+
+
+def _with_crc(octets: bytes) -> bytes:
+    return octets + zlib.crc32(octets).to_bytes(_CRC_SIZE)
+
+
+def _passes(octets: bytes) -> bool:
+    return len(octets) > _CRC_SIZE and _with_crc(octets[:-_CRC_SIZE]) == octets
 
 
 def read_head(read: Read, name: str) -> SnapshotHead:
-    """Read and check a head. Raises :class:`DamagedSnapshotError`, which names ``name``."""
-    fixed = read(0, _HEAD.size)
-    if len(fixed) < _HEAD.size or fixed[:4] != _MAGIC:
-        raise DamagedSnapshotError(f"not a snapshot\n  {name}, offset 0\n  it is ignored; an older one may serve")
-    fields = _HEAD.unpack(fixed)
-    version, flags, group, index, term, kept_index, kept_term, state_size, state_crc, count = fields[1:]
-    rest = read(_HEAD.size, count * _RANGE.size + _CRC_SIZE)
-    body = fixed + rest[:-_CRC_SIZE]
-    if version != _VERSION or zlib.crc32(body).to_bytes(_CRC_SIZE) != rest[-_CRC_SIZE:]:
+    """Read and check a head. Raises :class:`DamagedSnapshotError`, which names ``name``.
+
+    The part that says how many ranges follow has a check of its own: a damaged count must not decide how much to read.
+    """
+    fixed = read(0, _FIXED_SIZE)
+    if not _passes(fixed):
+        raise DamagedSnapshotError(f"a snapshot's head fails its check\n  {name}, offset 0\n  it is not used")
+    fields = _HEAD.unpack_from(fixed)
+    magic, version, flags, group, index, term, kept_index, kept_term, state_size, state_crc, count = fields
+    if (magic, version) != (_MAGIC, _VERSION):
+        raise DamagedSnapshotError(f"a snapshot of another format\n  {name}, offset 0\n  it is not used")
+    rest = read(_FIXED_SIZE, count * _RANGE.size + _CRC_SIZE)
+    if not _passes(fixed + rest):
         raise DamagedSnapshotError(
-            f"a snapshot's head (version {version}) fails its check\n  {name}, offset 0\n  it is ignored"
+            f"a snapshot's live ranges fail their check\n  {name}, offset {_FIXED_SIZE}\n  it is not used"
         )
     live = tuple(_RANGE.iter_unpack(rest[:-_CRC_SIZE]))
     key, kept = SnapshotKey(index, term), SnapshotKey(kept_index, kept_term)
@@ -125,12 +138,14 @@ def read_state(read: Read, head: SnapshotHead, name: str) -> bytes:
     """Read and check the state. Raises :class:`DamagedSnapshotError`."""
     state = read(head.size, head.state_size)
     if len(state) != head.state_size or zlib.crc32(state) != head.state_crc:
-        raise DamagedSnapshotError(f"a snapshot's state fails its check\n  {name}, offset {head.size}\n  it is ignored")
+        raise DamagedSnapshotError(
+            f"a snapshot's state fails its check\n  {name}, offset {head.size}\n  it is not used"
+        )
     return state
 
 
-def read_entries(read: Read, head: SnapshotHead, name: str) -> Extents:
-    """Read and check the entries of an installed snapshot: exactly the live ones, in order, and nothing behind.
+def read_entries(read: Read, size: int, head: SnapshotHead, name: str) -> Extents:
+    """Read and check the entries of an installed snapshot of ``size`` octets: exactly the live ones, in order.
 
     Payloads are checked and not kept. Raises :class:`DamagedSnapshotError`.
     """
@@ -138,11 +153,11 @@ def read_entries(read: Read, head: SnapshotHead, name: str) -> Extents:
     live = checked(head.live, head.key.last_index)
     wanted = (index for first, last in live for index in range(first, last + 1))
     end = head.entries_offset
-    for index, place, end in _records(read, head.entries_offset):
+    for index, place, end in _records(read, head.entries_offset, size):
         if next(wanted, 0) != index:
             raise _damaged_entry(name, end, index)
         places.add(index, place)
-    if read(end, 1) or next(wanted, 0):
+    if end != size or next(wanted, 0):
         raise _damaged_entry(name, end, places.last + 1)
     return places
 
@@ -150,12 +165,12 @@ def read_entries(read: Read, head: SnapshotHead, name: str) -> Extents:
 def _damaged_entry(name: str, offset: int, index: int) -> DamagedSnapshotError:
     return DamagedSnapshotError(
         f"a snapshot's entries are not the live ones, or fail their check\n  {name}, before offset {offset}, "
-        f"entry {index}\n  it is ignored"
+        f"entry {index}\n  it is not used"
     )
 
 
-def _records(read: Read, offset: int) -> Iterator[tuple[int, Place, int]]:
-    """Index, place and end of each sound entry from ``offset`` on, read in large pieces."""
+def _records(read: Read, offset: int, end: int) -> Iterator[tuple[int, Place, int]]:
+    """Index, place and end of each sound entry from ``offset`` to ``end``, read in large pieces."""
     window, start = b"", offset
     while True:
         record = offset - start
@@ -165,6 +180,8 @@ def _records(read: Read, offset: int) -> Iterator[tuple[int, Place, int]]:
                 return
         index, term, size, crc, kind = _ENTRY.unpack_from(window, record)
         payload = record + _ENTRY.size
+        if offset + _ENTRY.size + size > end:
+            return
         if payload + size > len(window):
             window, start, payload = read(offset, _ENTRY.size + size), offset, _ENTRY.size
         octets = memoryview(window)[payload : payload + size]

@@ -2,9 +2,10 @@
 
 Theory of operation
 -------------------
-One thread, the owner's (the event loop), calls the methods below; none of them waits for a disk, except a read of an
-entry that is no longer in memory. What became durable comes back as notices, from the log's own threads, in
-lists: one call of ``notify`` per sync. The owner passes a function that hands the list to its loop.
+One thread, the owner's (the event loop), calls the methods below. None of them waits for a disk, except to read an
+entry that is no longer in memory, or a chunk of a snapshot. All raise UnknownGroupError for a group that is not
+there. What became durable comes back as notices, from the log's own threads, in lists: one call of ``notify`` per
+sync. The owner passes a function that hands the list to its loop.
 
 The order that the owner can rely on: whatever it asks of one group is made durable in that order, so the notice for a
 later thing implies all earlier ones. After a failed write or sync comes one ``Failed`` and nothing else; what is
@@ -22,7 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from reference_broker.log.config import LogConfig
-from reference_broker.log.errors import EntryGoneError, SnapshotGoneError
+from reference_broker.log.errors import EntryGoneError, SnapshotGoneError, UnknownGroupError
 from reference_broker.log.extents import Ranges, checked
 from reference_broker.log.files import Files
 from reference_broker.log.housekeeper import Housekeeper, group_directory
@@ -143,6 +144,12 @@ class LogSystem:
         """What "written" means here, in words, for status pages and results."""
         return "fdatasync before each notice" if self._config.sync else "NOT SYNCED: confirmed messages can be lost"
 
+    def _group(self, group: GroupId) -> Group:
+        found = self._state.groups.get(group)
+        if found is None:
+            raise UnknownGroupError(group)
+        return found
+
     def create_group(self, group: GroupId, meta: bytes) -> None:
         """A new group; ``meta`` is the owner's. Use it at once: nothing about it is noticed before it is on disk.
 
@@ -157,7 +164,7 @@ class LogSystem:
 
     def delete_group(self, group: GroupId) -> None:
         """Forget a group. :class:`GroupDeleted` comes when it is gone for good; its files go in the background."""
-        deleted = self._state.groups[group]
+        deleted = self._group(group)
         with self._state.lock:
             deleted.deleted = True
             del self._state.groups[group]
@@ -167,7 +174,7 @@ class LogSystem:
 
     def store_hard_state(self, group: GroupId, term: Term, voted_for: NodeId) -> None:
         """Store term and vote; :class:`HardStateSynced` comes when they are on disk."""
-        self._writing.submit(StoreHardState(self._state.groups[group], term, voted_for))
+        self._writing.submit(StoreHardState(self._group(group), term, voted_for))
 
     # The log
 
@@ -179,7 +186,7 @@ class LogSystem:
         """
         if not entries:
             return
-        found = self._state.groups[group]
+        found = self._group(group)
         found.table.check_append(entries)
         octets = sum([len(entry.payload) for entry in entries])
         with self._state.lock:
@@ -188,9 +195,12 @@ class LogSystem:
         self._writing.submit(Append(found, entries))
 
     def truncate_from(self, group: GroupId, index: LogIndex) -> None:
-        """Drop ``index`` and everything above. What a snapshot covers is final: it is not touched."""
-        found = self._state.groups[group]
-        if not found.table.asked_floor < index <= found.table.last:
+        """Drop ``index`` and everything above. Raises :class:`ValueError` for what a snapshot covers: that is final."""
+        found = self._group(group)
+        table = found.table
+        if index <= table.asked_floor:
+            raise ValueError(f"group {group:016x}: entry {index} is covered by a snapshot and final")
+        if index > table.last:
             return
         with self._state.lock:
             self._state.memory.truncate(found.table, index)
@@ -201,7 +211,7 @@ class LogSystem:
 
         Raises :class:`ValueError` if no such snapshot was noticed as installed.
         """
-        found = self._state.groups[group]
+        found = self._group(group)
         installed = found.installed
         if installed is None or installed.head.key != SnapshotKey(index, term):
             raise ValueError(f"group {group:016x}: no snapshot at {index} (term {term}) was installed")
@@ -224,7 +234,7 @@ class LogSystem:
         Raises :class:`~reference_broker.log.errors.EntryGoneError` for one that a snapshot covers or that was never
         appended.
         """
-        found = self._state.groups[group]
+        found = self._group(group)
         table, memory = found.table, found.table.memory
         result: list[Entry] = []
         for index in range(first, last + 1):
@@ -238,7 +248,7 @@ class LogSystem:
 
     def payload(self, group: GroupId, index: LogIndex) -> bytes:
         """The payload of one entry of the log, or of a live one below the snapshot. Errors as :meth:`entries`."""
-        found = self._state.groups[group]
+        found = self._group(group)
         check_readable(found.table, index)
         entry = found.table.memory.get(index) or self._state.read(found, index)
         return entry.payload
@@ -248,7 +258,7 @@ class LogSystem:
 
         They stay readable until a snapshot covers them.
         """
-        found = self._state.groups[group]
+        found = self._group(group)
         with self._state.lock:
             self._state.memory.drop_payloads(found.table, below_index)
 
@@ -261,7 +271,7 @@ class LogSystem:
         entries that were live there. Ignored if there is a newer snapshot. Raises :class:`ValueError` for bad ranges
         and for an index that is not in the log, :class:`EntryGoneError` for a live entry that is already gone.
         """
-        found = self._state.groups[group]
+        found = self._group(group)
         ranges = checked(live, index)
         table = found.table
         if index <= table.asked_floor:
@@ -290,7 +300,7 @@ class LogSystem:
         Chunk 1 pins the snapshot until :meth:`release_snapshot`; a pinned one serves any number of receivers.
         Raises :class:`~reference_broker.log.errors.SnapshotGoneError` if there is none or the chunk is behind its end.
         """
-        found = self._state.groups[group]
+        found = self._group(group)
         if found.pinned is None:
             if number != 1 or found.snapshot is None:
                 raise SnapshotGoneError(group, number)
@@ -321,7 +331,7 @@ class LogSystem:
 
     def release_snapshot(self, group: GroupId) -> None:
         """All receivers are done: the snapshot may be replaced."""
-        found = self._state.groups[group]
+        found = self._group(group)
         with self._state.lock:
             found.release()
         self._housekeeping.submit(Sweep(found))
@@ -332,7 +342,7 @@ class LogSystem:
         Chunk 1 starts anew. After the last one comes :class:`SnapshotInstalled` or :class:`SnapshotRejected`. A chunk
         of a snapshot that is older than this member's own is refused.
         """
-        found = self._state.groups[group]
+        found = self._group(group)
         key = SnapshotKey(index, term)
         if number == 1:
             found.expected = (key, 1)

@@ -39,6 +39,9 @@ class Inbox:
             failures = [notice for notice in self.notices if isinstance(notice, Failed)]
         assert found and not failures, failures
 
+    def arrived(self, wanted: Notice) -> None:
+        self.wait(lambda notice: notice == wanted)
+
     def written(self, group: GroupId, index: int) -> None:
         self.wait(lambda notice: isinstance(notice, Written) and (notice.group, notice.index) == (group, index))
 
@@ -66,7 +69,7 @@ def test_write_roll_snapshot_restart(tmp_path: Path, entry: Callable[..., Entry]
         assert [found.index for found in log.entries(group, LogIndex(1), LogIndex(300), 1 << 30)] == [*range(1, 301)]
     for group in GROUPS:
         log.take_snapshot(group, LogIndex(250), Term(2), b"state", [(7, 9)])
-        inbox.wait(SnapshotTaken(group, LogIndex(250), Term(2)).__eq__)
+        inbox.arrived(SnapshotTaken(group, LogIndex(250), Term(2)))
     log.close()
     log, recovered = start(tmp_path, Inbox())
     for group in GROUPS:

@@ -17,6 +17,7 @@ from reference_broker.log.errors import (
     EntryGoneError,
     ForeignDirectoryError,
     InvalidLogConfigError,
+    UnknownGroupError,
 )
 from reference_broker.log.notices import (
     Failed,
@@ -111,6 +112,25 @@ def test_an_overwrite_in_flight_reports_the_old_term(world: Any) -> None:
         world.log.payload(group, LogIndex(4))
     world.restart()
     assert world.recovered[group].terms == [(1, 1), (3, 2)]
+
+
+def test_truncation_stops_at_the_snapshot(world: Any) -> None:
+    """What is applied and snapshotted is committed: dropping it is a bug of the core, and must be loud."""
+    group = world.create(1)
+    world.append(group, 1, 5)
+    world.snapshot(group, 3, 1)
+    with pytest.raises(ValueError, match="entry 3 is covered by a snapshot"):
+        world.log.truncate_from(group, LogIndex(3))
+    world.log.truncate_from(group, LogIndex(6))
+    assert world.log.payload(group, LogIndex(5))
+
+
+def test_a_group_that_is_not_there_has_a_typed_error(world: Any) -> None:
+    """Late callbacks for a deleted queue are normal; a KeyError would look like a bug."""
+    group = world.create(1)
+    world.delete(group)
+    with pytest.raises(UnknownGroupError, match="does not exist"):
+        world.log.drop_payloads(group, LogIndex(1))
 
 
 def test_truncation_survives_a_restart(world: Any) -> None:
