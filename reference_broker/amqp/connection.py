@@ -417,11 +417,7 @@ class ServerConnection(Outbound):
             self._method_on_channel(channel, payload, frame)
             return
         route = channel.assembly.route if channel.assembly is not None else None
-        try:
-            content = channel.content_header(payload) if kind == HEADER else channel.content_body(payload)
-        except SoftError:
-            channel.assembly = None
-            raise
+        content = channel.content_header(payload) if kind == HEADER else channel.content_body(payload)
         if content is not None and route is not None:
             self._runs.add_publish(route, content, 1, None)
 

@@ -8,6 +8,7 @@ from reference_broker.amqp.connection import ServerConnection
 from reference_broker.amqp.events import (
     Cancel,
     ChannelClosed,
+    ConnectionClosed,
     Consume,
     Publish,
     QueueDeclare,
@@ -237,6 +238,15 @@ def test_node_stops() -> None:
     assert client.server.connection_error(320, "again") == []
     ((_, close),) = client.heard()
     assert fields(close)["reply_text"] == "CONNECTION_FORCED - node stops"
+
+
+def test_node_stops_in_the_middle_of_a_frame() -> None:
+    """The client's answer is found behind, or instead of, what it had begun to send."""
+    client = opened()
+    client.raw(b"\x03\x00\x01\x00\x01\x00\x00begun")
+    client.server.connection_error(320, "node stops")
+    (closed,) = client.send(0, commands.Connection.CloseOk())
+    assert closed == ConnectionClosed("320 CONNECTION_FORCED - node stops")
 
 
 def test_confirms_of_several_channels() -> None:

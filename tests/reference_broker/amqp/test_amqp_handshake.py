@@ -179,6 +179,16 @@ def test_heartbeats_are_sent_when_there_is_nothing_else_to_send() -> None:
     assert (client.tick(12.9), client.output()) == ([], b"")
 
 
+def test_what_waits_to_be_written_does_for_a_heartbeat() -> None:
+    """A client that reads slowly must not find a heap of heartbeats, nor keep the broker awake over them."""
+    client = ScriptedClient()
+    client.open(heartbeat=10)
+    client.send(1, commands.Basic.Qos(0, 1, False))
+    assert client.server.next_deadline() == 20.0
+    assert client.tick(6.0) == []
+    assert [type(each) for _, each in client.heard()] == [commands.Basic.QosOk]
+
+
 def test_a_silent_client_is_dropped_after_two_intervals() -> None:
     """Its unacknowledged messages must go to somebody who works."""
     client = ScriptedClient()
