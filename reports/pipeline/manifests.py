@@ -22,13 +22,16 @@ LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 DEFAULT_INTERVAL_S: Final = 1.0
 
 
-def run_row(run: RunSource) -> Row:
-    """The row of ``runs``, all but ``ended_ns`` and ``length_s`` of a run that did not end itself (null here)."""
+def run_row(run: RunSource, last_ns: int) -> Row:
+    """The row of ``runs``.
+
+    :param last_ns: Unix time at which the last interval ended, which is the end of a run that did not end itself
+    """
     manifest = run.manifest
     plan, broker, tool = (_part(manifest, key) for key in ("plan", "broker", "tool"))
     ended, hosts = _part(manifest, "ended"), _parts(manifest, "hosts")
     queues = {str(queue.get("type", "")) for queue in _parts(plan, "queues")}
-    finished = manifest.get("finished_ns")
+    ended_ns = _whole(manifest, "finished_ns", last_ns)
     return {
         "run_id": run.run_id,
         "name": _text(plan, "name"),
@@ -38,7 +41,8 @@ def run_row(run: RunSource) -> Row:
         "ended_reason": ended.get("reason"),
         "exit_code": ended.get("exit_code"),
         "started_ns": run.started_ns,
-        "ended_ns": finished if isinstance(finished, int) else None,
+        "ended_ns": ended_ns,
+        "length_s": (ended_ns - run.started_ns) / 1e9,
         "loop": "open" if open_loop(run) else "closed",
         "isolation": _text(plan, "isolation"),
         "swept": json.dumps(plan.get("swept", [])),

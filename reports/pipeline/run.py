@@ -1,7 +1,7 @@
 """Run the pipeline: run directories in, a published store out. The only place that starts Spark jobs.
 
 The tables are independent of each other once lines are parsed and slots are merged, so these are kept (persisted) and
-the tables are written by a few threads at once: each small write waits more than it works.
+the tables are written by two threads: each small write waits more than it works.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
 from pyspark import inheritable_thread_target
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +23,7 @@ from pyspark.sql.types import StructType
 from perftest.results import schema as files
 from reports.pipeline import manifests, schema, source, stages, store, workers
 from reports.pipeline.errors import EmptyRunError, SparkError
+from reports.pipeline.session import SMALL_JOB_BYTES
 
 WRITERS: Final = 2
 """Tables written at once. More would hold task slots while they wait for the same kept frames."""
@@ -65,8 +65,6 @@ def run_sources(spark: SparkSession, runs: Sequence[source.RunSource], target: P
         rows = {
             table.name: sum(store.attempt_rows(attempt, table, run_id) for run_id in ids) for table in schema.TABLES
         }
-        for one in runs:
-            _check_not_empty(attempt, one)
         store.publish(target, attempt, ids)
     return Published(store=target, attempt=attempt.name, runs=ids, rows=rows, seconds=time.monotonic() - began)
 
@@ -98,105 +96,107 @@ def _check_not_empty(attempt: Path, run: source.RunSource) -> None:
 
 
 def _write_all(spark: SparkSession, runs: Sequence[source.RunSource], attempt: Path) -> None:
-    frames, kept = _tables(spark, runs)
+    tables = _Tables(spark, runs)
     try:
+        # Intervals first: without any there is no report, and nothing else need be computed.
+        tables.write("intervals", attempt)
+        for run in runs:
+            _check_not_empty(attempt, run)
         with ThreadPoolExecutor(WRITERS) as pool:
-            write = inheritable_thread_target(spark)(_write)
-            # The longest first, so that no thread is left alone with one at the end.
-            for done in [pool.submit(write, frames[name], attempt / name) for name in sorted(frames, key=_cost)]:
+            write = inheritable_thread_target(spark)(tables.write)
+            for done in [pool.submit(write, name, attempt) for name in tables.names if name != "intervals"]:
                 done.result()
     finally:
-        for frame in kept:
-            frame.unpersist()
+        tables.release()
+    _write_known(runs, attempt)
 
 
-_LONGEST_FIRST: Final = ("timeline", "latency", "steps", "spectrum", "intervals", "brokers")
+def _write_known(runs: Sequence[source.RunSource], attempt: Path) -> None:
+    """The tables that come from manifests and ledgers alone: rows that the driver has."""
+    for run in runs:
+        ledger = manifests.ledger_row(run)
+        store.write_rows(attempt, schema.HOSTS, run.run_id, manifests.host_rows(run))
+        store.write_rows(attempt, schema.LEDGER, run.run_id, [] if ledger is None else [ledger])
+        last_ns = store.last_interval_ns(attempt, run.run_id)
+        store.write_rows(attempt, schema.RUNS, run.run_id, [manifests.run_row(run, last_ns)])
 
 
-def _cost(name: str) -> int:
-    return _LONGEST_FIRST.index(name) if name in _LONGEST_FIRST else len(_LONGEST_FIRST)
-
-
-def _write(frame: DataFrame, path: Path) -> None:
-    """One file per run: the tables are small, and many small files are slow to read."""
-    frame.repartition(F.col("run_id")).write.partitionBy("run_id").parquet(str(path), compression="zstd")
-
-
-def _tables(spark: SparkSession, runs: Sequence[source.RunSource]) -> tuple[dict[str, DataFrame], list[DataFrame]]:
-    """The tables by name, lazily, and the frames that are kept while they are written."""
-    context = _Context(spark, runs)
-    parsed_intervals = context.parse(files.INTERVALS_CSV, workers.parse_intervals, stages.PARSED_INTERVALS).persist()
-    parsed_histograms = context.parse(files.LATENCY_HLOG, workers.parse_histograms, stages.PARSED_HISTOGRAMS).persist()
-    parsed_events = context.parse(files.EVENTS, workers.parse_events, stages.PARSED_EVENTS)
-    parsed_hosts = context.parse(files.HOST, workers.parse_host_samples, stages.PARSED_HOST_SAMPLES)
-    parsed_brokers = context.parse(files.BROKER, workers.parse_brokers, stages.PARSED_BROKERS)
-
-    intervals = stages.align(stages.good(parsed_intervals), context.hosts, context.runs)
-    histograms = stages.align(stages.good(parsed_histograms), context.hosts, context.runs)
-    by_slot = stages.merge_histograms(histograms, [*stages.SLOT, "series"]).persist()
-    by_step = stages.merge_histograms(stages.steady(by_slot), ["run_id", "step", "series"]).persist()
-    by_run = stages.merge_histograms(by_step, ["run_id", "series"])
-    latency = stages.latency(by_step, by_run).persist()
-
-    totals = stages.totals(stages.steady(intervals), ["run_id", "step"])
-    brokers = stages.differences(stages.good(parsed_brokers), context.runs)
-    samples = stages.good(parsed_hosts)
-    use = (stages.broker_use(brokers, totals), stages.host_use(samples, totals))
-    parsed = (parsed_intervals, parsed_histograms, parsed_events, parsed_hosts, parsed_brokers)
-    frames = context.known() | {
-        "runs": context.ended(intervals),
-        "steps": stages.steps(stages.step_starts(intervals), totals, latency, context.planned, use, context.runs),
-        "latency": latency,
-        "spectrum": stages.spectrum(by_step, context.planned),
-        "timeline": stages.timeline(intervals, stages.percentiles(by_slot), context.planned, context.runs),
-        "intervals": stages.conform(intervals, schema.INTERVALS),
-        "events": context.timed(stages.good(parsed_events), schema.EVENTS),
-        "host_samples": context.timed(samples, schema.HOST_SAMPLES),
-        "brokers": stages.conform(brokers, schema.BROKERS),
-        "quarantine": stages.quarantine(parsed, context.frame(manifests.quarantine_rows(runs), schema.QUARANTINE)),
-    }
-    return frames, [parsed_intervals, parsed_histograms, by_slot, by_step, latency]
-
-
-class _Context:
-    """The runs of one pipeline as frames: what is known before any line is read."""
+class _Tables:
+    """The tables that need Spark, by name, lazily; frames that several of them read are kept until released."""
 
     def __init__(self, spark: SparkSession, runs: Sequence[source.RunSource]) -> None:
         self._spark = spark
         self._sources = runs
-        self.runs = stages.rows_frame(spark, [manifests.context_row(run) for run in runs], stages.RUN_CONTEXT)
+        self._kept: list[DataFrame] = []
+        self._small = source.input_bytes(runs) <= SMALL_JOB_BYTES
+        self._runs = stages.rows_frame(spark, [manifests.context_row(run) for run in runs], stages.RUN_CONTEXT)
         offsets = [row for run in runs for row in manifests.offset_rows(run)]
-        self.hosts = stages.rows_frame(spark, offsets, stages.HOST_CONTEXT)
+        self._hosts = stages.rows_frame(spark, offsets, stages.HOST_CONTEXT)
         planned = [row for run in runs for row in manifests.planned_rows(run)]
-        self.planned = stages.rows_frame(spark, planned, stages.PLANNED_STEPS)
+        self._planned = stages.rows_frame(spark, planned, stages.PLANNED_STEPS)
+        self._frames = self._build()
 
-    def parse(self, file: str, parser: stages.Worker, parsed: StructType) -> DataFrame:
-        """The records of one file of every run."""
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tables, in the order in which they are best written: what others wait for comes first."""
+        return tuple(self._frames)
+
+    def write(self, name: str, attempt: Path) -> None:
+        """One file per run and table: the tables are small, and many small files are slow to read."""
+        frame = self._frames[name]
+        # A small table fits one task; bringing a large one together by run costs a shuffle and is worth it.
+        whole = frame.coalesce(1) if self._small else frame.repartition("run_id")
+        whole.write.partitionBy("run_id").parquet(str(attempt / name), compression="zstd")
+
+    def release(self) -> None:
+        """Let go of the kept frames."""
+        for frame in self._kept:
+            frame.unpersist()
+
+    def _build(self) -> dict[str, DataFrame]:
+        raw_intervals = self._parse(files.INTERVALS_CSV, workers.parse_intervals, stages.PARSED_INTERVALS)
+        raw_histograms = self._parse(files.LATENCY_HLOG, workers.parse_histograms, stages.PARSED_HISTOGRAMS)
+        raw_events = self._parse(files.EVENTS, workers.parse_events, stages.PARSED_EVENTS)
+        raw_samples = self._parse(files.HOST, workers.parse_host_samples, stages.PARSED_HOST_SAMPLES)
+        raw_brokers = self._parse(files.BROKER, workers.parse_brokers, stages.PARSED_BROKERS)
+        known = stages.rows_frame(self._spark, manifests.quarantine_rows(self._sources), schema.QUARANTINE.arrow)
+
+        intervals = self._keep(stages.align(stages.good(raw_intervals), self._hosts, self._runs))
+        histograms = stages.align(stages.good(raw_histograms), self._hosts, self._runs)
+        by_slot = self._keep(stages.merge_histograms(histograms, [*stages.SLOT, "series"]))
+        by_step = self._keep(stages.merge_histograms(stages.steady(by_slot), ["run_id", "step", "series"]))
+        latency = self._keep(stages.latency(by_step, stages.merge_histograms(by_step, ["run_id", "series"])))
+        brokers = self._keep(stages.differences(stages.good(raw_brokers), self._runs))
+        samples = stages.good(raw_samples)
+        return {
+            "intervals": stages.conform(intervals, schema.INTERVALS),
+            "timeline": stages.timeline(intervals, stages.percentiles(by_slot), self._planned, self._runs),
+            "latency": latency,
+            "brokers": stages.conform(brokers, schema.BROKERS),
+            "steps": self._steps(intervals, latency, brokers, samples),
+            "spectrum": stages.spectrum(by_step, self._planned),
+            "events": self._timed(stages.good(raw_events), schema.EVENTS),
+            "host_samples": self._timed(samples, schema.HOST_SAMPLES),
+            "quarantine": stages.quarantine(
+                (raw_intervals, raw_histograms, raw_events, raw_samples, raw_brokers), known
+            ),
+        }
+
+    def _steps(self, intervals: DataFrame, latency: DataFrame, brokers: DataFrame, samples: DataFrame) -> DataFrame:
+        totals = self._keep(stages.totals(stages.steady(intervals), ["run_id", "step"]))
+        use = (stages.broker_use(brokers, totals), stages.host_use(samples, totals))
+        return stages.steps(stages.step_starts(intervals), totals, latency, self._planned, use, self._runs)
+
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        self._kept.append(frame.persist())
+        return self._kept[-1]
+
+    def _parse(self, file: str, parser: stages.Worker, parsed: StructType) -> DataFrame:
+        """The records of one file of every run; kept, because the quarantine reads them once more."""
         splits = stages.split_frame(self._spark, source.splits(self._sources, file))
-        return stages.parse(splits, parser, parsed)
+        return self._keep(stages.parse(splits, parser, parsed))
 
-    def frame(self, rows: Sequence[manifests.Row], table: schema.Table) -> DataFrame:
-        """Rows of a table that the driver knows."""
-        return stages.rows_frame(self._spark, rows, table.arrow)
-
-    def known(self) -> dict[str, DataFrame]:
-        """The tables that need no line."""
-        hosts = [row for run in self._sources for row in manifests.host_rows(run)]
-        ledgers = [row for run in self._sources if (row := manifests.ledger_row(run)) is not None]
-        return {"hosts": self.frame(hosts, schema.HOSTS), "ledger": self.frame(ledgers, schema.LEDGER)}
-
-    def ended(self, intervals: DataFrame) -> DataFrame:
-        """The table ``runs``: a run that did not end itself ended with its last interval."""
-        rows = [manifests.run_row(run) for run in self._sources]
-        known = pa.schema([field.with_nullable(True) for field in schema.RUNS.arrow if field.name != "length_s"])
-        last = intervals.groupBy("run_id").agg(F.max(F.col("start_ns") + F.col("length_ns")).alias("last_ns"))
-        ended = F.coalesce(F.col("ended_ns"), F.col("last_ns"), F.col("started_ns"))
-        frame = stages.rows_frame(self._spark, rows, known).join(last, "run_id", "left")
-        frame = frame.withColumn("ended_ns", ended)
-        length_s = (F.col("ended_ns") - F.col("started_ns")) / stages.NS
-        return stages.conform(frame.withColumn("length_s", length_s), schema.RUNS)
-
-    def timed(self, records: DataFrame, table: schema.Table) -> DataFrame:
+    def _timed(self, records: DataFrame, table: schema.Table) -> DataFrame:
         """Records with ``t_s`` from ``t_ns``."""
-        frame = records.join(F.broadcast(self.runs), "run_id").withColumn("t_s", stages.since_start("t_ns"))
+        frame = records.join(F.broadcast(self._runs), "run_id").withColumn("t_s", stages.since_start("t_ns"))
         return stages.conform(frame, table)

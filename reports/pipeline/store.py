@@ -29,10 +29,11 @@ from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as compute
 import pyarrow.parquet as parquet
 
 from reports.pipeline.errors import StoreError
-from reports.pipeline.schema import STORE_VERSION, TABLES, Table, Tables
+from reports.pipeline.schema import INTERVALS, STORE_VERSION, TABLES, Table, Tables
 
 MANIFEST: Final = "manifest.json"
 ATTEMPTS: Final = "attempts"
@@ -114,6 +115,24 @@ def publish(store: Path, attempt: Path, runs: Sequence[str]) -> StoreManifest:
         _write_manifest(store, after)
         _remove_dead(store, {*after.runs.values(), *before.runs.values()})
     return after
+
+
+def write_rows(attempt: Path, table: Table, run_id: str, rows: Sequence[Mapping[str, object]]) -> None:
+    """Write rows of one run that are known without Spark, as Spark would have written them."""
+    if rows:
+        folder = attempt / table.name / f"run_id={run_id}"
+        folder.mkdir(parents=True)
+        content = pa.Table.from_pylist([dict(row) for row in rows], table.arrow).drop_columns(["run_id"])
+        parquet.write_table(content, folder / "part-00000.parquet", compression="zstd")
+
+
+def last_interval_ns(attempt: Path, run_id: str) -> int:
+    """Unix time at which the last interval of a run in an attempt ended."""
+    ends = [0]
+    for file in _files(attempt, INTERVALS, run_id):
+        part = parquet.ParquetFile(file).read(columns=["start_ns", "length_ns"])
+        ends.append(compute.max(compute.add(part["start_ns"], part["length_ns"])).as_py() or 0)
+    return max(ends)
 
 
 def attempt_rows(attempt: Path, table: Table, run_id: str) -> int:

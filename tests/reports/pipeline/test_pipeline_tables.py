@@ -8,7 +8,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -23,7 +22,7 @@ from reports.pipeline.schema import Tables
 
 pytestmark = pytest.mark.spark
 
-SWEEP, OPEN, KILLED = "run-sweep", "run-open", "run-killed"
+SWEEP, OPEN, KILLED, BARE = "run-sweep", "run-open", "run-killed", "run-bare"
 OFFSET_NS = 300_000_000
 
 
@@ -40,7 +39,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory, make_run: Callable[..., Path]) -> dict[str, Path]:
-    """A sweep; an open loop over two hosts whose clocks differ; a killed run with damage in every file."""
+    """A sweep; an open loop over two hosts whose clocks differ; a killed run with damage in every file; one with no more
+    than its intervals."""
     base = tmp_path_factory.mktemp("runs")
     sweep = make_run(base / SWEEP, run_id=SWEEP, steps=(1, 16, 256))
     opened = make_run(
@@ -48,7 +48,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory, make_run: Callable[..., Path]
     )
     killed = make_run(base / KILLED, run_id=KILLED, steps=(4, 8), killed=True, steady=2, workers=1)
     _damage(killed)
-    return {SWEEP: sweep, OPEN: opened, KILLED: killed}
+    bare = make_run(base / BARE, run_id=BARE, steps=(4,), workers=1)
+    for file in (files.LATENCY_HLOG, files.EVENTS, files.HOST, files.BROKER, files.LEDGER):
+        (bare / file).unlink()
+    return {SWEEP: sweep, OPEN: opened, KILLED: killed, BARE: bare}
 
 
 def _damage(killed: Path) -> None:
@@ -67,7 +70,7 @@ def _damage(killed: Path) -> None:
 def published(
     spark: SparkSession, runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Published, Tables]:
-    """All three runs through the pipeline at once."""
+    """All runs through the pipeline at once."""
     target = tmp_path_factory.mktemp("store")
     result = run(spark, list(runs.values()), target)
     return result, store.read_tables(target)
@@ -291,15 +294,9 @@ def test_a_run_of_damaged_intervals_only_is_refused(
     assert not list((tmp_path / "store" / store.ATTEMPTS).iterdir())
 
 
-def test_a_run_without_samples_or_histograms_is_reported(
-    spark: SparkSession, tmp_path: Path, make_run: Callable[..., Path]
-) -> None:
-    """Publishing only, or a foreign broker without samples, leaves files empty or absent."""
-    bare = make_run(tmp_path / "run", run_id="run-bare", steps=(4,), workers=1)
-    for file in (files.LATENCY_HLOG, files.EVENTS, files.HOST, files.BROKER, files.LEDGER):
-        (bare / file).unlink()
-    run(spark, [bare], tmp_path / "store")
-    tables: Any = store.read_tables(tmp_path / "store")
+def test_a_run_without_samples_or_histograms_is_reported(published: tuple[Published, Tables]) -> None:
+    """A foreign broker gives no samples, and publishing alone gives no latency: the rates are there all the same."""
+    tables = published[1].of(BARE)
     assert len(tables.steps) == 1 and tables.steps["e2e_p99_ns"].isna().all()
     assert tables.steps["broker_cpu_us_per_message"].isna().all() and tables.steps["published"].iloc[0] > 0
     assert tables.latency.empty and tables.events.empty and len(tables.timeline) == 6

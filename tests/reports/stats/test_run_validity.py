@@ -1,0 +1,143 @@
+"""The trust list: a healthy run passes, and each thing that spoils a measurement is found and weighed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from reports.pipeline.schema import Tables
+from reports.stats import validity
+from reports.stats.validity import Check, Status
+
+PASS, WARN, FAIL, NOTE = Status
+
+
+def found(tables: Tables, name: str) -> Check:
+    (check,) = [check for check in validity.checks(tables) if check.check == name]
+    return check
+
+
+def with_run(tables: Tables, **values: Any) -> Tables:
+    return replace(tables, runs=tables.runs.assign(**values))
+
+
+def with_step(tables: Tables, row: int, **values: Any) -> Tables:
+    steps = tables.steps.copy()
+    for name, value in values.items():
+        steps[name] = steps[name].astype(object)
+        steps.loc[row, name] = value
+        steps[name] = steps[name].infer_objects()
+    return replace(tables, steps=steps)
+
+
+def with_ledger(tables: Tables, **values: Any) -> Tables:
+    return replace(tables, ledger=tables.ledger.assign(**values))
+
+
+def drifting(tables: Tables, column: str, factor: float, step: int = 3) -> Tables:
+    timeline = tables.timeline.copy()
+    later = (timeline["step"] == step) & (timeline["slot"] >= 3) & (timeline["phase"] == "steady")
+    timeline.loc[later, column] *= factor
+    return replace(tables, timeline=timeline)
+
+
+def opened(tables: Tables) -> Tables:
+    return with_run(tables, loop="open")
+
+
+def test_a_healthy_run_has_nothing_against_it(tables: Tables) -> None:
+    """A list that always warns is a list that nobody reads."""
+    checks = validity.checks(tables)
+    assert {check.status for check in checks} == {PASS, NOTE}
+    assert validity.overall(checks) is PASS
+    assert all(check.text.endswith(".") and check.text[0].isupper() for check in checks)
+
+
+CASES: dict[str, tuple[Callable[[Tables], Tables], str, Status, tuple[int, ...], str]] = {
+    "killed": (lambda t: with_run(t, state="running"), "finished", FAIL, (), "killed"),
+    "interrupted": (
+        lambda t: with_run(t, state="interrupted", ended_reason="Ctrl-C"), "finished", WARN, (), "interrupted: Ctrl-C"
+    ),
+    "lost": (lambda t: with_ledger(t, verdict="violated", lost=3), "ledger", FAIL, (), "3 lost"),
+    "not drained": (lambda t: with_ledger(t, verdict="unknown", undelivered=7), "ledger", WARN, (), "7 confirmed"),
+    "no ledger": (lambda t: replace(t, ledger=t.ledger.iloc[:0]), "ledger", WARN, (), "no ledger"),
+    "redelivered": (lambda t: with_step(t, 1, redelivered=5), "redeliveries", WARN, (2,), "5 of"),
+    "nacked": (lambda t: with_step(t, 0, nacked=2), "refusals", WARN, (1,), "2 messages were nacked"),
+    "late by a tenth": (lambda t: opened(with_step(t, 2, lag_p99_ns=1e6)), "schedule lag", WARN, (3,), "1 ms"),
+    "late by most": (lambda t: opened(with_step(t, 2, lag_p99_ns=4e6)), "schedule lag", FAIL, (3,), "in_flight=16"),
+    "in time": (lambda t: opened(t), "schedule lag", PASS, (), "50 µs"),
+    "rate missed a little": (
+        lambda t: opened(with_step(t, 3, published=90_000)), "intended rate", WARN, (4,), "97.8 %"
+    ),
+    "rate missed": (lambda t: opened(with_step(t, 3, published=50_000)), "intended rate", FAIL, (4,), "in_flight=64"),
+    "rate kept": (lambda t: opened(t), "intended rate", PASS, (), "100 %"),
+    "backlog": (lambda t: with_step(t, 4, delivered=50_000), "backlog", WARN, (5,), "53.2 %"),
+    "busy worker": (lambda t: with_step(t, 4, worker_cpu_share=0.75), "generator CPU", WARN, (5,), "75 %"),
+    "worker at the limit": (lambda t: with_step(t, 4, worker_cpu_share=0.97), "generator CPU", FAIL, (5,), "97 %"),
+    "busy host": (lambda t: with_step(t, 4, host_cpu_percent=99.0), "load host", WARN, (5,), "99 %"),
+    "stolen time": (lambda t: with_step(t, 4, host_steal_percent=9.0), "load host", FAIL, (5,), "9.0 %"),
+    "long pause": (lambda t: with_step(t, 0, loop_lag_ns=8_000_000), "loop lag", WARN, (1,), "8 ms"),
+    "few samples": (lambda t: with_step(t, 0, e2e_count=400), "samples", WARN, (1,), "p95 and below"),
+    "no samples": (
+        lambda t: replace(t, steps=t.steps.assign(e2e_count=float("nan"))), "samples", FAIL, (), "No latency"
+    ),
+    "samples missing": (lambda t: with_step(t, 1, e2e_count=19_900), "histograms", WARN, (2,), "0.5 %"),
+    "samples doubled": (lambda t: with_step(t, 1, e2e_count=40_000), "histograms", FAIL, (2,), "100 %"),
+    "rate drifts": (lambda t: drifting(t, "delivered_per_s", 0.8), "steady state", WARN, (3,), "-20.0 %"),
+    "rate falls": (lambda t: drifting(t, "delivered_per_s", 0.5), "steady state", FAIL, (3,), "in_flight=16"),
+    "latency grows": (lambda t: drifting(t, "e2e_p50_ns", 3.0), "steady state", FAIL, (3,), "+200.0 %"),
+    "too short": (
+        lambda t: replace(t, timeline=t.timeline[t.timeline["slot"] < 2]), "steady state", WARN, (), "cannot be told"
+    ),
+    "step missing": (lambda t: with_run(t, steps_planned=6), "steps", WARN, (), "5 of 6"),
+    "step short": (lambda t: with_step(t, 4, length_s=3.0), "steps", WARN, (5,), "in_flight=256 shorter"),
+    "clock back": (lambda t: with_step(t, 0, negative_latencies=1), "clocks", FAIL, (), "before their send"),
+    "clock loose": (lambda t: with_run(t, clock_bound_ns=500_000), "clocks", WARN, (), "500 µs"),
+    "clock useless": (lambda t: with_run(t, clock_bound_ns=5_000_000), "clocks", FAIL, (), "5 ms"),
+    "one machine": (lambda t: with_run(t, one_machine=True), "one machine", NOTE, (), "shared one machine"),
+    "unknown durability": (lambda t: with_run(t, durability=""), "durability", WARN, (), "unknown"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_flaw_is_found_and_weighed(tables: Tables, name: str) -> None:
+    """A flaw that is not found makes a wrong number look right."""
+    spoil, check, status, steps, words = CASES[name]
+    result = found(spoil(tables), check)
+    assert (result.status, result.steps) == (status, steps), result.text
+    assert words in result.text
+
+
+def test_only_the_flaw_is_held_against_the_run(tables: Tables) -> None:
+    """A failing check names its cause; others must not fail along with it."""
+    spoiled = validity.checks(with_step(tables, 4, worker_cpu_share=0.97))
+    assert [check.check for check in spoiled if check.status in (WARN, FAIL)] == ["generator CPU"]
+    assert validity.overall(spoiled) is FAIL
+
+
+def test_damaged_records_and_disturbances_are_counted(tables: Tables, row_of: Callable[..., pd.DataFrame]) -> None:
+    """What is missing from the figures, and what happened while they were taken."""
+    damaged = replace(tables, quarantine=row_of("quarantine", file="latency.hlog"))
+    assert "1 in latency.hlog" in found(damaged, "damaged records").text
+    lost = replace(tables, events=row_of("events", kind="connection_lost", step=2))
+    check = found(lost, "connections")
+    assert (check.status, check.steps) == (WARN, (2,)) and "lost connections: 1" in check.text
+
+
+def test_an_open_loop_is_judged_by_the_intended_time(tables: Tables) -> None:
+    """The service time of a late schedule looks fine: coordinated omission."""
+    slow = drifting(opened(tables), "e2e_sched_p50_ns", 3.0)
+    assert found(slow, "steady state").status is FAIL
+    assert found(drifting(tables, "e2e_sched_p50_ns", 3.0), "steady state").status is PASS
+
+
+def test_a_run_without_a_steady_step_is_judged_all_the_same(tables: Tables) -> None:
+    """A run that was stopped in its first warm-up still gets a page, and the page says what it is worth."""
+    empty = replace(tables, steps=tables.steps.iloc[:0], timeline=tables.timeline.iloc[:0])
+    statuses = {check.check: check.status for check in validity.checks(empty)}
+    assert statuses["samples"] is FAIL and statuses["histograms"] is FAIL and statuses["steps"] is WARN
+    assert validity.overall(validity.checks(opened(empty))) is FAIL
