@@ -115,6 +115,31 @@ def test_a_template_is_not_used_for_another_route_or_flag() -> None:
     assert found == [("q", False), ("q", True), ("longer-key", True), ("q", False)]
 
 
+def test_a_template_is_not_used_for_another_size_or_property() -> None:
+    """Consecutive runs of one route may differ in anything but the route."""
+    client = ScriptedClient()
+    client.open()
+    client.consume()
+    sent = [(b"x" * 10, "a"), (b"y" * 11, "a"), (b"z" * 11, "b"), (b"x" * 10, "a")]
+    for payload, each in sent:
+        client.server.deliver(1, "c", 0, [(run_of([payload] * 10, [each] * 10), 0, 10, 1)], False)
+    found = [(payload, each) for _, each, payload in messages(client.heard(), 1, 131_072)]
+    assert found == [message for message in sent for _ in range(10)]
+
+
+@pytest.mark.parametrize(("size", "frames"), [(4088, 1), (4089, 2), (8176, 2), (8177, 3)])
+@pytest.mark.parametrize("count", [1, 20])
+def test_body_frames_fit_exactly(size: int, frames: int, count: int) -> None:
+    """One octet beyond frame_max and the client closes the connection; one frame too many is a waste."""
+    client = ScriptedClient()
+    client.open(frame_max=4096)
+    client.consume()
+    client.server.deliver(1, "c", 0, [(run_of([b"x" * size] * count, [""] * count), 0, count, 1)], False)
+    heard = client.heard()
+    assert len(messages(heard, 1, 4096)) == count
+    assert len([each for _, each in heard if isinstance(each, body.ContentBody)]) == count * frames
+
+
 def test_several_pieces_number_on() -> None:
     """One delivery effect may draw on many log entries."""
     client = ScriptedClient()
