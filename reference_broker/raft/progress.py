@@ -131,7 +131,7 @@ class Progress:
         elif self._announce or self._has_notice(commit):
             self._repeated = self._repeated and not self._has_notice(commit)
             out.append(self._entries(log, term, commit, LogIndex(self.next_index - 1)))
-            self._commit_sent = LogIndex(min(commit, self.next_index - 1))
+            self._commit_sent = commit
             self._unanswered_notice = True
         self._announce = False
 
@@ -149,7 +149,7 @@ class Progress:
             end = LogIndex(min(last, self.next_index + per_message - 1))
             out.append(self._entries(log, term, commit, end))
             self.next_index = LogIndex(end + 1)
-        self._commit_sent = LogIndex(min(commit, last))
+        self._commit_sent = commit
         self._unanswered_notice = False
 
     def _entries(self, log: LogView, term: Term, commit: LogIndex, last: LogIndex) -> SendEntries:
@@ -176,7 +176,7 @@ class Progress:
         advanced = reply.synced_index > self.match_index and self._is_ours(reply, log)
         if advanced:
             self.match_index = reply.synced_index
-        if self.flow is Flow.PROBE or (self.flow is Flow.SNAPSHOT and reply.next_index > self.snapshot_index):
+        if self.flow is Flow.PROBE:
             self.probe(LogIndex(min(max(reply.next_index, self.match_index + 1), log.last_index + 1)))
             self.flow = Flow.PIPELINE
         return advanced

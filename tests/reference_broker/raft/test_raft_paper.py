@@ -216,6 +216,9 @@ def test_one_member_voting_twice_counts_once() -> None:
     for _ in range(3):
         core.step(PEER, PreVoteReply(term=Term(0), token=token, granted=True))
     assert core.role is Role.PRE_CANDIDATE
+    core.step(PEER, PreVoteReply(term=Term(0), token=token, granted=False))
+    core.step(OTHER, PreVoteReply(term=Term(0), token=token, granted=True))
+    assert core.role is Role.CANDIDATE, "and what it said first stays said"
 
 
 def test_a_vote_of_an_older_term_does_not_count() -> None:
@@ -606,9 +609,8 @@ def test_a_snapshot_ends_the_wait_for_the_disk() -> None:
     core = blocked_follower()
     core.step(PEER, install(3, 5, 3))
     core.installed(LogIndex(5), Term(3))
-    core.step(PEER, append(3, 5, 3, (3,)))
     core.ready()
-    core.synced(LogIndex(6), Term(3))
+    core.step(PEER, append(3, 5, 3))
     assert [reply.success for reply in sent(core.ready(), AppendReply)] == [True]
 
 
@@ -635,6 +637,62 @@ def test_leaders_take_up_where_logs_agree() -> None:
     core.step(PEER, synced_reply(core, 1, term=1))
     (entries,) = sent(core.ready(), SendEntries)
     assert (entries.prev_index, entries.first, entries.last) == (1, 2, 4)
+
+
+def test_late_rejections_are_echoes() -> None:
+    """5.3, pipelined: what is behind the first that was rejected is rejected too, and must not restart the probe."""
+    core = leader()
+    core.step(PEER, synced_reply(core, 1))
+    for _ in range(3):
+        core.propose(EntryKind.COMMAND, b"x", crc32(b"x"))
+    core.ready()
+    wanted = [2, 2, 1]  # the second is an echo, the third speaks of what is known to be on the disk
+    for at, index in enumerate(wanted):
+        reply = AppendReply(
+            term=core.term, success=False, next_index=LogIndex(index), synced_index=LogIndex(1), synced_term=core.term
+        )
+        core.step(PEER, reply)
+        assert len(sent(core.ready(), SendEntries)) == (1 if at == 0 else 0)
+
+
+def test_silence_is_counted_from_the_last_answer() -> None:
+    """5.3: "retries AppendEntries RPCs indefinitely" - after resend_ticks without an answer, not every resend_ticks."""
+    core = leader()
+    core.node_down(OTHER)
+    core.step(PEER, synced_reply(core, 1))
+    for _ in range(2):
+        core.propose(EntryKind.COMMAND, b"x", crc32(b"x"))
+        core.ready()
+    for index in (1, 2):
+        for _ in range(19):
+            core.tick()
+        assert not core.has_ready
+        core.step(PEER, synced_reply(core, index))
+        core.ready()
+    for _ in range(20):
+        core.tick()
+    (probe,) = sent(core.ready(), SendEntries)
+    assert (probe.prev_index, probe.commit, probe.last - probe.first) == (3, 0, -1)
+
+
+def test_a_notice_sent_after_the_repeated_one_is_not_taken_for_answered() -> None:
+    """Beyond the paper: else the newest commit index could be lost on the way and never be said again."""
+    core = leader()
+    for _ in range(2):
+        core.propose(EntryKind.COMMAND, b"x", crc32(b"x"))
+    for peer, index in ((PEER, 1), (OTHER, 1), (PEER, 3), (OTHER, 2)):
+        core.ready()
+        core.step(peer, synced_reply(core, index))
+    assert (PEER, 2) in {(send.to, send.commit) for send in sent(core.ready(), SendEntries)}
+    for _ in range(20):
+        core.tick()
+    assert (PEER, 2) in {(send.to, send.commit) for send in sent(core.ready(), SendEntries)}, "repeated"
+    core.step(OTHER, synced_reply(core, 3))
+    assert (PEER, 3) in {(send.to, send.commit) for send in sent(core.ready(), SendEntries)}
+    core.step(PEER, synced_reply(core, 3))  # answers the repeated one
+    for _ in range(20):
+        core.tick()
+    assert (PEER, 3) in {(send.to, send.commit) for send in sent(core.ready(), SendEntries)}
 
 
 def test_a_compacted_follower_gets_the_snapshot_and_then_entries() -> None:
@@ -675,6 +733,17 @@ def test_a_snapshot_replaces_a_log_that_lacks_it() -> None:
     assert (ready.reset_to, ready.commit) == (5, 5)
     assert [(reply.index, reply.done) for reply in sent(ready, InstallReply)] == [(5, True)]
     assert core.log.describe() == "snap 5@1 | - | synced 5"
+
+
+def test_entries_that_a_snapshot_overtakes_never_reach_the_disk() -> None:
+    """7, step 7, when both happen before the shell takes the Ready: after the reset they would leave a gap."""
+    core = follower()
+    core.step(PEER, install(1, 5, 1))
+    core.ready()
+    core.step(PEER, append(1, 0, 0, (1, 1)))
+    core.installed(LogIndex(5), Term(1))
+    ready = core.ready()
+    assert (ready.reset_to, ready.append, ready.truncate_from) == (5, (), None)
 
 
 def test_a_log_that_has_the_snapshots_last_entry_stays() -> None:
