@@ -41,8 +41,7 @@ FLAGS = (
 )
 
 ANSWER = """
-const settle = () => new Promise((done) => setTimeout(done, 200));
-const drawn = async () => { while (document.querySelectorAll(".plot .main-svg").length < 4) await settle(); };
+const drawn = () => { for (const name of ["beforeprint", "afterprint"]) dispatchEvent(new Event(name)); };
 (async () => {
   let answer;
   try { answer = await (async () => { %s })(); } catch (error) { answer = { error: String(error) }; }
@@ -51,7 +50,10 @@ const drawn = async () => { while (document.querySelectorAll(".plot .main-svg").
   if (parent !== window) parent.postMessage(text, "*");
 })();
 """
-"""A script at the end of the page whose returned value the test reads from the dumped document."""
+"""A script at the end of the page whose returned value the test reads from the dumped document.
+
+Printing draws every figure at once: that does not depend on when the browser finds time to look what is in view.
+"""
 
 Ask = Callable[..., Any]
 
@@ -159,7 +161,7 @@ def test_tables_sort_by_a_click_and_say_so(browser: Browser, html: str) -> None:
 def test_the_unit_switch_reaches_tables_headings_figures_and_the_address(browser: Browser, html: str) -> None:
     """One number left in milliseconds under the word seconds would be a wrong result."""
     script = """
-      await drawn();
+      drawn();
       const cells = () => [...document.querySelectorAll("td.latency")].map((cell) => cell.textContent);
       const knee = document.querySelector("#knee .plot");
       const before = cells(), drawnBefore = knee.data[1].y[0];
@@ -187,7 +189,7 @@ def test_the_unit_switch_reaches_tables_headings_figures_and_the_address(browser
 def test_the_address_restores_theme_and_unit(browser: Browser, html: str, look: str) -> None:
     """A link shows its receiver what the sender saw."""
     script = """
-      await drawn();
+      drawn();
       return [getComputedStyle(document.body).backgroundColor, document.querySelector("#knee .plot").data[1].line.color,
         document.querySelector("[data-unit]").textContent,
         [...document.querySelectorAll("[data-state]")].map((control) => control.value)];
@@ -201,14 +203,14 @@ def test_the_address_restores_theme_and_unit(browser: Browser, html: str, look: 
 
 def test_a_nonsense_address_does_no_harm(browser: Browser, html: str) -> None:
     """Mail programs cut and decorate links."""
-    script = "await drawn(); return document.querySelectorAll('.plot .main-svg').length > 3;"
+    script = "drawn(); return document.querySelectorAll('.plot .main-svg').length > 3;"
     assert browser.ask(html, script, state="#nothing&theme=pink&unit=parsec&run=7&%22%5B=x&=&") is True
 
 
 def test_the_script_colours_as_the_palette_says(browser: Browser, html: str) -> None:
     """The scale is worked out twice, here and in Python; both must agree."""
     script = """
-      await drawn();
+      drawn();
       return document.querySelector("#e2e-spectrum .plot").data.map((trace) => trace.line.color.toUpperCase());
     """
     colours = list(dict.fromkeys(browser.ask(html, script, state="#theme=light")))
@@ -240,7 +242,7 @@ def test_csv_has_full_precision_and_escaped_texts(browser: Browser, sample_table
 def test_pictures_are_made_under_the_policy(browser: Browser, html: str) -> None:
     """The policy must not forbid what the button promises."""
     script = """
-      await drawn();
+      drawn();
       const saved = new Promise((done) => {
         HTMLAnchorElement.prototype.click = function () { done([this.download, this.href.slice(0, 5)]); };
       });
@@ -276,7 +278,7 @@ def test_the_run_selector_shows_one_run(browser: Browser, sample_tables: ModuleT
 def test_nothing_sticks_out_on_a_narrow_screen(browser: Browser, html: str, width: int) -> None:
     """A page that must be pushed sideways is not read on a telephone."""
     script = """
-      await drawn();
+      drawn();
       const wide = [...document.querySelectorAll("main *")].filter((element) =>
         element.getBoundingClientRect().right > innerWidth + 1 && !element.closest(".scroll, pre, svg"));
       return [innerWidth, document.documentElement.scrollWidth, wide.map((element) => element.outerHTML.slice(0, 80))];
