@@ -45,7 +45,6 @@ class ConfirmWindow:
         self.oldest = 1
         self.next_tag = 1
         self.unconfirmed = 0
-        self.surplus = 0
         self._size = 1 << max(4, (limit - 1).bit_length())
         self._ring = np.zeros((3, self._size), np.int64)
         self._open = np.zeros(self._size, np.bool_)
@@ -77,7 +76,6 @@ class ConfirmWindow:
             raise UnknownTag(f"the broker confirmed tag {tag}; the last published is {self.next_tag - 1}")
         stop = tag + 1 if tag else self.next_tag
         if stop <= self.oldest:
-            self.surplus += 1
             return self._take(np.empty(0, np.int64))
         at, end = self.oldest % self._size, (stop - 1) % self._size + 1
         if at < end and self._open[at:end].all():
@@ -95,7 +93,6 @@ class ConfirmWindow:
         live = wanted[wanted >= self.oldest]
         slots = live % self._size
         slots = slots[self._open[slots]]
-        self.surplus += len(tags) - len(slots)
         return self._take(slots)
 
     def take_all(self) -> Settled:

@@ -295,7 +295,7 @@ class Publisher(Client):
         self.context.counters.confirmed += len(settled)
         self._ledger.answered(settled.sequences, CONFIRMED)
         self.context.recorder[Series.CONFIRM].many(now_ns - settled.sent_ns)
-        if self._schedule is not None:
+        if self.settings.rate is not None:
             self.context.recorder[Series.CONFIRM_SCHED].many(now_ns - settled.intended_ns)
 
     def on_returned(self, event: Returned, now_ns: int) -> None:

@@ -92,6 +92,11 @@ def test_a_live_sweep_is_recorded_without_a_gap(stub: ModuleType) -> None:
 def test_latencies_of_an_interval_are_histograms_that_agree_with_its_counts(stub: ModuleType) -> None:
     sink = MemorySink()
     run(stub, lambda uri: plan(uri, Settings(in_flight=5, size_bytes=100, rate=500.0)), sink)
+    for interval in sink.intervals:  # also in the drain, when the schedule has ended
+        counts = [interval.latencies[s].count if s in interval.latencies else 0 for s in Series]
+        by_series = dict(zip(Series, counts, strict=True))
+        assert by_series[Series.CONFIRM] == by_series[Series.CONFIRM_SCHED]
+        assert by_series[Series.E2E] == by_series[Series.E2E_SCHED]
     steady = [i for i in sink.intervals if i.phase is Phase.STEADY]
     assert set(steady[0].latencies) == set(Series)
     for interval in steady:
