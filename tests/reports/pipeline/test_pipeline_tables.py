@@ -39,7 +39,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory, make_run: Callable[..., Path]) -> dict[str, Path]:
-    """A sweep; an open loop over two hosts whose clocks differ; a killed run, damaged; one with nothing but intervals."""
+    """A sweep; an open loop over two hosts whose clocks differ; a killed run, damaged; one with intervals only."""
     base = tmp_path_factory.mktemp("runs")
     sweep = make_run(base / SWEEP, run_id=SWEEP, steps=(1, 16, 256))
     opened = make_run(
