@@ -302,6 +302,19 @@ def test_outcomes_in_one_run_are_told_apart() -> None:
     assert [what for what, *_ in found].count("return") == 20
 
 
+def test_an_unfinished_frame_is_joined_once() -> None:
+    """Joining on every read would copy a frame of 128 KiB that trickles in thousands of times."""
+    client = ScriptedClient()
+    client.open()
+    octets = publish(1, "q", b"x" * 100_000)
+    reads = [octets[at : at + 100] for at in range(0, len(octets), 100)]
+    for read in reads[:-1]:
+        assert client.raw(read) == []
+    assert len(client.server._inbox._chunks) >= len(reads) - 5
+    assert [type(event) for event in client.raw(reads[-1])] == [Publish]
+    assert client.server._inbox._chunks == []
+
+
 def test_confirm_select_counts_from_the_next_publish() -> None:
     """Publishes before confirm.select have no number, in whatever read they came."""
     client = ScriptedClient()
