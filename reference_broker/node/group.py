@@ -154,12 +154,13 @@ class GroupRunner:
 
     def step(self, sender: NodeId, message: Message) -> None:
         """A Raft message of a peer."""
-        if isinstance(message, InstallSnapshot) and self.core.accepts(sender, message):
-            self._log.receive_chunk(
-                self.group, message.index, message.index_term, message.number, message.last, message.data
-            )
+        if isinstance(message, InstallSnapshot) and self.core.accepts(sender, message) and not self._store(message):
+            return  # unanswered, so the leader sends it again
         self.core.step(sender, message)
         self._node.wake(self)
+
+    def _store(self, chunk: InstallSnapshot) -> bool:
+        return self._log.receive_chunk(self.group, chunk.index, chunk.index_term, chunk.number, chunk.last, chunk.data)
 
     def synced(self, index: LogIndex, term: Term) -> None:
         """Entries up to ``index`` are on this node's disk."""

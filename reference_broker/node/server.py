@@ -26,6 +26,7 @@ from reference_broker.node.shard import Shard
 log = logging.getLogger(__name__)
 
 _TICK_S: Final = 0.5
+_SWITCH_INTERVAL_S: Final = 0.0005
 _BACKLOG: Final = 1024
 
 
@@ -54,6 +55,9 @@ class Node:
         ticking = loop.create_task(self._tick())
         listening = loop.create_task(self._listen(led))
         # Everything made so far lives as long as the process: keep the collector from walking it again and again.
+        # The writer thread needs the interpreter for microseconds after each sync; by default a busy loop may keep it
+        # waiting for 5 ms.
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
