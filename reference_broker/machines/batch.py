@@ -184,14 +184,15 @@ def _channel(octets: bytes) -> ChannelId:
 
 @lru_cache(_CACHE_ENTRIES)
 def _consumer(octets: bytes) -> ConsumerId:
-    tag = octets[CHANNEL_ID_SIZE + 1 :]
-    if len(tag) != octets[CHANNEL_ID_SIZE]:
-        raise IndexError("consumer tag is cut off")
-    return ConsumerId(ChannelId.unpack(octets), tag.decode("utf-8", "surrogateescape"))
+    tag = octets[CHANNEL_ID_SIZE + 1 :].decode("utf-8", "surrogateescape")
+    return ConsumerId(ChannelId.unpack(octets), tag)
 
 
 def _decode_consumer(payload: bytes, at: int) -> tuple[ConsumerId, int]:
-    """The consumer of a command that starts at ``at``, and the offset behind it."""
+    """The consumer of a command that starts at ``at``, and the offset behind it.
+
+    A tag that is cut off is noticed by who reads on: every command has fields behind its consumer.
+    """
     at += 1
     end = at + CHANNEL_ID_SIZE + 1 + payload[at + CHANNEL_ID_SIZE]
     return _consumer(payload[at:end]), end

@@ -88,11 +88,30 @@ def test_releasing_any_ids_gives_up_exactly_those(seed: int) -> None:
     for _ in range(15):
         first = random.randint(0, 60)
         last = first + random.choice((-2, 0, 0, 3, 10, 100))
-        released = messages(one.release(first, last))
-        assert released == {key: expected.pop(key) for key in list(expected) if first <= key <= last}
+        given_up = one.release(first, last)
+        assert all(held.count > 0 for held in [*given_up, *one.held])
+        assert messages(given_up) == {key: expected.pop(key) for key in list(expected) if first <= key <= last}
         assert messages(one.held) == expected
         assert one.unacked == len(expected)
         assert one.credit == 10_000 - len(expected)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_holding_goes_on_while_ids_are_given_up(seed: int) -> None:
+    """One long run, dealt bit by bit to a consumer that settles at the end, in the middle, anywhere in between."""
+    random = Random(seed)
+    one, expected, start = subscribed(1, 10_000), dict[int, tuple[int, int]](), 0
+    for _ in range(40):
+        count, step = random.choice((1, 1, 2, 5)), random.choice((1, 1, 2))
+        first = one.hold(count, start, step, ORIGIN)
+        expected |= {first + turn: (ORIGIN.entry, start + turn * step) for turn in range(count)}
+        start += count * step
+        at = max(0, one.next_id - random.choice((1, 1, 2, 3, 8)))
+        released = one.release(at, at + random.choice((0, 0, 1, 5)))
+        assert all(held.count > 0 for held in [*released, *one.held])
+        for message_id, message in messages(released).items():
+            assert expected.pop(message_id) == message
+        assert messages(one.held) == expected
 
 
 def messages(ranges: list[HeldRange]) -> dict[int, tuple[int, int]]:

@@ -7,11 +7,12 @@ from zlib import crc32
 
 import pytest
 
-from reference_broker.machines.commands import Checkout, Enqueue, NodeDown, Return, Settle
-from reference_broker.machines.fifo import FifoConfig, FifoMachine
+from reference_broker.machines.commands import Cancel, Checkout, Enqueue, NodeDown, Return, Settle
+from reference_broker.machines.fifo import FifoConfig, FifoMachine, Meta
 from reference_broker.machines.fifo_snapshot import SNAPSHOT_VERSION, DamagedSnapshotError
+from reference_broker.types import LogIndex
 
-from .logs import RandomLog, apply, channel, consumer, drained, held, machine, run_of
+from .logs import TERM, RandomLog, apply, channel, consumer, drained, held, machine, run_of
 
 CONFIG = FifoConfig(name="q")
 
@@ -111,8 +112,16 @@ def test_the_order_in_which_things_were_learnt_does_not_show(seed: int) -> None:
         assert other.snapshot() == queue.snapshot()
 
 
-def apply_payload(queue: FifoMachine, payload: bytes) -> None:
-    from reference_broker.machines.fifo import Meta
-    from reference_broker.types import LogIndex, Term
+def test_the_order_of_returns_does_not_show() -> None:
+    """What waits for redelivery is ordered by message: how it came back is history, not state."""
+    snapshots = set()
+    for ranges in (((2, 2), (0, 0), (1, 1)), ((0, 0), (1, 1), (2, 2)), ((1, 1), (2, 2), (0, 0))):
+        queue = machine()
+        runs = [Enqueue(channel(1), 1 + turn, run_of(1)) for turn in range(3)]
+        apply(queue, Checkout(consumer(2), 3, False, 0, 1), *runs, Cancel(consumer(2), 2), Return(consumer(2), ranges))
+        snapshots.add(queue.snapshot())
+    assert len(snapshots) == 1
 
-    queue.apply(Meta(LogIndex(queue.applied + 1), Term(1)), payload)
+
+def apply_payload(queue: FifoMachine, payload: bytes) -> None:
+    queue.apply(Meta(LogIndex(queue.applied + 1), TERM), payload)
