@@ -124,8 +124,9 @@ def _settings(master: str, scratch: Path, small: bool) -> dict[str, str]:
     }
     if _in_process(master):
         settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
-    if _in_process(master) and small:
+    if small:
         settings |= SMALL_JOB
+    if _in_process(master) and small:
         options += SHORT_JOB
     return settings | {"spark.driver.extraJavaOptions": " ".join(options)}
 

@@ -1,0 +1,63 @@
+"""What a session is given, without starting one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reports.pipeline import session
+from reports.pipeline.errors import SettingError
+
+
+def test_executors_can_import_our_code_from_the_archive(tmp_path: Path) -> None:
+    """On another machine the archive is all there is: a module missing from it fails every task."""
+    archive = session._code_archive(tmp_path)
+    names = ("reports.pipeline.workers", "perftest.results.schema")
+    script = f"import sys; sys.path.insert(0, {str(archive)!r})\n" + "".join(
+        f"import {name}; print({name}.__file__)\n" for name in names
+    )
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert all(line.startswith(str(archive)) for line in answer.stdout.splitlines())
+    assert len(answer.stdout.splitlines()) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("master", "inside"),
+    [
+        ("local", True),
+        ("local[*]", True),
+        ("local[2]", True),
+        ("local-cluster[2,1,1024]", False),
+        ("spark://h:1", False),
+    ],
+)
+def test_only_a_real_cluster_leaves_the_loopback(tmp_path: Path, master: str, inside: bool) -> None:
+    """A report on a laptop must not listen on its network; executors elsewhere must reach the driver."""
+    settings = session._settings(master, tmp_path, small=True)
+    assert (settings.get("spark.driver.bindAddress") == session.LOOPBACK) is inside
+    assert ("SPARK_LOCAL_IP" in session._variables(master, tmp_path)) is inside
+    assert ("-XX:TieredStopAtLevel=1" in settings["spark.driver.extraJavaOptions"]) is inside
+
+
+def test_a_large_job_keeps_sparks_own_defaults(tmp_path: Path) -> None:
+    """The first compiler tier alone and a fixed plan cost a long job far more than they save at its start."""
+    small, large = (session._settings("local[*]", tmp_path, small=small) for small in (True, False))
+    assert small["spark.sql.adaptive.enabled"] == "false"
+    assert "spark.sql.adaptive.enabled" not in large and "spark.sql.shuffle.partitions" not in large
+    assert "TieredStopAtLevel" not in large["spark.driver.extraJavaOptions"]
+
+
+def test_settings_of_the_command_line() -> None:
+    """Values may hold '=' themselves, as Java options do."""
+    given = ["spark.executor.memory=2g", "spark.driver.extraJavaOptions=-Da=b"]
+    assert session.parse_conf(given) == {"spark.executor.memory": "2g", "spark.driver.extraJavaOptions": "-Da=b"}
+
+
+@pytest.mark.parametrize("setting", ["spark.executor.memory", "executor.memory=2g", ""])
+def test_a_malformed_setting_is_named(setting: str) -> None:
+    """Spark itself ignores a setting it does not know."""
+    with pytest.raises(SettingError, match="no Spark setting"):
+        session.parse_conf([setting])
