@@ -364,7 +364,8 @@ class ClientConnection(asyncio.Protocol):
         known.no_ack = event.no_ack
         channel.groups.add(group)
 
-        def consuming(_value: int) -> None:
+        def consuming(next_message_id: int) -> None:
+            known.next_message_id = next_message_id
             if not event.nowait:
                 self.core.consume_ok(event.channel, event.consumer_tag)
 

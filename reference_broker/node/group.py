@@ -69,8 +69,9 @@ class Host(Protocol):
     def snapshot(self) -> bytes:
         """The machine's state."""
 
-    def restore(self, state: bytes) -> None:
-        """Replace the machine's state by a snapshot taken elsewhere."""
+    def restore(self, state: bytes, *, installed: bool) -> None:
+        """Replace the machine's state by a snapshot: a newer one of another member's (``installed``), or, at the start,
+        this member's own, which may be older than what else it finds on its disk."""
 
     def live_entries(self) -> Sequence[tuple[int, int]]:
         """Ranges of entries whose payload the state still refers to."""
@@ -186,7 +187,7 @@ class GroupRunner:
         """The leader's snapshot is on this node's disk: it replaces log and state."""
         self.core.installed(index, term)
         if index > self.applied:
-            self.restore(state)
+            self.restore(state, installed=True)
             self.applied = index
         self._node.wake(self)
 
@@ -195,10 +196,10 @@ class GroupRunner:
         self.core.install_failed(index)
         self._node.wake(self)
 
-    def restore(self, state: bytes) -> None:
+    def restore(self, state: bytes, *, installed: bool) -> None:
         """Take over the state of a snapshot, as :meth:`take_snapshot` wrote it."""
         self._seen, machine_state = Seen.unpack(state)
-        self.host.restore(machine_state)
+        self.host.restore(machine_state, installed=installed)
 
     def lead_if_nobody_does(self) -> None:
         """Ask for votes at once instead of when a timer ends. Pre-vote makes it harmless if somebody leads."""

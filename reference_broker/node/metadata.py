@@ -36,7 +36,7 @@ class QueueStarter(Protocol):
         """Stop the queue's group and remove its data, if it is here."""
 
     def queues_replaced(self, records: Sequence[QueueRecord]) -> None:
-        """These are all the queues there are: start and stop accordingly."""
+        """These are all the queues there are: stop the groups of all others."""
 
 
 class MetadataHost:
@@ -96,11 +96,16 @@ class MetadataHost:
         """The machine's state."""
         return self.machine.snapshot()
 
-    def restore(self, state: bytes) -> None:
-        """Take over a state reached elsewhere."""
+    def restore(self, state: bytes, *, installed: bool) -> None:
+        """Take over a state. Only one newer than this member's own says that a queue it lacks is gone: after a
+        restart the snapshot may be older than the newest queue, whose declaration is in the log behind it."""
         self.machine = MetadataMachine.restore(state)
         self._effects.clear()
-        self._starter.queues_replaced(list(self.machine.queues.values()))
+        records = list(self.machine.queues.values())
+        if installed:
+            self._starter.queues_replaced(records)
+        for record in records:
+            self._starter.queue_added(record)
 
     def live_entries(self) -> list[tuple[int, int]]:
         """None: the state stands on its own."""

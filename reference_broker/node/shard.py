@@ -226,13 +226,11 @@ class Shard:
             self.touch(connection)
 
     def queues_replaced(self, records: Sequence[QueueRecord]) -> None:
-        """After a jump over the metadata log: keep what still exists, drop the rest, add the new."""
+        """After a jump over the metadata log: drop what no longer exists."""
         wanted = {record.group for record in records}
         for queue in list(self.queues.values()):
             if queue.record.group not in wanted:
                 self.queue_removed(queue.record)
-        for record in records:
-            self.queue_added(record)
 
     # node.group.Surroundings
 
@@ -313,11 +311,11 @@ class Shard:
         if METADATA_GROUP not in recovered:
             self.log.create_group(METADATA_GROUP, b"")
         members = tuple(sorted(member.node for member in self.config.members))
-        self._run(METADATA_GROUP, members, self.metadata, recovered.get(METADATA_GROUP))
         for group, state in recovered.items():
             if group != METADATA_GROUP:
                 record = record_from_json(json.loads(self.log.groups_meta[group]))
                 self._run_queue(record, state)
+        self._run(METADATA_GROUP, members, self.metadata, recovered.get(METADATA_GROUP))
 
     def _run_queue(self, record: QueueRecord, state: RecoveredGroup | None) -> None:
         host = QuorumQueue(record, self, _now_ms)
@@ -339,7 +337,7 @@ class Shard:
         core = RaftCore(self.node, members, view, hard_state, config, timer.randint)
         runner = self.runners[group] = GroupRunner(group, core, self.log, host, self)
         if state is not None and state.snapshot is not None:
-            runner.restore(state.state)
+            runner.restore(state.state, installed=False)
         for node in members:
             if node != self.node and node not in self._up:
                 runner.peer_down(node)

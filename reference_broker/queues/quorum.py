@@ -104,12 +104,12 @@ class QuorumQueue:
         """The machine's state."""
         return self.machine.snapshot()
 
-    def restore(self, state: bytes) -> None:
-        """Take over a state that was reached elsewhere, and deliver what local consumers have missed by jumping
-        over the log."""
+    def restore(self, state: bytes, *, installed: bool) -> None:
+        """Take over a state, and deliver what local consumers have missed if it jumps over part of the log."""
         self.machine = FifoMachine.restore(self.machine.config, state)
         self._effects.clear()
-        self._deliver(self.machine.redeliver_local(self._clients.node, self._clients.incarnation))
+        if installed:
+            self._deliver(self.machine.redeliver_local(self._clients.node, self._clients.incarnation))
 
     def live_entries(self) -> Sequence[tuple[int, int]]:
         """Ranges of entries that messages of the queue still lie in."""

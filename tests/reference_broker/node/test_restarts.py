@@ -1,0 +1,115 @@
+"""A node that comes back must come back as it was: with its queues, its messages, and nothing that was deleted.
+
+A WAL of tiny files makes a few hundred messages roll it over many times, so that what comes back is a snapshot, live
+entries below it, and a tail of the log behind it.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+pytestmark = pytest.mark.processes
+
+QUORUM = {"x-queue-type": "quorum"}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def node(directory: Path, ending: signal.Signals = signal.SIGTERM) -> Iterator[BlockingChannel]:
+    """One single-member node on ``directory``, with a channel in confirm mode; ended by ``ending``."""
+    port = free_port()
+    member = {"node": 1, "name": "node1", "host": "127.0.0.1", "amqp_port": port}
+    config = {
+        "name": "node1", "node": 1, "cluster": "restarts",
+        "nodes": [{**member, "peer_port": free_port(), "control_port": free_port()}],
+        "data_dir": str(directory / "data"), "wal_dir": str(directory / "wal"),
+        "limits": {"wal_file_bytes": 65_536}, "exit_with_stdin": True,
+    }  # fmt: skip
+    directory.mkdir(exist_ok=True)
+    (directory / "node.json").write_text(json.dumps(config))
+    command = [sys.executable, "-m", "reference_broker.node", "--config", str(directory / "node.json")]
+    with (
+        (directory / "node.log").open("ab") as log,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stderr=log) as child,
+    ):
+        try:
+            parameters = pika.ConnectionParameters("127.0.0.1", port, connection_attempts=200, retry_delay=0.05)
+            connection = pika.BlockingConnection(parameters)
+            channel = connection.channel()
+            channel.confirm_delivery()
+            yield channel
+            connection.close()
+        finally:
+            child.send_signal(ending)
+            child.wait(30)
+
+
+def publish(channel: BlockingChannel, queue: str, numbers: range) -> None:
+    for number in numbers:
+        channel.basic_publish("", queue, b"%06d" % number + b"x" * 1000, pika.BasicProperties(delivery_mode=2))
+
+
+def numbers(channel: BlockingChannel, queue: str, count: int, *, ack: bool) -> list[int]:
+    """The numbers of the next ``count`` messages."""
+    taken: list[int] = []
+    method: Any
+    for method, _properties, body in channel.consume(queue, inactivity_timeout=20):
+        assert method is not None, f"only {len(taken)} of {count} messages"
+        taken.append(int(body[:6]))
+        if ack:
+            channel.basic_ack(method.delivery_tag)
+        if len(taken) == count:
+            break
+    channel.cancel()
+    return taken
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+def test_queues_and_messages_survive_snapshots_and_restarts(tmp_path: Path, ending: signal.Signals) -> None:
+    with node(tmp_path, ending) as channel:
+        for queue in ("kept", "deleted"):
+            channel.queue_declare(queue, durable=True, arguments=QUORUM)
+        publish(channel, "kept", range(300))
+        publish(channel, "deleted", range(50))
+        assert numbers(channel, "kept", 200, ack=True) == list(range(200))
+        publish(channel, "kept", range(300, 400))
+        channel.queue_delete("deleted")
+        channel.queue_declare("late", durable=True, arguments=QUORUM)
+        publish(channel, "late", range(5))
+    with node(tmp_path, ending) as channel:
+        assert channel.queue_declare("late", passive=True).method.message_count == 5
+        publish(channel, "kept", range(400, 600))
+        assert numbers(channel, "kept", 100, ack=True) == list(range(200, 300))
+        channel.queue_declare("deleted", durable=True, arguments=QUORUM)
+        assert channel.queue_declare("deleted", passive=True).method.message_count == 0
+    with node(tmp_path, ending) as channel:
+        assert numbers(channel, "kept", 300, ack=True) == list(range(300, 600))
+        assert numbers(channel, "late", 5, ack=True) == list(range(5))
+
+
+def test_consumed_messages_give_their_disk_space_back(tmp_path: Path) -> None:
+    """Otherwise a broker that keeps up would still fill its disk."""
+    with node(tmp_path) as channel:
+        channel.queue_declare("q", durable=True, arguments=QUORUM)
+        for start in range(0, 2000, 200):
+            publish(channel, "q", range(start, start + 200))
+            assert numbers(channel, "q", 200, ack=True) == list(range(start, start + 200))
+        used = sum(file.stat().st_size for file in (tmp_path / "wal").iterdir())
+        assert used < 1_000_000, f"{used} octets of WAL after 2 MB of messages that were all consumed"
