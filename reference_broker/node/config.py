@@ -48,6 +48,8 @@ class Limits:
     ``entries_uncommitted_max`` bounds the entries of a queue on their way to a majority, and with them the time that a
     settle queues behind publishes; ``entries_uncommitted_hurried_max`` holds while a consumer is short of credit.
     ``settle_delay_ms`` is how long a settle that nobody waits for may wait for an enqueue to ride with.
+    ``commit_notice_delay_ms`` is how long a follower without clients of the queue may wait to hear what is committed, if
+    no entry takes the news along.
     ``publish_bytes_max`` unconfirmed octets of one connection stop the reading of its socket (TCP back-pressure).
     ``credit_default`` is what a consumer without a prefetch limit gets (RabbitMQ: 2000).
     """
@@ -63,6 +65,7 @@ class Limits:
     entries_uncommitted_max: int = 8
     entries_uncommitted_hurried_max: int = 2
     settle_delay_ms: int = 2
+    commit_notice_delay_ms: int = 20
     publish_bytes_max: int = 32 * 1024 * 1024
     peer_frame_bytes_max: int = 256 * 1024 * 1024
     credit_default: int = 2000

@@ -60,6 +60,9 @@ class Host(Protocol):
     def run_effects(self) -> None:
         """Carry out the effects of all entries applied since the last call."""
 
+    def has_clients_on(self, node: NodeId) -> bool:
+        """Whether somebody on that node waits for what is committed."""
+
     def became_leader(self) -> None:
         """This member leads now; everything committed so far is applied."""
 
@@ -123,6 +126,7 @@ class GroupRunner:
         self._sending_snapshot = False
         self._urgent = False  # the outbox holds a command that is not lazy
         self._waiting = False  # a timer runs for lazy ones
+        self._put_off: dict[NodeId, SendEntries] = {}  # notices of a commit that nobody on the node waits for
         self._hurry_until = 0  # up to this entry, a consumer is short of credit
         self._seen = Seen()
 
@@ -390,6 +394,21 @@ class GroupRunner:
                     self._send_snapshot(outgoing)
 
     def _send_entries(self, send: SendEntries) -> None:
+        """Send entries; a mere notice of a commit goes with the next ones, or soon, if no client of the node waits."""
+        if send.last < send.first and send.commit and not self.host.has_clients_on(send.to):
+            if not self._put_off:
+                self._node.later(self._node.limits.commit_notice_delay_ms / 1000, self._send_put_off)
+            self._put_off[send.to] = send
+            return
+        self._put_off.pop(send.to, None)
+        self._send_now(send)
+
+    def _send_put_off(self) -> None:
+        put_off, self._put_off = self._put_off, {}
+        for send in put_off.values():
+            self._send_now(send)
+
+    def _send_now(self, send: SendEntries) -> None:
         entries = self._log.entries(self.group, send.first, send.last, _READ_MAX) if send.last >= send.first else []
         self._node.send(send.to, Kind.RAFT, wire.encode_append(self.group, send, self._node.node, entries))
 
@@ -427,6 +446,7 @@ class GroupRunner:
             return
         was_leader = self._standing[0] is Role.LEADER
         self._standing = standing
+        self._put_off.clear()
         self._start_over()
         if standing[0] is Role.LEADER and not was_leader:
             self.host.became_leader()

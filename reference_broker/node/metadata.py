@@ -86,6 +86,10 @@ class MetadataHost:
                     if (answered := self._waiting.pop(correlation, None)) is not None:
                         answered(record)
 
+    def has_clients_on(self, node: NodeId) -> bool:
+        """Everybody may want to use a new queue at once."""
+        return True
+
     def became_leader(self) -> None:
         """Leading the metadata asks for nothing more."""
 

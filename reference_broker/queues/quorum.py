@@ -55,6 +55,8 @@ class QuorumQueue:
         self._clients = clients
         self._now_ms = now_ms
         self._effects: list[Effect] = []
+        self._client_nodes: set[NodeId] = set()
+        """Nodes that had channels here since this member last became leader: some may be gone, none is missing."""
 
     def encode(self, commands: Sequence[Any]) -> list[bytes | memoryview]:
         """One batch, stamped with the time of this node, which leads or forwards."""
@@ -84,15 +86,22 @@ class QuorumQueue:
                     deliveries.append(effect)
                 case Reply(channel) if self._is_mine(channel):
                     self._clients.reply(channel, effect.correlation, effect.value)
-                case MonitorNode(node) if self.leading:
-                    self._clients.watch_node(self.record.group, node)
+                case MonitorNode(node):
+                    self._client_nodes.add(node)
+                    if self.leading:
+                        self._clients.watch_node(self.record.group, node)
         for channel, last in confirms.items():
             self._clients.confirm(channel, self.record.group, last)
         self._deliver(deliveries)
 
+    def has_clients_on(self, node: NodeId) -> bool:
+        """Whether a channel on that node publishes to the queue or consumes from it."""
+        return node in self._client_nodes
+
     def became_leader(self) -> None:
         """Start what only a leader does."""
         self.leading = True
+        self._client_nodes.clear()
         self._effects.extend(self.machine.become_leader())
         self.run_effects()
 
