@@ -48,7 +48,7 @@ class Limits:
     ``entries_uncommitted_max`` bounds the entries of a queue on their way to a majority, and with them the time that a
     settle queues behind publishes; ``entries_uncommitted_hurried_max`` holds while a consumer is short of credit.
     ``settle_delay_ms`` is how long a settle that nobody waits for may wait for an enqueue to ride with.
-    ``commit_notice_delay_ms`` is how long a follower without clients of the queue may wait to hear what is committed, if
+    ``commit_notice_delay_ms`` is how long a follower without clients of the queue may wait to hear of a commit, if
     no entry takes the news along.
     ``publish_bytes_max`` unconfirmed octets of one connection stop the reading of its socket (TCP back-pressure).
     ``credit_default`` is what a consumer without a prefetch limit gets (RabbitMQ: 2000).

@@ -173,7 +173,7 @@ def _start(master: str, settings: Mapping[str, str]) -> SparkSession:
 
 def _code_archive(scratch: Path) -> Path:
     """Our packages as a zip file for executors; directories are entries, or they would be no namespace packages."""
-    import perftest
+    import perftest.results
     import reports
 
     target = scratch / "perftest-reports.zip"
