@@ -1,7 +1,7 @@
 """The structure that the documentation promises, checked on the source itself.
 
-Without these a benchmark could quietly import the broker it measures, a "pure" core could read a clock, and functions could
-grow until nobody reads them.
+Without these a benchmark could quietly import the broker it measures, a "pure" core could read a clock, and functions
+could grow until nobody reads them.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ import click
 
 from infra import local_cluster
 from perftest.cli.exits import CliError, Exit, three_lines
+from perftest.cli.interrupts import Interrupts
 from perftest.cli.ui.board import Board
 from perftest.cli.ui.summary import doubts, knee_sentence, next_steps, steps_table
 from perftest.cli.ui.views import View, choose, make_view
@@ -54,21 +55,40 @@ class Options:
 
 def measure(plan: Plan, options: Options) -> int:
     """Run a plan and say how it went; the exit code. Without URIs in the plan, a local cluster is started for it."""
-    with _target(plan, options) as cluster:
-        if cluster is not None:
-            plan = replace(plan, uris=cluster.uris, queues=tuple(_quorum(queue) for queue in plan.queues))
-        writer = RunWriter(options.out, plan, ["perftest", *sys.argv[1:]])
-        writer.describe_broker(**_broker_facts(plan, cluster))
-        session = _Session(plan, options, writer, cluster)
-        try:
-            outcome = asyncio.run(session.run())
-        except BaseException as error:
-            # A defect of ours, or a signal before the loop was there: what was recorded is kept, the cause is told.
-            writer.finish("failed", f"{type(error).__name__}: {error}", Exit.RUN_ERROR)
-            raise
-    code = session.conclude(outcome)
-    report = _report(writer.path, options) if options.report and session.rows else None
-    session.print_summary(outcome, code, report)
+    interrupts = Interrupts()
+    with interrupts.installed():
+        with _target(plan, options) as cluster:
+            if cluster is not None:
+                plan = replace(plan, uris=cluster.uris, queues=tuple(_quorum(queue) for queue in plan.queues))
+            writer = RunWriter(options.out, plan, ["perftest", *sys.argv[1:]])
+            writer.describe_broker(**_broker_facts(plan, cluster))
+            session = _Session(plan, options, writer, cluster)
+            try:
+                outcome = asyncio.run(session.run(interrupts))
+            except BaseException as error:
+                # A defect of ours, or a signal before the loop was there: what was recorded is kept, the cause is told.
+                interrupts.ignore()
+                writer.finish("failed", f"{type(error).__name__}: {error}", Exit.RUN_ERROR)
+                raise
+        code = session.conclude(outcome)
+        interrupts.allow()
+        session.print_measured(outcome)
+        report, failed = None, None
+        if options.report and session.rows:
+            try:
+                report = _report(writer.path)
+            except CliError as error:
+                failed = error  # it does not spoil a measurement that succeeded
+            except KeyboardInterrupt:
+                code = Exit.INTERRUPTED
+                failed = CliError(
+                    "no report: interrupted",
+                    str(writer.path),
+                    f"`perftest report {writer.path}` makes it; the results are complete",
+                )
+        session.print_end(code, report)
+        if failed is not None:
+            click.echo(three_lines(failed.what, failed.where, failed.fix), err=True)
     return int(code)
 
 
@@ -102,19 +122,19 @@ class _Session:
         """Record."""
         self._recorded(lambda: self._writer.ledger(record))
 
-    async def run(self) -> RunOutcome:
+    async def run(self, interrupts: Interrupts) -> RunOutcome:
         """Execute the plan with the samplers and the view beside it."""
         loop = asyncio.get_running_loop()
-        for number, handler in ((signal.SIGINT, self._interrupt), (signal.SIGTERM, self._stop.abort)):
-            loop.add_signal_handler(number, handler)
         helpers = [asyncio.create_task(self._sample()), asyncio.create_task(self._draw())]
-        try:
-            return await execute(self._plan, self, self._stop)
-        finally:
-            for task in helpers:
-                task.cancel()
-            await asyncio.gather(*helpers, return_exceptions=True)
-            self._view.close()
+        with interrupts.during(lambda number: loop.call_soon_threadsafe(self._interrupt, number) and None):
+            try:
+                return await execute(self._plan, self, self._stop)
+            finally:
+                for task in helpers:
+                    task.cancel()
+                await asyncio.gather(*helpers, return_exceptions=True)
+                with contextlib.suppress(OSError):  # the terminal may be gone; the results are not
+                    self._view.close()
 
     def conclude(self, outcome: RunOutcome) -> Exit:
         """Finish the run directory; the exit code by what it holds. Raises when it could not be written."""
@@ -134,29 +154,40 @@ class _Session:
         self._writer.end(state, redact(reason), int(code))
         return code
 
-    def print_summary(self, outcome: RunOutcome, code: Exit, report: Path | None) -> None:
-        """Results to stdout, errors to stderr."""
-        writer = self._writer
-        if self._options.as_json or self._options.ui == "json":
-            paths = {"path": str(writer.path), "report": str(report) if report else None, "exit_code": int(code)}
-            result = {"record": "result", **paths, "steps": self.rows, "trust": writer.trust}
-            click.echo(json.dumps(result, ensure_ascii=False, indent=None if self._options.ui == "json" else 1))
-        else:
-            parts = [steps_table(self.rows) if self.rows else "", knee_sentence(self.rows)]
-            parts += ["\n".join(doubts(self.rows, writer.trust)), next_steps(str(writer.path), report=_text(report))]
-            click.echo("\n\n".join(part for part in parts if part))
+    def print_measured(self, outcome: RunOutcome) -> None:
+        """What was measured and what to doubt, to stdout; why a run failed, to stderr. For JSON see the end."""
+        if not self._json:
+            width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+            parts = [steps_table(self.rows, width) if self.rows else "", knee_sentence(self.rows)]
+            parts += ["\n".join(doubts(self.rows, self._writer.trust))]
+            for part in filter(None, parts):
+                click.echo(f"{part}\n")
         if outcome.error is not None:
             error = outcome.error
             click.echo(three_lines(redact(error.what), redact(error.where), error.fix), err=True)
+
+    def print_end(self, code: Exit, report: Path | None) -> None:
+        """Where everything lies, or the one JSON object."""
+        writer = self._writer
+        if self._json:
+            paths = {"path": str(writer.path), "report": str(report) if report else None, "exit_code": int(code)}
+            result = {"record": "result", **paths, "valid": writer.valid, "steps": self.rows, "trust": writer.trust}
+            click.echo(json.dumps(result, ensure_ascii=False, indent=None if self._options.ui == "json" else 1))
+        else:
+            click.echo(next_steps(str(writer.path), report=_text(report)))
+
+    @property
+    def _json(self) -> bool:
+        return self._options.as_json or self._options.ui == "json"
 
     def _make_view(self) -> View:
         width = shutil.get_terminal_size().columns
         name = choose(self._options.ui, terminal=sys.stderr.isatty(), width=width, environment=os.environ)
         return make_view(name, self._board, sys.stdout, sys.stderr)
 
-    def _interrupt(self) -> None:
-        """The first Ctrl-C ends the step in good order, the second everything."""
-        if self._stop.finishing:
+    def _interrupt(self, number: int) -> None:
+        """The first Ctrl-C ends the step in good order, the second everything; so do the signals of a shutdown."""
+        if self._stop.finishing or number != signal.SIGINT:
             self._stop.abort()
         else:
             self._stop.finish_step()
@@ -257,15 +288,11 @@ def _durability_in_words(plan: Plan) -> str:
     return f"classic queue, {mode}; synced as the broker is configured"
 
 
-def _report(run: Path, options: Options) -> Path | None:
-    """The report of the run; its failure does not spoil a measurement that succeeded."""
+def _report(run: Path) -> Path:
+    """The report of the run, in its directory. Raises CliError."""
     from perftest.cli.report import build_report
 
-    try:
-        return build_report([run], run / "report")
-    except CliError as error:
-        click.echo(three_lines(error.what, error.where, error.fix), err=True)
-        return None
+    return build_report([run], None)
 
 
 def _target_name(plan: Plan, cluster: Cluster | None) -> str:
