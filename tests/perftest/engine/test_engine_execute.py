@@ -64,7 +64,8 @@ def run(
 
 
 def workers() -> list[psutil.Process]:
-    children = psutil.Process().children()
+    """Worker processes that run. Other tests' children may have ended and not been waited for yet."""
+    children = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
     return [child for child in children if "perftest.engine.worker" in child.cmdline()]
 
 
