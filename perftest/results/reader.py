@@ -18,7 +18,7 @@ from perftest.metrics.interval import Interval, Phase
 from perftest.results import hlog, schema
 from perftest.results.errors import DamagedHistogramError, NewerRunError, NotARunError
 from perftest.results.summary import BrokerCpu, Tally, step_row
-from perftest.results.trust import run_checks, step_checks
+from perftest.results.trust import is_valid, run_checks, step_checks
 
 _COUNTS: Final = tuple(item.name for item in fields(Interval) if item.name not in ("worker", "phase", "latencies"))
 
@@ -111,7 +111,8 @@ def summarise(run: Run) -> dict[str, Any]:
             row = step_row(step, totals, cpu)
             rows.append({**row, "trust": [check.to_json() for check in step_checks(row)]})
     trust = [check.to_json() for check in run_checks(run.manifest, run.ledger, len(rows))]
-    return {"schema": schema.SCHEMA_VERSION, "steps": rows, "trust": trust}
+    valid = bool(rows) and is_valid(rows, trust)
+    return {"schema": schema.SCHEMA_VERSION, "valid": valid, "steps": rows, "trust": trust}
 
 
 def _lines(run: Run, name: str) -> Iterator[tuple[int, str]]:

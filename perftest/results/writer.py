@@ -30,7 +30,7 @@ from perftest.results.errors import RunNotWritableError
 from perftest.results.histograms import Merged
 from perftest.results.provenance import HOST, host_facts, redact, redact_command, tool_facts
 from perftest.results.summary import BrokerCpu, Tally, step_row
-from perftest.results.trust import run_checks, step_checks
+from perftest.results.trust import is_valid, run_checks, step_checks
 from perftest.spec.codec import plan_digest, plan_to_json
 from perftest.spec.plan import Plan
 
@@ -60,6 +60,7 @@ class RunWriter:
         self.tally = Tally()
         self.rows: list[dict[str, Any]] = []
         self.trust: list[dict[str, str]] = []
+        self.valid = False
         self.ledger_record: dict[str, object] | None = None
         self._broker: list[dict[str, Any]] = []
         self._base_ns = self.started_ns - self.started_ns % 10**6
@@ -155,7 +156,8 @@ class RunWriter:
                 self.rows.append({**row, "trust": [check.to_json() for check in step_checks(row)]})
         checks = run_checks(self.manifest, self.ledger_record, len(self.rows))
         self.trust = [check.to_json() for check in checks]
-        result = {"schema": schema.SCHEMA_VERSION, "steps": self.rows, "trust": self.trust}
+        self.valid = bool(self.rows) and is_valid(self.rows, self.trust)
+        result = {"schema": schema.SCHEMA_VERSION, "valid": self.valid, "steps": self.rows, "trust": self.trust}
         write_atomically(self.path / schema.RESULT, _pretty(result))
 
     def _append(self, name: str, text: str) -> None:

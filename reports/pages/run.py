@@ -13,7 +13,7 @@ from reports.pages.model import Banner, Chart, Chip, Run, Sentence
 from reports.pages.provenance import provenance, utc
 from reports.pages.tables import events_table, ledger_table, steps_table
 from reports.pipeline.schema import Tables
-from reports.stats.validity import Check, Status, checks
+from reports.stats.validity import GENERATOR_CPU, Check, Status, checks
 
 _LEDGER_CHIPS: Final = {
     "ok": ("nothing lost", Status.PASS),
@@ -33,7 +33,7 @@ def run_section(tables: Tables, *, prefix: str, rebuild: Sequence[str], files: S
         title=str(run["title"] or run["name"]),
         subtitle=f"{run['name']} · {run['run_id']} · {utc(int(run['started_ns']))}",
         chips=tuple(_chips(run, ledger, found)),
-        banners=tuple(_banners(run, tables.steps, ledger)),
+        banners=tuple(_banners(run, tables.steps, ledger, found)),
         sentences=tuple(findings.sentences(run, tables.steps, ledger, prefix=prefix)),
         headline=findings.headline(run, tables.steps),
         checks=tuple(trust.worst_first(found)),
@@ -59,13 +59,19 @@ def _chips(run: pd.Series[Any], ledger: pd.Series[Any] | None, found: Sequence[C
     ]
 
 
-def _banners(run: pd.Series[Any], steps: pd.DataFrame, ledger: pd.Series[Any] | None) -> list[Banner]:
+def _banners(
+    run: pd.Series[Any], steps: pd.DataFrame, ledger: pd.Series[Any] | None, found: Sequence[Check]
+) -> list[Banner]:
     banners = []
     if ledger is not None and ledger["verdict"] == "violated":
         text = findings.ledger_sentence(ledger) + " No other figure on this page matters until that is explained."
         banners.append(
             Banner(status=Status.FAIL, title="The broker broke its promise, or the generator its account", text=text)
         )
+    limited = [check for check in found if check.check == GENERATOR_CPU and check.status is Status.FAIL]
+    banners += [
+        Banner(status=Status.FAIL, title="INVALID: limited by the load generator", text=c.text) for c in limited
+    ]
     if run["state"] != "finished":
         banners.append(_unfinished(run, len(steps)))
     return banners

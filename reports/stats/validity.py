@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from perftest.results import trust
 from reports.pipeline.schema import PERCENTILES, SAMPLES_ABOVE, Tables
 from reports.stats import drift
 
@@ -26,8 +27,9 @@ ACHIEVED_PASS, ACHIEVED_WARN = 0.99, 0.95
 BACKLOG_PASS: Final = 0.98
 """Delivered over published: below, the queue grew, and end-to-end latency tells its length."""
 
-WORKER_CPU_WARN, WORKER_CPU_FAIL = 0.7, 0.9
-"""Of one core: a worker is a single thread, near a whole core it is the limit."""
+
+GENERATOR_CPU: Final = "generator CPU"
+"""The check that fails when a run measured its own load generator; its limits are those of the command."""
 
 HOST_CPU_WARN: Final = 90.0
 STEAL_WARN, STEAL_FAIL = 1.0, 5.0
@@ -195,12 +197,35 @@ def generator(tables: Tables) -> Check:
     shares = tables.steps["worker_cpu_share"].dropna()
     if shares.empty:
         text = "The generator's CPU time is unknown: it may have been the limit."
-        return Check(check="generator CPU", status=Status.WARN, text=text)
-    status = _status(float(shares.max()), WORKER_CPU_WARN, WORKER_CPU_FAIL)
+        return Check(check=GENERATOR_CPU, status=Status.WARN, text=text)
+    limited = [
+        step
+        for step, share, achieved in zip(
+            tables.steps["step"], tables.steps["worker_cpu_share"].fillna(0.0), _kept(tables), strict=True
+        )
+        if trust.is_client_limited(float(share), achieved)
+    ]
     label = _at(tables.steps, shares.argmax(), shares)["label"]
-    meaning = "it was not the limit" if status is Status.PASS else "it may have been the limit, not the broker"
-    text = f"The busiest worker used {_percent(shares.max())} of a core ({label}): {meaning}."
-    return Check(check="generator CPU", status=status, text=text, steps=_beyond(tables.steps, shares, WORKER_CPU_WARN))
+    text = f"The busiest worker used {_percent(shares.max())} of a core ({label}): "
+    if limited:
+        what = text + "the generator, not the broker, set these rates."
+        return Check(check=GENERATOR_CPU, status=Status.FAIL, text=what, steps=tuple(int(step) for step in limited))
+    if shares.max() <= trust.CPU_SHARE_WARN:
+        return Check(check=GENERATOR_CPU, status=Status.PASS, text=text + "it was not the limit.")
+    steps = _beyond(tables.steps, shares, trust.CPU_SHARE_WARN)
+    text += "some of the latency is the generator's own."
+    return Check(check=GENERATOR_CPU, status=Status.WARN, text=text, steps=steps)
+
+
+def _kept(tables: Tables) -> list[float | None]:
+    """Published over intended for each step; None in a closed loop."""
+    if _run(tables)["loop"] != "open":
+        return [None] * len(tables.steps)
+    steps = tables.steps
+    return [
+        published / intended if intended else 0.0
+        for published, intended in zip(steps["published"], steps["intended"], strict=True)
+    ]
 
 
 def load_host(tables: Tables) -> Check | None:

@@ -44,10 +44,24 @@ def test_a_sound_step_passes_every_check() -> None:
     assert worst(step_checks(row())) is Status.PASS
 
 
-@pytest.mark.parametrize(("share", "status"), [(0.85, "pass"), (0.86, "fail")])
-def test_a_generator_at_its_limit_fails(share: float, status: str) -> None:
+@pytest.mark.parametrize(
+    ("share", "rate", "published", "status"),
+    [
+        (0.85, None, 200_000, "pass"),
+        (0.86, None, 200_000, "warn"),
+        (0.949, None, 200_000, "warn"),
+        (0.95, None, 200_000, "fail"),
+        (0.86, 1000.0, 198_000, "warn"),  # the schedule was kept
+        (0.86, 1000.0, 197_999, "fail"),  # it was not, and the generator had little left
+        (0.85, 1000.0, 100_000, "pass"),  # it was not, but not for want of a core
+        (0.95, 1000.0, 200_000, "fail"),
+    ],
+)
+def test_a_generator_at_its_limit_fails(share: float, rate: float | None, published: int, status: str) -> None:
     """The rate would be the generator's, told as the broker's."""
-    assert statuses(step_checks(row(worker_cpu_share=share)))["generator_cpu"] == status
+    settings = {"in_flight": 100, "rate": rate, "consumers": 1}
+    checks = step_checks(row(worker_cpu_share=share, settings=settings, published=published, delivered=published))
+    assert statuses(checks)["generator_cpu"] == status
 
 
 def test_loop_lag_is_a_warning() -> None:
@@ -133,7 +147,7 @@ def test_an_early_end_and_the_loop_are_said() -> None:
 def test_the_gravest_status_wins() -> None:
     """The exit code follows the worst."""
     assert worst([]) is Status.PASS
-    assert worst(step_checks(row(worker_cpu_share=0.9, loop_lag_ns=10**9))) is Status.FAIL
+    assert worst(step_checks(row(worker_cpu_share=0.95, loop_lag_ns=10**9))) is Status.FAIL
 
 
 @pytest.mark.parametrize(
