@@ -5,10 +5,12 @@ The JVM of the pipeline lives in a process of its own, which ends before the pag
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -33,7 +35,7 @@ from perftest.cli.sections import SectionedCommand, json_option, option
     section="Output",
     type=click.Path(path_type=Path, file_okay=False),
     default=None,
-    help="Directory of the report.  [default: RUN/report, or runs/report-TIME for several]",
+    help="Directory of the report.  [default: RUN/report.html; runs/report-TIME for several]",
 )
 @json_option
 def report(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
@@ -42,21 +44,42 @@ def report(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
 
     for run in runs:
         read_manifest(run)  # refuse what is no run before a JVM is started
-    default = runs[0] / "report" if len(runs) == 1 else Path("runs") / f"report-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-    page = build_report(runs, out or default)
+    several = Path("runs") / f"report-{datetime.now(UTC):%Y%m%d-%H%M%S}" if len(runs) > 1 else None
+    page = build_report(runs, out or several)
     click.echo(json.dumps({"report": str(page)}) if as_json else str(page))
 
 
-def build_report(runs: Sequence[Path], out: Path) -> Path:
-    """Run the pipeline and write the pages; the path of the page. Raises CliError."""
-    store = out / "store"
-    click.echo(f"reading {len(runs)} run{'s' if len(runs) > 1 else ''} with Spark …", err=True)
-    _pipeline(runs, store)
+def build_report(runs: Sequence[Path], out: Path | None) -> Path:
+    """Run the pipeline and write the pages; the path of the page, ``out/report.html``. Raises CliError.
 
-    import reports
+    Without ``out`` the page of a single run stands in its directory, and what belongs to it below ``report/``.
+    """
+    place = out or runs[0] / "report"
+    counted = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
+    with _progress(f"reading {counted} with Spark"):
+        _pipeline(runs, place / "store")
+    with _progress("writing the page"):
+        import reports
 
-    command = ["perftest", "report", *(str(run) for run in runs), "--out", str(out)]
-    return Path(reports.build(store, out, command=command))
+        command = ["perftest", "report", *(str(run) for run in runs), *(["--out", str(out)] if out else [])]
+        page = None if out else runs[0] / "report.html"
+        return Path(reports.build(place / "store", place, page=page, command=command))
+
+
+@contextlib.contextmanager
+def _progress(what: str) -> Iterator[None]:
+    """Say what is going on: on a terminal with the seconds it takes, which vanish afterwards; else in a line."""
+    if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb" or os.environ.get("CI"):
+        click.echo(f"{what} …", err=True)
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description} …"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
+        progress.add_task(what, total=None)
+        yield
 
 
 def _pipeline(runs: Sequence[Path], store: Path) -> None:

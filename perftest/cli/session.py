@@ -25,13 +25,14 @@ from infra import local_cluster
 from perftest.cli.exits import CliError, Exit, three_lines
 from perftest.cli.interrupts import Interrupts
 from perftest.cli.ui.board import Board
-from perftest.cli.ui.summary import doubts, knee_sentence, next_steps, steps_table
+from perftest.cli.ui.summary import INVALID, doubts, knee_sentence, next_steps, steps_table
 from perftest.cli.ui.views import View, choose, make_view
 from perftest.engine.api import RunOutcome, StopRequest
 from perftest.engine.coordinator import execute
 from perftest.metrics.interval import Interval
 from perftest.results.errors import RunNotWritableError
 from perftest.results.provenance import HostSampler, redact
+from perftest.results.trust import is_valid
 from perftest.results.writer import RunWriter
 from perftest.spec.plan import Plan, QueueSpec, QueueType
 
@@ -57,39 +58,38 @@ def measure(plan: Plan, options: Options) -> int:
     """Run a plan and say how it went; the exit code. Without URIs in the plan, a local cluster is started for it."""
     interrupts = Interrupts()
     with interrupts.installed():
-        with _target(plan, options) as cluster:
-            if cluster is not None:
-                plan = replace(plan, uris=cluster.uris, queues=tuple(_quorum(queue) for queue in plan.queues))
-            writer = RunWriter(options.out, plan, ["perftest", *sys.argv[1:]])
-            writer.describe_broker(**_broker_facts(plan, cluster))
-            session = _Session(plan, options, writer, cluster)
-            try:
-                outcome = asyncio.run(session.run(interrupts))
-            except BaseException as error:
-                # A defect of ours, or a signal before the loop was there: what was recorded is kept, the cause is told.
-                interrupts.ignore()
-                writer.finish("failed", f"{type(error).__name__}: {error}", Exit.RUN_ERROR)
-                raise
-        code = session.conclude(outcome)
-        interrupts.allow()
-        session.print_measured(outcome)
-        report, failed = None, None
-        if options.report and session.rows:
-            try:
-                report = _report(writer.path)
-            except CliError as error:
-                failed = error  # it does not spoil a measurement that succeeded
-            except KeyboardInterrupt:
-                code = Exit.INTERRUPTED
-                failed = CliError(
-                    "no report: interrupted",
-                    str(writer.path),
-                    f"`perftest report {writer.path}` makes it; the results are complete",
-                )
+        session, outcome = _run(plan, options, interrupts)
+        try:
+            code = session.conclude(outcome)
+        finally:  # a drive that is full keeps nobody from reading what was measured
+            interrupts.allow()
+            session.print_measured()
+        session.print_failure(outcome)
+        report, doubt = _report(session.path) if options.report and session.rows else (None, None)
+        code = max(code, doubt.code) if doubt is not None and doubt.code is Exit.INTERRUPTED else code
         session.print_end(code, report)
-        if failed is not None:
-            click.echo(three_lines(failed.what, failed.where, failed.fix), err=True)
+        if doubt is not None:
+            click.echo(three_lines(doubt.what, doubt.where, doubt.fix), err=True)
     return int(code)
+
+
+def _run(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[_Session, RunOutcome]:
+    """Execute the plan; when this returns, no signal is listened to any more."""
+    with _target(plan, options) as cluster:
+        if cluster is not None:
+            plan = replace(plan, uris=cluster.uris, queues=tuple(_quorum(queue) for queue in plan.queues))
+        writer = RunWriter(options.out, plan, ["perftest", *sys.argv[1:]])
+        writer.describe_broker(**_broker_facts(plan, cluster))
+        session = _Session(plan, options, writer, cluster)
+        try:
+            return session, asyncio.run(session.run(interrupts))
+        except BaseException as error:
+            # A defect of ours, or a signal before the loop was there: what was recorded is kept, the cause is told.
+            interrupts.ignore()
+            writer.finish("failed", f"{type(error).__name__}: {error}", Exit.RUN_ERROR)
+            raise
+        finally:
+            interrupts.ignore()
 
 
 class _Session:
@@ -126,9 +126,12 @@ class _Session:
         """Execute the plan with the samplers and the view beside it."""
         loop = asyncio.get_running_loop()
         helpers = [asyncio.create_task(self._sample()), asyncio.create_task(self._draw())]
-        with interrupts.during(lambda number: loop.call_soon_threadsafe(self._interrupt, number) and None):
+        with interrupts.during(lambda number: _in_loop(loop, self._interrupt, number)):
             try:
-                return await execute(self._plan, self, self._stop)
+                outcome = await execute(self._plan, self, self._stop)
+                with contextlib.suppress(RunNotWritableError):  # then the outcome, or the end, says so
+                    await self._sample_nodes()  # the last step's CPU time needs a sample after it
+                return outcome
             finally:
                 for task in helpers:
                     task.cancel()
@@ -154,14 +157,18 @@ class _Session:
         self._writer.end(state, redact(reason), int(code))
         return code
 
-    def print_measured(self, outcome: RunOutcome) -> None:
-        """What was measured and what to doubt, to stdout; why a run failed, to stderr. For JSON see the end."""
-        if not self._json:
-            width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-            parts = [steps_table(self.rows, width) if self.rows else "", knee_sentence(self.rows)]
-            parts += ["\n".join(doubts(self.rows, self._writer.trust))]
-            for part in filter(None, parts):
-                click.echo(f"{part}\n")
+    def print_measured(self) -> None:
+        """What was measured and what to doubt, to stdout. For JSON see the end."""
+        if self._json:
+            return
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        parts = [steps_table(self.rows, width) if self.rows else "", knee_sentence(self.rows)]
+        parts += ["\n".join([*([] if self._writer.valid else [INVALID]), *doubts(self.rows, self._writer.trust)])]
+        for part in filter(None, parts):
+            click.echo(f"{part}\n")
+
+    def print_failure(self, outcome: RunOutcome) -> None:
+        """Why a run failed, to stderr."""
         if outcome.error is not None:
             error = outcome.error
             click.echo(three_lines(redact(error.what), redact(error.where), error.fix), err=True)
@@ -175,6 +182,11 @@ class _Session:
             click.echo(json.dumps(result, ensure_ascii=False, indent=None if self._options.ui == "json" else 1))
         else:
             click.echo(next_steps(str(writer.path), report=_text(report)))
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return self._writer.path
 
     @property
     def _json(self) -> bool:
@@ -202,20 +214,24 @@ class _Session:
             raise
 
     async def _sample(self) -> None:
-        """The host and the broker's nodes, once per interval. A node that does not answer is left out."""
+        """The host and the broker's nodes, once per interval."""
         sampler = HostSampler()
         while True:
             try:
                 self._writer.host(sampler.sample(time.time_ns()))
-                if self._cluster is not None:
-                    for record in await asyncio.to_thread(local_cluster.sample, self._cluster, time.time_ns()):
-                        self._writer.broker(record)
-                        self._board.sample(record)
+                await self._sample_nodes()
             except RunNotWritableError as failure:
                 self._failure = self._failure or failure
                 self._stop.abort()
                 return
             await asyncio.sleep(self._plan.interval_s)
+
+    async def _sample_nodes(self) -> None:
+        """A node that does not answer is left out. Raises RunNotWritableError."""
+        if self._cluster is not None:
+            for record in await asyncio.to_thread(local_cluster.sample, self._cluster, time.time_ns()):
+                self._writer.broker(record)
+                self._board.sample(record)
 
     async def _draw(self) -> None:
         while True:
@@ -224,6 +240,11 @@ class _Session:
 
     def _endless(self) -> bool:
         return any(math.isinf(step.duration_s) for step in self._plan.steps)
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[int], None], number: int) -> None:
+    """Wake the loop up and make the call there: a signal handler may run between any two instructions."""
+    loop.call_soon_threadsafe(call, number)
 
 
 def exit_code(
@@ -239,10 +260,7 @@ def exit_code(
         return Exit.RUN_ERROR
     if state == "interrupted":
         return Exit.INTERRUPTED
-    checks = [*run_trust, *(check for row in rows for check in row["trust"])]
-    if not rows or any(check["status"] == "fail" for check in checks):
-        return Exit.UNTRUSTED
-    return Exit.OK
+    return Exit.OK if rows and is_valid(rows, run_trust) else Exit.UNTRUSTED
 
 
 @contextlib.contextmanager
@@ -288,11 +306,17 @@ def _durability_in_words(plan: Plan) -> str:
     return f"classic queue, {mode}; synced as the broker is configured"
 
 
-def _report(run: Path) -> Path:
-    """The report of the run, in its directory. Raises CliError."""
+def _report(run: Path) -> tuple[Path | None, CliError | None]:
+    """The report of the run, or why there is none: that does not spoil a measurement that succeeded."""
     from perftest.cli.report import build_report
 
-    return build_report([run], None)
+    try:
+        return build_report([run], None), None
+    except CliError as error:
+        return None, error
+    except KeyboardInterrupt:
+        fix = f"the results are complete; `perftest report {run}` makes the page"
+        return None, CliError("no report: interrupted", str(run), fix, Exit.INTERRUPTED)
 
 
 def _target_name(plan: Plan, cluster: Cluster | None) -> str:

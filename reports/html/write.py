@@ -24,10 +24,10 @@ SUMMARY_VERSION: Final = 1
 _LEFT_OUT: Final = ("payload",)
 
 
-def write_report(store: Path, out: Path, *, command: Sequence[str]) -> Path:
+def write_report(store: Path, out: Path, *, target: Path, command: Sequence[str]) -> Path:
     """See :func:`reports.build`."""
     tables = report_store.read_tables(store)
-    made = page(tables, generated=_generated(tables), rebuild=command, files=_files(tables))
+    made = page(tables, generated=_generated(tables), rebuild=command, files=_files(tables, leave_out=target))
     html = render(made)
     try:
         (out / "data").mkdir(parents=True, exist_ok=True)
@@ -37,14 +37,14 @@ def write_report(store: Path, out: Path, *, command: Sequence[str]) -> Path:
             out / "summary.json",
             json.dumps(summary(made, tables), indent=2, ensure_ascii=False, allow_nan=False) + "\n",
         )
-        _put(out / "report.html", html)
+        _put(target, html)
     except OSError as error:
         raise PageError(
             what=f"the report cannot be written: {error.strerror or error}",
             where=str(error.filename or out),
             fix="make room, or name a directory that can be written to",
         ) from error
-    return out / "report.html"
+    return target
 
 
 def summary(made: Page, tables: Tables) -> dict[str, Any]:
@@ -79,14 +79,16 @@ def _generated(tables: Tables) -> str:
     return f"Made {now} from the recorded histograms{by}. This file is complete in itself and makes no request."
 
 
-def _files(tables: Tables) -> dict[str, list[tuple[str, int]]]:
-    """The files of each run directory that is still where it was."""
+def _files(tables: Tables, *, leave_out: Path) -> dict[str, list[tuple[str, int]]]:
+    """The files of each run directory that is still where it was, without the page itself."""
     found = {}
     for run_id, path in zip(tables.runs["run_id"], tables.runs["path"], strict=True):
         directory = Path(str(path))
         if path and directory.is_dir():
             found[str(run_id)] = sorted(
-                (file.name, file.stat().st_size) for file in directory.iterdir() if file.is_file()
+                (file.name, file.stat().st_size)
+                for file in directory.iterdir()
+                if file.is_file() and file.name != leave_out.name
             )
     return found
 

@@ -160,7 +160,9 @@ class Board:
         merged = self._tally.current.latencies.get(series)
         if merged is None:
             return LatencyRow(name=name, count=0, p50_ns=0, p95_ns=0, p99_ns=0, p999_ns=0, max_ns=0)
-        p50, p95, p99, p999 = (merged.percentile_ns(percent) for percent in (50.0, 95.0, 99.0, 99.9))
+        # A percentile is the top of its bucket, the maximum is exact: it must not look smaller.
+        found = (min(merged.percentile_ns(percent), merged.max_ns) for percent in (50.0, 95.0, 99.0, 99.9))
+        p50, p95, p99, p999 = found
         return LatencyRow(
             name=name, count=merged.count, p50_ns=p50, p95_ns=p95, p99_ns=p99, p999_ns=p999, max_ns=merged.max_ns
         )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import click
+
+_GAP: Final = "  "
 
 
 def print_table(rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
@@ -18,16 +21,28 @@ def print_table(rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
 
 
 def render(rows: Sequence[dict[str, Any]]) -> str:
-    """The table as text; numbers are aligned right, words left."""
+    """The table as text; numbers are aligned right, words left. ``group|name`` puts ``group`` over its columns."""
     if not rows:
         return "(none)"
-    names = list(rows[0])
-    cells = [[_cell(row.get(name)) for name in names] for row in rows]
-    right = [all(_is_number(row.get(name)) for row in rows) for name in names]
+    keys = list(rows[0])
+    names = [key.rpartition("|")[2] for key in keys]
+    cells = [[_cell(row.get(key)) for key in keys] for row in rows]
+    right = [all(_is_number(row.get(key)) for row in rows) for key in keys]
     widths = [max(len(name), *(len(line[column]) for line in cells)) for column, name in enumerate(names)]
-    lines = [_line(names, widths, right)]
+    groups = _groups([key.rpartition("|")[0] for key in keys], widths)
+    lines = [groups] if groups else []
+    lines += [_line(names, widths, right)]
     lines += [_line(line, widths, right) for line in cells]
     return "\n".join(lines)
+
+
+def _groups(names: Sequence[str], widths: Sequence[int]) -> str:
+    """The line above the header, each group in the middle of its columns, which are one behind the other."""
+    parts = []
+    for name, columns in itertools.groupby(zip(names, widths, strict=True), key=lambda column: column[0]):
+        spans = [width for _, width in columns]
+        parts.append(name.center(sum(spans) + len(_GAP) * (len(spans) - 1)))
+    return _GAP.join(parts).rstrip()
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
@@ -35,7 +50,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
         cell.rjust(width) if number else cell.ljust(width)
         for cell, width, number in zip(cells, widths, right, strict=True)
     ]
-    return "  ".join(padded).rstrip()
+    return _GAP.join(padded).rstrip()
 
 
 def _cell(value: object) -> str:

@@ -36,24 +36,39 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     fake = Pipeline()
     monkeypatch.setattr(subprocess, "run", fake)
 
-    def build(store: Path, out: Path, *, command: list[str]) -> Path:
-        fake.commands.append(["build", str(store), str(out), *command])
-        return out / "report.html"
+    def build(store: Path, out: Path, *, page: Path | None, command: list[str]) -> Path:
+        page = page or out / "report.html"
+        fake.commands.append(["build", str(store), str(out), str(page), *command])
+        return page
 
     monkeypatch.setattr(reports, "build", build)
     return fake
 
 
-def test_a_report_is_made_from_runs(call: Call, pipeline: Pipeline, records: ModuleType, tmp_path: Path) -> None:
-    """The pipeline fills the store beside the page, the page knows the command that makes it again."""
+def test_the_page_of_a_run_stands_in_its_directory(
+    call: Call, pipeline: Pipeline, records: ModuleType, tmp_path: Path
+) -> None:
+    """One file to open, to copy and to send; the store is beside it, and the page knows how to make it again."""
     run = records.write_run(tmp_path).path
     pipeline.commands.clear()
     code, out, _ = call("report", str(run))
-    page = run / "report"
-    assert (code, out) == (0, f"{page / 'report.html'}\n")
+    beside, page = run / "report", run / "report.html"
+    assert (code, out) == (0, f"{page}\n")
     assert pipeline.commands == [
-        [sys.executable, "-m", "reports.pipeline", str(run), "--store", str(page / "store")],
-        ["build", str(page / "store"), str(page), "perftest", "report", str(run), "--out", str(page)],
+        [sys.executable, "-m", "reports.pipeline", str(run), "--store", str(beside / "store")],
+        ["build", str(beside / "store"), str(beside), str(page), "perftest", "report", str(run)],
+    ]
+
+
+def test_a_page_elsewhere_is_all_there(call: Call, pipeline: Pipeline, records: ModuleType, tmp_path: Path) -> None:
+    """A run on a read-only drive can be reported, too."""
+    run, out = records.write_run(tmp_path).path, tmp_path / "elsewhere"
+    pipeline.commands.clear()
+    assert call("report", str(run), "--out", str(out))[1] == f"{out / 'report.html'}\n"
+    assert pipeline.commands == [
+        [sys.executable, "-m", "reports.pipeline", str(run), "--store", str(out / "store")],
+        ["build", str(out / "store"), str(out), str(out / "report.html"), "perftest", "report", str(run), "--out"]
+        + [str(out)],
     ]
 
 

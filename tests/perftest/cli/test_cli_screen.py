@@ -216,6 +216,21 @@ def test_a_line_has_fixed_labels(records: ModuleType) -> None:
     assert f"confirm_ms p50={milliseconds(confirm.p50_ns)} " in line and f"max={milliseconds(e2e.max_ns)}" in line
 
 
+@pytest.mark.parametrize("width", [80, 100, 120, None])
+def test_the_table_of_steps_fits_the_terminal(width: int | None) -> None:
+    """A line that wraps is no table; what had no room is named, and nothing is left out of a file."""
+    latency = {"count": 9, "p50_ns": 10**9, "p95_ns": 10**9, "p99_ns": 1_001_000_000, "max_ns": 10**9}
+    rates = {f"{name}_per_s": 123_456.0 for name in ("published", "confirmed", "delivered")}
+    cpu = {"worker_cpu_us_per_message": 126.0, "broker_cpu_us_per_message": 1313.8}
+    rows = [{"label": "ack_interval=100", "step": 1, **rates, **cpu, "latency": {"e2e": latency, "confirm": latency}}]
+    groups, header, line, *notes = steps_table(rows, width).splitlines()
+    assert max(map(len, (groups, header, line))) <= (width or 200)
+    assert "delivered/s" in header and "e2e ms" in groups and "1001" not in line, "no percentile is above the maximum"
+    left_out = [name for name in ("published/s", "load", "p95") if name not in header]
+    assert bool(left_out) == bool(notes) and all(name in " ".join(notes) for name in left_out)
+    assert width is not None or not left_out
+
+
 def test_the_summary_names_the_knee(records: ModuleType) -> None:
     """The rule is said beside the result."""
 
@@ -233,7 +248,7 @@ def test_the_summary_names_the_knee(records: ModuleType) -> None:
     assert knee_sentence(rows[:2]) == "" and knee_sentence([]) == ""
     rows[2]["latency"]["e2e_sched"] = {"p99_ns": 10**6}
     assert "Knee at in_flight=200" in knee_sentence(rows)
-    assert steps_table(rows).splitlines()[1].split()[:4] == ["in_flight=1", "1,000", "1,000", "1,000"]
+    assert steps_table(rows).splitlines()[2].split()[:4] == ["in_flight=1", "1,000", "1,000", "1,000"]
 
 
 def test_doubts_are_said_once_and_failures_first() -> None:
