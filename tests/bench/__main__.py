@@ -54,7 +54,12 @@ class Broker:
         """Log entries written so far by the node that wrote most: one per batch. 0 where that cannot be known."""
         if self.cluster is None:
             return 0
-        return max(status["metrics"]["wal_entries"] for status in local_cluster.status(self.cluster))
+        statuses = local_cluster.status(self.cluster)
+        for status, node in zip(statuses, self.cluster.nodes, strict=True):
+            if "metrics" not in status:
+                words = Path(node.log_file).read_text().splitlines()[-30:]
+                raise SystemExit("\n".join([f"{node.name} is {status['state']}; its last words:", *words]))
+        return int(max(status["metrics"]["wal_entries"] for status in statuses))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,7 @@ def measure(broker: Broker, in_flight: int, prefetch: int, ack_interval: int, se
         delivered_per_s=step["delivered_per_s"],
         broker_us=used / messages * 1e6,
         load_us=step["worker_cpu_us_per_message"],
-        batch=messages / written if written else float("nan"),
+        batch=messages / written if written else 0.0,
         confirm_p50_ms=step["latency"]["confirm"]["p50_ns"] / 1e6,
         e2e_p99_ms=step["latency"]["e2e"]["p99_ns"] / 1e6,
     )
@@ -139,7 +144,14 @@ def report(console: Console, results: dict[str, dict[str, list[Measurement]]]) -
         for name, measurements in brokers.items():
             figures = [median(measurements, field) for field in Measurement.__slots__]
             rate, broker_us, load_us, batch, confirm, e2e = figures
-            row = (f"{rate:,.0f}", f"{broker_us:.1f}", f"{load_us:.1f}", f"{batch:.1f}", f"{confirm:.2f}", f"{e2e:.2f}")
+            row = (
+                f"{rate:,.0f}",
+                f"{broker_us:.1f}",
+                f"{load_us:.1f}",
+                f"{batch:.1f}" if batch else "–",
+                f"{confirm:.2f}",
+                f"{e2e:.2f}",
+            )
             table.add_row(load, name, *row)
         if len(brokers) == 2:
             ours, theirs = brokers.values()
