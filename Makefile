@@ -18,6 +18,9 @@ check: $(SETUP)  ## ruff and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+sim: $(SETUP)  ## long seeded storms over the Raft core; SEEDS=60 by default
+	RAFT_SEEDS=$(or $(SEEDS),60) $(BIN)/pytest tests/reference_broker/raft/test_raft_cluster_random.py
+
 bench: $(SETUP)  ## messages/s, CPU per message, batch size; beside RabbitMQ where it is installed
 	$(BIN)/python -m tests.bench
 

@@ -17,7 +17,11 @@ from reference_broker.raft.testing import Cluster, Disk, Member
 from reference_broker.types import NodeId
 
 STEPS = int(os.environ.get("RAFT_STEPS", "4000"))
-SEEDS = [int(os.environ["RAFT_SEED"])] if "RAFT_SEED" in os.environ else list(range(1, 7))
+SEEDS = (
+    [int(os.environ["RAFT_SEED"])]
+    if "RAFT_SEED" in os.environ
+    else list(range(1, 1 + int(os.environ.get("RAFT_SEEDS", "6"))))
+)
 
 
 class Storm:
