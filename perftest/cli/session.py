@@ -65,7 +65,7 @@ def measure(plan: Plan, options: Options) -> int:
             interrupts.allow()
             session.print_measured()
         session.print_failure(outcome)
-        report, doubt = _report(session.path) if options.report and session.rows else (None, None)
+        report, doubt = _report(session.path) if options.report and session.is_reported else (None, None)
         code = max(code, doubt.code) if doubt is not None and doubt.code is Exit.INTERRUPTED else code
         session.print_end(code, report)
         if doubt is not None:
@@ -163,6 +163,8 @@ class _Session:
             return
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         parts = [steps_table(self.rows, width) if self.rows else "", knee_sentence(self.rows)]
+        if width is not None:
+            click.echo()  # a terminal has echoed ^C
         parts += ["\n".join([*([] if self._writer.valid else [INVALID]), *doubts(self.rows, self._writer.trust)])]
         for part in filter(None, parts):
             click.echo(f"{part}\n")
@@ -187,6 +189,11 @@ class _Session:
     def path(self) -> Path:
         """The run directory."""
         return self._writer.path
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether there is something to report, and a user who has not insisted on stopping at once."""
+        return bool(self.rows) and not self._stop.aborting
 
     @property
     def _json(self) -> bool:

@@ -67,8 +67,13 @@ def test_a_page_elsewhere_is_all_there(call: Call, pipeline: Pipeline, records: 
     assert call("report", str(run), "--out", str(out))[1] == f"{out / 'report.html'}\n"
     assert pipeline.commands == [
         [sys.executable, "-m", "reports.pipeline", str(run), "--store", str(out / "store")],
-        ["build", str(out / "store"), str(out), str(out / "report.html"), "perftest", "report", str(run), "--out"]
-        + [str(out)],
+        [
+            "build",
+            str(out / "store"),
+            str(out),
+            str(out / "report.html"),
+            *("perftest", "report", str(run), "--out", str(out)),
+        ],
     ]
 
 

@@ -99,6 +99,72 @@ def test_ctrl_c_in_the_terminal_ends_the_step_in_good_order(tmp_path: Path) -> N
     assert run.ledger is not None and run.ledger["verdict"] == "ok" and "delivered/s" in out
 
 
+def running(out: Path) -> list[psutil.Process]:
+    """Every process that has the directory of results on its command line: nodes, and the command itself."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(out) in " ".join(process.cmdline()):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def started(out: Path, *arguments: str) -> subprocess.Popen[str]:
+    """A command in a session of its own, once it measures."""
+    child = subprocess.Popen(
+        [*PERFTEST, *arguments, "--ui", "line", "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert child.stderr is not None
+    for line in child.stderr:
+        if "phase=" in line:
+            return child
+    pytest.fail(f"it never measured: {child.communicate()}")
+
+
+SWEEP = ("sweep", "flow_control/in_flight", "--quick", "--no-report")
+
+
+@pytest.mark.parametrize("signals", [["SIGINT"], ["SIGINT", "SIGINT"], ["SIGTERM"], ["SIGHUP"]], ids="-".join)
+def test_an_interrupted_sweep_leaves_data_and_nothing_else(signals: list[str], tmp_path: Path) -> None:
+    """Once, twice, at a shutdown, or with the terminal closed: 130, a run that can be read, and a clean machine."""
+    out = tmp_path / "results"
+    with started(out, *SWEEP) as child:
+        for name in signals:
+            os.kill(child.pid, getattr(signal, name))
+        stdout, stderr = child.communicate(timeout=60)
+    assert child.returncode == 130, stderr
+    assert "Traceback" not in stderr and "interrupted" in stdout
+    (run,) = (read_run(path) for path in out.iterdir())
+    assert run.manifest["state"] == "interrupted" and run.manifest["ended"]["exit_code"] == 130
+    assert run.ledger is not None and run.ledger["lost"] == 0 and run.result is not None and run.intervals
+    assert running(out) == []
+
+
+def test_a_killed_command_takes_its_nodes_along_and_the_next_one_clears_up(tmp_path: Path) -> None:
+    """kill -9 can be answered by nobody; the nodes see their pipe close, and the files are found by the next run."""
+    out = tmp_path / "results"
+    with started(out, *SWEEP) as child:
+        nodes = [process for process in running(out) if process.pid != child.pid]
+        workers = psutil.Process(child.pid).children()
+        assert len(nodes) == 3
+        child.kill()
+        child.communicate(timeout=30)
+    _gone, alive = psutil.wait_procs([*nodes, *workers], timeout=30)
+    assert alive == []
+    (killed,) = (path for path in out.iterdir() if not path.name.startswith("."))
+    run = read_run(killed)
+    assert run.killed and run.intervals
+    code, _, err = perftest("run", "-z", "1", "-c", "5", "--ui", "none", "--out", str(out))
+    assert code == 0, err
+    assert [path.name for path in out.iterdir() if path.name.startswith(".")] == []
+
+
 def test_a_broker_that_is_not_there_is_three_lines(tmp_path: Path) -> None:
     """Host and port, and what to do."""
     with socket.socket() as probe:
