@@ -276,12 +276,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _settled(self, channel: Channel, event: Settled) -> None:
         if (consumer := channel.consumers.get(event.consumer_tag)) is not None:
-            command = _OUTCOMES[event.outcome](consumer.id, event.ranges)
-            short_of_credit = 2 * consumer.held > consumer.credit
-            consumer.held -= sum(last - first + 1 for first, last in event.ranges)
-            self._propose(
-                consumer.group, command, _SMALL + 16 * len(event.ranges), Lane.EXPRESS, lazy=not short_of_credit
-            )
+            self._release(consumer, event.outcome, event.ranges)
 
     def _declare(self, channel: Channel, event: QueueDeclare) -> None:
         name = event.queue or f"amq.gen-{secrets.token_urlsafe(16)}"
@@ -428,7 +423,15 @@ class ClientConnection(asyncio.Protocol):
         self._shard.touch(self)
 
     def _give_back(self, consumer: Consumer, ids: IdRange) -> None:
-        self._propose(consumer.group, Settle(consumer.id, (ids,)), _SMALL, Lane.EXPRESS)
+        self._release(consumer, Outcome.SETTLE, (ids,))
+
+    def _release(self, consumer: Consumer, outcome: Outcome, ranges: tuple[IdRange, ...]) -> None:
+        """Propose what the consumer did with messages; at leisure, as long as it has credit for as many again."""
+        short_of_credit = 2 * consumer.held > consumer.credit
+        consumer.held -= sum(last - first + 1 for first, last in ranges)
+        command = _OUTCOMES[outcome](consumer.id, ranges)
+        size = _SMALL + 16 * len(ranges)
+        self._propose(consumer.group, command, size, Lane.EXPRESS, lazy=not short_of_credit)
 
     def _forget(self, channel: Channel) -> None:
         """The channel is gone: every queue it dealt with must know."""

@@ -69,7 +69,6 @@ class Limits:
     publish_bytes_max: int = 32 * 1024 * 1024
     peer_frame_bytes_max: int = 256 * 1024 * 1024
     credit_default: int = 2000
-    declare_timeout_ms: int = 10_000
     wal_file_bytes: int = 64 * 1024 * 1024
     memtable_bytes: int = 128 * 1024 * 1024
 

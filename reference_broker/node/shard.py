@@ -17,6 +17,7 @@ import json
 import logging
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -47,6 +48,7 @@ from reference_broker.queues.quorum import Piece, QuorumQueue
 from reference_broker.raft import wire
 from reference_broker.raft.core import RaftConfig, RaftCore
 from reference_broker.raft.log_view import LogView
+from reference_broker.raft.messages import Message
 from reference_broker.raft.ready import HardState, Role
 from reference_broker.types import METADATA_GROUP, NOBODY, ChannelId, ConsumerId, GroupId, LogIndex, NodeId, Term
 
@@ -54,6 +56,7 @@ log = logging.getLogger(__name__)
 
 _NODE_COMMAND_BYTES = 64
 _FORGET_EVERY = 64
+_EARLY_MAX = 256
 
 
 class Connection(Protocol):
@@ -117,6 +120,8 @@ class Shard:
         self._tick_task: asyncio.Task[None] | None = None
         self._turns = 0
         self._channels = 0
+        self._early: deque[tuple[GroupId, NodeId, Message]] = deque(maxlen=_EARLY_MAX)
+        """Messages for groups that are not here: a new queue's first ones may overtake the news of the queue."""
         self.delivered = 0
         self.redelivered = 0
         self.log, recovered = LogSystem.open(self._log_config(), RealFiles(), self._notify)
@@ -211,7 +216,10 @@ class Shard:
         if record.group in self.runners or self.node not in record.members:
             return
         self.log.create_group(record.group, record_to_json(record))
-        self._run_queue(record, None)
+        runner = self._run_queue(record, None)
+        for group, node, message in list(self._early):
+            if group == record.group:
+                runner.step(node, message)
 
     def queue_removed(self, record: QueueRecord) -> None:
         """Stop the queue's group, here and for good."""
@@ -283,16 +291,17 @@ class Shard:
             self._tell(group, node)
 
     def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
-        """A frame for one of the groups; for a group that is not here (yet, or any more) it is dropped, as the
-        network might have."""
+        """A frame for one of the groups. Raises ValueError if it is damaged."""
         if kind == Kind.RAFT:
             group, message = wire.decode(body)
             if (runner := self.runners.get(group)) is not None:
-                runner.step(node, message)
+                self._guarded(runner.step, node, message)
+            else:
+                self._early.append((group, node, message))
         else:
             proposal, sealed = Proposal.unpack(body)
             if (runner := self.runners.get(proposal.group)) is not None:
-                runner.proposed_by_peer(proposal, bytes(sealed))
+                self._guarded(runner.proposed_by_peer, proposal, bytes(sealed))
 
     # Inside
 
@@ -317,11 +326,12 @@ class Shard:
                 self._run_queue(record, state)
         self._run(METADATA_GROUP, members, self.metadata, recovered.get(METADATA_GROUP))
 
-    def _run_queue(self, record: QueueRecord, state: RecoveredGroup | None) -> None:
+    def _run_queue(self, record: QueueRecord, state: RecoveredGroup | None) -> GroupRunner:
         host = QuorumQueue(record, self, _now_ms)
         runner = self._run(record.group, record.members, host, state)
         host.payload = runner.payload
         self.queues[record.name] = Queue(record, host, runner)
+        return runner
 
     def _run(
         self, group: GroupId, members: tuple[NodeId, ...], host: Host, state: RecoveredGroup | None
@@ -364,12 +374,15 @@ class Shard:
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """One turn. A defect here must not leave a node that looks alive and confirms nothing: it stops."""
         self._turn_scheduled = False
+        self._guarded(self._work)
+
+    def _guarded(self, call: Callable[..., None], *arguments: object) -> None:
+        """A defect, or a safety violation, must not leave a node that looks alive and confirms nothing: it stops."""
         try:
-            self._work()
+            call(*arguments)
         except Exception as error:
-            log.exception("defect in a turn")
+            log.exception("defect")
             self._failed(f"defect: {error!r}")
 
     def _work(self) -> None:
@@ -391,7 +404,7 @@ class Shard:
 
     def _notify(self, notices: list[Notice]) -> None:
         """Called in the log's thread."""
-        self._loop.call_soon_threadsafe(self._take_notices, notices)
+        self._loop.call_soon_threadsafe(self._guarded, self._take_notices, notices)
 
     def _take_notices(self, notices: list[Notice]) -> None:
         for notice in notices:

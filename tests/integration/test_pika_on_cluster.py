@@ -244,3 +244,39 @@ def free_base_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1]) % 20000 + 30000
+
+
+def test_a_consumer_without_acks_is_served_to_the_end(cluster: Cluster, request: pytest.FixtureRequest) -> None:
+    """More messages than any credit: a broker that forgets to give it back stops after 2000."""
+    with connect(cluster.nodes[0]) as publisher, connect(cluster.nodes[1]) as consumer:
+        channel = publisher.channel()
+        queue = declared(channel, request)
+        for number in range(5000):
+            channel.basic_publish("", queue, b"%d" % number, PERSISTENT)
+        taken = take(consumer.channel(), queue, 5000, auto_ack=True)
+        assert [body for _, _, body in taken] == [b"%d" % number for number in range(5000)]
+
+
+def test_a_follower_that_was_away_catches_up(tmp_path: Path) -> None:
+    """With another node lost after that, what was confirmed without the follower must be on it."""
+    cluster = local_cluster.start(tmp_path / "cluster", base_port=free_base_port())
+    try:
+        with connect(cluster.nodes[0]) as connection:
+            channel = connection.channel()
+            channel.queue_declare("q", durable=True, arguments=QUORUM)
+            away = next(n for n, s in zip(cluster.nodes, local_cluster.status(cluster), strict=True)
+                        if queue_status(s, "q")["role"] == "follower" and n is not cluster.nodes[0])  # fmt: skip
+            os.kill(away.pid, signal.SIGSTOP)
+            publish(connection.channel(), "q", bodies(20))
+            os.kill(away.pid, signal.SIGCONT)
+            pump(connection, lambda: caught_up(cluster, "q"))
+            publish(connection.channel(), "q", [b"one more"])
+        with connect(away) as connection:
+            assert [body for _, _, body in take(connection.channel(), "q", 21)] == [*bodies(20), b"one more"]
+    finally:
+        local_cluster.stop(cluster)
+
+
+def caught_up(cluster: Cluster, queue: str) -> bool:
+    statuses = [queue_status(status, queue) for status in local_cluster.status(cluster)]
+    return len({status["synced_index"] for status in statuses}) == 1
