@@ -1,13 +1,12 @@
 """The quorum queue as a node hosts it: the machine, and who executes its effects here.
 
-Effects gather over all entries of one apply and run once: replies, then confirms (one per channel), then
-deliveries. Bodies are read from the log when a delivery
-runs, never before: the machine deals in positions.
+Effects gather over all entries of one apply and run once. Bodies are read from the log when a delivery runs, never
+before: the machine deals in positions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from reference_broker import message_run
@@ -15,12 +14,16 @@ from reference_broker.machines.batch import decode_batch, encode_batch
 from reference_broker.machines.commands import Enqueue
 from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorNode, Reply
 from reference_broker.machines.fifo import NO_DELIVERY_LIMIT, FifoConfig, FifoMachine, Meta
+from reference_broker.machines.locality import local_effects
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import MessageRun
 from reference_broker.types import ChannelId, ConsumerId, Entry, GroupId, LogIndex, NodeId
 
 Piece = tuple[MessageRun, int, int, int]
 """A run and which of its messages: start, count, step."""
+
+Runs = dict[tuple[int, int], MessageRun]
+"""Decoded runs by entry and offset: several spans often lie in one."""
 
 _SMALL_COMMAND_BYTES = 64
 
@@ -71,28 +74,27 @@ class QuorumQueue:
         self._effects.extend(self.machine.apply(Meta(entry.index, entry.term), entry.payload, end, skip))
 
     def run_effects(self) -> None:
-        """Execute what is this node's to execute: everything for its own channels, and the leader's part on the
-        leader."""
+        """Execute what is this node's to execute: confirms first, one a channel, then the rest as it arose."""
         if not self._effects:
             return
         effects, self._effects = self._effects, []
-        confirms: dict[ChannelId, int] = {}
-        deliveries: list[Deliver] = []
         for effect in effects:
+            if isinstance(effect, MonitorNode):
+                self._client_nodes.add(effect.node)
+        mine = local_effects(effects, self._clients.node, self.leading, self.record.members)
+        confirms = {effect.channel: effect.last for effect in mine if isinstance(effect, Confirm)}
+        for channel, last in confirms.items():
+            if self._lives(channel):
+                self._clients.confirm(channel, self.record.group, last)
+        runs: Runs = {}
+        for effect in mine:
             match effect:
-                case Confirm(channel) if self._is_mine(channel):
-                    confirms[channel] = effect.last
-                case Deliver(consumer) if self._is_mine(consumer.channel):
-                    deliveries.append(effect)
-                case Reply(channel) if self._is_mine(channel):
+                case Deliver(consumer) if self._lives(consumer.channel):
+                    self._deliver(effect, runs)
+                case Reply(channel) if self._lives(channel):
                     self._clients.reply(channel, effect.correlation, effect.value)
                 case MonitorNode(node):
-                    self._client_nodes.add(node)
-                    if self.leading:
-                        self._clients.watch_node(self.record.group, node)
-        for channel, last in confirms.items():
-            self._clients.confirm(channel, self.record.group, last)
-        self._deliver(deliveries)
+                    self._clients.watch_node(self.record.group, node)
 
     def has_clients_on(self, node: NodeId) -> bool:
         """Whether a channel on that node publishes to the queue or consumes from it."""
@@ -117,8 +119,11 @@ class QuorumQueue:
         """Take over a state, and deliver what local consumers have missed if it jumps over part of the log."""
         self.machine = FifoMachine.restore(self.machine.config, state)
         self._effects.clear()
-        if installed:
-            self._deliver(self.machine.redeliver_local(self._clients.node, self._clients.incarnation))
+        runs: Runs = {}
+        for delivery in (
+            self.machine.redeliver_local(self._clients.node, self._clients.incarnation) if installed else ()
+        ):
+            self._deliver(delivery, runs)
 
     def live_entries(self) -> Sequence[tuple[int, int]]:
         """Ranges of entries that messages of the queue still lie in."""
@@ -128,19 +133,18 @@ class QuorumQueue:
         """The lowest of them."""
         return self.machine.lowest_live_entry()
 
-    def _is_mine(self, channel: ChannelId) -> bool:
-        return channel.node == self._clients.node and channel.incarnation == self._clients.incarnation
+    def _lives(self, channel: ChannelId) -> bool:
+        """Channel numbers start anew in each life of a node."""
+        return channel.incarnation == self._clients.incarnation
 
-    def _deliver(self, deliveries: Iterable[Deliver]) -> None:
-        runs: dict[tuple[int, int], MessageRun] = {}
-        for effect in deliveries:
-            pieces: list[Piece] = []
-            for span in effect.spans:
-                place = (span.index, span.offset)
-                if (run := runs.get(place)) is None:
-                    run = runs[place] = message_run.decode(self.payload(span.index), span.offset)
-                pieces.append((run, span.start, span.count, span.step))
-            self._clients.deliver(effect.consumer, effect.first_message_id, pieces, effect.delivery_count > 0)
+    def _deliver(self, effect: Deliver, runs: Runs) -> None:
+        pieces: list[Piece] = []
+        for span in effect.spans:
+            place = (span.index, span.offset)
+            if (run := runs.get(place)) is None:
+                run = runs[place] = message_run.decode(self.payload(span.index), span.offset)
+            pieces.append((run, span.start, span.count, span.step))
+        self._clients.deliver(effect.consumer, effect.first_message_id, pieces, effect.delivery_count > 0)
 
 
 def config_of(record: QueueRecord) -> FifoConfig:
