@@ -43,6 +43,7 @@ STATE_VERSION: Final = 1
 START_TIMEOUT_S: Final = 20.0
 STOP_GRACE_S: Final = 5.0
 _TEMPORARY: Final = ".broker-"
+_DATA: Final = "data"
 _OWNER_FILE: Final = "owner.json"
 _ASK_TIMEOUT_S: Final = 5.0
 _POLL_S: Final = 0.02
@@ -211,7 +212,8 @@ def _kept_identity(directory: Path, nodes: int) -> str:
         return f"local-{secrets.token_hex(4)}"
     before = load(directory)
     if any(is_alive(node) for node in before.nodes):
-        raise ClusterError("a cluster already runs here", str(directory), "stop it with `perftest broker stop`")
+        fix = f"stop it with `perftest broker stop --dir {directory}`, or choose another --dir"
+        raise ClusterError("a cluster already runs here", str(directory), fix)
     if len(before.nodes) != nodes:
         what = f"the data here is that of {len(before.nodes)} nodes, not {nodes}"
         raise ClusterError(what, str(directory), f"use --nodes {len(before.nodes)}, or another --dir")
@@ -285,7 +287,7 @@ def _node_config(cluster: Cluster, node: Node, exit_with_stdin: bool) -> dict[st
         "node": node.node,
         "cluster": cluster.cluster,
         "nodes": members,
-        "data_dir": str(Path(node.data_dir) / "data"),
+        "data_dir": str(Path(node.data_dir) / _DATA),
         "wal_dir": str(Path(node.data_dir) / "wal"),
         "log_file": node.log_file,
         "users": {"guest": "guest"},
@@ -334,7 +336,8 @@ def _end_children(children: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def _status(node: Node) -> dict[str, Any]:
-    known = {"name": node.name, "uri": node.uri, "pid": node.pid, "data_dir": node.data_dir, "role": ""}
+    data_dir = str(Path(node.data_dir) / _DATA)
+    known = {"name": node.name, "uri": node.uri, "pid": node.pid, "data_dir": data_dir, "role": ""}
     if not is_alive(node):
         return {**known, "state": "down"}
     try:

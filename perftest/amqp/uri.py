@@ -43,7 +43,10 @@ def parse_uri(text: str) -> AmqpUri:
     Raises :class:`UriError` for another scheme, a port that is no number from 1 to 65535, or a path with more than
     one segment (a slash in a virtual host's name is written ``%2f``).
     """
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise UriError("the host is not readable; an IPv6 address is written [::1]") from error
     if parts.scheme == "amqps":
         raise UriError("amqps: TLS is not supported; use amqp:// or a local TLS proxy")
     if parts.scheme != "amqp":

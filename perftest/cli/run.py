@@ -10,7 +10,7 @@ import click
 
 from perftest.cli.exits import Exit
 from perftest.cli.sections import COUNT, DURATION, RATE, SIZE, SectionedCommand, json_option, option
-from perftest.cli.target import out_options, split_uris, target_options
+from perftest.cli.target import only_one_target, out_options, split_uris, target_options
 
 if TYPE_CHECKING:
     from perftest.spec.plan import Plan
@@ -24,6 +24,7 @@ _FLAG_OF_FIELD = {
     "publishers": "-x/--producers",
     "warmup_s": "--warmup",
     "queues": "-u/--queue",
+    "interval_s": "-i/--interval",
 }
 
 
@@ -123,6 +124,7 @@ def run(ctx: click.Context, /, out: Path, ui: str, as_json: bool, report: bool, 
     """
     cluster: Path | None = flags.pop("cluster")
     plan = build_plan(**flags, local=cluster is not None)
+    only_one_target(plan.uris, cluster)
 
     from perftest.cli.session import Options, measure
 

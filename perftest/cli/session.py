@@ -162,6 +162,8 @@ class _Session:
         if self._json:
             return
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        if not self.rows and (self._writer.ledger_record or {}).get("verdict") != "violated":
+            return
         parts = [steps_table(self.rows, width) if self.rows else "", knee_sentence(self.rows)]
         if width is not None:
             click.echo()  # a terminal has echoed ^C
@@ -183,7 +185,7 @@ class _Session:
             result = {"record": "result", **paths, "valid": writer.valid, "steps": self.rows, "trust": writer.trust}
             click.echo(json.dumps(result, ensure_ascii=False, indent=None if self._options.ui == "json" else 1))
         else:
-            click.echo(next_steps(str(writer.path), report=_text(report)))
+            click.echo(next_steps(str(writer.path), report=_text(report), reportable=bool(self.rows)))
 
     @property
     def path(self) -> Path:
@@ -276,7 +278,7 @@ def _target(plan: Plan, options: Options) -> Iterator[Cluster | None]:
     if plan.uris:
         yield None
     elif options.cluster is not None:
-        yield local_cluster.load(options.cluster)
+        yield _kept(options.cluster)
     else:
         _progress(f"no broker was named (-h): starting {LOCAL_NODES} reference nodes on this machine, quorum queues")
         _mkdir(options.out)
@@ -284,6 +286,15 @@ def _target(plan: Plan, options: Options) -> Iterator[Cluster | None]:
         with local_cluster.temporary(options.out, nodes=LOCAL_NODES) as cluster:
             _progress(f"cluster ready after {time.monotonic() - began:.1f} s; it is stopped after the run")
             yield cluster
+
+
+def _kept(directory: Path) -> Cluster:
+    """The cluster of a directory. Raises CliError when none of its nodes is alive, ClusterError when there is none."""
+    cluster = local_cluster.load(directory)
+    if not any(local_cluster.is_alive(node) for node in cluster.nodes):
+        fix = f"start it again with `perftest broker start --dir {directory}`"
+        raise CliError("this cluster is not running", str(directory), fix)
+    return cluster
 
 
 def _quorum(queue: QueueSpec) -> QueueSpec:

@@ -10,7 +10,7 @@ import click
 
 from perftest.cli.exits import Exit
 from perftest.cli.sections import SectionedCommand, json_option, option
-from perftest.cli.target import out_options, split_uris, target_options
+from perftest.cli.target import only_one_target, out_options, split_uris, target_options
 
 if TYPE_CHECKING:
     from perftest.spec.plan import Plan
@@ -62,7 +62,9 @@ def sweep(
     from perftest.cli.workload import find
     from perftest.spec import plan_for
 
-    plan = plan_for(find(name), split_uris(uri, uris), overrides, quick=quick)
+    targets = split_uris(uri, uris)
+    only_one_target(targets, cluster)
+    plan = plan_for(find(name), targets, overrides, quick=quick)
     if dry_run:
         _show(plan, as_json)
         return

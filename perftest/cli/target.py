@@ -57,11 +57,23 @@ def out_options(function: Any) -> Any:
     return function
 
 
+def only_one_target(uris: tuple[str, ...], cluster: Path | None) -> None:
+    """Refuse ``--cluster`` beside a URI: one of the two would be measured, and not the one somebody expects."""
+    if uris and cluster is not None:
+        what = "both a cluster and a URI are named"
+        raise CliError(what, "--cluster, -h/--uri, -H/--uris", "name one of them", Exit.USAGE)
+
+
 def split_uris(uri: str | None, uris: str | None) -> tuple[str, ...]:
-    """The URIs of ``-h`` and ``-H`` together, in order."""
+    """The URIs of ``-h`` and ``-H`` together, in order; each is checked here, before anything is started for it."""
+    from perftest.amqp.uri import UriError, parse_uri
+
     parts = [part.strip() for text in (uri, uris) if text for part in text.split(",")]
-    for part in parts:
-        if not part.startswith(("amqp://", "amqps://")):
-            what = f"{part!r} is not an AMQP URI"
-            raise CliError(what, "-h/--uri", "write amqp://user:password@host:5672/vhost", Exit.USAGE)
+    for number, part in enumerate(parts, start=1):
+        try:
+            parse_uri(part)
+        except UriError as error:
+            where = "-h/--uri, -H/--uris" + (f", URI {number}" if len(parts) > 1 else "")
+            fix = "write amqp://user:password@host:5672/vhost, with %40 for an @ and %2f for a / in its parts"
+            raise CliError(f"not a usable AMQP URI: {error}", where, fix, Exit.USAGE) from error
     return tuple(parts)

@@ -20,13 +20,22 @@ _CHANNEL_FIXES: Final = {
     403: "grant the user configure, write and read permission for this queue, or use another user",
     404: "declare the queue first, or let perftest declare it (leave out 'predeclared')",
     405: "the queue is exclusive to another connection: choose another name",
-    406: "a queue of this name exists with other properties: delete it, choose another name, or match them",
+    406: (
+        "a queue of this name exists with other properties: delete it, choose another name, or match them; "
+        "a broker without classic queues needs -qq"
+    ),
 }
 
 
 def explain(error: AmqpError, where: str = "") -> RunError:
     """The three lines for ``error``; without ``where`` the notes that were added to it on its way say where."""
-    return RunError(what=_what(error), where=where or ", ".join(getattr(error, "__notes__", ())), fix=_fix(error))
+    return RunError(what=_what(error), where=where or _notes(error), fix=_fix(error))
+
+
+def _notes(error: AmqpError) -> str:
+    """Where the error came by on its way, the most precise first; what is said by another is not said again."""
+    notes: list[str] = list(getattr(error, "__notes__", ()))
+    return ", ".join(note for note in notes if not any(note != other and note in other for other in notes))
 
 
 def _what(error: AmqpError) -> str:

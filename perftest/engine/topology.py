@@ -19,7 +19,6 @@ async def declare(connection: Connection, channel: int, queue: QueueSpec) -> int
         queue=queue.name,
         passive=queue.predeclared,
         durable=queue.durable,
-        exclusive=queue.exclusive,
         auto_delete=queue.auto_delete,
         arguments=arguments,
     )

@@ -24,6 +24,8 @@ SIZE_BYTES_MAX: Final = 128 * 1024 * 1024
 PREFETCH_MAX: Final = 65_535
 """``basic.qos`` carries a 16-bit count."""
 STEPS_MAX: Final = 1000
+INTERVAL_S_MIN: Final = 0.1
+INTERVAL_S_MAX: Final = 60.0
 
 Broken = tuple[str, str, str, object]
 """Field of Settings, rule, fix, value."""
@@ -48,6 +50,8 @@ def check_plan(plan: Plan, place: Callable[[str], str]) -> list[Problem]:
         if not 0 <= step.warmup_s < step.duration_s:
             rule, fix = _warmup_rule(step.warmup_s, step.duration_s), "make it shorter than the duration"
             problems.append(Problem(path="", value=step.warmup_s, rule=rule, fix=fix, file=place("warmup_s")))
+    for rule, fix in _interval_rules(plan.interval_s):
+        problems.append(Problem(path="", value=plan.interval_s, rule=rule, fix=fix, file=place("interval_s")))
     for rule, fix, value in _queue_rules(plan.queues):
         problems.append(Problem(path="", value=value, rule=rule, fix=fix, file=place("queues")))
     return problems
@@ -129,10 +133,15 @@ def _timing(workload: Workload, document: Document) -> Iterator[Problem]:
         elif timing.warmup >= timing.duration:
             fix = f"use less than {format_duration(timing.duration)}"
             yield document.problem((key, "warmup"), _warmup_rule(timing.warmup, timing.duration), fix, timing.warmup)
-    if not 0.1 <= workload.interval <= 60:
-        rule = f"an interval of {format_duration(workload.interval)} is out of range"
-        yield document.problem(("interval",), rule, "use 100ms to 1m", workload.interval)
+    for rule, fix in _interval_rules(workload.interval):
+        yield document.problem(("interval",), rule, fix, workload.interval)
     assert workload.version == SCHEMA_VERSION
+
+
+def _interval_rules(interval_s: float) -> Iterator[tuple[str, str]]:
+    """Shorter ones would cost the generator more than the messages; longer ones show nothing."""
+    if not INTERVAL_S_MIN <= interval_s <= INTERVAL_S_MAX:
+        yield f"an interval of {format_duration(interval_s)} is out of range", "use 100ms to 1m"
 
 
 def _warmup_rule(warmup_s: float, duration_s: float) -> str:

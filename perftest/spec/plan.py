@@ -58,13 +58,15 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSpec:
-    """A queue to declare. Durable unless told otherwise; ``arguments`` are passed as they are."""
+    """A queue to declare. Durable unless told otherwise; ``arguments`` are passed as they are.
+
+    There is no ``exclusive``: such a queue belongs to one connection, and every client has its own.
+    """
 
     name: str
     type: QueueType = QueueType.QUORUM
     durable: bool = True
     auto_delete: bool = False
-    exclusive: bool = False
     predeclared: bool = False
     arguments: dict[str, str | int | bool] = field(default_factory=dict)
 

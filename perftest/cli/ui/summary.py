@@ -72,10 +72,13 @@ def doubts(rows: Sequence[Mapping[str, Any]], run_trust: Sequence[Mapping[str, s
     return [f"{status}  {_prefix(labels)}{text}" for (status, _), (text, labels) in ordered]
 
 
-def next_steps(path: str, *, report: str | None) -> str:
-    """Where the data is and what to type next."""
+def next_steps(path: str, *, report: str | None, reportable: bool = True) -> str:
+    """Where the data is and what to type next, if anything was measured."""
     lines = [f"data    {path}"]
-    lines.append(f"report  {report}" if report else f"next    perftest report {path}")
+    if report:
+        lines.append(f"report  {report}")
+    elif reportable:
+        lines.append(f"next    perftest report {path}")
     return "\n".join(lines)
 
 

@@ -32,6 +32,7 @@ def test_uris_mean_what_they_mean_to_rabbitmq(text: str, expected: AmqpUri) -> N
         ("amqps://host", "TLS"),
         ("amqp://host:99999", "port"),
         ("amqp://host:0", "port"),
+        ("amqp://[::1", "IPv6"),
         ("amqp://host:seven", "port"),
         ("amqp://host/a/b", "%2f"),
         ("amqp://host?heartbeat=5", "query"),

@@ -52,13 +52,14 @@ class FakeEngine:
         self.error: RunError | None = None
         self.interrupts = 0
         self.raises: Exception | None = None
+        self.silent = False
         self.stops: list[tuple[bool, bool]] = []
 
     async def execute(self, plan: Plan, sink: Sink, stop: StopRequest) -> RunOutcome:
         self.plans.append(plan)
         if self.raises is not None:
             raise self.raises
-        for record in _RECORDS.intervals(plan, messages=self.messages):
+        for record in () if self.silent else _RECORDS.intervals(plan, messages=self.messages):
             sink.event({"t_ns": record.start_ns, "kind": "step_started", "step": record.step, "label": "x"})
             sink.interval(replace(record, worker_cpu_ns=self.worker_cpu_ns))
         for _ in range(self.interrupts):

@@ -28,7 +28,18 @@ def three_lines(text: str) -> tuple[str, str, str]:
         (["run", "-z", "5 parsecs"], "unknown unit 'parsecs'", "run --help"),
         (["run", "-s", "20"], "no room for the 28 bytes", "28 or more"),
         (["run", "-A", "50", "-q", "10"], "larger than prefetch (10)", "lower ack_interval to 10"),
-        (["run", "-h", "rabbit1"], "'rabbit1' is not an AMQP URI", "amqp://user:password@host"),
+        (["run", "-h", "rabbit1"], "not a usable AMQP URI: the scheme is 'missing'", "amqp://user:password@host"),
+        (["run", "-h", "amqp://h:99999"], "the port must be a number from 1 to 65535", "amqp://user:password@host"),
+        (["run", "-H", "amqp://h,amqps://h"], "TLS is not supported", "amqp://user:password@host"),
+        (["run", "-h", "amqp://h", "--cluster", "c"], "both a cluster and a URI are named", "name one"),
+        (
+            ["sweep", "flow_control/prefetch", "-h", "amqp://h", "--cluster", "c"],
+            "both a cluster and a URI",
+            "name one",
+        ),
+        (["run", "-i", "0"], "an interval of 0s is out of range", "100ms to 1m"),
+        (["run", "-r", "0"], "a rate of 0 publishes nothing", "unlimited"),
+        (["run", "-q", "70000"], "prefetch 70000 is above 65535", "0 for no limit"),
         (["run", "-u", "a,a"], "two queues are named 'a'", "own name"),
         (["sweep"], "missing argument 'WORKLOAD'", "sweep --help"),
         (["sweep", "flow_control/inflight"], "there is no workload", "did you mean 'flow_control/in_flight'?"),
@@ -57,6 +68,22 @@ def test_no_cluster_exits_1(call: Call, tmp_path: Path) -> None:
     for command in ("status", "stop"):
         code, _, err = call("broker", command, "--dir", str(tmp_path))
         assert code == 1 and three_lines(err)[1] == str(tmp_path)
+
+
+def test_a_cluster_that_was_stopped_exits_1(call: Call, tmp_path: Path) -> None:
+    """Its data is there, its nodes are not: start it again, rather than look for the port that is closed."""
+    node = dict.fromkeys(("name", "data_dir", "log_file"), "x") | dict.fromkeys(("amqp_port", "peer_port"), 1)
+    state = {
+        "version": 1,
+        "cluster": "c",
+        "directory": str(tmp_path),
+        "nodes": [{**node, "node": 1, "control_port": 1}],
+    }
+    (tmp_path / "cluster.json").write_text(json.dumps(state))
+    code, _, err = call("run", "--cluster", str(tmp_path), "-z", "1", "--out", str(tmp_path / "runs"))
+    what, where, fix = three_lines(err)
+    assert (code, what, where) == (1, "this cluster is not running", str(tmp_path))
+    assert f"perftest broker start --dir {tmp_path}" in fix and not (tmp_path / "runs").exists()
 
 
 def test_a_bug_is_three_lines_too(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

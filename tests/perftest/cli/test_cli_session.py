@@ -120,8 +120,10 @@ def test_a_failed_run_exits_1_and_keeps_its_data(run: Run, engine: Any, tmp_path
     """What happened, where, what to do; without the password."""
     engine.state = "failed"
     engine.error = RunError(what="login was refused", where=URI, fix="check user and password")
-    code, _, err = run("-z", "5", "--ui", "none")
+    engine.silent = True
+    code, out, err = run("-z", "5", "--ui", "none")
     assert code == 1
+    assert "INVALID" not in out and "next" not in out, "what was not measured is not judged, and not reported"
     assert err == "error: login was refused\n  at   amqp://guest:***@rabbit1:5672/%2f\n  fix  check user and password\n"
     assert read_run(directory(tmp_path)).manifest["ended"] == {"reason": "login was refused", "exit_code": 1}
 
