@@ -1,6 +1,6 @@
 """Whatever comes in through any port: an answer that the specification names, and nobody else notices.
 
-The codes are tested case by case on the protocol core; here the whole node stands behind the socket, and a polite client
+The codes are tested case by case on the protocol core; here a whole node stands behind the socket, and a polite client
 is connected all the time.
 """
 
