@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -89,8 +90,15 @@ def _pipeline(runs: Sequence[Path], store: Path) -> None:
     if done.returncode == 0:
         return
     lines = [line for line in done.stderr.splitlines() if line.strip()]
-    first = next((line for line in lines if line.startswith("error:")), lines[-1] if lines else "it said nothing")
+    first = next((line for line in lines if line.startswith("error:")), _cause(lines))
     fix = next((line.removeprefix("  fix").strip() for line in lines if line.startswith("  fix")), "")
     where = next((line.removeprefix("  at").strip() for line in lines if line.startswith("  at")), str(store))
     again = f"try `perftest report {' '.join(str(run) for run in runs)}` again"
-    raise CliError(f"no report: {first.removeprefix('error: ')}", where, fix or again)
+    raise CliError(f"no report: {first.removeprefix('error: ')}", where, fix.replace("--store", "--out") or again)
+
+
+def _cause(lines: Sequence[str]) -> str:
+    """What a stack of the JVM or of Python comes down to: its innermost cause, or its last line."""
+    causes = [line for line in lines if line.startswith("Caused by:")]
+    errors = [line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)]
+    return next((found[-1] for found in (causes, errors, lines) if found), "it said nothing")

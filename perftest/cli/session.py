@@ -145,11 +145,15 @@ class _Session:
         state = "finished" if stopped_in_order else outcome.state
         reason = outcome.error.what if outcome.error else "stopped by Ctrl-C" if self._stop.finishing else state
         failure = self._failure
-        try:
-            self._writer.describe_broker(**_nonempty(asdict(outcome.broker)))
-            self._writer.finish(state, redact(reason))
-        except RunNotWritableError as error:
-            failure = failure or error
+        parts: tuple[Callable[[], None], ...] = (
+            lambda: self._writer.describe_broker(**_nonempty(asdict(outcome.broker))),
+            lambda: self._writer.finish(state, redact(reason)),
+        )
+        for part in parts:
+            try:
+                part()
+            except RunNotWritableError as error:  # on a full drive the rows can still be computed, and shown
+                failure = failure or error
         self.rows = self._writer.rows
         if failure is not None:
             raise failure

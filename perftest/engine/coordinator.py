@@ -233,7 +233,8 @@ class _Run:
         if self._step is not None and self._open:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 record = await worker.call("cut")
-            self._record_interval(self._step, Phase.DRAIN, record)
+            with contextlib.suppress(_SinkError):  # a sink that broke may still take the ledger, which is more
+                self._record_interval(self._step, Phase.DRAIN, record)
             closing = worker.call("close", drained=False, abandoned=False, delete=self._plan.delete_queues)
             with contextlib.suppress(WorkerError, TimeoutError):
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):

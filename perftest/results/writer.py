@@ -13,6 +13,7 @@ A drive that is full or read-only ends the run: a result with holes would be wor
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -204,11 +205,16 @@ def write_parquet(path: Path) -> None:
 def write_atomically(path: Path, text: str) -> None:
     """Replace a file whole: a reader sees the old or the new content, also after a crash. Raises OSError."""
     beside = path.with_name(f".{path.name}.new")
-    with beside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    try:
+        with beside.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise
 
 
 class _writable:  # noqa: N801 - reads as a statement: with _writable(path)

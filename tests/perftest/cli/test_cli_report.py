@@ -92,6 +92,15 @@ def test_several_runs_go_into_one_report(call: Call, pipeline: Pipeline, records
             "error: no report: Java 17 is missing\n  at   JAVA_HOME\n  fix  install one\n",
         ),
         ("java.lang.OutOfMemoryError\n", "error: no report: java.lang.OutOfMemoryError\n  at   "),
+        (
+            "py4j.protocol.Py4JJavaError: An error occurred\njava.io.IOException: x\n\tat org.Class\n"
+            "Caused by: java.io.IOException: No space left on device\n\t... 41 more\n",
+            "error: no report: Caused by: java.io.IOException: No space left on device\n",
+        ),
+        (
+            "error: the store cannot be written\n  at   x\n  fix  choose another --store\n",
+            "error: no report: the store cannot be written\n  at   x\n  fix  choose another --out\n",
+        ),
         ("", "error: no report: it said nothing\n"),
     ],
 )
