@@ -1,0 +1,323 @@
+"""The documentation, held to the code: links lead somewhere, commands parse, names and limits are those there are.
+
+A reader who meets one command that does not work stops believing the rest.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import click
+import pytest
+from pydantic import BaseModel
+
+from perftest.cli.exits import MEANING
+from perftest.cli.main import cli
+from perftest.engine import publisher, session, stamp
+from perftest.results import trust
+from perftest.spec import check
+from perftest.spec.load import load_workload
+from perftest.spec.models import Load, Queue, Sweep, Timing, Workload
+from reference_broker.amqp.fields import TABLE_DEPTH_MAX, TABLE_FIELDS_MAX
+from reference_broker.amqp.link import ConnectionConfig
+from reference_broker.log.config import LogConfig
+from reference_broker.log.counters import COUNTERS
+from reference_broker.node.config import Limits
+from reference_broker.node.config import load as load_node
+from reports.stats import drift, knee, validity
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted(
+    path
+    for pattern in ("*.md", "docs/**/*.md", "workloads/**/*.md")
+    for path in ROOT.glob(pattern)
+    if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+)
+NAMES = [str(path.relative_to(ROOT)) for path in PAGES]
+PROSE_WIDTH_MAX = 120
+
+_LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+_FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_COMMAND = re.compile(r"^(?:\$ )?(perftest(?: .*)?)$", re.MULTILINE)
+_INLINE = re.compile(r"`(perftest [^`]+)`")
+_POINTER = re.compile(r"`((?:perftest|reference_broker|reports|infra)/[\w/]+\.py):([\w.]+)`")
+_FILE = re.compile(r"`((?:perftest|reference_broker|reports|infra|tests|workloads)/[\w/.]+\.(?:py|txt|yaml|json))`")
+
+
+def read(name: str) -> str:
+    """One page."""
+    return ROOT.joinpath(name).read_text(encoding="utf-8")
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors a page has, as GitHub makes them of its headings."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_the_pages_are_found() -> None:
+    """A wrong pattern would make everything below pass without a look at anything."""
+    assert {"README.md", "docs/tutorial.md", "docs/internals/raft.md", "workloads/README.md"} <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_lead_somewhere(name: str) -> None:
+    """A dead link is a page that nobody can find, or an anchor that was renamed."""
+    dead = []
+    for target in _LINK.findall(_FENCE.sub("", read(name))):
+        path, _, anchor = target.partition("#")
+        if re.match(r"[a-z]+:", path):
+            continue
+        found = (ROOT / name).parent / path if path else ROOT / name
+        if not found.exists() or (anchor and anchor not in anchors(found.read_text(encoding="utf-8"))):
+            dead.append(target)
+    assert not dead, f"{name} links to what is not there"
+
+
+# Commands
+
+
+def commands(name: str) -> list[str]:
+    """Every command line of a page: lines of code blocks, and inline code with more than the command's name."""
+    text = read(name)
+    blocks = "\n".join(_FENCE.findall(text))
+    lines = [re.split(r"   #| > ", line)[0].rstrip() for line in _COMMAND.findall(blocks)]
+    # A line break within inline code is a space.
+    return lines + [" ".join(line.split()) for line in _INLINE.findall(_FENCE.sub("", text))]
+
+
+def problem(line: str) -> str | None:
+    """What click says of a command line, without running it; None if it parses."""
+    words = shlex.split(line)[1:]
+    command: click.Command = cli
+    context = click.Context(cli)
+    while isinstance(command, click.Group):
+        if not words or words[0] == "COMMAND":
+            return None
+        found = command.get_command(context, words[0].rstrip(","))
+        if found is None:
+            return f"there is no command {words[0]!r}"
+        command, words = found, words[1:]
+    # A placeholder in capitals, or nothing at all, names a command rather than calls it.
+    if not words or any(word.isupper() or word.rstrip(".").isupper() for word in words):
+        return None
+    try:
+        command.make_context("perftest", list(words), resilient_parsing=False)
+    except click.exceptions.Exit:
+        return None
+    except click.ClickException as error:
+        return error.format_message()
+    return None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_commands_parse(name: str) -> None:
+    """An option that was renamed would leave the reader with an error on the first try."""
+    assert not {line: found for line in commands(name) if (found := problem(line))}
+
+
+def test_a_wrong_command_would_be_found() -> None:
+    """The check above must be able to fail."""
+    assert problem("perftest run --no-such-option") is not None
+    assert problem("perftest nothing") is not None
+    assert problem("perftest broker start --nodes 2") is not None
+    assert problem("perftest sweep flow_control/in_flight --quick") is None
+    assert len(commands("README.md")) >= 10
+    assert len(commands("docs/tutorial.md")) >= 8
+
+
+def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command that does something, with its path."""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            yield from leaves(child, (*path, name))
+    else:
+        yield path, command
+
+
+def test_every_option_is_explained() -> None:
+    """docs/cli.md promises the options: one that is missing there is known to nobody."""
+    text = read("docs/cli.md")
+    missing = {
+        f"{' '.join(path)} {flag}"
+        for path, command in leaves(cli)
+        for parameter in command.params
+        if isinstance(parameter, click.Option)
+        for flag in (*parameter.opts, *parameter.secondary_opts)
+        if f"`{flag}`" not in text and flag not in ("--help", "-?")
+    }
+    assert not missing
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/cli.md"])
+def test_exit_codes_are_those_of_the_command(name: str) -> None:
+    """A build gate is written from this table."""
+    rows = dict(re.findall(r"^\| (\d+) \| (.+?) \|$", read(name), re.MULTILINE))
+    assert {int(code): text.split(" (reserved")[0] for code, text in rows.items()} == {
+        int(code): meaning for code, meaning in MEANING.items()
+    }
+
+
+def test_reserved_exit_codes_are_used_by_no_command() -> None:
+    """A code that a command has begun to use must lose its word "reserved"."""
+    reserved = {int(code) for code in re.findall(r"^\| (\d+) \|.*reserved", read("README.md"), re.MULTILINE)}
+    used = {int(code) for _, command in leaves(cli) for code in getattr(command, "exits", ())}
+    assert reserved == {int(code) for code in MEANING} - used
+
+
+# Pointers into the code
+
+
+@lru_cache
+def definitions(path: str) -> frozenset[str]:
+    """Functions, classes and ``Class.method`` of a module, and its constants."""
+    found: set[str] = set()
+    for node in ast.parse(ROOT.joinpath(path).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{item.name}" for item in node.body if hasattr(item, "name")}
+    return frozenset(found)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pointers_into_the_code_hold(name: str) -> None:
+    """The tutorial sends readers to a function: it must be there."""
+    text = _FENCE.sub("", read(name))
+    gone = {path for path in _FILE.findall(text) if not ROOT.joinpath(path).exists()}
+    gone |= {
+        f"{path}:{function}"
+        for path, function in _POINTER.findall(text)
+        if not ROOT.joinpath(path).exists() or function not in definitions(path)
+    }
+    assert not gone
+
+
+# Limits
+
+
+def percent(part: float) -> str:
+    return f"{100 * part:g} %"
+
+
+LIMITS = {
+    "docs/reading-a-report.md": [
+        f"below {percent(validity.SCHEDULE_LAG_WARN)} of the step's p99",
+        f"{percent(validity.SCHEDULE_LAG_FAIL)} or more: the generator",
+        f"{percent(validity.ACHIEVED_PASS)} or more of the intended",
+        f"| {percent(validity.ACHIEVED_WARN)} or more | less: another load",
+        f"{percent(validity.BACKLOG_PASS)} or more of what was published",
+        f"at {percent(trust.CPU_SHARE_WARN)} of a core at most",
+        f"| {percent(trust.CPU_SHARE_INVALID)} or more; or above {percent(trust.CPU_SHARE_WARN)}",
+        f"CPU below {validity.HOST_CPU_WARN:g} %, steal below {validity.STEAL_WARN:g} %",
+        f"steal {validity.STEAL_FAIL:g} % or more",
+        f"{100 * trust.SAMPLES_ABOVE:,} or more in every step",
+        f"differ by {percent(validity.ACCOUNTED_WARN)} at most | up to {percent(validity.ACCOUNTED_FAIL)}",
+        f"rate within {percent(validity.RATE_DRIFT_WARN)}, p50 within {percent(validity.P50_DRIFT_WARN)}",
+        f"rate {percent(validity.RATE_DRIFT_FAIL)} or more, p50 {percent(validity.P50_DRIFT_FAIL)} or more",
+        f"no step has {drift.SLOTS_MIN} intervals",
+        f"for {percent(validity.COMPLETE)} or more of its planned time",
+        f"hosts {percent(validity.CLOCK_WARN)} or more of the lowest p50 | {percent(validity.CLOCK_FAIL)}",
+        f"at least {percent(knee.ENOUGH)} of the peak rate",
+        f"gains less than {percent(knee.SATURATED)} over",
+        f"late by more than {trust.LOOP_LAG_NS_MAX / 1e6:g} ms",
+        f"less than {percent(trust.ACHIEVED_MIN)} of the schedule",
+        f"less than {percent(trust.KEPT_UP_MIN)} delivered",
+    ],
+    "docs/measuring-honestly.md": [
+        f"per {publisher.QUANTUM_NS / 1000:g} µs",
+        f"first {stamp.SIZE} octets",
+        f"timer every {session.LAG_PROBE_NS / 1e6:g} ms",
+        f"used {percent(trust.CPU_SHARE_INVALID)} of a core",
+    ],
+    "docs/cli.md": [f"at most {check.PREFETCH_MAX}", f"octets of body, {check.SIZE_BYTES_MIN} or more"],
+    "docs/internals/amqp.md": [
+        f"{ConnectionConfig(users={}).frame_max:,} octets",
+        f"{ConnectionConfig(users={}).channel_max:,}",
+        f"{TABLE_DEPTH_MAX} deep, {TABLE_FIELDS_MAX:,} fields",
+        f"({Limits().publish_bytes_max >> 20} MiB)",
+    ],
+    "docs/internals/log-and-storage.md": [
+        f"`memtable_bytes` | `limits` | {LogConfig(wal_dir='w', data_dir='d').memtable_bytes >> 20} MiB",
+        f"`wal_file_bytes` | `limits` | {LogConfig(wal_dir='w', data_dir='d').wal_file_bytes >> 20} MiB",
+        *(f"| `{counter.name}` |" for counter in COUNTERS),
+    ],
+    "docs/decisions/0004-settles-ride-with-enqueues.md": [
+        f"`settle_delay_ms` ({Limits().settle_delay_ms} ms)",
+        f"`entries_uncommitted_hurried_max` ({Limits().entries_uncommitted_hurried_max})",
+        f"`entries_uncommitted_max` ({Limits().entries_uncommitted_max})",
+    ],
+    "docs/tutorial.md": [
+        f"{Limits().election_ticks_min} to {Limits().election_ticks_max} ticks of {Limits().tick_ms} ms",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_limits_are_those_of_the_code(name: str) -> None:
+    """A limit that was changed in the code alone would be argued with from the page."""
+    text = " ".join(read(name).split())
+    assert not [phrase for phrase in LIMITS[name] if phrase not in text]
+
+
+def test_every_check_of_the_trust_list_is_explained() -> None:
+    """A reader who is warned must be able to look up what it means."""
+    text = read("docs/reading-a-report.md")
+    source = ROOT.joinpath("reports/stats/validity.py").read_text(encoding="utf-8")
+    names = set(re.findall(r'check="([^"]+)"', source)) | {validity.GENERATOR_CPU}
+    assert len(names) >= 15
+    assert not {name for name in names if name not in text}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_prose_fits(name: str) -> None:
+    """Lines that fit are read, and differ where they differ. Tables, links and code are as long as they must be."""
+    long = [
+        line
+        for line in _FENCE.sub("", read(name)).splitlines()
+        if len(line) > PROSE_WIDTH_MAX and not line.startswith("|") and " " in line.strip()
+    ]
+    assert not long
+
+
+# Examples
+
+
+def blocks(name: str, language: str) -> list[str]:
+    """The code blocks of a page in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", read(name), re.MULTILINE | re.DOTALL)
+
+
+def test_the_workload_example_can_be_run(tmp_path: Path) -> None:
+    """It is what a first file of one's own is copied from."""
+    (example,) = blocks("workloads/README.md", "yaml")
+    path = tmp_path / "mine.yaml"
+    path.write_text(example, encoding="utf-8")
+    assert check.check(*load_workload(path)) == []
+
+
+def test_every_key_of_a_workload_is_explained() -> None:
+    """A key that is only in the schema is found by nobody who reads."""
+    text = read("workloads/README.md")
+    parts: dict[str, type[BaseModel]] = {"load": Load, "sweep": Sweep, "step": Timing, "queues[]": Queue}
+    keys = {f"{part}.{field}" for part, model in parts.items() for field in model.model_fields}
+    keys |= {field.alias or name for name, field in Workload.model_fields.items()} - {"load", "sweep", "step", "queues"}
+    assert not {key for key in keys if f"`{key}`" not in text and f"`{key}.*`" not in text}
+
+
+def test_the_node_example_can_be_started_from(tmp_path: Path) -> None:
+    """It is what the configuration of a cluster on several hosts is copied from."""
+    (example, *_) = blocks("docs/internals/node.md", "json")
+    path = tmp_path / "node.json"
+    path.write_text(example, encoding="utf-8")
+    config = load_node(path)
+    assert len(config.members) == 3
+    assert config.data_dir != config.wal_dir
