@@ -83,7 +83,7 @@ def test_a_kept_cluster_is_measured_and_stopped(tmp_path: Path) -> None:
 
 def test_ctrl_c_in_the_terminal_ends_the_step_in_good_order(tmp_path: Path) -> None:
     """The signal goes to the whole process group; workers and nodes must outlive it until the ledger is closed."""
-    command = [*PERFTEST, "run", "--ui", "line", "--out", str(tmp_path), "-c", "5"]
+    command = [*PERFTEST, "run", "--ui", "line", "--out", str(tmp_path), "-c", "5", "--warmup", "0.2"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as child:
