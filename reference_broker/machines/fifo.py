@@ -63,7 +63,7 @@ from reference_broker.machines.commands import (
     Settle,
 )
 from reference_broker.machines.consumers import Consumer, HeldRange, Status
-from reference_broker.machines.effects import Deliver, Effect, MonitorNode
+from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorNode
 from reference_broker.machines.fifo_snapshot import decode_state, encode_state
 from reference_broker.machines.fifo_state import Channel, State
 from reference_broker.machines.origins import Origin
@@ -389,6 +389,20 @@ class FifoMachine:
             if consumer.id.channel.node == node and consumer.id.channel.incarnation == incarnation:
                 deliveries += _deliveries(consumer)
         return deliveries
+
+    def reconfirm_local(self, node: NodeId, incarnation: int) -> list[Confirm]:
+        """Confirms for all that channels of this life of this node have enqueued: for a member that skipped entries.
+        Receivers drop what they have."""
+        return [
+            Confirm(channel_id, 1, channel.next_seq - 1)
+            for channel_id, channel in sorted(self._state.channels.items())
+            if (channel_id.node, channel_id.incarnation) == (node, incarnation) and channel.next_seq > 1
+        ]
+
+    def next_message_id(self, consumer_id: ConsumerId) -> int:
+        """The id that the consumer's next delivery starts with; 0 for one that is not known."""
+        consumer = self._consumer(consumer_id)
+        return consumer.next_id if consumer is not None else 0
 
     def live_entries(self) -> list[tuple[LogIndex, LogIndex]]:
         """The log entries that ready or held messages lie in: merged ranges, ascending. All others may go.

@@ -23,7 +23,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from reference_broker.log.errors import SnapshotGoneError
+from reference_broker.log.errors import EntryGoneError, SnapshotGoneError
 from reference_broker.log.system import LogSystem
 from reference_broker.node.config import Limits
 from reference_broker.node.peers import Kind
@@ -72,9 +72,15 @@ class Host(Protocol):
     def snapshot(self) -> bytes:
         """The machine's state."""
 
-    def restore(self, state: bytes, *, installed: bool) -> None:
-        """Replace the machine's state by a snapshot: a newer one of another member's (``installed``), or, at the start,
-        this member's own, which may be older than what else it finds on its disk."""
+    def restore(self, state: bytes) -> None:
+        """At the start: take over this member's own snapshot, which may be older than what else is on its disk."""
+
+    def install(self, state: bytes, skipped: Sequence[Any]) -> None:
+        """Replace the state by a newer one of another member's, jumping over entries that were never applied here.
+
+        What their effects would have told this node's clients must be told now; ``skipped`` are this node's own
+        commands among them.
+        """
 
     def live_entries(self) -> Sequence[tuple[int, int]]:
         """Ranges of entries whose payload the state still refers to."""
@@ -122,8 +128,10 @@ class GroupRunner:
         self._held: list[Ready] = []
         self._hard_state_writes = 0
         self._standing: tuple[Role, NodeId, Term] = (core.role, core.leader, core.term)
+        self._stopped = False
         self._snapshotting = False
         self._sending_snapshot = False
+        self._installing: tuple[LogIndex, bytes] | None = None
         self._urgent = False  # the outbox holds a command that is not lazy
         self._waiting = False  # a timer runs for lazy ones
         self._put_off: dict[NodeId, SendEntries] = {}  # notices of a commit that nobody on the node waits for
@@ -189,10 +197,10 @@ class GroupRunner:
 
     def snapshot_installed(self, index: LogIndex, term: Term, state: bytes) -> None:
         """The leader's snapshot is on this node's disk: it replaces log and state."""
+        self._drain()
         self.core.installed(index, term)
         if index > self.applied:
-            self.restore(state, installed=True)
-            self.applied = index
+            self._installing = (index, state)
         self._node.wake(self)
 
     def snapshot_rejected(self, index: LogIndex) -> None:
@@ -200,10 +208,10 @@ class GroupRunner:
         self.core.install_failed(index)
         self._node.wake(self)
 
-    def restore(self, state: bytes, *, installed: bool) -> None:
-        """Take over the state of a snapshot, as :meth:`take_snapshot` wrote it."""
+    def restore(self, state: bytes) -> None:
+        """At the start: take over the state of this member's own snapshot, as :meth:`take_snapshot` wrote it."""
         self._seen, machine_state = Seen.unpack(state)
-        self.host.restore(machine_state, installed=installed)
+        self.host.restore(machine_state)
 
     def lead_if_nobody_does(self) -> None:
         """Ask for votes at once instead of when a timer ends. Pre-vote makes it harmless if somebody leads."""
@@ -233,6 +241,8 @@ class GroupRunner:
     def turn(self) -> None:
         """Everything that this turn's inputs made necessary."""
         self.scheduled = False
+        if self._stopped:
+            return
         self._drain()
         if self._outbox_bytes and self._due():
             if self._standing[0] is Role.LEADER:
@@ -243,6 +253,10 @@ class GroupRunner:
         if self._sending_snapshot and not self.core.pinned_snapshots():
             self._sending_snapshot = False
             self._log.release_snapshot(self.group)
+
+    def stop(self) -> None:
+        """The group is gone from this node, its log with it: whatever still calls, nothing more happens."""
+        self._stopped = True
 
     def take_snapshot(self) -> None:
         """Write the state at the last applied entry, so that the log before it can go."""
@@ -368,6 +382,8 @@ class GroupRunner:
     def _carry_out(self, ready: Ready) -> None:
         if ready.reset_to is not None:
             self._log.reset(self.group, ready.reset_to, self.core.log.snapshot_term)
+        if self._installing is not None:
+            self._install(*self._installing)
         if ready.truncate_from is not None:
             self._log.truncate_from(self.group, ready.truncate_from)
         if ready.append:
@@ -382,6 +398,16 @@ class GroupRunner:
         if ready.commit > self.applied:
             self._apply(ready.commit)
         self._notice_standing()
+
+    def _install(self, index: LogIndex, state: bytes) -> None:
+        """Jump to the state of a snapshot. The log is ready for it: what the state refers to can be read."""
+        self._installing = None
+        self._seen, machine_state = Seen.unpack(state)
+        skipped: list[Any] = []
+        for lane, pending in self._pending.items():
+            skipped += pending.applied(self._seen.highest((self._me[0], lane, self._me[1])))
+        self.applied = index
+        self.host.install(machine_state, skipped)
 
     def _send_all(self, ready: Ready) -> None:
         for outgoing in ready.messages:
@@ -405,16 +431,23 @@ class GroupRunner:
 
     def _send_put_off(self) -> None:
         put_off, self._put_off = self._put_off, {}
-        for send in put_off.values():
+        for send in put_off.values() if not self._stopped else ():
             self._send_now(send)
 
     def _send_now(self, send: SendEntries) -> None:
-        entries = self._log.entries(self.group, send.first, send.last, _READ_MAX) if send.last >= send.first else []
+        try:
+            entries = self._log.entries(self.group, send.first, send.last, _READ_MAX) if send.last >= send.first else []
+        except EntryGoneError:
+            return  # compacted while the message waited for a vote to be synced; the core asks again, and sees
         self._node.send(send.to, Kind.RAFT, wire.encode_append(self.group, send, self._node.node, entries))
 
     def _send_snapshot(self, send: SendSnapshot) -> None:
         try:
             index, term, data, last = self._log.snapshot_chunk(self.group, send.number)
+            if send.number == 1 and index < send.index:
+                # One that is pinned for an earlier transfer: a follower that gets it would need the next one at once.
+                self._log.release_snapshot(self.group)
+                index, term, data, last = self._log.snapshot_chunk(self.group, 1)
         except SnapshotGoneError:
             return  # the core asks again, from the first chunk of the one that is there then
         self._sending_snapshot = True

@@ -100,16 +100,24 @@ class MetadataHost:
         """The machine's state."""
         return self.machine.snapshot()
 
-    def restore(self, state: bytes, *, installed: bool) -> None:
-        """Take over a state. Only one newer than this member's own says that a queue it lacks is gone: after a
-        restart the snapshot may be older than the newest queue, whose declaration is in the log behind it."""
+    def restore(self, state: bytes) -> None:
+        """Take over this member's own snapshot. A queue that it lacks may exist: the log goes on."""
+        self.machine = MetadataMachine.restore(state)
+        for record in self.machine.queues.values():
+            self._starter.queue_added(record)
+
+    def install(self, state: bytes, skipped: Sequence[Any]) -> None:
+        """Take over a newer state: a queue it lacks is gone. Those who wait for a skipped command are answered."""
         self.machine = MetadataMachine.restore(state)
         self._effects.clear()
         records = list(self.machine.queues.values())
-        if installed:
-            self._starter.queues_replaced(records)
+        self._starter.queues_replaced(records)
         for record in records:
             self._starter.queue_added(record)
+        for command in skipped:
+            name = command.record.name if isinstance(command, DeclareQueue) else command.name
+            if (answered := self._waiting.pop(command.correlation, None)) is not None:
+                answered(self.machine.queues.get(name))
 
     def live_entries(self) -> list[tuple[int, int]]:
         """None: the state stands on its own."""

@@ -72,11 +72,12 @@ class Pending:
         self._commands.append((number, command, size))
         return number
 
-    def applied(self, number: int) -> None:
-        """Forget everything up to ``number``."""
-        commands = self._commands
+    def applied(self, number: int) -> list[Any]:
+        """Forget everything up to ``number``; returns those commands."""
+        commands, done = self._commands, []
         while commands and commands[0][0] <= number:
-            commands.popleft()
+            done.append(commands.popleft()[1])
+        return done
 
     def all(self) -> Iterable[tuple[int, Any, int]]:
         """(number, command, octets) in order."""
@@ -105,6 +106,12 @@ class Seen:
             if incarnation == life:
                 self._lanes[node, lane] = (life, max(number, first + count - 1))
         return frozenset(skip)
+
+    def highest(self, proposer: Proposer) -> int:
+        """The highest number applied in this lane of this life; 0 if none was."""
+        node, lane, incarnation = proposer
+        life, number = self._lanes.get((node, lane), (0, 0))
+        return number if life == incarnation else 0
 
     def pack(self) -> bytes:
         """The table for a snapshot; canonical."""

@@ -155,7 +155,9 @@ class Shard:
         """Create the queue if its name is free; ``answered`` gets the queue of that name once it has a leader."""
 
         def committed(existing: QueueRecord | None) -> None:
-            assert existing is not None, "a declare is answered with a record"
+            if existing is None:  # declared and deleted again within entries that this node jumped over
+                self.declare(record, answered)
+                return
             queue = self.queues[existing.name]
             queue.runner.lead_if_nobody_does()
             self._when_led(queue, answered)
@@ -226,6 +228,7 @@ class Shard:
         runner = self.runners.pop(record.group, None)
         if runner is None:
             return
+        runner.stop()
         if (queue := self.queues.get(record.name)) is not None and queue.record.group == record.group:
             del self.queues[record.name]
         self.log.delete_group(record.group)
@@ -347,7 +350,7 @@ class Shard:
         core = RaftCore(self.node, members, view, hard_state, config, timer.randint)
         runner = self.runners[group] = GroupRunner(group, core, self.log, host, self)
         if state is not None and state.snapshot is not None:
-            runner.restore(state.state, installed=False)
+            runner.restore(state.state)
         for node in members:
             if node != self.node and node not in self._up:
                 runner.peer_down(node)
@@ -399,6 +402,8 @@ class Shard:
     def _forget_bodies(self, runners: Sequence[GroupRunner]) -> None:
         """Let the memory go of bodies that no message of the state lies in any more."""
         for runner in runners:
+            if self.runners.get(runner.group) is not runner:
+                continue  # removed in this very turn
             lowest = runner.host.lowest_live_entry()
             self.log.drop_payloads(runner.group, LogIndex(runner.applied if lowest is None else lowest))
 

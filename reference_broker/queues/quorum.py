@@ -7,11 +7,11 @@ before: the machine deals in positions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from reference_broker import message_run
 from reference_broker.machines.batch import decode_batch, encode_batch
-from reference_broker.machines.commands import Enqueue
+from reference_broker.machines.commands import Cancel, Checkout, Enqueue, Purge
 from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorNode, Reply
 from reference_broker.machines.fifo import NO_DELIVERY_LIMIT, FifoConfig, FifoMachine, Meta
 from reference_broker.machines.locality import local_effects
@@ -115,15 +115,22 @@ class QuorumQueue:
         """The machine's state."""
         return self.machine.snapshot()
 
-    def restore(self, state: bytes, *, installed: bool) -> None:
-        """Take over a state, and deliver what local consumers have missed if it jumps over part of the log."""
+    def restore(self, state: bytes) -> None:
+        """Take over this member's own snapshot at the start, when no client is connected yet."""
         self.machine = FifoMachine.restore(self.machine.config, state)
-        self._effects.clear()
-        runs: Runs = {}
-        for delivery in (
-            self.machine.redeliver_local(self._clients.node, self._clients.incarnation) if installed else ()
-        ):
-            self._deliver(delivery, runs)
+
+    def install(self, state: bytes, skipped: Sequence[Any]) -> None:
+        """Take over a newer state, and tell local clients what the entries jumped over would have told them: what is
+        committed, that their commands were applied, and what was dealt to them and is still theirs."""
+        self.machine = machine = FifoMachine.restore(self.machine.config, state)
+        node, incarnation = self._clients.node, self._clients.incarnation
+        replies = [Reply(*_asked_by(command), _late_answer(machine, command)) for command in skipped if _asks(command)]
+        self._effects = [
+            *machine.reconfirm_local(node, incarnation),
+            *replies,
+            *machine.redeliver_local(node, incarnation),
+        ]
+        self.run_effects()
 
     def live_entries(self) -> Sequence[tuple[int, int]]:
         """Ranges of entries that messages of the queue still lie in."""
@@ -145,6 +152,20 @@ class QuorumQueue:
                 run = runs[place] = message_run.decode(self.payload(span.index), span.offset)
             pieces.append((run, span.start, span.count, span.step))
         self._clients.deliver(effect.consumer, effect.first_message_id, pieces, effect.delivery_count > 0)
+
+
+def _asks(command: object) -> TypeGuard[Checkout | Cancel | Purge]:
+    return isinstance(command, Checkout | Cancel | Purge)
+
+
+def _asked_by(command: Checkout | Cancel | Purge) -> tuple[ChannelId, int]:
+    channel = command.channel if isinstance(command, Purge) else command.consumer.channel
+    return channel, command.correlation
+
+
+def _late_answer(machine: FifoMachine, command: Checkout | Cancel | Purge) -> int:
+    """What a command's reply says now; how many messages a purge dropped is not known any more."""
+    return machine.next_message_id(command.consumer) if isinstance(command, Checkout) else 0
 
 
 def config_of(record: QueueRecord) -> FifoConfig:

@@ -280,3 +280,19 @@ def test_a_follower_that_was_away_catches_up(tmp_path: Path) -> None:
 def caught_up(cluster: Cluster, queue: str) -> bool:
     statuses = [queue_status(status, queue) for status in local_cluster.status(cluster)]
     return len({status["synced_index"] for status in statuses}) == 1
+
+
+def test_queues_come_and_go_under_load(cluster: Cluster) -> None:
+    """A queue that is deleted while its group still has things to do must not take the node along."""
+    with connect(cluster.nodes[0]) as first, connect(cluster.nodes[1]) as second:
+        deleting = second.channel()
+        for number in range(30):
+            channel = first.channel()
+            queue = f"short-lived-{number}"
+            channel.queue_declare(queue, durable=True, arguments=QUORUM)
+            channel.basic_consume(queue, lambda *_: None, auto_ack=True)
+            for body in bodies(20):
+                channel.basic_publish("", queue, body, PERSISTENT)
+            deleting.queue_delete(queue)
+            channel.close()
+    assert [status["state"] for status in local_cluster.status(cluster)] == ["running"] * 3
