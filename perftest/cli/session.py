@@ -25,7 +25,7 @@ from infra import local_cluster
 from perftest.cli.exits import CliError, Exit, three_lines
 from perftest.cli.interrupts import Interrupts
 from perftest.cli.ui.board import Board
-from perftest.cli.ui.summary import INVALID, doubts, knee_sentence, next_steps, steps_table
+from perftest.cli.ui.summary import INVALID, doubts, knee_sentence, next_steps, steps_table, wrapped
 from perftest.cli.ui.views import View, choose, make_view
 from perftest.engine.api import RunOutcome, StopRequest
 from perftest.engine.coordinator import execute
@@ -168,11 +168,12 @@ class _Session:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         if not self.rows and (self._writer.ledger_record or {}).get("verdict") != "violated":
             return
-        parts = [steps_table(self.rows, width) if self.rows else "", knee_sentence(self.rows)]
         if width is not None:
             click.echo()  # a terminal has echoed ^C
-        parts += ["\n".join([*([] if self._writer.valid else [INVALID]), *doubts(self.rows, self._writer.trust)])]
-        for part in filter(None, parts):
+        words = [knee_sentence(self.rows), *([] if self._writer.valid else [INVALID])]
+        words += doubts(self.rows, self._writer.trust)
+        table = steps_table(self.rows, width) if self.rows else ""
+        for part in filter(None, [table, wrapped(words[:1], width), wrapped(words[1:], width)]):
             click.echo(f"{part}\n")
 
     def print_failure(self, outcome: RunOutcome) -> None:

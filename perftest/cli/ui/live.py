@@ -94,7 +94,7 @@ def _bar(part: float | None, width: int) -> Text:
 
 
 def _rates(board: Board) -> Panel:
-    table = _table(("", "now", "this step"))
+    table = _table(("", "now", "step"))
     for name, now, so_far in board.rates():
         table.add_row(name, f"{now:,.0f}", f"{so_far:,.0f}")
     problems = {name: board.count(f"{name}ed") for name in ("nack", "return", "redeliver")}

@@ -82,6 +82,14 @@ def next_steps(path: str, *, report: str | None, reportable: bool = True) -> str
     return "\n".join(lines)
 
 
+def wrapped(sentences: Sequence[str], width: int | None) -> str:
+    """Sentences one below the other, for a terminal of ``width`` broken between words."""
+    if width is None:
+        return "\n".join(sentences)
+    wrapper = textwrap.TextWrapper(width, subsequent_indent="      ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join(wrapper.fill(sentence) for sentence in sentences)
+
+
 def _prefix(labels: Sequence[str]) -> str:
     """``in_flight=1 (also in_flight=5 and 3 more): ``; nothing for a check of the run."""
     first, *others = [label for label in labels if label] or [""]

@@ -19,7 +19,7 @@ from rich.console import Console
 from perftest.cli.ui.board import Board, clock, milliseconds
 from perftest.cli.ui.lines import interval_line
 from perftest.cli.ui.live import ROWS, screen, sparkline
-from perftest.cli.ui.summary import doubts, knee_sentence, steps_table
+from perftest.cli.ui.summary import doubts, knee_sentence, steps_table, wrapped
 from perftest.cli.ui.table import render
 from perftest.cli.ui.views import choose
 from perftest.metrics.interval import Phase
@@ -229,6 +229,16 @@ def test_the_table_of_steps_fits_the_terminal(width: int | None) -> None:
     left_out = [name for name in ("published/s", "load", "p95") if name not in header]
     assert bool(left_out) == bool(notes) and all(name in " ".join(notes) for name in left_out)
     assert width is not None or not left_out
+
+
+def test_sentences_are_broken_between_words_on_a_terminal_only() -> None:
+    """A path can be copied whole, and a file has one line for each doubt."""
+    path = "runs/20261121-101502-in_flight-3fa1/report/store"
+    sentences = [f"warn  {'word ' * 20}and {path}", "fail  short"]
+    lines = wrapped(sentences, 60).splitlines()
+    assert all(len(line) <= 60 for line in lines) and lines[-1] == "fail  short" and path in lines[-2].split()
+    assert all(line.startswith("      ") for line in lines[1:-1])
+    assert wrapped(sentences, None).splitlines() == sentences
 
 
 def test_the_summary_names_the_knee(records: ModuleType) -> None:
