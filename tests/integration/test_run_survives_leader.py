@@ -5,7 +5,6 @@ This is what a quorum queue is for, and what a load generator must be able to wa
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -17,7 +16,9 @@ import pytest
 from infra import local_cluster
 from infra.local_cluster import Cluster, Node
 from perftest.metrics.interval import Interval, Phase
-from perftest.results.reader import read_run
+from perftest.results.histograms import Merged
+from perftest.results.hlog import HlogLine
+from perftest.results.reader import Run, read_run
 
 pytestmark = pytest.mark.processes
 
@@ -47,13 +48,29 @@ def kill_once_steady(child: subprocess.Popen[str], cluster: Cluster) -> Node:
     pytest.fail("the run ended before it was steady")
 
 
-def longest_gap_ns(intervals: list[Interval]) -> int:
-    """The longest time over which whole intervals saw no confirm, by the record."""
-    longest = current = 0
-    for record in intervals:
-        current = 0 if record.confirmed else current + record.length_ns
-        longest = max(longest, current)
-    return longest
+def lines_of(run: Run, intervals: list[Interval], series: str) -> list[HlogLine]:
+    """The histograms of these intervals; the log rounds times to milliseconds."""
+    starts = [record.start_ns for record in intervals]
+    near = 10**6
+    return [
+        line
+        for line in run.histograms
+        if line.series == series and any(abs(line.start_ns - start_ns) <= near for start_ns in starts)
+    ]
+
+
+def median_ns(run: Run, intervals: list[Interval], series: str) -> int:
+    """The median over these intervals, from their merged histograms."""
+    merged = Merged()
+    for line in lines_of(run, intervals, series):
+        merged.add(line.payload, line.max_ns)
+    assert merged.count > 0
+    return merged.percentile_ns(50.0)
+
+
+def max_ns(run: Run, intervals: list[Interval], series: str) -> int:
+    """The largest value of these intervals."""
+    return max(line.max_ns for line in lines_of(run, intervals, series))
 
 
 @pytest.mark.parametrize("rate", [None, "2k"], ids=["closed loop", "open loop"])
@@ -89,9 +106,11 @@ def test_a_run_survives_the_death_of_the_leader(rate: str | None, tmp_path: Path
     died_ns = int(lost[0]["t_ns"])
     after = [record for record in steady if record.start_ns > died_ns + SECOND_NS]
     assert sum(record.confirmed for record in after) > 0, "the survivors must have gone on"
-    (row,) = json.loads((path / "result.json").read_text())["steps"]
-    gap_ns = longest_gap_ns(steady)
-    assert gap_ns > 0, "an election that nobody notices in intervals of 0.1 s was not recorded"
-    # Messages in flight when the leader died were confirmed after the gap: the latencies hold it.
+    # The nodes see a killed peer at once, so the election may be over within an interval: what cannot be missing is the
+    # wait of the messages that were in flight, and the deliveries made again of what the dead node's consumers held.
+    before = [record for record in steady if record.start_ns + record.length_ns < died_ns]
+    around = [record for record in steady if abs(record.start_ns - died_ns) < 2 * SECOND_NS]
     series = "confirm_sched" if rate else "confirm"
-    assert row["latency"][series]["max_ns"] >= gap_ns / 2
+    usual_ns, worst_ns = median_ns(run, before, series), max_ns(run, around, series)
+    assert worst_ns > 5 * usual_ns, f"usual p50 {usual_ns} ns, worst at the death {worst_ns} ns"
+    assert sum(record.redelivered for record in run.intervals) > 0
