@@ -198,6 +198,7 @@ def stop(cluster: Cluster, grace_s: float = STOP_GRACE_S) -> list[str]:
         for node in alive:
             _signal(node, signal.SIGKILL)
         _wait(lambda: not any(is_alive(node) for node in alive), grace_s)
+    _KEPT[:] = [child for child in _KEPT if child.poll() is None]  # those of this very process leave no zombies
     return [node.name for node in alive]
 
 

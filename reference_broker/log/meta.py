@@ -80,10 +80,10 @@ class MetaLog:
             raise DamagedLogError(path, 0, wrong)
         return replay_meta(path, octets, seed_of(self._store, number))
 
-    def create_group(self, group: GroupId, meta: bytes) -> None:
-        """Note a new group; :meth:`flush` makes it durable."""
-        self.records[group] = GroupRecord(meta)
-        self._add(_group_row(group, meta), meta)
+    def create_group(self, group: GroupId, meta: bytes, since: int = 0) -> None:
+        """Note a new group, whose entries come in WAL batches after ``since``; :meth:`flush` makes it durable."""
+        record = self.records[group] = GroupRecord(meta, since=since)
+        self._add(_group_row(group, record), meta)
 
     def delete_group(self, group: GroupId) -> None:
         """Note that a group is gone."""
@@ -155,8 +155,8 @@ class MetaLog:
             self._file = None
 
 
-def _group_row(group: GroupId, meta: bytes) -> bytes:
-    return pack_row(group, 0, 0, len(meta), crc32(meta), RowKind.GROUP, 0, 0)
+def _group_row(group: GroupId, record: GroupRecord) -> bytes:
+    return pack_row(group, record.since, 0, len(record.meta), crc32(record.meta), RowKind.GROUP, 0, 0)
 
 
 def _hard_state_row(group: GroupId, record: GroupRecord) -> bytes:
@@ -167,6 +167,6 @@ def _all_rows(records: Mapping[GroupId, GroupRecord]) -> tuple[list[bytes], list
     rows: list[bytes] = []
     payloads: list[bytes] = []
     for group, record in records.items():
-        rows += [_group_row(group, record.meta), _hard_state_row(group, record)]
+        rows += [_group_row(group, record), _hard_state_row(group, record)]
         payloads += [record.meta, b""]
     return rows, payloads

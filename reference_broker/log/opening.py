@@ -7,7 +7,7 @@ and its sync, or a rename and its sync, leaves octets and names that the kernel 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Final
@@ -109,7 +109,7 @@ def open_parts(
     _remove_foreign_groups(files, data_dir, records)
     facts, states = _read_snapshots(files, data_dir, state, records)
     wal_files = WalFiles(files, wal_dir, store, counters, config.recycle_files)
-    recovery = _read_wal(files, state, wal_files, store)
+    recovery = _read_wal(files, state, wal_files, store, records)
     resets = [group for id_, group in state.groups.items() if join_snapshot(id_, group.table.disk, facts[id_])]
     recovered = {id_: _finish(group, records[id_], states[id_]) for id_, group in state.groups.items()}
     wal = _start_wal(state, wal_files, recovery, config)
@@ -265,9 +265,12 @@ def _open_kept(files: Files, directory: str, head: SnapshotHead, group: Group) -
 # The WAL
 
 
-def _read_wal(files: Files, state: LogState, wal_files: WalFiles, store: bytes) -> WalRecovery:
+def _read_wal(
+    files: Files, state: LogState, wal_files: WalFiles, store: bytes, records: Mapping[GroupId, GroupRecord]
+) -> WalRecovery:
     """Replay every WAL file in order of number, and sync what was read."""
-    recovery = WalRecovery(store, {id_: group.table.disk for id_, group in state.groups.items()})
+    tables = {id_: group.table.disk for id_, group in state.groups.items()}
+    recovery = WalRecovery(store, tables, {id_: record.since for id_, record in records.items()})
     names = files.names(wal_files.directory)
     if names:
         files.sync_dir(wal_files.directory)

@@ -25,10 +25,12 @@ from reference_broker.types import GroupId
 
 @dataclass(slots=True)
 class WalRecovery:
-    """Replays WAL files. ``groups`` are the groups that exist; rows of others are skipped."""
+    """Replays WAL files. ``groups`` are the groups that exist; rows of others are skipped, and so are rows in batches
+    up to ``since`` of a group, which were there before it was created."""
 
     store: bytes
     groups: Mapping[GroupId, Extents]
+    since: Mapping[GroupId, int] = field(default_factory=dict)
     uses: dict[int, WalUse] = field(default_factory=dict)
     holding: set[int] = field(default_factory=set)
     """The files that hold a batch, be it of a group that is gone."""
@@ -72,11 +74,12 @@ class WalRecovery:
     def _replay_batch(self, number: int, use: WalUse, batch: Batch) -> None:
         at = batch.payload
         for row in batch.rows:
-            extents = self.groups.get(GroupId(row.group))
-            if extents is not None:
-                use.groups.add(GroupId(row.group))
+            group = GroupId(row.group)
+            extents = self.groups.get(group)
+            if extents is not None and batch.number > self.since.get(group, 0):
+                use.groups.add(group)
                 if replay_row(extents, row, number, at):
-                    use.superseding.add(GroupId(row.group))
+                    use.superseding.add(group)
             at += row.size
 
 
@@ -138,11 +141,13 @@ def _check_live(group: GroupId, extents: Extents, snapshot: SnapshotFacts, first
 
 @dataclass(slots=True)
 class GroupRecord:
-    """What the meta log says about a group."""
+    """What the meta log says about a group. Its entries are in WAL batches after ``since``: whatever an earlier group
+    of the same id left in older ones is not its own."""
 
     meta: bytes
     term: int = 0
     voted_for: int = 0
+    since: int = 0
 
 
 def replay_meta(name: str, octets: bytes, seed: int) -> dict[GroupId, GroupRecord]:
@@ -167,7 +172,7 @@ def replay_meta(name: str, octets: bytes, seed: int) -> dict[GroupId, GroupRecor
 def _replay_meta_row(records: dict[GroupId, GroupRecord], row: Row, payload: bytes) -> None:
     group = GroupId(row.group)
     if row.kind == RowKind.GROUP:
-        records[group] = GroupRecord(payload)
+        records[group] = GroupRecord(payload, since=row.log_index)
     elif row.kind == RowKind.GROUP_DELETED:
         records.pop(group, None)
     elif row.kind == RowKind.HARD_STATE and group in records:

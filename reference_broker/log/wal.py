@@ -118,6 +118,11 @@ class Wal:
         """The next file is ready. One reference, stored at once: needs no lock."""
         self._next_file = file
 
+    @property
+    def last_batch(self) -> int:
+        """Number of the last batch written, in this file or an earlier one; 0 if there is none."""
+        return self._next_batch - 1
+
     def roll_if_full(self, rows: int, octets: int) -> bool:
         """Go on to the next file, if it is ready, when a batch does not fit. True if that happened.
 

@@ -95,7 +95,7 @@ class Writer:
                     self._meta.hard_state(group.id, term, voted_for)
                     notices.append(HardStateSynced(group.id, term, voted_for))
                 case CreateGroup(group, meta):
-                    self._meta.create_group(group.id, meta)
+                    self._meta.create_group(group.id, meta, self._wal.last_batch)
                     notices.append(GroupCreated(group.id))
                 case DeleteGroup(group):
                     self._meta.delete_group(group.id)

@@ -104,6 +104,7 @@ class Shard:
         self.incarnation = incarnation
         self.limits = config.limits
         self.queues: dict[str, Queue] = {}
+        self._by_group: dict[GroupId, Queue] = {}
         self.clients: set[Connection] = set()
         self.connections: dict[int, Connection] = {}
         """By the number that stands in the identity of a channel of theirs."""
@@ -214,8 +215,12 @@ class Shard:
     # node.metadata.QueueStarter
 
     def queue_added(self, record: QueueRecord) -> None:
-        """Run the queue's group here."""
-        if record.group in self.runners or self.node not in record.members:
+        """Run the queue's group here, and let it have its name: after a restart the log may tell of queues of that name
+        that came and went before."""
+        if record.group in self._by_group:
+            self.queues[record.name] = self._by_group[record.group]
+            return
+        if self.node not in record.members:
             return
         self.log.create_group(record.group, record_to_json(record))
         runner = self._run_queue(record, None)
@@ -225,11 +230,12 @@ class Shard:
 
     def queue_removed(self, record: QueueRecord) -> None:
         """Stop the queue's group, here and for good."""
-        runner = self.runners.pop(record.group, None)
-        if runner is None:
+        queue = self._by_group.pop(record.group, None)
+        if queue is None:
             return
-        runner.stop()
-        if (queue := self.queues.get(record.name)) is not None and queue.record.group == record.group:
+        del self.runners[record.group]
+        queue.runner.stop()
+        if self.queues.get(record.name) is queue:
             del self.queues[record.name]
         self.log.delete_group(record.group)
         for connection in list(self.clients):
@@ -239,7 +245,7 @@ class Shard:
     def queues_replaced(self, records: Sequence[QueueRecord]) -> None:
         """After a jump over the metadata log: drop what no longer exists."""
         wanted = {record.group for record in records}
-        for queue in list(self.queues.values()):
+        for queue in list(self._by_group.values()):
             if queue.record.group not in wanted:
                 self.queue_removed(queue.record)
 
@@ -333,7 +339,7 @@ class Shard:
         host = QuorumQueue(record, self, _now_ms)
         runner = self._run(record.group, record.members, host, state)
         host.payload = runner.payload
-        self.queues[record.name] = Queue(record, host, runner)
+        self.queues[record.name] = self._by_group[record.group] = Queue(record, host, runner)
         return runner
 
     def _run(

@@ -104,6 +104,23 @@ def test_queues_and_messages_survive_snapshots_and_restarts(tmp_path: Path, endi
         assert numbers(channel, "late", 5, ack=True) == list(range(5))
 
 
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+def test_a_name_that_was_used_before_finds_its_present_queue(tmp_path: Path, ending: signal.Signals) -> None:
+    """After a restart the log tells again of the queues that came and went; the last one of a name is the one."""
+    with node(tmp_path, ending) as channel:
+        for generation in range(4):
+            channel.queue_declare("q", durable=True, arguments=QUORUM)
+            publish(channel, "q", range(generation * 100, generation * 100 + 100))
+            assert numbers(channel, "q", 90, ack=True)[0] == generation * 100
+            if generation < 3:
+                channel.queue_delete("q")
+    for _ in range(3):
+        with node(tmp_path, ending) as channel:
+            assert channel.queue_declare("q", passive=True).method.message_count == 10
+    with node(tmp_path, ending) as channel:
+        assert numbers(channel, "q", 10, ack=True) == list(range(390, 400))
+
+
 def test_consumed_messages_give_their_disk_space_back(tmp_path: Path) -> None:
     """Otherwise a broker that keeps up would still fill its disk."""
     with node(tmp_path) as channel:
