@@ -169,9 +169,10 @@ def test_a_node_that_ignores_sigterm_is_killed(
     """Stop means stopped."""
     monkeypatch.setenv("STAND_IN", "stubborn")
     cluster = local_cluster.start(tmp_path / "c", nodes=1, base_port=base_port)
+    child = local_cluster._KEPT[-1]
     assert local_cluster.stop(cluster, grace_s=0.2) == ["node1"]
     assert not is_alive(cluster.nodes[0])
-    assert local_cluster._KEPT.pop().wait() == -signal.SIGKILL
+    assert child.wait() == -signal.SIGKILL
 
 
 def test_a_node_that_dies_while_starting_tells_its_last_words(
