@@ -73,7 +73,6 @@ class LogSystem:
         )
         writer = Writer(parts.state, parts.wal, parts.meta, self._housekeeping.submit)
         self._writing: Worker[WriterOp] = Worker("log-writer", guarded(parts.wal_files.directory, writer.handle))
-        self._threads = False
         self._closed = False
 
     @classmethod
@@ -98,7 +97,6 @@ class LogSystem:
         system._write_resets(parts.resets)
         system._housekeeping.submit(Sweep())
         if threads:
-            system._threads = True
             system._writing.start()
             system._housekeeping.start()
         return system, parts.recovered

@@ -129,7 +129,7 @@ class GroupRunner:
         self._hard_state_writes = 0
         self._standing: tuple[Role, NodeId, Term] = (core.role, core.leader, core.term)
         self._stopped = False
-        self._snapshotting = False
+        self._snapshot_asked = LogIndex(0)  # a snapshot is being taken as long as this is above the log's own
         self._sending_snapshot = False
         self._installing: tuple[LogIndex, bytes] | None = None
         self._urgent = False  # the outbox holds a command that is not lazy
@@ -191,7 +191,6 @@ class GroupRunner:
 
     def snapshot_taken(self, index: LogIndex, term: Term) -> None:
         """A snapshot of this member's own state is on disk."""
-        self._snapshotting = False
         self.core.snapshot_taken(index, term)
         self._node.wake(self)
 
@@ -260,23 +259,19 @@ class GroupRunner:
 
     def take_snapshot(self) -> None:
         """Write the state at the last applied entry, so that the log before it can go."""
-        if self._snapshotting or self.applied <= self.core.log.snapshot_index:
+        newest = self.core.log.snapshot_index
+        if self._snapshot_asked > newest or self.applied <= newest:
             return
         term = self.core.log.term_at(self.applied)
         if term is None:
             return
-        self._snapshotting = True
+        self._snapshot_asked = self.applied
         state = self._seen.pack() + self.host.snapshot()
         self._log.take_snapshot(self.group, self.applied, term, state, self.host.live_entries())
 
     def payload(self, index: LogIndex) -> bytes:
         """The payload of an entry that the state refers to."""
         return self._log.payload(self.group, index)
-
-    @property
-    def backlog_commands(self) -> int:
-        """Commands of this node that are not applied yet."""
-        return sum(map(len, self._pending.values()))
 
     # Proposing
 

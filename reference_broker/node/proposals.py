@@ -62,9 +62,6 @@ class Pending:
         self._commands: deque[tuple[int, Any, int]] = deque()
         self._next = 1
 
-    def __len__(self) -> int:
-        return len(self._commands)
-
     def add(self, command: object, size: int) -> int:
         """Keep a command; returns its number."""
         number = self._next
