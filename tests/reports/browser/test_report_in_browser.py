@@ -120,7 +120,7 @@ def html(sample_tables: ModuleType) -> str:
 
 def test_every_figure_is_drawn_and_nothing_is_refused(browser: Browser, html: str) -> None:
     """The policy, the data and plotly.js must agree; a reader sees an empty box otherwise."""
-    document, console = browser.dump(html)
+    document, console = browser.dump(_with_script(html, "drawn();"))
     figures = document.split('<figure class="chart"')[1:]
     assert len(figures) == 4
     assert all('class="main-svg"' in figure.split("</figure>")[0] for figure in figures)
@@ -130,7 +130,9 @@ def test_every_figure_is_drawn_and_nothing_is_refused(browser: Browser, html: st
 @pytest.mark.parametrize("sample", ["SINGLE", "OPEN", "VIOLATED"])
 def test_other_kinds_of_runs_are_drawn_too(browser: Browser, sample_tables: ModuleType, sample: str) -> None:
     """A plain run, an open loop, a broken promise."""
-    document, console = browser.dump(render(page(sample_tables.tables(getattr(sample_tables, sample)), generated="")))
+    document, console = browser.dump(
+        _with_script(render(page(sample_tables.tables(getattr(sample_tables, sample)), generated="")), "drawn();")
+    )
     figures = document.split('<figure class="chart"')[1:]
     assert figures and all('class="main-svg"' in figure.split("</figure>")[0] for figure in figures)
     assert console == []
