@@ -58,19 +58,6 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def base_port() -> int:
-    """The first of three ports in a row that are free, and those 100 and 200 above."""
-    for base in range(20_000 + os.getpid() % 9_000, 60_000, 7):
-        try:
-            for port in (base + offset + number for offset in (0, 100, 200) for number in range(3)):
-                local_cluster._require_free(port)
-        except ClusterError:
-            continue
-        return base
-    pytest.fail("no free ports")
-
-
-@pytest.fixture
 def kept(tmp_path: Path, stand_in: Path, base_port: int) -> Iterator[local_cluster.Cluster]:
     """A kept cluster of three stand-ins, ended afterwards whatever the test did."""
     cluster = local_cluster.start(tmp_path / "cluster", base_port=base_port)

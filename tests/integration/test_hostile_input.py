@@ -36,17 +36,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def neighbour(cluster: Cluster) -> Iterator[BlockingChannel]:
     """A client that does nothing wrong. After the test it must still be served."""
-    connection = pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri))
-    channel = connection.channel()
-    channel.queue_declare("neighbour", durable=True, arguments=QUORUM)
-    channel.confirm_delivery()
-    yield channel
-    channel.basic_publish("", "neighbour", b"still here", mandatory=True)
-    method, _, body = next(channel.consume("neighbour", inactivity_timeout=20))
-    channel.basic_ack(method.delivery_tag)
-    channel.cancel()
-    assert body == b"still here"
-    connection.close()
+    with pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("neighbour", durable=True, arguments=QUORUM)
+        channel.confirm_delivery()
+        yield channel
+        channel.basic_publish("", "neighbour", b"still here", mandatory=True)
+        method, _, body = next(channel.consume("neighbour", inactivity_timeout=20))
+        channel.basic_ack(method.delivery_tag)
+        channel.cancel()
+        assert body == b"still here"
 
 
 def conversation(port: int, octets: bytes) -> bytes:

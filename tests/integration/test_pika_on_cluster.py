@@ -193,9 +193,9 @@ def test_what_was_confirmed_survives_the_loss_of_the_leader(tmp_path: Path) -> N
             publish(connection.channel(), "q", [b"one more"])
 
 
-def test_a_stopped_cluster_comes_back_with_its_messages(tmp_path: Path) -> None:
+def test_a_stopped_cluster_comes_back_with_its_messages(tmp_path: Path, base_port: int) -> None:
     """Recovery: every node reads its own log again, and the queue is as it was."""
-    cluster = local_cluster.start(tmp_path / "cluster", base_port=free_base_port())
+    cluster = local_cluster.start(tmp_path / "cluster", base_port=base_port)
     try:
         with connect(cluster.nodes[0]) as connection:
             channel = connection.channel()
@@ -205,7 +205,7 @@ def test_a_stopped_cluster_comes_back_with_its_messages(tmp_path: Path) -> None:
                 channel.basic_ack(method.delivery_tag)
     finally:
         local_cluster.stop(cluster)
-    cluster = local_cluster.start(tmp_path / "cluster", base_port=free_base_port())
+    cluster = local_cluster.start(tmp_path / "cluster", base_port=base_port)
     try:
         with connect(cluster.nodes[1]) as connection:
             assert [body for _, _, body in take(connection.channel(), "q", 20)] == bodies(30)[10:]
@@ -238,14 +238,6 @@ def delivered(cluster: Cluster) -> dict[str, int]:
     return {status["name"]: status["metrics"]["delivered"] for status in local_cluster.status(cluster)}
 
 
-def free_base_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1]) % 20000 + 30000
-
-
 def test_a_consumer_without_acks_is_served_to_the_end(cluster: Cluster, request: pytest.FixtureRequest) -> None:
     """More messages than any credit: a broker that forgets to give it back stops after 2000."""
     with connect(cluster.nodes[0]) as publisher, connect(cluster.nodes[1]) as consumer:
@@ -257,9 +249,9 @@ def test_a_consumer_without_acks_is_served_to_the_end(cluster: Cluster, request:
         assert [body for _, _, body in taken] == [b"%d" % number for number in range(5000)]
 
 
-def test_a_follower_that_was_away_catches_up(tmp_path: Path) -> None:
+def test_a_follower_that_was_away_catches_up(tmp_path: Path, base_port: int) -> None:
     """With another node lost after that, what was confirmed without the follower must be on it."""
-    cluster = local_cluster.start(tmp_path / "cluster", base_port=free_base_port())
+    cluster = local_cluster.start(tmp_path / "cluster", base_port=base_port)
     try:
         with connect(cluster.nodes[0]) as connection:
             channel = connection.channel()

@@ -27,19 +27,6 @@ def perftest(*arguments: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def free_base() -> int:
-    """A port that is free with those beside it, 100 and 200 above."""
-    for base in range(31_000 + os.getpid() % 9_000, 60_000, 11):
-        try:
-            for port in (base + offset + number for offset in (0, 100, 200) for number in range(3)):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        return base
-    pytest.fail("no free ports")
-
-
 def test_a_first_run_needs_nothing(tmp_path: Path) -> None:
     """Start, measure, check the ledger, stop: every confirmed message was delivered, and no process stays."""
     script = (
@@ -63,14 +50,14 @@ def test_a_first_run_needs_nothing(tmp_path: Path) -> None:
     assert not any(psutil.pid_exists(node["pid"]) for node in run.manifest["broker"]["nodes"])
 
 
-def test_a_kept_cluster_is_measured_and_stopped(tmp_path: Path) -> None:
+def test_a_kept_cluster_is_measured_and_stopped(tmp_path: Path, base_port: int) -> None:
     """broker start, status, run --cluster, stop."""
-    directory, base = str(tmp_path / "broker"), str(free_base())
-    code, out, err = perftest("broker", "start", "--dir", directory, "--port", base, "--json")
+    directory = str(tmp_path / "broker")
+    code, out, err = perftest("broker", "start", "--dir", directory, "--port", str(base_port), "--json")
     assert code == 0, err
     try:
         rows: list[dict[str, Any]] = json.loads(out)
-        assert [row["uri"] for row in rows] == [f"amqp://guest:guest@127.0.0.1:{int(base) + n}/%2f" for n in range(3)]
+        assert [row["uri"] for row in rows] == [f"amqp://guest:guest@127.0.0.1:{base_port + n}/%2f" for n in range(3)]
         code, out, err = perftest("run", "--cluster", directory, "-z", "1", "-c", "5", "--out", str(tmp_path / "runs"))
         assert code in (0, 5) and "delivered/s" in out, err
         code, out, _ = perftest("broker", "status", "--dir", directory, "--json")

@@ -6,6 +6,7 @@ entries below it, and a tail of the log behind it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import socket
@@ -31,6 +32,17 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def await_port(port: int, child: subprocess.Popen[bytes]) -> None:
+    """Wait until the node listens. Not with pika, which leaves the sockets of failed attempts to the collector."""
+    for _ in range(600):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            pytest.fail(f"the node ended with {child.wait(0.05)} instead of listening")
+    pytest.fail("the node does not listen after 30 seconds")
+
+
 @contextmanager
 def node(directory: Path, ending: signal.Signals = signal.SIGTERM) -> Iterator[BlockingChannel]:
     """One single-member node on ``directory``, with a channel in confirm mode; ended by ``ending``."""
@@ -50,12 +62,11 @@ def node(directory: Path, ending: signal.Signals = signal.SIGTERM) -> Iterator[B
         subprocess.Popen(command, stdin=subprocess.PIPE, stderr=log) as child,
     ):
         try:
-            parameters = pika.ConnectionParameters("127.0.0.1", port, connection_attempts=200, retry_delay=0.05)
-            connection = pika.BlockingConnection(parameters)
-            channel = connection.channel()
-            channel.confirm_delivery()
-            yield channel
-            connection.close()
+            await_port(port, child)
+            with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
+                channel = connection.channel()
+                channel.confirm_delivery()
+                yield channel
         finally:
             child.send_signal(ending)
             child.wait(30)

@@ -1,0 +1,36 @@
+"""Fixtures for the tests of every part."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import ExitStack
+
+import pytest
+
+_FIRST, _LAST = 10_000, 32_000  # below the ports that the system gives to clients, which come and go by themselves
+_NODES = 5
+_OFFSETS = (0, 100, 200, 300)
+
+
+def _all_free(base: int) -> bool:
+    with ExitStack() as held:
+        try:
+            for port in (base + offset + node for offset in _OFFSETS for node in range(_NODES)):
+                probe = held.enter_context(socket.socket())
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+@pytest.fixture
+def base_port() -> int:
+    """The first of five ports in a row that are free, with those 100, 200 and 300 above."""
+    span = _LAST - _FIRST
+    for number in range(span):
+        base = _FIRST + (os.getpid() * 131 + number * 7) % span
+        if _all_free(base):
+            return base
+    pytest.fail("no free ports")
