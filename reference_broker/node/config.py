@@ -23,7 +23,7 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One node of the cluster, as the others see it."""
+    """One node of the cluster, as the others see it. ``metrics_port`` 0: no metrics over HTTP."""
 
     node: NodeId
     name: str
@@ -31,6 +31,7 @@ class Member:
     amqp_port: int
     peer_port: int
     control_port: int
+    metrics_port: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +76,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    """One node. ``exit_with_stdin`` ties the node's life to the process that started it."""
+    """One node. Every role of a directory has a path of its own, so that each may lie on a drive of its own;
+    ``segment_dir`` and ``logs_dir`` lie in ``data_dir`` unless named. ``exit_with_stdin`` ties the node's life to the
+    process that started it."""
 
     name: str
     node: NodeId
@@ -83,6 +86,8 @@ class NodeConfig:
     members: tuple[Member, ...]
     data_dir: Path
     wal_dir: Path
+    segment_dir: Path
+    logs_dir: Path
     users: dict[str, str]
     limits: Limits = field(default_factory=Limits)
     exit_with_stdin: bool = False
@@ -137,8 +142,8 @@ def load(path: Path) -> NodeConfig:
 
 
 def _from_json(raw: dict[str, Any]) -> NodeConfig:
-    known = {"name", "node", "cluster", "nodes", "data_dir", "wal_dir", "log_file", "users", "limits",
-             "exit_with_stdin", "sync"}  # fmt: skip
+    known = {"name", "node", "cluster", "nodes", "data_dir", "wal_dir", "segment_dir", "logs_dir", "log_file", "users",
+             "limits", "exit_with_stdin", "sync"}  # fmt: skip
     if unknown := set(raw) - known:
         raise ValueError(f"unknown keys {sorted(unknown)}")
     data_dir = Path(raw["data_dir"])
@@ -149,6 +154,8 @@ def _from_json(raw: dict[str, Any]) -> NodeConfig:
         members=tuple(Member(**{**member, "node": NodeId(member["node"])}) for member in raw["nodes"]),
         data_dir=data_dir,
         wal_dir=Path(raw.get("wal_dir") or data_dir / "wal"),
+        segment_dir=Path(raw.get("segment_dir") or data_dir),
+        logs_dir=Path(raw.get("logs_dir") or data_dir),
         users=dict(raw.get("users") or {"guest": "guest"}),
         limits=Limits(**raw.get("limits", {})),
         exit_with_stdin=bool(raw.get("exit_with_stdin", False)),
