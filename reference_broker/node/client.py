@@ -121,7 +121,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client dialled."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not its subclasses
-        self._shard.clients.add(self)
+        self._shard.clients[self] = None
 
     def data_received(self, data: bytes) -> None:
         """Octets in, whatever they are. A defect of ours costs this connection, not the node."""
@@ -134,7 +134,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone, politely or not: so are its channels."""
-        self._shard.clients.discard(self)
+        self._shard.clients.pop(self, None)
         self._take(self.core.connection_lost("the client is gone" if exc is None else str(exc)))
         for channel in list(self._channels.values()):
             self._forget(channel)
@@ -285,7 +285,9 @@ class ClientConnection(asyncio.Protocol):
             if event.passive or existing is not None:
                 self._declared(event, declaration.check(event, existing))
                 return
-            record = declaration.new_record(event, name, [member.node for member in self._shard.config.members])
+            record = declaration.new_record(
+                event, name, [member.node for member in self._shard.config.members], self._shard.random_bits
+            )
         except RefusedError as refused:
             self._refuse(event.channel, refused.code, refused.text, "queue.declare")
             return

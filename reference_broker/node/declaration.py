@@ -5,7 +5,7 @@ The refusals are RabbitMQ's where it has one (reply code and the start of the se
 
 from __future__ import annotations
 
-import secrets
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from reference_broker.amqp.events import QueueDeclare
@@ -33,13 +33,13 @@ class RefusedError(Exception):
         self.text = text
 
 
-def new_record(event: QueueDeclare, name: str, nodes: list[NodeId]) -> QueueRecord:
+def new_record(event: QueueDeclare, name: str, nodes: list[NodeId], random_bits: Callable[[int], int]) -> QueueRecord:
     """The record of a queue that does not exist yet, with a group id of its own. Raises :class:`RefusedError`."""
     if event.queue.startswith("amq."):
         raise RefusedError(ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
     _check_flags(event, name)
     arguments = _arguments(event, name, len(nodes))
-    group = GroupId(secrets.randbits(63) | 1)
+    group = GroupId(random_bits(63) | 1)
     return QueueRecord(name=name, group=group, members=tuple(sorted(nodes)), arguments=arguments)
 
 

@@ -16,13 +16,14 @@ import asyncio
 import json
 import logging
 import random
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from reference_broker.log.config import LogConfig
-from reference_broker.log.files import RealFiles
+from reference_broker.log.files import Files, RealFiles
 from reference_broker.log.notices import (
     Failed,
     GroupCreated,
@@ -57,6 +58,10 @@ log = logging.getLogger(__name__)
 _NODE_COMMAND_BYTES = 64
 _FORGET_EVERY = 64
 _EARLY_MAX = 256
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class Connection(Protocol):
@@ -98,14 +103,31 @@ class Queue:
 class Shard:
     """Everything of one node but its listening sockets."""
 
-    def __init__(self, config: NodeConfig, incarnation: int, failed: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        incarnation: int,
+        failed: Callable[[str], None],
+        *,
+        files: Files | None = None,
+        threads: bool = True,
+        now_ms: Callable[[], int] = _now_ms,
+        random_bits: Callable[[int], int] = secrets.randbits,
+    ) -> None:
+        """Made within the running event loop, whose clock and sockets it uses.
+
+        The keywords are the rest of the world: a file system (the machine's own by default), whether the log has
+        threads or the owner calls ``log.run_pending``, a wall clock in milliseconds, and chance.
+        """
         self.config = config
+        self.now_ms = now_ms
+        self.random_bits = random_bits
         self.node = config.node
         self.incarnation = incarnation
         self.limits = config.limits
         self.queues: dict[str, Queue] = {}
         self._by_group: dict[GroupId, Queue] = {}
-        self.clients: set[Connection] = set()
+        self.clients: dict[Connection, None] = {}  # a set, in the order of arrival
         self.connections: dict[int, Connection] = {}
         """By the number that stands in the identity of a channel of theirs."""
         self.runners: dict[GroupId, GroupRunner] = {}
@@ -115,7 +137,7 @@ class Shard:
         self._up: dict[NodeId, int] = {config.node: incarnation}
         self._watchers: dict[NodeId, set[GroupId]] = {}
         self._dirty: list[GroupRunner] = []
-        self._touched: set[Connection] = set()
+        self._touched: dict[Connection, None] = {}  # a set, in the order of arrival
         self._turn_scheduled = False
         self._ready_waiters: list[Callable[[], None]] = []
         self._tick_task: asyncio.Task[None] | None = None
@@ -125,7 +147,13 @@ class Shard:
         """Messages for groups that are not here: a new queue's first ones may overtake the news of the queue."""
         self.delivered = 0
         self.redelivered = 0
-        self.log, recovered = LogSystem.open(self._log_config(), RealFiles(), self._notify)
+        self.log, recovered = LogSystem.open(
+            self._log_config(),
+            files or RealFiles(),
+            self._notify,
+            threads=threads,
+            new_store=lambda: random_bits(128).to_bytes(16, "big"),
+        )
         self.peers = Peers(config.me, config.members, config.cluster, incarnation, config.limits, self)
         self._recover(recovered)
 
@@ -181,7 +209,7 @@ class Shard:
 
     def touch(self, connection: Connection) -> None:
         """Have the connection flushed at the end of this turn."""
-        self._touched.add(connection)
+        self._touched[connection] = None
         self._schedule()
 
     # queues.quorum.Clients
@@ -336,7 +364,7 @@ class Shard:
         self._run(METADATA_GROUP, members, self.metadata, recovered.get(METADATA_GROUP))
 
     def _run_queue(self, record: QueueRecord, state: RecoveredGroup | None) -> GroupRunner:
-        host = QuorumQueue(record, self, _now_ms)
+        host = QuorumQueue(record, self, self.now_ms)
         runner = self._run(record.group, record.members, host, state)
         host.payload = runner.payload
         self.queues[record.name] = self._by_group[record.group] = Queue(record, host, runner)
@@ -398,7 +426,7 @@ class Shard:
         dirty, self._dirty = self._dirty, []
         for runner in dirty:
             runner.turn()
-        touched, self._touched = self._touched, set()
+        touched, self._touched = self._touched, {}
         for connection in touched:
             connection.flush()
         self._turns += 1
@@ -456,7 +484,3 @@ class Shard:
             for runner in list(self.runners.values()):
                 if runner.core.needs_tick:
                     runner.tick()
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

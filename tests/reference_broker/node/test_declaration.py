@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,7 +43,7 @@ REFUSALS = [
 @pytest.mark.parametrize(("event", "code", "text"), REFUSALS, ids=[text for _, _, text in REFUSALS])
 def test_refusals(event: QueueDeclare, code: int, text: str) -> None:
     with pytest.raises(RefusedError) as refused:
-        new_record(event, event.queue, NODES)
+        new_record(event, event.queue, NODES, secrets.randbits)
     assert refused.value.code == code
     assert text in refused.value.text
 
@@ -50,7 +51,7 @@ def test_refusals(event: QueueDeclare, code: int, text: str) -> None:
 def test_declaring_again_must_say_the_same() -> None:
     """Two services that disagree about a queue must hear so when they start, not when a message is lost."""
     arguments = {"x-queue-type": "quorum", "x-delivery-limit": 3}
-    record = new_record(declare(arguments=arguments), "q", NODES)
+    record = new_record(declare(arguments=arguments), "q", NODES, secrets.randbits)
     queue: Any = SimpleNamespace(record=record)
     assert check(declare(arguments=arguments), queue) is queue
     assert check(declare(passive=True, arguments={}), queue) is queue
