@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from os import PathLike
+from os import PathLike, fspath
 from typing import Final, NamedTuple
 
 KIB: Final = 1024
@@ -27,9 +27,10 @@ class Problem(NamedTuple):
 class LogConfig:
     """Where the log lives and how much it may take.
 
-    wal_dir, data_dir
+    wal_dir, data_dir, segment_dir
         Each may stand on a drive of its own. The WAL is written sequentially and synced per batch; the data directory
-        sees elections, new queues and snapshots.
+        sees elections, new queues and snapshots; the segment directory holds the bodies of backlogs. An empty
+        ``segment_dir`` stands for ``segments`` below ``data_dir``.
     cluster, node
         Written into both directories on first use and compared ever after.
     wal_file_bytes
@@ -46,6 +47,7 @@ class LogConfig:
 
     wal_dir: str | PathLike[str]
     data_dir: str | PathLike[str]
+    segment_dir: str | PathLike[str] = ""
     cluster: str = "default"
     node: int = 1
     wal_file_bytes: int = 64 * MIB
@@ -53,12 +55,23 @@ class LogConfig:
     recycle_files: int = 2
     sync: bool = True
 
+    @property
+    def segment_path(self) -> str:
+        """Where the segments are."""
+        return fspath(self.segment_dir) or f"{fspath(self.data_dir)}/segments"
+
     def validate(self) -> list[Problem]:
         """All broken rules; empty if there is none."""
         checks = (
             (bool(str(self.wal_dir)), "wal_dir", "needs a directory", "name one"),
             (bool(str(self.data_dir)), "data_dir", "needs a directory", "name one"),
             (str(self.data_dir) != str(self.wal_dir), "data_dir", "must differ from wal_dir", "use a subdirectory"),
+            (
+                self.segment_path not in (fspath(self.wal_dir), fspath(self.data_dir)),
+                "segment_dir",
+                "must differ from wal_dir and data_dir",
+                "use a subdirectory",
+            ),
             (bool(self.cluster) and self.cluster.isprintable(), "cluster", "must be printable", "choose a name"),
             (self.node > 0, "node", "node ids count from 1", "use 1, 2, 3"),
             (self.wal_file_bytes >= WAL_FILE_BYTES_MIN, "wal_file_bytes", "at least 16 KiB", "the default is 64 MiB"),

@@ -150,6 +150,17 @@ class Extents:
                     runs.append((index, term))
         return runs
 
+    def special(self, above: int, common: int) -> list[int]:
+        """The indexes above ``above`` of the entries whose kind is not ``common``."""
+        strip = bytes([common])
+        return [
+            extent.first + at
+            for extent in self._extents
+            if extent.last > above and extent.kinds.translate(None, strip)
+            for at in range(max(0, above + 1 - extent.first), len(extent.kinds))
+            if extent.kinds[at] != common
+        ]
+
 
 def _first(extent: Extent) -> int:
     return extent.first

@@ -40,7 +40,7 @@ from reference_broker.log.state import Group, LogState
 from reference_broker.log.wal import SUFFIX as WAL_SUFFIX
 from reference_broker.log.wal import TEMPORARY, Wal, WalFiles, file_name
 from reference_broker.log.wal_codec import STORE_ID_SIZE, WAL_MAGIC, check_file_header
-from reference_broker.types import GroupId, LogIndex, NodeId, Term
+from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
 IDENTITY: Final = "identity"
 META: Final = "meta"
@@ -60,7 +60,8 @@ class RecoveredGroup:
 
     The log holds ``first_index..last_index`` (empty if ``last_index`` is lower); ``terms`` gives their terms as pairs
     of (first index of the term, term). ``state`` is the machine's state at ``snapshot``, and ``live`` the entries below
-    that it refers to. ``meta`` is what ``create_group`` was given.
+    that it refers to. ``special`` are the entries of the log that Raft itself must know of, no-ops and configurations,
+    in order. ``meta`` is what ``create_group`` was given.
     """
 
     meta: bytes
@@ -72,6 +73,7 @@ class RecoveredGroup:
     first_index: LogIndex
     last_index: LogIndex
     terms: list[tuple[LogIndex, Term]]
+    special: tuple[Entry, ...] = ()
 
 
 @dataclass(slots=True)
@@ -111,7 +113,7 @@ def open_parts(
     wal_files = WalFiles(files, wal_dir, store, counters, config.recycle_files)
     recovery = _read_wal(files, state, wal_files, store, records)
     resets = [group for id_, group in state.groups.items() if join_snapshot(id_, group.table.disk, facts[id_])]
-    recovered = {id_: _finish(group, records[id_], states[id_]) for id_, group in state.groups.items()}
+    recovered = {id_: _finish(state, group, records[id_], states[id_]) for id_, group in state.groups.items()}
     wal = _start_wal(state, wal_files, recovery, config)
     counters.recovery_ns = perf_counter_ns() - started
     counters.recovery_bytes = recovery.octets
@@ -292,7 +294,7 @@ def _read_wal(
     return recovery
 
 
-def _finish(group: Group, record: GroupRecord, machine_state: bytes) -> RecoveredGroup:
+def _finish(state: LogState, group: Group, record: GroupRecord, machine_state: bytes) -> RecoveredGroup:
     """Make the table agree with the disk, and describe it to the owner."""
     table = group.table
     table.last = table.synced = max(table.floor, table.disk.last)
@@ -308,6 +310,7 @@ def _finish(group: Group, record: GroupRecord, machine_state: bytes) -> Recovere
         LogIndex(table.floor + 1),
         LogIndex(table.last),
         terms,
+        tuple(state.read(group, index) for index in table.disk.special(table.floor, EntryKind.COMMAND)),
     )
 
 

@@ -168,7 +168,8 @@ class World:
         self.log.delete_group(group)
 
     def append(self, group: GroupId, first: int, count: int = 1, term: int = 1, size: int = 40) -> None:
-        entries = [make_entry(index, term, size) for index in range(first, first + count)]
+        kinds = (EntryKind.COMMAND, EntryKind.NOOP, EntryKind.COMMAND, EntryKind.CONFIG)
+        entries = [make_entry(index, term, size, kinds[index * 3 % 4]) for index in range(first, first + count)]
         model = self.models[group]
         state = model.states[-1]
         log = {index: entry for index, entry in state.log.items() if index < first}
@@ -226,6 +227,9 @@ class World:
             assert not model.deleted, f"group {id_} came back"
             assert found.meta == b"meta of %d" % id_
             self._check_hard_state(model, found)
+            assert list(found.special) == [
+                entry for entry in self.read_all(id_, found).values() if entry.kind != EntryKind.COMMAND
+            ]
             self._check_log(id_, model, found)
             model.created, model.deleting = True, False
         assert set(self.recovered) == set(self.models)
