@@ -29,15 +29,20 @@ from reference_broker.machines.commands import (
     ChannelDown,
     Checkout,
     Command,
+    DeadLetterSettled,
     Discard,
     Enqueue,
+    Get,
     IdRange,
     NodeDown,
     NodeUp,
     Purge,
     Return,
     Settle,
+    Tick,
+    UpdateConfig,
 )
+from reference_broker.machines.config import DamagedConfigError, FifoConfig
 from reference_broker.message_run import DamagedRunError
 from reference_broker.types import CHANNEL_ID_SIZE, ChannelId, ConsumerId, NodeId
 
@@ -54,7 +59,11 @@ _RANGE: Final = Struct(">QQ")  # first and last message id
 _NODE_DOWN: Final = Struct(">BH")  # kind, node
 _NODE_UP: Final = Struct(">BHI")  # kind, node, incarnation
 _PURGE: Final = Struct(f">B{CHANNEL_ID_SIZE}sQ")  # kind, channel, correlation
-_AUTO_SETTLE: Final = 1  # flag of a checkout
+_EXPIRING: Final = Struct(f">B{CHANNEL_ID_SIZE}sQI")  # as an enqueue, then time to live in ms
+_GET: Final = Struct(">BQ")  # flags, correlation
+_CONFIG: Final = Struct(">BI")  # kind, octets of settings
+_SETTLED: Final = Struct(">BI")  # kind, number of ranges
+_AUTO_SETTLE: Final = 1  # flag of a checkout and of a get
 _CACHE_ENTRIES: Final = 4096
 
 
@@ -71,6 +80,11 @@ class CommandKind(IntEnum):
     NODE_DOWN = 8
     NODE_UP = 9
     PURGE = 10
+    ENQUEUE_EXPIRING = 11
+    GET = 12
+    UPDATE_CONFIG = 13
+    TICK = 14
+    DEAD_LETTER_SETTLED = 15
 
 
 class DamagedBatchError(ValueError):
@@ -88,11 +102,19 @@ def encode_batch(time_ms: int, commands: Sequence[Command]) -> Buffers:
     buffers: Buffers = [_HEAD.pack(BATCH_VERSION, time_ms, len(commands))]
     for command in commands:
         if type(command) is Enqueue:
-            buffers.append(_ENQUEUE.pack(CommandKind.ENQUEUE, command.channel.pack(), command.first_seq))
+            buffers.append(_encode_enqueue(command))
             buffers += command.run.buffers()
         else:
             buffers.append(_encode_small(command))
     return buffers
+
+
+def _encode_enqueue(command: Enqueue) -> bytes:
+    """All but the run."""
+    channel = command.channel.pack()
+    if command.ttl_ms < 0:
+        return _ENQUEUE.pack(CommandKind.ENQUEUE, channel, command.first_seq)
+    return _EXPIRING.pack(CommandKind.ENQUEUE_EXPIRING, channel, command.first_seq, command.ttl_ms)
 
 
 def _encode_small(command: Command) -> bytes:
@@ -118,6 +140,17 @@ def _encode_small(command: Command) -> bytes:
             return _NODE_UP.pack(CommandKind.NODE_UP, command.node, command.incarnation)
         case Purge():
             return _PURGE.pack(CommandKind.PURGE, command.channel.pack(), command.correlation)
+        case Get():
+            rest = _GET.pack(_AUTO_SETTLE if command.auto_settle else 0, command.correlation)
+            return _encode_consumer(CommandKind.GET, command.consumer) + rest
+        case UpdateConfig():
+            settings = command.config.encode()
+            return _CONFIG.pack(CommandKind.UPDATE_CONFIG, len(settings)) + settings
+        case Tick():
+            return bytes((CommandKind.TICK,))
+        case DeadLetterSettled():
+            ranges = [_RANGE.pack(first, last) for first, last in command.ranges]
+            return _SETTLED.pack(CommandKind.DEAD_LETTER_SETTLED, len(ranges)) + b"".join(ranges)
         case Enqueue():
             return b"".join(encode_batch(0, (command,)))[_HEAD.size :]
         case _:
@@ -155,7 +188,7 @@ def decode_batch(payload: bytes, end: int | None = None) -> tuple[int, list[tupl
         for _ in range(count):
             run_offset, command, at = _DECODERS[payload[at]](payload, at)
             commands.append((run_offset, command))
-    except (struct.error, IndexError, KeyError, UnicodeDecodeError, DamagedRunError) as error:
+    except (struct.error, IndexError, KeyError, UnicodeDecodeError, DamagedRunError, DamagedConfigError) as error:
         raise DamagedBatchError(f"batch of {len(payload)} octets, command at octet {at}: {error!r}") from error
     if at != (len(payload) if end is None else end):
         raise DamagedBatchError(f"batch of {len(payload)} octets: its commands end at octet {at}")
@@ -175,6 +208,14 @@ def _decode_enqueue(payload: bytes, at: int) -> _Decoded:
         Enqueue(_channel(channel), first_seq, run),
         run_offset + message_run.encoded_size(payload, run_offset),
     )
+
+
+def _decode_expiring(payload: bytes, at: int) -> _Decoded:
+    _kind, channel, first_seq, ttl_ms = _EXPIRING.unpack_from(payload, at)
+    run_offset = at + _EXPIRING.size
+    run = message_run.decode(payload, run_offset)
+    end = run_offset + message_run.encoded_size(payload, run_offset)
+    return run_offset, Enqueue(_channel(channel), first_seq, run, ttl_ms), end
 
 
 @lru_cache(_CACHE_ENTRIES)
@@ -210,10 +251,15 @@ def _decode_ranges(payload: bytes, at: int) -> tuple[ConsumerId, tuple[IdRange, 
     at += _RANGE_COUNT.size
     if count == 1:
         return consumer, (_RANGE.unpack_from(payload, at),), at + _RANGE.size
+    ranges, end = _decode_many_ranges(payload, at, count)
+    return consumer, ranges, end
+
+
+def _decode_many_ranges(payload: bytes, at: int, count: int) -> tuple[tuple[IdRange, ...], int]:
     end = at + count * _RANGE.size
     if end > len(payload):
         raise IndexError("message id ranges are cut off")
-    return consumer, tuple(_RANGE.iter_unpack(payload[at:end])), end
+    return tuple(_RANGE.iter_unpack(payload[at:end])), end
 
 
 def _decode_settle(payload: bytes, at: int) -> _Decoded:
@@ -257,6 +303,30 @@ def _decode_purge(payload: bytes, at: int) -> _Decoded:
     return 0, Purge(_channel(channel), correlation), at + _PURGE.size
 
 
+def _decode_get(payload: bytes, at: int) -> _Decoded:
+    consumer, at = _decode_consumer(payload, at)
+    flags, correlation = _GET.unpack_from(payload, at)
+    return 0, Get(consumer, bool(flags & _AUTO_SETTLE), correlation), at + _GET.size
+
+
+def _decode_update_config(payload: bytes, at: int) -> _Decoded:
+    _kind, size = _CONFIG.unpack_from(payload, at)
+    at += _CONFIG.size
+    if at + size > len(payload):
+        raise IndexError("settings are cut off")
+    return 0, UpdateConfig(FifoConfig.decode(payload[at : at + size])), at + size
+
+
+def _decode_tick(_payload: bytes, at: int) -> _Decoded:
+    return 0, Tick(), at + 1
+
+
+def _decode_dead_letter_settled(payload: bytes, at: int) -> _Decoded:
+    _kind, count = _SETTLED.unpack_from(payload, at)
+    ranges, end = _decode_many_ranges(payload, at + _SETTLED.size, count)
+    return 0, DeadLetterSettled(ranges), end
+
+
 _DECODERS: Final[dict[int, Callable[[bytes, int], _Decoded]]] = {
     CommandKind.ENQUEUE: _decode_enqueue,
     CommandKind.CHECKOUT: _decode_checkout,
@@ -268,4 +338,9 @@ _DECODERS: Final[dict[int, Callable[[bytes, int], _Decoded]]] = {
     CommandKind.NODE_DOWN: _decode_node_down,
     CommandKind.NODE_UP: _decode_node_up,
     CommandKind.PURGE: _decode_purge,
+    CommandKind.ENQUEUE_EXPIRING: _decode_expiring,
+    CommandKind.GET: _decode_get,
+    CommandKind.UPDATE_CONFIG: _decode_update_config,
+    CommandKind.TICK: _decode_tick,
+    CommandKind.DEAD_LETTER_SETTLED: _decode_dead_letter_settled,
 }

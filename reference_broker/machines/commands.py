@@ -7,24 +7,33 @@ entry was being written. See docs/internals/commands.md for the octets.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
+from reference_broker.machines.config import FifoConfig
 from reference_broker.message_run import MessageRun
 from reference_broker.types import ChannelId, ConsumerId, NodeId
 
 IdRange = tuple[int, int]
 """First and last message id, both included."""
 
+NO_TTL: Final = -1
+TTL_MS_MAX: Final = 2**32 - 1
+"""The longest time to live that RabbitMQ takes, too: 49 days."""
+
 
 @dataclass(frozen=True, slots=True)
 class Enqueue:
     """``run.count`` messages with the channel's enqueue sequence numbers ``first_seq``, +1, ... (from 1, without gaps).
 
-    ``first_seq`` 0 marks an untracked enqueue: no deduplication, no confirm.
+    ``first_seq`` 0 marks an untracked enqueue: no deduplication, no confirm. ``ttl_ms`` is the messages' own time to
+    live (0 to :data:`TTL_MS_MAX`, or :data:`NO_TTL`), as their publisher set it in ``expiration``: messages that differ
+    in it come in different runs.
     """
 
     channel: ChannelId
     first_seq: int
     run: MessageRun
+    ttl_ms: int = NO_TTL
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,4 +113,51 @@ class Purge:
     correlation: int
 
 
-Command = Enqueue | Checkout | Settle | Return | Discard | Cancel | ChannelDown | NodeDown | NodeUp | Purge
+@dataclass(frozen=True, slots=True)
+class Get:
+    """basic.get: one ready message now, or none. Refused (as if empty) by a queue with a single active consumer.
+
+    The message is dealt to ``consumer``, an identity that the channel keeps for its gets: not one that it subscribes
+    with. Settle, return and discard name it under that identity.
+    """
+
+    consumer: ConsumerId
+    auto_settle: bool
+    correlation: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateConfig:
+    """The queue's settings from here on: a policy was set, changed or cleared."""
+
+    config: FifoConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The leader's clock has passed a time that ``SetTimer`` named: expire what is due."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterSettled:
+    """Dead letters with these ids are confirmed by where they were routed to. Unknown ids are ignored."""
+
+    ranges: tuple[IdRange, ...]
+
+
+Command = (
+    Enqueue
+    | Checkout
+    | Settle
+    | Return
+    | Discard
+    | Cancel
+    | ChannelDown
+    | NodeDown
+    | NodeUp
+    | Purge
+    | Get
+    | UpdateConfig
+    | Tick
+    | DeadLetterSettled
+)

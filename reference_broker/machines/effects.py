@@ -10,6 +10,7 @@ receiver: deliveries by message id, confirms by sequence number.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId
 
@@ -53,12 +54,23 @@ class Confirm:
 
 
 @dataclass(frozen=True, slots=True)
+class Reject:
+    """Local. The channel's enqueue sequence numbers ``first..last`` were refused, for the queue is full: basic.nack to
+    a publisher that asked for confirms. Within one list the confirms and rejects of a channel ascend."""
+
+    channel: ChannelId
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
-    """Local. Answer to the command that carried ``correlation`` (checkout, cancel, purge).
+    """Local. Answer to the command that carried ``correlation`` (checkout, cancel, purge, get).
 
     ``value`` is the command's result: for a checkout the message id its next delivery begins with (not 0 when the
-    consumer goes on after a cancel), for a purge the number of messages, else 0. It stands in the list where it belongs
-    among the deliveries: after those dealt before a cancel, before those that follow a checkout.
+    consumer goes on after a cancel), for a purge the number of messages, for a get 0 if the queue was empty and else
+    1 + the messages left ready, for a cancel 0. It stands in the list where it belongs
+    among the deliveries: after those dealt before a cancel, before those that follow a checkout, after that of a get.
     """
 
     channel: ChannelId
@@ -74,4 +86,45 @@ class MonitorNode:
     node: NodeId
 
 
-Effect = Deliver | Confirm | Reply | MonitorNode
+class DeadLetterReason(IntEnum):
+    """Why a message is dead; in lower case the ``reason`` of an x-death header. Written to snapshots."""
+
+    REJECTED = 1
+    """Discarded by a consumer."""
+    EXPIRED = 2
+    """Its time to live is over."""
+    MAXLEN = 3
+    """The queue was full."""
+    DELIVERY_LIMIT = 4
+    """It came back too often."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Leader only. Route these messages to the queue's dead letter exchange, in this order.
+
+    ``first_id`` 0: at most once, nobody waits for an answer. Else they are the queue's dead letters ``first_id``, +1,
+    ...: at least once, to be answered with ``DeadLetterSettled``, and said again to each new leader until then.
+    """
+
+    first_id: int
+    spans: tuple[Span, ...]
+    reason: DeadLetterReason
+    delivery_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Leader only. Propose a ``Tick`` once the leader's clock shows ``at_ms`` (milliseconds since 1970; at once if it
+    does). One timer a queue: the last one set counts."""
+
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueExpired:
+    """Leader only. Nobody has used the queue for as long as it was declared to stay: delete it. Repeated until it is
+    gone."""
+
+
+Effect = Deliver | Confirm | Reject | Reply | MonitorNode | DeadLetter | SetTimer | QueueExpired

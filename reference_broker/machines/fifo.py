@@ -43,7 +43,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
-from typing import Final, assert_never
+from typing import assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -54,14 +54,19 @@ from reference_broker.machines.commands import (
     ChannelDown,
     Checkout,
     Command,
+    DeadLetterSettled,
     Discard,
     Enqueue,
+    Get,
     NodeDown,
     NodeUp,
     Purge,
     Return,
     Settle,
+    Tick,
+    UpdateConfig,
 )
+from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.consumers import Consumer, HeldRange, Status
 from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorNode
 from reference_broker.machines.fifo_snapshot import decode_state, encode_state
@@ -69,16 +74,6 @@ from reference_broker.machines.fifo_state import Channel, State
 from reference_broker.machines.origins import Origin
 from reference_broker.machines.outbox import Outbox, Parcel
 from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId, Term
-
-NO_DELIVERY_LIMIT: Final = -1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FifoConfig:
-    """What a queue was declared with. ``delivery_limit`` N allows N returns, so N + 1 deliveries (-1: no limit)."""
-
-    name: str
-    delivery_limit: int = NO_DELIVERY_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +155,8 @@ class FifoMachine:
                 self._node_up(command.node, command.incarnation)
             case Purge():
                 self._purge(command)
+            case Get() | UpdateConfig() | Tick() | DeadLetterSettled():
+                raise AssertionError(f"{command} proposed to a queue of machine version 1")
             case _:
                 assert_never(command)
 

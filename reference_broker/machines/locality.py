@@ -9,7 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorNode, Reply
+from reference_broker.machines.effects import (
+    Confirm,
+    DeadLetter,
+    Deliver,
+    Effect,
+    MonitorNode,
+    QueueExpired,
+    Reject,
+    Reply,
+    SetTimer,
+)
 from reference_broker.types import NodeId
 
 
@@ -24,8 +34,8 @@ def _executes(effect: Effect, node: NodeId, is_leader: bool, member_nodes: Colle
     match effect:
         case Deliver():
             host = effect.consumer.channel.node
-        case Confirm() | Reply():
+        case Confirm() | Reject() | Reply():
             host = effect.channel.node
-        case MonitorNode():
+        case MonitorNode() | DeadLetter() | SetTimer() | QueueExpired():
             return is_leader
     return host == node or (is_leader and host not in member_nodes)

@@ -195,6 +195,18 @@ class ClientConnection(asyncio.Protocol):
             self.core.confirm(channel, first_seq, last_seq)
         self._unconfirmed_bytes += session.unconfirmed_bytes - before
 
+    def rejected(self, channel: int, group: GroupId, first: int, last: int) -> None:
+        """Enqueues of a channel were refused: say so, and read on. Those before them are committed."""
+        self.committed(channel, group, first - 1)
+        known = self._channels.get(channel)
+        session = known.sessions.get(group) if known is not None else None
+        if session is None:
+            return
+        before = session.unconfirmed_bytes
+        for first_seq, last_seq in session.committed(last):
+            self.core.reject(channel, first_seq, last_seq)
+        self._unconfirmed_bytes += session.unconfirmed_bytes - before
+
     def replied(self, correlation: int, value: int) -> None:
         """A command was applied."""
         if (reply := self._replies.pop(correlation, None)) is not None:

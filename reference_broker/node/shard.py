@@ -38,14 +38,15 @@ from reference_broker.log.notices import (
 )
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
-from reference_broker.machines.commands import NodeDown, NodeUp
+from reference_broker.machines.commands import NodeDown, NodeUp, Tick
+from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import QueueRecord, record_from_json, record_to_json
 from reference_broker.node.config import NodeConfig
 from reference_broker.node.group import GroupRunner, Host
 from reference_broker.node.metadata import MetadataHost
 from reference_broker.node.peers import Kind, Peers
 from reference_broker.node.proposals import Lane, Proposal
-from reference_broker.queues.quorum import Piece, QuorumQueue
+from reference_broker.queues.quorum import Letter, Piece, QuorumQueue
 from reference_broker.raft import wire
 from reference_broker.raft.core import RaftConfig, RaftCore
 from reference_broker.raft.log_view import LogView
@@ -72,6 +73,9 @@ class Connection(Protocol):
 
     def committed(self, channel: int, group: GroupId, last: int) -> None:
         """Enqueues of a channel are committed."""
+
+    def rejected(self, channel: int, group: GroupId, first: int, last: int) -> None:
+        """Enqueues of a channel were refused by a full queue."""
 
     def replied(self, correlation: int, value: int) -> None:
         """A command of a channel was applied."""
@@ -136,6 +140,7 @@ class Shard:
         self._loop = asyncio.get_running_loop()
         self._up: dict[NodeId, int] = {config.node: incarnation}
         self._watchers: dict[NodeId, set[GroupId]] = {}
+        self._timers: dict[GroupId, int] = {}
         self._dirty: list[GroupRunner] = []
         self._touched: dict[Connection, None] = {}  # a set, in the order of arrival
         self._turn_scheduled = False
@@ -229,6 +234,12 @@ class Shard:
             connection.committed(channel.channel, group, last)
             self.touch(connection)
 
+    def rejected(self, channel: ChannelId, group: GroupId, first: int, last: int) -> None:
+        """Hand refusals to the connection of the publisher."""
+        if (connection := self.connections.get(channel.connection)) is not None:
+            connection.rejected(channel.channel, group, first, last)
+            self.touch(connection)
+
     def reply(self, channel: ChannelId, correlation: int, value: int) -> None:
         """Hand an answer to the connection that asked."""
         if (connection := self.connections.get(channel.connection)) is not None:
@@ -239,6 +250,20 @@ class Shard:
         """A leader wants to know about a node: tell it how things stand, and keep telling."""
         self._watchers.setdefault(node, set()).add(group)
         self._tell(group, node)
+
+    def dead_letter(self, group: GroupId, letters: DeadLetter, contents: list[Letter]) -> None:
+        """Drop them, and say so: there is no exchange to route them to."""
+        log.warning("group %x: %d dead letters (%s) dropped", group, len(contents), letters.reason.name.lower())
+
+    def set_timer(self, group: GroupId, at_ms: int) -> None:
+        """Keep the time, and propose a tick when it has come."""
+        self._timers[group] = at_ms
+        self.later(max(0, at_ms - _now_ms()) / 1000, lambda: self._timer_due(group, at_ms))
+
+    def queue_expired(self, group: GroupId) -> None:
+        """Delete the queue as a client would."""
+        if (runner := self.runners.get(group)) is not None and isinstance(runner.host, QuorumQueue):
+            self.delete(runner.host.record, lambda: None)
 
     # node.metadata.QueueStarter
 
@@ -404,6 +429,13 @@ class Shard:
         incarnation = self._up.get(node)
         command = NodeDown(node) if incarnation is None else NodeUp(node, incarnation)
         runner.propose(command, _NODE_COMMAND_BYTES, Lane.EXPRESS)
+
+    def _timer_due(self, group: GroupId, at_ms: int) -> None:
+        if self._timers.get(group) != at_ms:
+            return
+        del self._timers[group]
+        if (runner := self.runners.get(group)) is not None and runner.core.role is Role.LEADER:
+            runner.propose(Tick(), _NODE_COMMAND_BYTES, Lane.EXPRESS)
 
     def _schedule(self) -> None:
         if not self._turn_scheduled:

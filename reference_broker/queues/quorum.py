@@ -6,26 +6,46 @@ before: the machine deals in positions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeGuard
 
 from reference_broker import message_run
 from reference_broker.machines.batch import decode_batch, encode_batch
-from reference_broker.machines.commands import Cancel, Checkout, Enqueue, Purge
-from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorNode, Reply
-from reference_broker.machines.fifo import NO_DELIVERY_LIMIT, FifoConfig, FifoMachine, Meta
+from reference_broker.machines.commands import Cancel, Checkout, Enqueue, Get, Purge
+from reference_broker.machines.config import NO_LIMIT, DeadLetterStrategy, FifoConfig, Overflow
+from reference_broker.machines.effects import (
+    Confirm,
+    DeadLetter,
+    Deliver,
+    Effect,
+    MonitorNode,
+    QueueExpired,
+    Reject,
+    Reply,
+    SetTimer,
+    Span,
+)
+from reference_broker.machines.fifo import FifoMachine, Meta
 from reference_broker.machines.locality import local_effects
-from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.metadata import ArgumentValue, QueueRecord
 from reference_broker.message_run import MessageRun
 from reference_broker.types import ChannelId, ConsumerId, Entry, GroupId, LogIndex, NodeId
 
 Piece = tuple[MessageRun, int, int, int]
 """A run and which of its messages: start, count, step."""
 
+Letter = tuple[bytes, bytes]
+"""Where a message was published to (exchange and routing key, two short strings), and its raw content frames."""
+
 Runs = dict[tuple[int, int], MessageRun]
 """Decoded runs by entry and offset: several spans often lie in one."""
 
 _SMALL_COMMAND_BYTES = 64
+_OVERFLOWS = {"drop-head": Overflow.DROP_HEAD, "reject-publish": Overflow.REJECT_PUBLISH}
+_STRATEGIES = {
+    "at-most-once": DeadLetterStrategy.AT_MOST_ONCE,
+    "at-least-once": DeadLetterStrategy.AT_LEAST_ONCE,
+}
 
 
 class Clients(Protocol):
@@ -40,11 +60,26 @@ class Clients(Protocol):
     def confirm(self, channel: ChannelId, group: GroupId, last: int) -> None:
         """The channel's enqueues to the group's queue are committed up to ``last``."""
 
+    def rejected(self, channel: ChannelId, group: GroupId, first: int, last: int) -> None:
+        """The channel's enqueues ``first..last`` to the group's queue were refused; those below are answered already,
+        unless they are known from before."""
+
     def reply(self, channel: ChannelId, correlation: int, value: int) -> None:
         """The command with this correlation was applied."""
 
     def watch_node(self, group: GroupId, node: NodeId) -> None:
         """The leader of the group wants to hear when ``node`` goes down or comes up."""
+
+    def dead_letter(self, group: GroupId, letters: DeadLetter, contents: list[Letter]) -> None:
+        """Route dead messages of the group's queue, which this node leads. ``contents`` are those of ``letters``, in
+        order."""
+
+    def set_timer(self, group: GroupId, at_ms: int) -> None:
+        """Propose a ``Tick`` to the group's queue when the clock shows ``at_ms``, in place of any time set before, if
+        this node still leads it then."""
+
+    def queue_expired(self, group: GroupId) -> None:
+        """The group's queue was unused for too long: delete it. Said again until it is gone."""
 
 
 class QuorumQueue:
@@ -74,7 +109,7 @@ class QuorumQueue:
         self._effects.extend(self.machine.apply(Meta(entry.index, entry.term), entry.payload, end, skip))
 
     def run_effects(self) -> None:
-        """Execute what is this node's to execute: confirms first, one a channel, then the rest as it arose."""
+        """Execute what is this node's to execute: what became of enqueues first, then the rest as it arose."""
         if not self._effects:
             return
         effects, self._effects = self._effects, []
@@ -82,19 +117,43 @@ class QuorumQueue:
             if isinstance(effect, MonitorNode):
                 self._client_nodes.add(effect.node)
         mine = local_effects(effects, self._clients.node, self.leading, self.record.members)
-        confirms = {effect.channel: effect.last for effect in mine if isinstance(effect, Confirm)}
-        for channel, last in confirms.items():
-            if self._lives(channel):
-                self._clients.confirm(channel, self.record.group, last)
+        self._answer_enqueues(mine)
         runs: Runs = {}
         for effect in mine:
-            match effect:
-                case Deliver(consumer) if self._lives(consumer.channel):
-                    self._deliver(effect, runs)
-                case Reply(channel) if self._lives(channel):
-                    self._clients.reply(channel, effect.correlation, effect.value)
-                case MonitorNode(node):
-                    self._clients.watch_node(self.record.group, node)
+            self._run(effect, runs)
+
+    def _answer_enqueues(self, effects: list[Effect]) -> None:
+        """One confirm a channel, for it covers all before it; but not what was refused in between."""
+        answers: dict[ChannelId, list[Confirm | Reject]] = {}
+        for effect in effects:
+            if isinstance(effect, Confirm | Reject) and self._lives(effect.channel):
+                of_channel = answers.setdefault(effect.channel, [])
+                if of_channel and type(of_channel[-1]) is type(effect) is Confirm:
+                    of_channel[-1] = effect
+                else:
+                    of_channel.append(effect)
+        for channel, of_channel in answers.items():
+            for answer in of_channel:
+                if isinstance(answer, Confirm):
+                    self._clients.confirm(channel, self.record.group, answer.last)
+                else:
+                    self._clients.rejected(channel, self.record.group, answer.first, answer.last)
+
+    def _run(self, effect: Effect, runs: Runs) -> None:
+        match effect:
+            case Deliver(consumer) if self._lives(consumer.channel):
+                pieces = self._pieces(effect.spans, runs)
+                self._clients.deliver(consumer, effect.first_message_id, pieces, effect.delivery_count > 0)
+            case Reply(channel) if self._lives(channel):
+                self._clients.reply(channel, effect.correlation, effect.value)
+            case MonitorNode(node):
+                self._clients.watch_node(self.record.group, node)
+            case DeadLetter():
+                self._clients.dead_letter(self.record.group, effect, _letters(self._pieces(effect.spans, runs)))
+            case SetTimer(at_ms):
+                self._clients.set_timer(self.record.group, at_ms)
+            case QueueExpired():
+                self._clients.queue_expired(self.record.group)
 
     def has_clients_on(self, node: NodeId) -> bool:
         """Whether a channel on that node publishes to the queue or consumes from it."""
@@ -144,34 +203,62 @@ class QuorumQueue:
         """Channel numbers start anew in each life of a node."""
         return channel.incarnation == self._clients.incarnation
 
-    def _deliver(self, effect: Deliver, runs: Runs) -> None:
+    def _pieces(self, spans: Sequence[Span], runs: Runs) -> list[Piece]:
         pieces: list[Piece] = []
-        for span in effect.spans:
+        for span in spans:
             place = (span.index, span.offset)
             if (run := runs.get(place)) is None:
                 run = runs[place] = message_run.decode(self.payload(span.index), span.offset)
             pieces.append((run, span.start, span.count, span.step))
-        self._clients.deliver(effect.consumer, effect.first_message_id, pieces, effect.delivery_count > 0)
+        return pieces
 
 
-def _asks(command: object) -> TypeGuard[Checkout | Cancel | Purge]:
-    return isinstance(command, Checkout | Cancel | Purge)
+def _letters(pieces: list[Piece]) -> list[Letter]:
+    return [
+        (run.route, run.content(position))
+        for run, start, count, step in pieces
+        for position in range(start, start + count * step, step)
+    ]
 
 
-def _asked_by(command: Checkout | Cancel | Purge) -> tuple[ChannelId, int]:
+def _asks(command: object) -> TypeGuard[Checkout | Cancel | Purge | Get]:
+    return isinstance(command, Checkout | Cancel | Purge | Get)
+
+
+def _asked_by(command: Checkout | Cancel | Purge | Get) -> tuple[ChannelId, int]:
     channel = command.channel if isinstance(command, Purge) else command.consumer.channel
     return channel, command.correlation
 
 
-def _late_answer(machine: FifoMachine, command: Checkout | Cancel | Purge) -> int:
+def _late_answer(machine: FifoMachine, command: Checkout | Cancel | Purge | Get) -> int:
     """What a command's reply says now; how many messages a purge dropped is not known any more."""
     return machine.next_message_id(command.consumer) if isinstance(command, Checkout) else 0
 
 
 def config_of(record: QueueRecord) -> FifoConfig:
-    """The machine's settings out of the arguments the queue was declared with."""
+    """The machine's settings out of the arguments the queue was declared with (names as in the record)."""
     arguments = dict(record.arguments)
-    return FifoConfig(name=record.name, delivery_limit=int(arguments.get("delivery_limit", NO_DELIVERY_LIMIT)))
+
+    def number(key: str) -> int:
+        return int(arguments.get(key, NO_LIMIT))
+
+    return FifoConfig(
+        name=record.name,
+        delivery_limit=number("delivery_limit"),
+        max_length=number("max_length"),
+        max_length_bytes=number("max_length_bytes"),
+        overflow=_OVERFLOWS[str(arguments.get("overflow", "drop-head"))],
+        message_ttl_ms=number("message_ttl"),
+        expires_ms=number("expires"),
+        single_active=bool(arguments.get("single_active_consumer", False)),
+        dead_letter=_dead_letter_strategy(arguments),
+    )
+
+
+def _dead_letter_strategy(arguments: Mapping[str, ArgumentValue]) -> DeadLetterStrategy | None:
+    if "dead_letter_exchange" not in arguments:
+        return None
+    return _STRATEGIES[str(arguments.get("dead_letter_strategy", "at-most-once"))]
 
 
 def command_size(command: object) -> int:

@@ -11,8 +11,9 @@ from time import process_time
 
 from reference_broker.machines.batch import decode_batch, encode_batch
 from reference_broker.machines.commands import Checkout, Command, Enqueue, Settle
+from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.effects import Deliver
-from reference_broker.machines.fifo import FifoConfig, FifoMachine, Meta
+from reference_broker.machines.fifo import FifoMachine, Meta
 from reference_broker.message_run import MessageRun
 from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId, Term
 

@@ -25,8 +25,9 @@ from reference_broker.machines.commands import (
     Return,
     Settle,
 )
+from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorNode, Reply
-from reference_broker.machines.fifo import FifoConfig, FifoMachine, Meta
+from reference_broker.machines.fifo import FifoMachine, Meta
 from reference_broker.message_run import MessageRun
 from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId, Term
 

@@ -18,14 +18,19 @@ from reference_broker.machines.commands import (
     ChannelDown,
     Checkout,
     Command,
+    DeadLetterSettled,
     Discard,
     Enqueue,
+    Get,
     NodeDown,
     NodeUp,
     Purge,
     Return,
     Settle,
+    Tick,
+    UpdateConfig,
 )
+from reference_broker.machines.config import DamagedConfigError, DeadLetterStrategy, FifoConfig, Overflow
 from reference_broker.message_run import MessageRun
 from reference_broker.types import ChannelId, ConsumerId, NodeId
 
@@ -43,8 +48,25 @@ UNIFORM = st.builds(
     st.integers(1, 20),
     st.integers(1, 40),
 )
+NUMBERS = st.integers(-1, 2**63 - 1)
+CONFIGS = st.builds(
+    FifoConfig,
+    name=TAGS,
+    delivery_limit=NUMBERS,
+    max_length=NUMBERS,
+    max_length_bytes=NUMBERS,
+    overflow=st.sampled_from(Overflow),
+    message_ttl_ms=NUMBERS,
+    expires_ms=NUMBERS,
+    single_active=st.booleans(),
+    dead_letter=st.none() | st.sampled_from(DeadLetterStrategy),
+)
 COMMANDS: st.SearchStrategy[Command] = st.one_of(
-    st.builds(Enqueue, CHANNELS, U64, RAGGED | UNIFORM),
+    st.builds(Enqueue, CHANNELS, U64, RAGGED | UNIFORM, st.integers(-1, 2**32 - 1)),
+    st.builds(Get, CONSUMERS, st.booleans(), U64),
+    st.builds(UpdateConfig, CONFIGS),
+    st.builds(Tick),
+    st.builds(DeadLetterSettled, RANGES),
     st.builds(Checkout, CONSUMERS, U32, st.booleans(), st.integers(-(2**31), 2**31 - 1), U64),
     st.builds(Settle, CONSUMERS, RANGES),
     st.builds(Return, CONSUMERS, RANGES),
@@ -69,13 +91,18 @@ ONE_OF_EACH: list[Command] = [
     NodeDown(NodeId(2)),
     NodeUp(NodeId(2), 8),
     Purge(ALICE, 11),
+    Enqueue(ALICE, 7, RUN, 60_000),
+    Get(ConsumerId(ALICE, "g"), True, 12),
+    UpdateConfig(FifoConfig(name="q", max_length=5, overflow=Overflow.REJECT_PUBLISH, single_active=True)),
+    Tick(),
+    DeadLetterSettled(((1, 4), (6, 6))),
 ]
 
 
 def comparable(command: Command) -> object:
     """Runs hold views and arrays, which do not compare; their octets do."""
     if isinstance(command, Enqueue):
-        return Enqueue, command.channel, command.first_seq, b"".join(command.run.buffers())
+        return Enqueue, command.channel, command.first_seq, command.ttl_ms, b"".join(command.run.buffers())
     return command
 
 
@@ -174,7 +201,7 @@ def test_the_octets_of_each_command() -> None:
     channel = "0002 00000007 0000012c 0001"
     consumer = channel + "01 63"
     expected = bytes.fromhex(
-        "01 0000000000000001 0000000a"
+        "01 0000000000000001 0000000f"
         f"01 {channel} 0000000000000005  01 00000002 00000002 0003 00000004 000171 61616262"
         f"02 {consumer} 00000014 01 ffffffff 0000000000000009"
         f"03 {consumer} 00000001 0000000000000000 0000000000000003"
@@ -185,5 +212,23 @@ def test_the_octets_of_each_command() -> None:
         "08 0002"
         "09 0002 00000008"
         f"0a {channel} 000000000000000b"
+        f"0b {channel} 0000000000000007 0000ea60  01 00000002 00000002 0003 00000004 000171 61616262"
+        f"0c {channel} 01 67 01 000000000000000c"
+        "0d 0000002e ffffffffffffffff 0000000000000005 ffffffffffffffff ffffffffffffffff ffffffffffffffff"
+        "   02 01 00 0001 71"
+        "0e"
+        "0f 00000002 0000000000000001 0000000000000004 0000000000000006 0000000000000006"
     )
     assert b"".join(encode_batch(1, ONE_OF_EACH)) == expected
+
+
+def test_damaged_settings_are_named() -> None:
+    """A policy that cannot be read must not become another one."""
+    octets = FifoConfig(name="q").encode()
+    for end in range(len(octets)):
+        with pytest.raises(DamagedConfigError):
+            FifoConfig.decode(octets[:end])
+    with pytest.raises(DamagedConfigError):
+        FifoConfig.decode(octets + b"\x00")
+    with pytest.raises(DamagedConfigError, match="make no sense"):
+        FifoConfig.decode(b"\x80" + octets[1:])

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorNode, Reply
-from reference_broker.machines.fifo import FifoConfig, FifoMachine, Meta
+from reference_broker.machines.fifo import FifoMachine, Meta
 from reference_broker.types import ConsumerId, LogIndex
 
 from .logs import TERM, RandomLog, batch, decoded, drained, held, machine, told

@@ -8,7 +8,8 @@ from zlib import crc32
 import pytest
 
 from reference_broker.machines.commands import Cancel, Checkout, Enqueue, NodeDown, Return, Settle
-from reference_broker.machines.fifo import FifoConfig, FifoMachine, Meta
+from reference_broker.machines.config import FifoConfig
+from reference_broker.machines.fifo import FifoMachine, Meta
 from reference_broker.machines.fifo_snapshot import SNAPSHOT_VERSION, DamagedSnapshotError
 from reference_broker.types import LogIndex
 

@@ -1,0 +1,118 @@
+"""What a queue was told to be: limits, times to live, who consumes, where dead letters go.
+
+A queue's settings come from its declaration, and later from policies: then as a command, so that every member
+changes its mind at the same place in the log. They are part of a queue's state and of its snapshots.
+
+Where dead letters are routed to (exchange and routing key) is not here: the machine only says which messages are dead,
+and the leader's node routes them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import Struct
+from types import MappingProxyType
+from typing import Final
+
+NO_LIMIT: Final = -1
+"""Stands for "not set" in every limit and time of :class:`FifoConfig`."""
+
+DEFAULT_DELIVERY_LIMITS: Final[Mapping[str, int]] = MappingProxyType({"3.10": NO_LIMIT, "4.0": 20})
+"""The delivery limit of a queue that was declared without one, by the RabbitMQ release whose ways a host follows.
+
+Up to 3.13 there is none, and a message that crashes its consumers goes round for ever; 4.0 allows 20 returns.
+"""
+
+_LAYOUT: Final = Struct(">qqqqqBBB")  # the limits and times, then overflow, single active, dead letters
+_NAME_SIZE: Final = Struct(">H")
+
+
+class Overflow(IntEnum):
+    """What gives way when a queue is full."""
+
+    DROP_HEAD = 1
+    """The oldest ready messages, those returned to the queue first."""
+    REJECT_PUBLISH = 2
+    """The publishers: they are refused until the queue is down to four fifths of its limits."""
+
+
+class DeadLetterStrategy(IntEnum):
+    """How much is done for a message that the queue has no more use for."""
+
+    AT_MOST_ONCE = 1
+    """The leader passes it on, once. Lost if the leader dies in between."""
+    AT_LEAST_ONCE = 2
+    """It stays in the queue's state until its new home has confirmed it. Only together with
+    :attr:`Overflow.REJECT_PUBLISH`, else as :attr:`AT_MOST_ONCE`, as in RabbitMQ."""
+
+
+class DamagedConfigError(ValueError):
+    """The octets are not the settings of a queue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FifoConfig:
+    """The settings of a quorum queue; -1 in any number: not set.
+
+    ``delivery_limit`` N allows N returns, so N + 1 deliveries. ``max_length`` counts ready messages,
+    ``max_length_bytes`` the octets of their bodies. ``message_ttl_ms`` is how long a message may be ready,
+    ``expires_ms`` how long the queue may be unused. ``single_active``: one consumer at a time. ``dead_letter``: None
+    drops what is dead.
+    """
+
+    name: str
+    delivery_limit: int = NO_LIMIT
+    max_length: int = NO_LIMIT
+    max_length_bytes: int = NO_LIMIT
+    overflow: Overflow = Overflow.DROP_HEAD
+    message_ttl_ms: int = NO_LIMIT
+    expires_ms: int = NO_LIMIT
+    single_active: bool = False
+    dead_letter: DeadLetterStrategy | None = None
+
+    @property
+    def keeps_dead_letters(self) -> bool:
+        """Whether dead letters stay until they are confirmed elsewhere."""
+        return self.dead_letter is DeadLetterStrategy.AT_LEAST_ONCE and self.overflow is Overflow.REJECT_PUBLISH
+
+    def encode(self) -> bytes:
+        """The settings as octets, for a command and for snapshots."""
+        numbers = (
+            self.delivery_limit,
+            self.max_length,
+            self.max_length_bytes,
+            self.message_ttl_ms,
+            self.expires_ms,
+            self.overflow,
+            self.single_active,
+            self.dead_letter or 0,
+        )
+        name = self.name.encode("utf-8", "surrogateescape")
+        return _LAYOUT.pack(*numbers) + _NAME_SIZE.pack(len(name)) + name
+
+    @classmethod
+    def decode(cls, octets: bytes) -> FifoConfig:
+        """Read back what :meth:`encode` wrote. Raises :class:`DamagedConfigError` for anything else."""
+        try:
+            *numbers, overflow, single_active, dead_letter = _LAYOUT.unpack_from(octets)
+            (size,) = _NAME_SIZE.unpack_from(octets, _LAYOUT.size)
+            name = octets[_LAYOUT.size + _NAME_SIZE.size :]
+            if len(name) != size or single_active > 1 or min(numbers) < NO_LIMIT:
+                raise DamagedConfigError(f"settings of {len(octets)} octets make no sense")
+            delivery_limit, max_length, max_length_bytes, message_ttl_ms, expires_ms = numbers
+            return cls(
+                name=name.decode("utf-8", "surrogateescape"),
+                delivery_limit=delivery_limit,
+                max_length=max_length,
+                max_length_bytes=max_length_bytes,
+                overflow=Overflow(overflow),
+                message_ttl_ms=message_ttl_ms,
+                expires_ms=expires_ms,
+                single_active=bool(single_active),
+                dead_letter=DeadLetterStrategy(dead_letter) if dead_letter else None,
+            )
+        except (struct.error, ValueError) as error:
+            raise DamagedConfigError(f"settings of {len(octets)} octets: {error}") from error
