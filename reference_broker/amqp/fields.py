@@ -25,6 +25,8 @@ from reference_broker.amqp.errors import HardError, MethodId, ReplyCode, SoftErr
 
 TABLE_DEPTH_MAX: Final = 100
 TABLE_FIELDS_MAX: Final = 4096
+TIME_MS_MAX: Final = 315_360_000_000
+"""Ten years: the longest expiration that RabbitMQ takes."""
 
 _SHORT: Final = Struct(">H")
 _LONG: Final = Struct(">I")

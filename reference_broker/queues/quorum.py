@@ -236,29 +236,29 @@ def _late_answer(machine: FifoMachine, command: Checkout | Cancel | Purge | Get)
 
 
 def config_of(record: QueueRecord) -> FifoConfig:
-    """The machine's settings out of the arguments the queue was declared with (names as in the record)."""
+    """The machine's settings out of the arguments the queue was declared with. Any negative delivery limit is none."""
     arguments = dict(record.arguments)
 
     def number(key: str) -> int:
-        return int(arguments.get(key, NO_LIMIT))
+        return max(int(arguments.get(key, NO_LIMIT)), NO_LIMIT)
 
     return FifoConfig(
         name=record.name,
-        delivery_limit=number("delivery_limit"),
-        max_length=number("max_length"),
-        max_length_bytes=number("max_length_bytes"),
-        overflow=_OVERFLOWS[str(arguments.get("overflow", "drop-head"))],
-        message_ttl_ms=number("message_ttl"),
-        expires_ms=number("expires"),
-        single_active=bool(arguments.get("single_active_consumer", False)),
+        delivery_limit=number("x-delivery-limit"),
+        max_length=number("x-max-length"),
+        max_length_bytes=number("x-max-length-bytes"),
+        overflow=_OVERFLOWS[str(arguments.get("x-overflow", "drop-head"))],
+        message_ttl_ms=number("x-message-ttl"),
+        expires_ms=number("x-expires"),
+        single_active=bool(arguments.get("x-single-active-consumer", False)),
         dead_letter=_dead_letter_strategy(arguments),
     )
 
 
 def _dead_letter_strategy(arguments: Mapping[str, ArgumentValue]) -> DeadLetterStrategy | None:
-    if "dead_letter_exchange" not in arguments:
+    if "x-dead-letter-exchange" not in arguments:
         return None
-    return _STRATEGIES[str(arguments.get("dead_letter_strategy", "at-most-once"))]
+    return _STRATEGIES[str(arguments.get("x-dead-letter-strategy", "at-most-once"))]
 
 
 def command_size(command: object) -> int:
