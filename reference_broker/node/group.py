@@ -197,7 +197,7 @@ class GroupRunner:
     def snapshot_installed(self, index: LogIndex, term: Term, state: bytes) -> None:
         """The leader's snapshot is on this node's disk: it replaces log and state."""
         self._drain()
-        self.core.installed(index, term)
+        self.core.installed(index, term, self.core.configuration)
         if index > self.applied:
             self._installing = (index, state)
         self._node.wake(self)
@@ -309,6 +309,8 @@ class GroupRunner:
         should not find a long line of entries before them: fewer and smaller ones then (see :meth:`_batch_bytes_max`).
         """
         limits, raft_log = self._node.limits, self.core.log
+        if not self.core.accepting:
+            return False
         uncommitted = raft_log.last_index - self.core.commit_index
         if raft_log.last_index < self._hurry_until:
             return uncommitted < limits.entries_uncommitted_hurried_max

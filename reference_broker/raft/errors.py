@@ -20,3 +20,21 @@ class SafetyViolationError(Exception):
     Going on would spread the damage, so the group must stop on this node. Causes outside this code: two nodes
     with one id, a data directory copied from another node or restored from a backup.
     """
+
+
+class ChangeUnderWayError(Exception):
+    """The leader takes one change of membership at a time, and none before its first entry is committed.
+
+    Try again once :attr:`RaftCore.change_under_way` is false.
+    """
+
+
+class TransferUnderWayError(Exception):
+    """The leader is handing over to ``to`` and takes no proposals; it takes them again if that comes to nothing.
+
+    Look at :attr:`RaftCore.accepting` first, and keep what is to be proposed.
+    """
+
+    def __init__(self, to: NodeId) -> None:
+        super().__init__(f"this leader is handing over to node {to}: propose there, or here again if it stays leader")
+        self.to = to

@@ -23,21 +23,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reference_broker.raft.errors import SafetyViolationError
-from reference_broker.raft.log_view import LogView
 from reference_broker.raft.messages import AppendEntries, AppendReply, InstallSnapshot
-from reference_broker.raft.outbox import Outbox
+from reference_broker.raft.standing import Standing
 from reference_broker.types import Entry, LogIndex, Term
 
 
 class Follower:
     """Lives as long as the member; :meth:`follow` starts over under another leader."""
 
-    __slots__ = ("_blocked_at", "_incoming", "_log", "_outbox", "_rejected", "_told", "answer_due", "verified")
+    __slots__ = ("_at", "_blocked_at", "_incoming", "_log", "_rejected", "_told", "answer_due", "verified")
 
-    def __init__(self, log: LogView, outbox: Outbox) -> None:
-        self._log = log
-        self._outbox = outbox
-        self.follow(log.snapshot_index)
+    def __init__(self, at: Standing) -> None:
+        self._at = at
+        self._log = at.log
+        self.follow(at.commit_index)
 
     def follow(self, commit: LogIndex) -> None:
         """Another leader or term. What is committed is in every later leader's log (5.4.3), so it needs no proof."""
@@ -99,8 +98,7 @@ class Follower:
         if not log.is_synced:
             self._blocked_at = index
             return False
-        log.truncate(index)
-        self._outbox.truncate(index)
+        self._at.truncate(index)
         return True
 
     def _store(self, entries: Sequence[Entry], by: Term) -> None:
@@ -109,9 +107,8 @@ class Follower:
         for entry in entries:
             if not log.last_term <= entry.term <= by:
                 raise SafetyViolationError(f"entry {entry.index}@{entry.term} after term {log.last_term}, under {by}")
-            log.append(entry.term)
+            self._at.append(entry)
         self._blocked_at = None
-        self._outbox.entries.extend(entries)
 
     def _reject(self, message: AppendEntries, commit: LogIndex) -> AppendReply | None:
         prev = message.prev_index

@@ -40,12 +40,17 @@ class PreVoteReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteRequest:
-    """Figure 2, RequestVote."""
+    """Figure 2, RequestVote.
+
+    ``transfer`` is beyond the figure: the leader itself wished for this election (thesis 3.10), so members that
+    trust it do not refuse (thesis 4.2.3).
+    """
 
     term: Term
     candidate: NodeId
     last_index: LogIndex
     last_term: Term
+    transfer: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +117,35 @@ class InstallReply:
     done: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """Section 8, read-only operations: is this leader still the leader?
+
+    Sent only while a read waits (thesis 6.4), never to hold elections off. ``round`` grows with each question of a
+    term: an answer to a question asked before a read began says nothing about it.
+    """
+
+    term: Term
+    leader: NodeId
+    round: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatReply:
+    """Answer to :class:`Heartbeat`: when it was sent, its sender knew of no later term."""
+
+    term: Term
+    round: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeoutNow:
+    """Thesis 3.10: the leader hands over. The receiver has all of its log and starts an election at once."""
+
+    term: Term
+    leader: NodeId
+
+
 Message = (
     PreVoteRequest
     | PreVoteReply
@@ -121,4 +155,7 @@ Message = (
     | AppendReply
     | InstallSnapshot
     | InstallReply
+    | Heartbeat
+    | HeartbeatReply
+    | TimeoutNow
 )

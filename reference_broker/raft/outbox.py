@@ -12,11 +12,21 @@ from reference_broker.types import Entry, LogIndex, NodeId
 class Outbox:
     """Everything of a Ready that accumulates. ``reset_to`` happens first, then ``truncate_from``, then ``entries``."""
 
-    __slots__ = ("entries", "hard_state_changed", "messages", "reset_to", "truncate_from")
+    __slots__ = (
+        "entries",
+        "hard_state_changed",
+        "messages",
+        "reads",
+        "reads_refused",
+        "reset_to",
+        "truncate_from",
+    )
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.messages: list[Outgoing] = []
+        self.reads: list[tuple[int, LogIndex]] = []
+        self.reads_refused: list[int] = []
         self.truncate_from: LogIndex | None = None
         self.reset_to: LogIndex | None = None
         self.hard_state_changed = False
@@ -28,6 +38,8 @@ class Outbox:
             or self.hard_state_changed
             or self.truncate_from is not None
             or self.reset_to is not None
+            or self.reads
+            or self.reads_refused
         )
 
     def send(self, to: NodeId, message: SmallMessage) -> None:
@@ -49,6 +61,8 @@ class Outbox:
         """Everything was taken."""
         self.entries.clear()
         self.messages.clear()
+        self.reads.clear()
+        self.reads_refused.clear()
         self.truncate_from = None
         self.reset_to = None
         self.hard_state_changed = False

@@ -46,7 +46,6 @@ class Progress:
         "_announce",
         "_asked",
         "_commit_sent",
-        "_node",
         "_quiet_ticks",
         "_repeated",
         "_unanswered_notice",
@@ -54,12 +53,13 @@ class Progress:
         "flow",
         "match_index",
         "next_index",
+        "node",
         "reachable",
         "snapshot_index",
     )
 
     def __init__(self, node: NodeId, next_index: LogIndex, reachable: bool) -> None:
-        self._node = node
+        self.node = node
         self.next_index = next_index
         self.match_index = LogIndex(0)
         self.reachable = reachable
@@ -118,7 +118,7 @@ class Progress:
             self._begin_snapshot(log.snapshot_index)
             self._asked = True
         if self.flow is Flow.SNAPSHOT:
-            out.append(SendSnapshot(to=self._node, term=term, index=self.snapshot_index, number=self.chunk))
+            out.append(SendSnapshot(to=self.node, term=term, index=self.snapshot_index, number=self.chunk))
         else:
             out.append(self._entries(log, term, LogIndex(0), LogIndex(self.next_index - 1)))
 
@@ -157,7 +157,7 @@ class Progress:
         prev_term = log.term_at(prev)
         assert prev_term is not None, "entries are sent only from where the log can be read"
         return SendEntries(
-            to=self._node,
+            to=self.node,
             term=term,
             prev_index=prev,
             prev_term=prev_term,

@@ -11,9 +11,12 @@ from enum import StrEnum
 
 from reference_broker.raft.messages import (
     AppendReply,
+    Heartbeat,
+    HeartbeatReply,
     InstallReply,
     PreVoteReply,
     PreVoteRequest,
+    TimeoutNow,
     VoteReply,
     VoteRequest,
 )
@@ -68,7 +71,17 @@ class SendSnapshot:
     number: int
 
 
-SmallMessage = PreVoteRequest | PreVoteReply | VoteRequest | VoteReply | AppendReply | InstallReply
+SmallMessage = (
+    PreVoteRequest
+    | PreVoteReply
+    | VoteRequest
+    | VoteReply
+    | AppendReply
+    | InstallReply
+    | Heartbeat
+    | HeartbeatReply
+    | TimeoutNow
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +118,11 @@ class Ready:
         A snapshot was taken over whole: drop the log, **before** ``append``; the next entry is ``reset_to + 1``. None
         otherwise, also when a snapshot was installed but the log holds all of it: then the log must stay, because
         entries behind the snapshot may have been counted.
+    reads
+        (token, index): what was asked with ``read(token)`` may be answered **after** entries up to ``index`` are
+        applied here; the answer is then no older than the question.
+    reads_refused
+        Tokens of reads that were lost with the leadership: to be asked of the new leader.
     """
 
     hard_state: HardState | None
@@ -115,3 +133,5 @@ class Ready:
     role: Role
     leader: NodeId
     reset_to: LogIndex | None = None
+    reads: tuple[tuple[int, LogIndex], ...] = ()
+    reads_refused: tuple[int, ...] = ()

@@ -28,11 +28,14 @@ from reference_broker.raft.log_view import LogView
 from reference_broker.raft.messages import (
     AppendEntries,
     AppendReply,
+    Heartbeat,
+    HeartbeatReply,
     InstallReply,
     InstallSnapshot,
     Message,
     PreVoteReply,
     PreVoteRequest,
+    TimeoutNow,
     VoteReply,
     VoteRequest,
 )
@@ -150,7 +153,7 @@ class Checker:
 
     def appended(self, member: Member, entry: Entry) -> None:
         """I2 log matching, by induction: one entry for each (index, term), with one predecessor."""
-        if len(member.core.members) == 1:
+        if len(member.core.configuration.voters) == 1:
             return  # alone it may lead in one term twice, if a crash took the first time without a trace
         before = Term(0)
         if entry.index > 1:
@@ -390,7 +393,7 @@ class Member:
         def installed() -> None:
             if snapshot.index > len(self.state):
                 self.state = list(snapshot.state)
-            self.core.installed(snapshot.index, snapshot.term)
+            self.core.installed(snapshot.index, snapshot.term, self.core.configuration)
 
         return installed if installs else taken
 
@@ -518,6 +521,10 @@ def sketch(message: Message) -> str:
         case InstallReply():
             state = "done" if message.done else f"got {message.number}"
             return f"{name} term {message.term} up to {message.index} {state}"
+        case Heartbeat() | HeartbeatReply():
+            return f"{name} term {message.term} round {message.round}"
+        case TimeoutNow():
+            return f"{name} term {message.term}"
 
 
 def replay(transcript: str, answer: Callable[[str], str]) -> str:

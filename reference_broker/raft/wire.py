@@ -23,14 +23,19 @@ from struct import error as StructError  # noqa: N812 - it is an exception, and 
 from typing import Any, Final
 from zlib import crc32
 
+from reference_broker.raft.configuration import Configuration
+from reference_broker.raft.machine_version import noop_version
 from reference_broker.raft.messages import (
     AppendEntries,
     AppendReply,
+    Heartbeat,
+    HeartbeatReply,
     InstallReply,
     InstallSnapshot,
     Message,
     PreVoteReply,
     PreVoteRequest,
+    TimeoutNow,
     VoteReply,
     VoteRequest,
 )
@@ -43,11 +48,14 @@ _APPEND: Final = Struct(">BQQIQQQI")
 _ENTRY: Final = Struct(">QBII")
 _PRE_VOTE_REQUEST: Final = Struct(">BQQQIQQI")
 _PRE_VOTE_REPLY: Final = Struct(">BQQQB")
-_VOTE_REQUEST: Final = Struct(">BQQIQQ")
+_VOTE_REQUEST: Final = Struct(">BQQIQQB")
 _VOTE_REPLY: Final = Struct(">BQQB")
 _APPEND_REPLY: Final = Struct(">BQQBQQQ")
 _INSTALL: Final = Struct(">BQQIQQIB")
 _INSTALL_REPLY: Final = Struct(">BQQQIB")
+_HEARTBEAT: Final = Struct(">BQQIQ")
+_HEARTBEAT_REPLY: Final = Struct(">BQQQ")
+_TIMEOUT_NOW: Final = Struct(">BQQI")
 
 _KINDS: Final = {int(kind): kind for kind in EntryKind}
 
@@ -146,9 +154,19 @@ def _decode_entries(view: memoryview, prev_index: LogIndex, at: int) -> tuple[En
         at += size
         if crc32(payload) != crc:
             raise EntryDamagedError(LogIndex(number))
+        if kind != EntryKind.COMMAND:
+            _check_own(number, kind, payload)
         entries.append(Entry(LogIndex(number), term, _KINDS[kind], crc, payload))
     _check_end(view, at)
     return tuple(entries)
+
+
+def _check_own(number: int, kind: int, payload: bytes) -> None:
+    """Entries that Raft itself reads must be readable before they get into the log."""
+    try:
+        Configuration.decode(payload) if kind == EntryKind.CONFIG else noop_version(payload)
+    except ValueError as error:
+        raise WireError(f"entry {number}: {error}; all nodes must run compatible versions") from error
 
 
 # InstallSnapshot: the only other message with octets behind its head
@@ -225,14 +243,17 @@ def _decode_pre_vote_reply(payload: Octets) -> tuple[GroupId, Message]:
 
 
 def _encode_vote_request(group: GroupId, message: VoteRequest) -> list[Octets]:
-    body = (message.term, message.candidate, message.last_index, message.last_term)
+    body = (message.term, message.candidate, message.last_index, message.last_term, message.transfer)
     return [_VOTE_REQUEST.pack(_K_VOTE_REQUEST, group, *body)]
 
 
 def _decode_vote_request(payload: Octets) -> tuple[GroupId, Message]:
-    _, group, term, candidate, last_index, last_term = _VOTE_REQUEST.unpack_from(payload)
+    _, group, term, candidate, last_index, last_term, transfer = _VOTE_REQUEST.unpack_from(payload)
     _check_end(payload, _VOTE_REQUEST.size)
-    return group, VoteRequest(term=term, candidate=candidate, last_index=last_index, last_term=last_term)
+    message = VoteRequest(
+        term=term, candidate=candidate, last_index=last_index, last_term=last_term, transfer=bool(transfer)
+    )
+    return group, message
 
 
 def _encode_vote_reply(group: GroupId, message: VoteReply) -> list[Octets]:
@@ -274,6 +295,36 @@ def _decode_install_reply(payload: Octets) -> tuple[GroupId, Message]:
     return group, InstallReply(term=term, index=index, number=number, done=bool(done))
 
 
+def _encode_heartbeat(group: GroupId, message: Heartbeat) -> list[Octets]:
+    return [_HEARTBEAT.pack(_K_HEARTBEAT, group, message.term, message.leader, message.round)]
+
+
+def _decode_heartbeat(payload: Octets) -> tuple[GroupId, Message]:
+    _, group, term, leader, number = _HEARTBEAT.unpack_from(payload)
+    _check_end(payload, _HEARTBEAT.size)
+    return group, Heartbeat(term=term, leader=leader, round=number)
+
+
+def _encode_heartbeat_reply(group: GroupId, message: HeartbeatReply) -> list[Octets]:
+    return [_HEARTBEAT_REPLY.pack(_K_HEARTBEAT_REPLY, group, message.term, message.round)]
+
+
+def _decode_heartbeat_reply(payload: Octets) -> tuple[GroupId, Message]:
+    _, group, term, number = _HEARTBEAT_REPLY.unpack_from(payload)
+    _check_end(payload, _HEARTBEAT_REPLY.size)
+    return group, HeartbeatReply(term=term, round=number)
+
+
+def _encode_timeout_now(group: GroupId, message: TimeoutNow) -> list[Octets]:
+    return [_TIMEOUT_NOW.pack(_K_TIMEOUT_NOW, group, message.term, message.leader)]
+
+
+def _decode_timeout_now(payload: Octets) -> tuple[GroupId, Message]:
+    _, group, term, leader = _TIMEOUT_NOW.unpack_from(payload)
+    _check_end(payload, _TIMEOUT_NOW.size)
+    return group, TimeoutNow(term=term, leader=leader)
+
+
 def _check_end(payload: Octets, end: int) -> None:
     if len(payload) != end:
         raise WireError(f"Raft message of kind {payload[0]} has {len(payload)} octets instead of {end}")
@@ -288,7 +339,10 @@ def _check_end(payload: Octets, end: int) -> None:
     _K_APPEND_REPLY,
     _K_INSTALL,
     _K_INSTALL_REPLY,
-) = range(1, 9)
+    _K_HEARTBEAT,
+    _K_HEARTBEAT_REPLY,
+    _K_TIMEOUT_NOW,
+) = range(1, 12)
 
 _ENCODERS: Final[dict[type, Callable[[GroupId, Any], list[Octets]]]] = {
     PreVoteRequest: _encode_pre_vote_request,
@@ -299,6 +353,9 @@ _ENCODERS: Final[dict[type, Callable[[GroupId, Any], list[Octets]]]] = {
     AppendReply: _encode_append_reply,
     InstallSnapshot: _encode_install,
     InstallReply: _encode_install_reply,
+    Heartbeat: _encode_heartbeat,
+    HeartbeatReply: _encode_heartbeat_reply,
+    TimeoutNow: _encode_timeout_now,
 }
 
 _DECODERS: Final[dict[int, Callable[[Octets], tuple[GroupId, Message]]]] = {
@@ -310,4 +367,7 @@ _DECODERS: Final[dict[int, Callable[[Octets], tuple[GroupId, Message]]]] = {
     _K_APPEND_REPLY: _decode_append_reply,
     _K_INSTALL: _decode_install,
     _K_INSTALL_REPLY: _decode_install_reply,
+    _K_HEARTBEAT: _decode_heartbeat,
+    _K_HEARTBEAT_REPLY: _decode_heartbeat_reply,
+    _K_TIMEOUT_NOW: _decode_timeout_now,
 }

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 from zlib import crc32
 
 import pytest
 
 from reference_broker.raft.config import RaftConfig
+from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.errors import NotLeaderError, SafetyViolationError
 from reference_broker.raft.log_view import LogView
@@ -30,6 +32,7 @@ from reference_broker.raft.ready import HardState, Ready, Role, Send, SendEntrie
 from reference_broker.types import NOBODY, Entry, EntryKind, LogIndex, NodeId, Term
 
 ME, PEER, OTHER = NodeId(1), NodeId(2), NodeId(3)
+THREE = Configuration((ME, PEER, OTHER))
 M = TypeVar("M")
 
 
@@ -199,10 +202,10 @@ def test_a_majority_of_votes_makes_a_leader(size: int, needed: int) -> None:
     core = member(size=size)
     core.campaign()
     token = sent(core.ready(), PreVoteRequest)[0].token
-    for peer in core.members[1:needed]:
+    for peer in core.configuration.voters[1:needed]:
         assert core.role is Role.PRE_CANDIDATE and core.term == 0
         core.step(peer, PreVoteReply(term=Term(0), token=token, granted=True))
-    for peer in core.members[1:needed]:
+    for peer in core.configuration.voters[1:needed]:
         assert core.role is Role.CANDIDATE and core.term == 1
         core.step(peer, VoteReply(term=Term(1), granted=True))
     assert core.role is Role.LEADER
@@ -226,9 +229,9 @@ def test_a_vote_of_an_older_term_does_not_count() -> None:
     core = member(size=5, term=3)
     core.campaign()
     token = sent(core.ready(), PreVoteRequest)[0].token
-    for peer in core.members[1:3]:
+    for peer in core.configuration.voters[1:3]:
         core.step(peer, PreVoteReply(term=Term(3), token=token, granted=True))
-    for peer in core.members[1:]:
+    for peer in core.configuration.voters[1:]:
         core.step(peer, VoteReply(term=Term(3), granted=True))
     assert (core.role, core.term) == (Role.CANDIDATE, 4)
 
@@ -241,9 +244,10 @@ def test_who_knows_the_leader_of_a_term_votes_for_nobody_else_in_it() -> None:
     assert core.leader == PEER and not core.needs_tick
 
 
-def test_a_group_of_one_leads_at_once_and_commits_by_its_own_disk() -> None:
-    """5.2: one is a majority of one."""
+def test_a_group_of_one_leads_with_its_first_tick_and_commits_by_its_own_disk() -> None:
+    """5.2: one is a majority of one. Not before the tick: recovery may still tell of more members."""
     core = member(size=1)
+    core.tick()
     assert core.role is Role.LEADER and core.commit_index == 0
     (entry,) = core.ready().append
     core.synced(entry.index, entry.term)
@@ -345,7 +349,7 @@ def test_a_pre_vote_of_another_round_does_not_count() -> None:
 def test_an_older_machine_may_not_lead_a_log_with_commands_of_a_newer_one() -> None:
     """Beyond the thesis: it could not apply what it would have to commit."""
     core = member()
-    core.version_in_effect(3)
+    core.restored(THREE, machine_version=3)
     core.step(PEER, pre_vote_request(0, version=2))
     core.step(PEER, pre_vote_request(0, version=3))
     assert [reply.granted for reply in sent(core.ready(), PreVoteReply)] == [False, True]
@@ -608,7 +612,7 @@ def test_a_snapshot_ends_the_wait_for_the_disk() -> None:
     """Else the follower would ask again for an entry that the snapshot brought."""
     core = blocked_follower()
     core.step(PEER, install(3, 5, 3))
-    core.installed(LogIndex(5), Term(3))
+    core.installed(LogIndex(5), Term(3), THREE)
     core.ready()
     core.step(PEER, append(3, 5, 3))
     assert [reply.success for reply in sent(core.ready(), AppendReply)] == [True]
@@ -728,7 +732,7 @@ def test_a_snapshot_replaces_a_log_that_lacks_it() -> None:
     assert core.accepts(PEER, message)
     core.step(PEER, message)
     assert not sent(core.ready(), InstallReply)
-    core.installed(LogIndex(5), Term(1))
+    core.installed(LogIndex(5), Term(1), THREE)
     ready = core.ready()
     assert (ready.reset_to, ready.commit) == (5, 5)
     assert [(reply.index, reply.done) for reply in sent(ready, InstallReply)] == [(5, True)]
@@ -741,7 +745,7 @@ def test_entries_that_a_snapshot_overtakes_never_reach_the_disk() -> None:
     core.step(PEER, install(1, 5, 1))
     core.ready()
     core.step(PEER, append(1, 0, 0, (1, 1)))
-    core.installed(LogIndex(5), Term(1))
+    core.installed(LogIndex(5), Term(1), THREE)
     ready = core.ready()
     assert (ready.reset_to, ready.append, ready.truncate_from) == (5, (), None)
 
@@ -765,7 +769,7 @@ def test_a_candidate_whose_log_is_replaced_starts_over() -> None:
     core.campaign()
     core.step(OTHER, PreVoteReply(term=Term(1), token=sent(core.ready(), PreVoteRequest)[0].token, granted=True))
     assert core.role is Role.CANDIDATE
-    core.installed(LogIndex(5), Term(1))
+    core.installed(LogIndex(5), Term(1), THREE)
     assert (core.role, core.ready().reset_to) == (Role.FOLLOWER, 5)
 
 
@@ -810,11 +814,23 @@ def test_an_entry_of_a_term_that_the_hard_state_missed_raises_the_term() -> None
     assert core.ready().hard_state == HardState(term=Term(4), voted_for=NOBODY)
 
 
-def test_strangers_are_not_heard() -> None:
-    """6: only members take part."""
+def test_requests_of_servers_outside_the_configuration_are_heard() -> None:
+    """6: "a server ... accepts AppendEntries ... [and] grants its vote to a candidate that is not part of the server's
+    latest configuration": it may not have the entry yet that made them members."""
     core = member()
     core.step(NodeId(9), vote_request(5, candidate=NodeId(9)))
-    assert core.term == 0 and not sent(core.ready(), VoteReply)
+    assert [reply.granted for reply in sent(core.ready(), VoteReply)] == [True]
+    core.step(NodeId(9), replace(append(5, 0, 0, [5]), leader=NodeId(9)))
+    assert core.leader == 9 and len(core.ready().append) == 1
+
+
+def test_answers_of_servers_outside_the_configuration_do_not_count() -> None:
+    """6: majorities are of the latest configuration in the log."""
+    core = leader(size=5)
+    for stranger in (7, 8, 9):
+        core.step(NodeId(stranger), synced_reply(core, 1))
+    core.synced(LogIndex(1), core.term)
+    assert core.commit_index == 0
 
 
 def test_misfitting_settings_are_all_named() -> None:

@@ -9,14 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference_broker.raft.configuration import Configuration
+from reference_broker.raft.machine_version import noop_payload
 from reference_broker.raft.messages import (
     AppendEntries,
     AppendReply,
+    Heartbeat,
+    HeartbeatReply,
     InstallReply,
     InstallSnapshot,
     Message,
     PreVoteReply,
     PreVoteRequest,
+    TimeoutNow,
     VoteReply,
     VoteRequest,
 )
@@ -29,11 +34,23 @@ NODE = st.integers(1, 2**31)
 
 
 @st.composite
+def configurations(draw: Any) -> Configuration:
+    nodes = draw(st.lists(NODE, max_size=9, unique=True))
+    voters = draw(st.integers(0, len(nodes)))
+    return Configuration(tuple(nodes[:voters]), tuple(nodes[voters:]))
+
+
+@st.composite
 def appends(draw: Any) -> AppendEntries:
     prev = draw(U64)
     entries = []
-    for index, payload in enumerate(draw(st.lists(st.binary(max_size=40), max_size=5)), prev + 1):
-        kind = draw(st.sampled_from(EntryKind))
+    payloads = {
+        EntryKind.COMMAND: st.binary(max_size=40),
+        EntryKind.NOOP: st.builds(noop_payload, st.integers(0, 2**32 - 1)),
+        EntryKind.CONFIG: configurations().map(Configuration.encode),
+    }
+    for index, kind in enumerate(draw(st.lists(st.sampled_from(EntryKind), max_size=5)), prev + 1):
+        payload = draw(payloads[kind])
         entries.append(Entry(LogIndex(index), draw(U64), kind, crc32(payload), payload))
     return AppendEntries(
         term=draw(U64),
@@ -57,7 +74,7 @@ MESSAGES = st.one_of(
         machine_version=st.integers(0, 2**31),
     ),
     st.builds(PreVoteReply, term=U64, token=U64, granted=st.booleans()),
-    st.builds(VoteRequest, term=U64, candidate=NODE, last_index=U64, last_term=U64),
+    st.builds(VoteRequest, term=U64, candidate=NODE, last_index=U64, last_term=U64, transfer=st.booleans()),
     st.builds(VoteReply, term=U64, granted=st.booleans()),
     st.builds(AppendReply, term=U64, success=st.booleans(), next_index=U64, synced_index=U64, synced_term=U64),
     st.builds(
@@ -70,6 +87,9 @@ MESSAGES = st.one_of(
         last=st.booleans(),
         data=st.binary(max_size=60),
     ),
+    st.builds(Heartbeat, term=U64, leader=NODE, round=U64),
+    st.builds(HeartbeatReply, term=U64, round=U64),
+    st.builds(TimeoutNow, term=U64, leader=NODE),
     st.builds(InstallReply, term=U64, index=U64, number=st.integers(0, 2**31), done=st.booleans()),
 )
 
@@ -186,3 +206,25 @@ def test_an_unknown_kind_of_entry_is_refused() -> None:
     body[-9] = 77  # kind, before the checksum and the length of the only, empty entry
     with pytest.raises(WireError, match="entry 5 is of unknown kind 77"):
         decode(bytes(body))
+
+
+@settings(derandomize=True, max_examples=200, deadline=None)
+@given(configurations(), st.data())
+def test_a_configuration_comes_back_and_no_other_octets_pass_for_one(
+    configuration: Configuration, data: st.DataObject
+) -> None:
+    """Members that read one entry differently count different majorities."""
+    octets = configuration.encode()
+    assert Configuration.decode(octets) == configuration
+    cut = data.draw(st.integers(0, len(octets) - 1))
+    for damaged in (octets[:cut], octets + b"\0", b"\2" + octets[1:]):
+        with pytest.raises(ValueError, match="configuration"):
+            Configuration.decode(damaged)
+
+
+@pytest.mark.parametrize(("kind", "payload"), [(EntryKind.CONFIG, b"\1\0\1"), (EntryKind.NOOP, b"1")])
+def test_entries_that_raft_cannot_read_close_the_link(kind: EntryKind, payload: bytes) -> None:
+    """In the log they would stop each member that reads them."""
+    entries = [Entry(LogIndex(8), Term(1), kind, crc32(payload), payload)]
+    with pytest.raises(WireError, match="entry 8"):
+        decode(b"".join(encode_append(GroupId(1), send(entries), NodeId(1), entries)))

@@ -1,0 +1,72 @@
+"""Consistent queries without the log: ReadIndex (section 8, thesis 6.4), batched by rounds.
+
+A read asks three things of its leader: that an entry of its own term is committed, so that its commit index is not
+behind a former leader's; which index that is; and that a majority still knows of no later term. The last costs one
+round of heartbeats, and all reads that came before the round began share it. A round begun before a read came proves
+nothing for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from reference_broker.raft.quorum import committed_index
+from reference_broker.types import LogIndex, NodeId
+
+
+class Reads:
+    """The reads of one leader in one term."""
+
+    __slots__ = ("_acked", "_asked", "_quiet_ticks", "round", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: list[int] = []
+        """Tokens for which no round has begun."""
+        self.round = 0
+        self._asked: deque[tuple[int, int, LogIndex]] = deque()  # round, token, index
+        self._acked: dict[NodeId, int] = {}
+        self._quiet_ticks = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether a round waits for answers."""
+        return bool(self._asked)
+
+    def begin(self, commit: LogIndex) -> None:
+        """A round begins for all that wait; they will be answered at ``commit``."""
+        self.round += 1
+        self._asked.extend((self.round, token, commit) for token in self.waiting)
+        self.waiting.clear()
+        self._quiet_ticks = 0
+
+    def lacks(self, node: NodeId) -> bool:
+        """Whether ``node`` has not answered the newest round."""
+        return self._acked.get(node, 0) < self.round
+
+    def answered(self, node: NodeId, number: int) -> None:
+        """``node`` knew of no later term when it answered round ``number``."""
+        self._acked[node] = max(number, self._acked.get(node, 0))
+
+    def confirmed(self, others: Iterable[NodeId], own: bool) -> list[tuple[int, LogIndex]]:
+        """Take the reads whose round a majority of the voters answered: ``others``, and this member if ``own``."""
+        rounds = [LogIndex(self._acked.get(node, 0)) for node in others]
+        if own:
+            rounds.append(LogIndex(self.round))
+        up_to = committed_index(rounds)
+        done = []
+        while self._asked and self._asked[0][0] <= up_to:
+            _, token, index = self._asked.popleft()
+            done.append((token, index))
+        return done
+
+    def tick(self, resend_ticks: int) -> bool:
+        """One tick without the answer. True when the round has to be asked for again."""
+        if not self._asked:
+            return False
+        self._quiet_ticks = (self._quiet_ticks + 1) % resend_ticks
+        return not self._quiet_ticks
+
+    def refused(self) -> list[int]:
+        """Everything unanswered: the leadership is lost."""
+        return [*(token for _, token, _ in self._asked), *self.waiting]
