@@ -30,9 +30,17 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-_HEAD: Final = Struct(">BIIHI")  # layout, count, stride, octets of route, octets of data
+_HEAD: Final = Struct(">BIIHIIQII")  # layout, count, stride, octets of route, octets of data, stamp
 UNIFORM: Final = 1
 RAGGED: Final = 2
+
+Stamp = tuple[int, int, int, int]
+"""When a run was read from its publisher's socket, for the latency anatomy: which clock (0: none), ns on it, ns from
+there until it was proposed to its queue, and from there until a follower sent it to the leader (0: it did not).
+The durations have 32 bits; longer ones are cut off by :func:`stamped`."""
+
+NO_STAMP: Final[Stamp] = (0, 0, 0, 0)
+_NS_MAX: Final = 2**32 - 1
 
 
 class DamagedRunError(ValueError):
@@ -52,6 +60,7 @@ class MessageRun:
     data: bytes | memoryview
     stride: int = 0
     ends: npt.NDArray[np.uint32] | None = None
+    stamp: Stamp = NO_STAMP
 
     @classmethod
     def of(cls, route: bytes, contents: list[bytes]) -> MessageRun:
@@ -61,7 +70,8 @@ class MessageRun:
 
     def buffers(self) -> list[bytes | memoryview]:
         """The run as buffers to be joined into a log entry; :func:`decode` reads them back."""
-        head = _HEAD.pack(UNIFORM if self.stride else RAGGED, self.count, self.stride, len(self.route), len(self.data))
+        layout = UNIFORM if self.stride else RAGGED
+        head = _HEAD.pack(layout, self.count, self.stride, len(self.route), len(self.data), *self.stamp)
         if self.ends is None:
             return [head, self.route, self.data]
         return [head, self.route, self.ends.astype(">u4").tobytes(), self.data]
@@ -82,7 +92,7 @@ class MessageRun:
 
 def encoded_size(data: bytes | memoryview, offset: int) -> int:
     """Octets that the run encoded at ``offset`` takes, without decoding it."""
-    layout, count, _stride, route_size, data_size = _HEAD.unpack_from(data, offset)
+    layout, count, _stride, route_size, data_size, *_stamp = _HEAD.unpack_from(data, offset)
     table = 4 * count if layout == RAGGED else 0
     return _HEAD.size + int(route_size) + table + int(data_size)
 
@@ -94,7 +104,8 @@ def decode(data: bytes | memoryview, offset: int) -> MessageRun:
     """
     if len(data) < offset + _HEAD.size:
         raise DamagedRunError(f"run at offset {offset}: its head is cut off, {len(data)} octets in all")
-    layout, count, stride, route_size, data_size = _HEAD.unpack_from(data, offset)
+    layout, count, stride, route_size, data_size, clock, read, parsed, waited = _HEAD.unpack_from(data, offset)
+    stamp = (clock, read, parsed, waited)
     view = memoryview(data)
     route_at = offset + _HEAD.size
     table_at = route_at + route_size
@@ -104,10 +115,16 @@ def decode(data: bytes | memoryview, offset: int) -> MessageRun:
         raise DamagedRunError(f"run at offset {offset}: {count} messages up to octet {end} of {len(view)}")
     route = bytes(view[route_at:table_at])
     if layout == UNIFORM and stride and stride * count == data_size:
-        return MessageRun(count, route, view[data_at:end], stride)
+        return MessageRun(count, route, view[data_at:end], stride, None, stamp)
     if layout != RAGGED or stride:
         raise DamagedRunError(f"run at offset {offset}: layout {layout}, {count} x {stride} != {data_size} octets")
     ends = np.frombuffer(view, ">u4", count, table_at).astype(np.uint32)
     if ends[-1] != data_size:
         raise DamagedRunError(f"run at offset {offset}: contents end at {ends[-1]}, data at {data_size}")
-    return MessageRun(count, route, view[data_at:end], 0, ends)
+    return MessageRun(count, route, view[data_at:end], 0, ends, stamp)
+
+
+def stamped(run: MessageRun, clock: int, read: int, proposed: int, sent: int = 0) -> MessageRun:
+    """The run with its stamp: ns of ``clock`` at which it was read, proposed, and (0: not) sent on to the leader."""
+    parsed, waited = min(max(proposed - read, 0), _NS_MAX), min(max(sent - proposed, 0), _NS_MAX)
+    return MessageRun(run.count, run.route, run.data, run.stride, run.ends, (clock, read, parsed, waited))

@@ -27,6 +27,13 @@ MAY_IMPORT = {
         "reference_broker.types",
         "reference_broker.message_run",
     ),
+    "reference_broker.anatomy": (
+        "reference_broker.anatomy",
+        "reference_broker.machines.commands",
+        "reference_broker.machines.effects",
+        "reference_broker.types",
+        "reference_broker.message_run",
+    ),
     "reference_broker.log": ("reference_broker.log", "reference_broker.types"),
     "reference_broker.amqp": (
         "reference_broker.amqp",
@@ -36,6 +43,7 @@ MAY_IMPORT = {
     ),
     "reference_broker.queues": (
         "reference_broker.queues",
+        "reference_broker.anatomy",
         "reference_broker.machines",
         "reference_broker.types",
         "reference_broker.message_run",
@@ -50,6 +58,7 @@ MAY_IMPORT = {
 PURE = (
     "reference_broker.raft",
     "reference_broker.machines",
+    "reference_broker.anatomy",
     "reference_broker.amqp",
     "reference_broker.message_run",
     "reference_broker.types",

@@ -5,7 +5,7 @@ Nothing is noticed before it would survive the loss of power. After :class:`Fail
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from reference_broker.types import GroupId, LogIndex, NodeId, Term
 
@@ -17,12 +17,17 @@ IndexRange = tuple[int, int]
 class Written:
     """All entries of ``group`` handed over up to ``index``, whose term is ``term``, are on disk.
 
-    An entry may have been overwritten in memory since: who counts must compare the term.
+    An entry may have been overwritten in memory since: who counts must compare the term. ``begun_ns``, ``written_ns``
+    and ``synced_ns`` say when the write of the batch began and ended and when its sync ended, on the host's monotonic
+    clock; they are no part of what makes two notices equal.
     """
 
     group: GroupId
     index: LogIndex
     term: Term
+    begun_ns: int = field(default=0, compare=False)
+    written_ns: int = field(default=0, compare=False)
+    synced_ns: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,10 @@ class Writer:
                     _apply_control(operation)
             state.counters.backlog_bytes -= batch.octets
             state.memory.shrink()
-        return [Written(group.id, entry.index, entry.term) for group, entry in last.items() if not group.deleted]
+        times = self._wal.times
+        return [
+            Written(group.id, entry.index, entry.term, *times) for group, entry in last.items() if not group.deleted
+        ]
 
 
 def _add_entries(batch: _Batch, group: Group, entries: Sequence[Entry]) -> None:

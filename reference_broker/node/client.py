@@ -40,6 +40,7 @@ from reference_broker.amqp.link import ConnectionConfig
 from reference_broker.machines import commands
 from reference_broker.machines.commands import ChannelDown, Checkout, Discard, IdRange, Purge, Return, Settle
 from reference_broker.machines.metadata import QueueRecord
+from reference_broker.message_run import stamped
 from reference_broker.node import declaration
 from reference_broker.node.declaration import RefusedError
 from reference_broker.node.proposals import Lane
@@ -103,6 +104,7 @@ class ClientConnection(asyncio.Protocol):
         self._replies: dict[int, Callable[[int], None]] = {}
         self._next_correlation = 1
         self._unconfirmed_bytes = 0
+        self._read_ns = 0
         self._reading = True
         self._writing = True
         self._credit_owed: list[tuple[Consumer, IdRange]] = []
@@ -125,6 +127,7 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Octets in, whatever they are. A defect of ours costs this connection, not the node."""
+        self._read_ns = self._shard.now_ns()
         try:
             self._take(self.core.receive(data, self._loop.time()))
         except Exception:
@@ -184,16 +187,18 @@ class ClientConnection(asyncio.Protocol):
             else:
                 self._credit_owed.append((known, (first, last)))
 
-    def committed(self, channel: int, group: GroupId, last: int) -> None:
+    def committed(self, channel: int, group: GroupId, last: int) -> bool:
         """Enqueues of a channel are committed: confirm them, and read on."""
         known = self._channels.get(channel)
         session = known.sessions.get(group) if known is not None else None
         if session is None:
-            return
+            return False
         before = session.unconfirmed_bytes
-        for first_seq, last_seq in session.committed(last):
+        confirmed = session.committed(last)
+        for first_seq, last_seq in confirmed:
             self.core.confirm(channel, first_seq, last_seq)
         self._unconfirmed_bytes += session.unconfirmed_bytes - before
+        return bool(confirmed)
 
     def rejected(self, channel: int, group: GroupId, first: int, last: int) -> None:
         """Enqueues of a channel were refused: say so, and read on. Those before them are committed."""
@@ -276,7 +281,8 @@ class ClientConnection(asyncio.Protocol):
         if session is None:
             session = channel.sessions[group] = PublishSession(channel.id)
             channel.groups.add(group)
-        command = session.enqueue(event.run, event.first_seq)
+        run = stamped(event.run, self._shard.anatomy.clock, self._read_ns, self._shard.now_ns())
+        command = session.enqueue(run, event.first_seq)
         self._unconfirmed_bytes += len(event.run.data)
         queue.runner.propose(command, command_size(command))
 
@@ -288,7 +294,9 @@ class ClientConnection(asyncio.Protocol):
 
     def _settled(self, channel: Channel, event: Settled) -> None:
         if (consumer := channel.consumers.get(event.consumer_tag)) is not None:
-            self._release(consumer, event.outcome, event.ranges)
+            number, count = self._release(consumer, event.outcome, event.ranges)
+            if number and (runner := self._shard.runners.get(consumer.group)) is not None:
+                runner.track.settling(number, count, self._read_ns)
 
     def _declare(self, channel: Channel, event: QueueDeclare) -> None:
         name = event.queue or f"amq.gen-{secrets.token_urlsafe(16)}"
@@ -439,13 +447,15 @@ class ClientConnection(asyncio.Protocol):
     def _give_back(self, consumer: Consumer, ids: IdRange) -> None:
         self._release(consumer, Outcome.SETTLE, (ids,))
 
-    def _release(self, consumer: Consumer, outcome: Outcome, ranges: tuple[IdRange, ...]) -> None:
-        """Propose what the consumer did with messages; at leisure, as long as it has credit for as many again."""
+    def _release(self, consumer: Consumer, outcome: Outcome, ranges: tuple[IdRange, ...]) -> tuple[int, int]:
+        """Propose what the consumer did with messages; at leisure, as long as it has credit for as many again. Returns
+        the number of the proposal (0: the queue is gone), and how many messages it is about."""
         short_of_credit = 2 * consumer.held > consumer.credit
-        consumer.held -= sum(last - first + 1 for first, last in ranges)
+        count = sum(last - first + 1 for first, last in ranges)
+        consumer.held -= count
         command = _OUTCOMES[outcome](consumer.id, ranges)
         size = _SMALL + 16 * len(ranges)
-        self._propose(consumer.group, command, size, Lane.EXPRESS, lazy=not short_of_credit)
+        return self._propose(consumer.group, command, size, Lane.EXPRESS, lazy=not short_of_credit), count
 
     def _forget(self, channel: Channel) -> None:
         """The channel is gone: every queue it dealt with must know."""
@@ -460,10 +470,10 @@ class ClientConnection(asyncio.Protocol):
 
     def _propose(
         self, group: GroupId, command: commands.Command, size: int, lane: Lane = Lane.BULK, *, lazy: bool = False
-    ) -> None:
-        """Propose to a queue's group, unless the queue is gone."""
-        if (runner := self._shard.runners.get(group)) is not None:
-            runner.propose(command, size, lane, lazy=lazy)
+    ) -> int:
+        """Propose to a queue's group; the number of the proposal, 0 if the queue is gone."""
+        runner = self._shard.runners.get(group)
+        return runner.propose(command, size, lane, lazy=lazy) if runner is not None else 0
 
     def _refuse(self, channel: int, code: int, text: str, method: str) -> None:
         self._take(self.core.channel_error(channel, code, text, method))

@@ -23,11 +23,12 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.log.errors import EntryGoneError, SnapshotGoneError
 from reference_broker.log.system import LogSystem
 from reference_broker.node.config import Limits
 from reference_broker.node.peers import Kind
-from reference_broker.node.proposals import Lane, Pending, Proposal, Proposer, Seen, Segment, seal, unseal
+from reference_broker.node.proposals import Lane, Pending, Proposal, Proposer, Seen, Segment, seal, sealed_at, unseal
 from reference_broker.raft import wire
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.messages import InstallSnapshot, Message
@@ -50,8 +51,9 @@ class Host(Protocol):
     def encode(self, commands: Sequence[Any]) -> list[bytes | memoryview]:
         """The commands as one batch, stamped with the leader's time."""
 
-    def decode(self, sealed: bytes, end: int) -> list[tuple[Any, int]]:
-        """The commands of a forwarded batch, which ends at octet ``end``, each with its size in octets."""
+    def decode(self, sealed: bytes, end: int, sent_ns: int) -> list[tuple[Any, int]]:
+        """The commands of a batch forwarded at ``sent_ns``, which ends at octet ``end``, each with its size in
+        octets."""
 
     def apply(self, entry: Entry, end: int, skip: frozenset[int]) -> None:
         """Apply one entry, whose batch ends at octet ``end``, but for the commands at the positions ``skip``; effects
@@ -95,6 +97,10 @@ class Surroundings(Protocol):
     node: NodeId
     incarnation: int
     limits: Limits
+    anatomy: Anatomy
+
+    def now_ns(self) -> int:
+        """The host's monotonic clock."""
 
     def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
         """Queue a frame for a peer; False while it is down."""
@@ -137,12 +143,13 @@ class GroupRunner:
         self._put_off: dict[NodeId, SendEntries] = {}  # notices of a commit that nobody on the node waits for
         self._hurry_until = 0  # up to this entry, a consumer is short of credit
         self._seen = Seen()
+        self.track = node.anatomy.track()
 
     # Inputs
 
-    def propose(self, command: object, size: int, lane: Lane = Lane.BULK, *, lazy: bool = False) -> None:
+    def propose(self, command: object, size: int, lane: Lane = Lane.BULK, *, lazy: bool = False) -> int:
         """Have ``command`` applied by every member, once, in this node's order within the lane; a lazy one a little
-        later."""
+        later. Returns its number in the lane."""
         number = self._pending[lane].add(command, size)
         if self._standing[0] is Role.LEADER or self._standing[1]:
             self._gather(command, size, (self._me[0], lane, self._me[1]), number)
@@ -150,13 +157,15 @@ class GroupRunner:
         if lane is Lane.EXPRESS and not lazy:
             self._hurry()
         self._node.wake(self)
+        return number
 
     def proposed_by_peer(self, proposal: Proposal, sealed: bytes) -> None:
         """A follower's commands. Refused unless this member leads in just the term that the follower believes in."""
         if self._standing[0] is not Role.LEADER or proposal.term != self._standing[2]:
             return
         end, segments = unseal(sealed)
-        commands = iter(self.host.decode(sealed, end))
+        sent_ns, clock = sealed_at(sealed)
+        commands = iter(self.host.decode(sealed, end, sent_ns if clock == self._node.anatomy.clock else 0))
         for node, lane, incarnation, first, count in segments:
             for number, (command, size) in zip(range(first, first + count), commands, strict=False):
                 self._gather(command, size, (node, lane, incarnation), number)
@@ -175,8 +184,9 @@ class GroupRunner:
     def _store(self, chunk: InstallSnapshot) -> bool:
         return self._log.receive_chunk(self.group, chunk.index, chunk.index_term, chunk.number, chunk.last, chunk.data)
 
-    def synced(self, index: LogIndex, term: Term) -> None:
-        """Entries up to ``index`` are on this node's disk."""
+    def synced(self, index: LogIndex, term: Term, times: tuple[int, int, int] = (0, 0, 0)) -> None:
+        """Entries up to ``index`` are on this node's disk; write begun, write ended, sync ended at ``times`` (ns)."""
+        self.track.synced(index, *times)
         self.core.synced(index, term)
         self._node.wake(self)
 
@@ -299,7 +309,7 @@ class GroupRunner:
         """Make entries of the outbox while the disk is idle or a full batch is there."""
         while self._outbox_bytes and self._has_room():
             commands, segments = self._cut_batch()
-            payload = seal(self.host.encode(commands), segments)
+            payload = seal(self.host.encode(commands), segments, self._node.now_ns(), self._node.anatomy.clock)
             self.core.propose(EntryKind.COMMAND, payload, zlib.crc32(payload))
 
     def _has_room(self) -> bool:
@@ -328,7 +338,8 @@ class GroupRunner:
         head = Proposal(group=self.group, term=term, hurried=hurried).pack()
         while self._outbox_bytes:
             commands, segments = self._cut_batch()
-            self._node.send(leader, Kind.PROPOSE, [head, seal(self.host.encode(commands), segments)])
+            sealed = seal(self.host.encode(commands), segments, self._node.now_ns(), self._node.anatomy.clock)
+            self._node.send(leader, Kind.PROPOSE, [head, sealed])
 
     def _cut_batch(self) -> tuple[list[Any], list[Segment]]:
         """The next batch, express lane first, and whose commands it holds."""
@@ -384,6 +395,7 @@ class GroupRunner:
         if ready.truncate_from is not None:
             self._log.truncate_from(self.group, ready.truncate_from)
         if ready.append:
+            self._stamp(ready.append)
             self._log.append(self.group, ready.append)
         if ready.hard_state is not None:
             self._hard_state_writes += 1
@@ -395,6 +407,14 @@ class GroupRunner:
         if ready.commit > self.applied:
             self._apply(ready.commit)
         self._notice_standing()
+
+    def _stamp(self, entries: Sequence[Entry]) -> None:
+        """Entries go to this node's log."""
+        now_ns = self._node.now_ns()
+        for entry in entries:
+            if entry.kind is EntryKind.COMMAND:
+                made_ns, clock = sealed_at(entry.payload)
+                self.track.handed(entry.index, clock, made_ns, now_ns)
 
     def _install(self, index: LogIndex, state: bytes) -> None:
         """Jump to the state of a snapshot. The log is ready for it: what the state refers to can be read."""
@@ -460,15 +480,26 @@ class GroupRunner:
         self._node.send(send.to, Kind.RAFT, wire.encode(self.group, message))
 
     def _apply(self, commit: LogIndex) -> None:
+        committed_ns, first = self._node.now_ns(), self.applied + 1
         for entry in self._log.entries(self.group, LogIndex(self.applied + 1), commit, _READ_MAX):
             if entry.kind is EntryKind.COMMAND:
                 end, segments = unseal(entry.payload)
                 self.host.apply(entry, end, self._seen.take(segments))
-                for node, lane, incarnation, first, count in segments:
+                for node, lane, incarnation, number, count in segments:
                     if (node, incarnation) == self._me:
-                        self._pending[lane].applied(first + count - 1)
+                        self._applied_own(entry.index, lane, number + count - 1)
             self.applied = entry.index
+        self.track.applied(first, commit, committed_ns, self._node.now_ns())
         self.host.run_effects()
+        self.track.forget_confirms()
+
+    def _applied_own(self, index: LogIndex, lane: Lane, number: int) -> None:
+        """Entry ``index`` held what this node's own clients asked for, up to that command of the lane."""
+        commands = self._pending[lane].applied(number)
+        if lane is Lane.BULK:
+            self.track.proposals_applied(index, commands)
+        else:
+            self.track.settled(number, self._node.now_ns())
 
     def _notice_standing(self) -> None:
         standing = (self.core.role, self.core.leader, self.core.term)

@@ -65,7 +65,7 @@ class MetadataHost:
         """One batch."""
         return [metadata.encode(commands)]
 
-    def decode(self, sealed: bytes, end: int) -> list[tuple[Any, int]]:
+    def decode(self, sealed: bytes, end: int, sent_ns: int) -> list[tuple[Any, int]]:
         """The commands of a forwarded batch."""
         return [(command, _COMMAND_BYTES) for command in metadata.decode(sealed[:end])]
 

@@ -18,8 +18,9 @@ behind them, consumers would starve for credit while the backlog grows (Ra has n
 the same reason). So what consumers do goes in the express lane and overtakes what publishers do. Within a lane order is
 kept; what must stay behind a channel's publishes (the end of the channel, a purge) goes in their lane.
 
-Layout of an entry: the machine's batch, the segments, the number of segments (u16). They stand at the end so that
-offsets into the batch are offsets into the entry.
+Layout of an entry: the machine's batch, the segments, a stamp (ns u64, clock u32: when the payload was sealed, for the
+latency anatomy), the number of segments (u16). They stand at the end so that offsets into the batch are offsets into
+the entry.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from reference_broker.types import GroupId, NodeId, Term
 
 _SEGMENT: Final = Struct(">HBIQI")
 _COUNT: Final = Struct(">H")
+_TAIL: Final = Struct(">QIH")
 _PROPOSAL: Final = Struct(">QQ?")
 _SEEN: Final = Struct(">HBIQ")
 
@@ -126,17 +128,23 @@ class Seen:
         return seen, state[end:]
 
 
-def seal(batch: list[bytes | memoryview], segments: Sequence[Segment]) -> bytes:
-    """The payload of a log entry: the batch and the segments, joined in one copy."""
+def seal(batch: list[bytes | memoryview], segments: Sequence[Segment], now_ns: int = 0, clock: int = 0) -> bytes:
+    """The payload of a log entry: the batch and the segments, joined in one copy; and when that was on which clock."""
     tail = b"".join([_SEGMENT.pack(*segment) for segment in segments])
-    return b"".join([*batch, tail, _COUNT.pack(len(segments))])
+    return b"".join([*batch, tail, _TAIL.pack(now_ns, clock, len(segments))])
+
+
+def sealed_at(payload: bytes | memoryview) -> tuple[int, int]:
+    """When a payload was sealed, in ns, and on which clock."""
+    now_ns, clock, _count = _TAIL.unpack_from(payload, len(payload) - _TAIL.size)
+    return now_ns, clock
 
 
 def unseal(payload: bytes) -> tuple[int, list[Segment]]:
     """Where the batch ends, and the segments."""
-    (count,) = _COUNT.unpack_from(payload, len(payload) - _COUNT.size)
-    end = len(payload) - _COUNT.size - count * _SEGMENT.size
-    rows = _SEGMENT.iter_unpack(payload[end : -_COUNT.size])
+    _now_ns, _clock, count = _TAIL.unpack_from(payload, len(payload) - _TAIL.size)
+    end = len(payload) - _TAIL.size - count * _SEGMENT.size
+    rows = _SEGMENT.iter_unpack(payload[end : -_TAIL.size])
     return end, [(NodeId(node), Lane(lane), life, first, number) for node, lane, life, first, number in rows]
 
 

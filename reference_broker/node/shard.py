@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.log.config import LogConfig
 from reference_broker.log.files import Files, RealFiles
 from reference_broker.log.notices import (
@@ -41,6 +42,7 @@ from reference_broker.log.system import LogSystem
 from reference_broker.machines.commands import NodeDown, NodeUp, Tick
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import QueueRecord, record_from_json, record_to_json
+from reference_broker.node.clock import host_clock
 from reference_broker.node.config import NodeConfig
 from reference_broker.node.group import GroupRunner, Host
 from reference_broker.node.metadata import MetadataHost
@@ -71,8 +73,8 @@ class Connection(Protocol):
     def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], redelivered: bool) -> None:
         """Messages for a consumer of this connection."""
 
-    def committed(self, channel: int, group: GroupId, last: int) -> None:
-        """Enqueues of a channel are committed."""
+    def committed(self, channel: int, group: GroupId, last: int) -> bool:
+        """Enqueues of a channel are committed; whether its client gets a confirm of any."""
 
     def rejected(self, channel: int, group: GroupId, first: int, last: int) -> None:
         """Enqueues of a channel were refused by a full queue."""
@@ -121,7 +123,9 @@ class Shard:
         """Made within the running event loop, whose clock and sockets it uses.
 
         The keywords are the rest of the world: a file system (the machine's own by default), whether the log has
-        threads or the owner calls ``log.run_pending``, a wall clock in milliseconds, and chance.
+        threads or the owner calls ``log.run_pending``, a wall clock in milliseconds, and chance. Stamps of the latency
+        anatomy are taken from the host's monotonic clock; without threads, where a seed decides what happens and the
+        octets of entries with it, from the event loop's.
         """
         self.config = config
         self.now_ms = now_ms
@@ -137,7 +141,9 @@ class Shard:
         self.runners: dict[GroupId, GroupRunner] = {}
         self.metadata = MetadataHost(self)
         self._failed = failed
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
+        self.now_ns = time.monotonic_ns if threads else lambda: int(loop.time() * 1e9)
+        self.anatomy = Anatomy(host_clock() if threads else 1)
         self._up: dict[NodeId, int] = {config.node: incarnation}
         self._watchers: dict[NodeId, set[GroupId]] = {}
         self._timers: dict[GroupId, int] = {}
@@ -223,6 +229,7 @@ class Shard:
         """Hand messages to the connection of the consumer."""
         if (connection := self.connections.get(consumer.channel.connection)) is not None:
             connection.deliver(consumer, first_message_id, pieces, redelivered)
+            self.anatomy.hold(connection)
             count = sum(piece[2] for piece in pieces)
             self.delivered += count
             self.redelivered += count if redelivered else 0
@@ -231,7 +238,9 @@ class Shard:
     def confirm(self, channel: ChannelId, group: GroupId, last: int) -> None:
         """Hand commits to the connection of the publisher."""
         if (connection := self.connections.get(channel.connection)) is not None:
-            connection.committed(channel.channel, group, last)
+            if connection.committed(channel.channel, group, last):
+                self.anatomy.hold(connection)
+            self.anatomy.drop()
             self.touch(connection)
 
     def rejected(self, channel: ChannelId, group: GroupId, first: int, last: int) -> None:
@@ -391,7 +400,7 @@ class Shard:
     def _run_queue(self, record: QueueRecord, state: RecoveredGroup | None) -> GroupRunner:
         host = QuorumQueue(record, self, self.now_ms)
         runner = self._run(record.group, record.members, host, state)
-        host.payload = runner.payload
+        host.payload, host.track = runner.payload, runner.track
         self.queues[record.name] = self._by_group[record.group] = Queue(record, host, runner)
         return runner
 
@@ -461,6 +470,8 @@ class Shard:
         touched, self._touched = self._touched, {}
         for connection in touched:
             connection.flush()
+            if self.anatomy.waits:
+                self.anatomy.written(connection, self.now_ns())
         self._turns += 1
         if self._turns % _FORGET_EVERY == 0:
             self._forget_bodies(dirty)
@@ -479,6 +490,8 @@ class Shard:
 
     def _take_notices(self, notices: list[Notice]) -> None:
         for notice in notices:
+            if type(notice) is Written:
+                self.anatomy.wal_synced(notice.written_ns, notice.synced_ns)
             match notice:
                 case RolledOver():
                     for group in self.log.snapshot_due():
@@ -498,8 +511,8 @@ class Shard:
         if runner is None:
             return
         match notice:
-            case Written(_, index, term):
-                runner.synced(index, term)
+            case Written(_, index, term, begun_ns, written_ns, synced_ns):
+                runner.synced(index, term, (begun_ns, written_ns, synced_ns))
             case HardStateSynced():
                 runner.hard_state_synced()
             case SnapshotTaken(_, index, term):

@@ -7,11 +7,13 @@ before: the machine deals in positions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, TypeGuard
 
 from reference_broker import message_run
+from reference_broker.anatomy.track import Track
 from reference_broker.machines.batch import decode_batch, encode_batch
-from reference_broker.machines.commands import Cancel, Checkout, Enqueue, Get, Purge
+from reference_broker.machines.commands import Cancel, Checkout, Command, Enqueue, Get, Purge
 from reference_broker.machines.config import NO_LIMIT, DeadLetterStrategy, FifoConfig, Overflow
 from reference_broker.machines.effects import (
     Confirm,
@@ -89,6 +91,8 @@ class QuorumQueue:
         self.record = record
         self.machine = FifoMachine(config_of(record))
         self.payload: Callable[[LogIndex], bytes] = _no_log
+        self.track: Track | None = None
+        """Where the latency anatomy of the queue is kept, if it is."""
         self.leading = False
         self._clients = clients
         self._now_ms = now_ms
@@ -100,9 +104,10 @@ class QuorumQueue:
         """One batch, stamped with the time of this node, which leads or forwards."""
         return encode_batch(self._now_ms(), commands)
 
-    def decode(self, sealed: bytes, end: int) -> list[tuple[Any, int]]:
+    def decode(self, sealed: bytes, end: int, sent_ns: int) -> list[tuple[Any, int]]:
         """The commands of a forwarded batch; their runs are views into it."""
-        return [(command, command_size(command)) for _offset, command in decode_batch(sealed, end)[1]]
+        commands = [_sent(command, sent_ns) for _offset, command in decode_batch(sealed, end)[1]]
+        return [(command, command_size(command)) for command in commands]
 
     def apply(self, entry: Entry, end: int, skip: frozenset[int]) -> None:
         """Apply one entry and keep its effects."""
@@ -133,6 +138,8 @@ class QuorumQueue:
                 else:
                     of_channel.append(effect)
         for channel, of_channel in answers.items():
+            if self.track is not None and len(of_channel) == 1 and type(of_channel[0]) is Confirm:
+                self.track.confirmed(channel)
             for answer in of_channel:
                 if isinstance(answer, Confirm):
                     self._clients.confirm(channel, self.record.group, answer.last)
@@ -143,6 +150,8 @@ class QuorumQueue:
         match effect:
             case Deliver(consumer) if self._lives(consumer.channel):
                 pieces = self._pieces(effect.spans, runs)
+                if self.track is not None and not effect.delivery_count:
+                    self.track.delivered(effect.spans, pieces)
                 self._clients.deliver(consumer, effect.first_message_id, pieces, effect.delivery_count > 0)
             case Reply(channel) if self._lives(channel):
                 self._clients.reply(channel, effect.correlation, effect.value)
@@ -219,6 +228,14 @@ def _letters(pieces: list[Piece]) -> list[Letter]:
         for run, start, count, step in pieces
         for position in range(start, start + count * step, step)
     ]
+
+
+def _sent(command: Command, sent_ns: int) -> Command:
+    """A stamped run learns when it was forwarded."""
+    if type(command) is not Enqueue or not command.run.stamp[0] or not sent_ns:
+        return command
+    clock, read_ns, parsed_ns, _waited_ns = command.run.stamp
+    return replace(command, run=message_run.stamped(command.run, clock, read_ns, read_ns + parsed_ns, sent_ns))
 
 
 def _asks(command: object) -> TypeGuard[Checkout | Cancel | Purge | Get]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.log.config import LogConfig
 from reference_broker.log.memory_files import MemoryFiles
 from reference_broker.log.notices import (
@@ -83,9 +84,10 @@ class Node:
             view = LogView.recovered(state.snapshot, state.terms, state.last_index)
             hard_state = HardState(term=state.term, voted_for=state.voted_for)
         self.host = QuorumQueue(RECORD, self, lambda: 0)
+        self.anatomy = Anatomy(clock=1)
         core = RaftCore(self.node, NODES, view, hard_state, RaftConfig(), self.world.chance.randint)
         self.runner = GroupRunner(GROUP, core, self.log, self.host, self)
-        self.host.payload = self.runner.payload
+        self.host.payload, self.host.track = self.runner.payload, self.runner.track
         if state is not None and state.snapshot is not None:
             self.runner.restore(state.state)
         for other in NODES:
@@ -103,6 +105,9 @@ class Node:
 
     def wake(self, runner: GroupRunner) -> None:
         self.awake = True
+
+    def now_ns(self) -> int:
+        return 1
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
         self.timers.append(call)

@@ -1,0 +1,153 @@
+"""The latency anatomy of one node: where the rows of all its groups come together and become histograms.
+
+Not thread-safe: the node's event loop calls it. :meth:`Anatomy.snapshot` gives copies that may be encoded elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from reference_broker.anatomy.histogram import Histograms, Values, encode
+from reference_broker.anatomy.recorder import ChainRecorder
+from reference_broker.anatomy.stages import CHAINS, Chain, Stage
+from reference_broker.anatomy.track import EntryTimes, Track
+
+ENTRIES_MAX: Final = 8192
+"""Entries of all groups whose stamps are kept: about 5 MB."""
+
+Row = tuple[Chain, int, tuple[int, ...]]
+"""Chain, messages, stamps but for the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One cumulative histogram: ``counts`` up to the last bucket in use, ``total`` the exact sum of all values."""
+
+    counts: Values
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything recorded since the start. ``chains`` by stage, TOTAL last; ``gauges`` by name."""
+
+    chains: dict[Chain, dict[Stage, Series]]
+    gauges: dict[str, Series]
+    foreign: int
+    forgotten: int
+
+    def to_json(self) -> dict[str, Any]:
+        """For the control port: histograms as base64 of HdrHistogram's compressed V2 encoding."""
+        return {
+            "unit": "ns",
+            "chains": {
+                str(chain): {str(stage): encode(series.counts) for stage, series in stages.items()}
+                for chain, stages in self.chains.items()
+            },
+            "gauges": {name: encode(series.counts) for name, series in self.gauges.items()},
+            "foreign": self.foreign,
+            "forgotten": self.forgotten,
+        }
+
+
+class Anatomy:
+    """One node's. ``clock`` names the clock that its stamps are taken from (0 stands for none)."""
+
+    def __init__(self, clock: int, entries_max: int = ENTRIES_MAX) -> None:
+        self.clock = clock
+        self.foreign = 0
+        """Messages whose stamps come from several clocks: recorded without the cross-node stages."""
+        self.forgotten = 0
+        """Messages whose entry, or whose own stamp, is not known any more: not recorded."""
+        self._recorders = {chain: ChainRecorder(chain) for chain in Chain}
+        self._gauges: dict[str, Histograms] = {}
+        self._gauged: dict[str, list[int]] = {}
+        self._kept: deque[tuple[dict[int, EntryTimes], int]] = deque()
+        self._entries_max = entries_max
+        self._begun: list[Row] = []
+        self._open: dict[object, list[Row]] = {}
+        self._last_sync = 0
+
+    def track(self) -> Track:
+        """A new group."""
+        return Track(self)
+
+    def keep(self, entries: dict[int, EntryTimes], index: int) -> None:
+        """An entry's stamps begin; those of the oldest entry go if there are too many."""
+        self._kept.append((entries, index))
+        if len(self._kept) > self._entries_max:
+            old, number = self._kept.popleft()
+            old.pop(number, None)
+
+    # Rows
+
+    def begin(self, chain: Chain, count: int, stamps: tuple[int, ...]) -> None:
+        """A row that lacks its last stamp."""
+        self._begun.append((chain, count, stamps))
+
+    def hold(self, connection: object) -> None:
+        """The rows begun since the last call wait for this connection's octets to be written."""
+        if self._begun:
+            self._open.setdefault(connection, []).extend(self._begun)
+            self._begun.clear()
+
+    def drop(self) -> None:
+        """The rows begun since the last :meth:`hold` come to nothing."""
+        self._begun.clear()
+
+    def written(self, connection: object, now: int) -> None:
+        """The connection's octets are with the socket."""
+        for chain, count, stamps in self._open.pop(connection, ()):
+            self._recorders[chain].add(count, (*stamps, now))
+
+    @property
+    def waits(self) -> bool:
+        """Whether rows wait for a connection's octets."""
+        return bool(self._open)
+
+    def record(self, chain: Chain, count: int, stamps: tuple[int, ...]) -> None:
+        """A whole row."""
+        self._recorders[chain].add(count, stamps)
+
+    # Gauges
+
+    def wal_synced(self, written: int, synced: int) -> None:
+        """A batch of the WAL was synced between these stamps; notices of one batch for several groups count once."""
+        if synced != self._last_sync:
+            self._last_sync = synced
+            self.gauge("fsync.wal", synced - written)
+
+    def gauge(self, name: str, value: int) -> None:
+        """Count a value that is no stage: octets or messages of a batch, an fsync of a drive's role."""
+        waiting = self._gauged.setdefault(name, [])
+        waiting.append(value)
+        if len(waiting) >= 512:
+            self._fold_gauge(name, waiting)
+
+    def _fold_gauge(self, name: str, waiting: list[int]) -> None:
+        values = np.maximum(np.array(waiting, np.int64), 0)
+        self._gauges.setdefault(name, Histograms(1)).record(values[:, None], np.ones(len(values), np.int64))
+        waiting.clear()
+
+    def snapshot(self) -> Snapshot:
+        """Copies of all histograms."""
+        chains = {}
+        for chain, recorder in self._recorders.items():
+            recorder.fold()
+            names = (*CHAINS[chain], Stage.TOTAL)
+            chains[chain] = {name: _series(recorder.histograms, row) for row, name in enumerate(names)}
+        for name, waiting in self._gauged.items():
+            if waiting:
+                self._fold_gauge(name, waiting)
+        gauges = {name: _series(histograms, 0) for name, histograms in self._gauges.items()}
+        return Snapshot(chains=chains, gauges=gauges, foreign=self.foreign, forgotten=self.forgotten)
+
+
+def _series(histograms: Histograms, row: int) -> Series:
+    counts = histograms.counts[row]
+    used = np.flatnonzero(counts)
+    return Series(counts[: int(used[-1]) + 1 if len(used) else 0].copy(), int(histograms.sums[row]))

@@ -1,0 +1,127 @@
+"""The times of the entries of one group on one node, and the rows that its deliveries and confirms become.
+
+Theory of operation
+-------------------
+An entry's stamps are kept by log index from the moment it is handed to the log, in a table that holds a bounded number
+of entries of all groups of the node: the oldest goes first. What is dealt out of a queue deeper than that is counted
+as ``forgotten`` and not recorded.
+
+A row is complete but for its last stamp when an effect is executed; it then belongs to a connection, and
+:meth:`~reference_broker.anatomy.anatomy.Anatomy.written` completes it once the connection's octets went to the socket.
+
+Back of the envelope: an entry costs 2 us for its stamps, a row 3 us until it is in the histograms. A row stands for
+all messages that one effect takes out of one run.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from reference_broker.anatomy.stages import Chain
+from reference_broker.machines.commands import Enqueue
+from reference_broker.machines.effects import Span
+from reference_broker.message_run import MessageRun
+from reference_broker.types import ChannelId
+
+if TYPE_CHECKING:
+    from reference_broker.anatomy.anatomy import Anatomy
+
+
+class EntryTimes:
+    """The stamps of one entry as this node sees them, in ns; 0: not yet. ``clock`` is that of ``made``."""
+
+    __slots__ = ("applied", "begun", "clock", "committed", "handed", "made", "synced", "written")
+
+    def __init__(self, clock: int, made: int, handed: int) -> None:
+        self.clock = clock
+        self.made = made
+        self.handed = handed
+        self.begun = self.written = self.synced = self.committed = self.applied = 0
+
+
+class Track:
+    """One group's part of an :class:`~reference_broker.anatomy.anatomy.Anatomy`; its runner and its host call it."""
+
+    __slots__ = ("_anatomy", "_confirming", "_dealt", "_settling", "_synced_to", "entries")
+
+    def __init__(self, anatomy: Anatomy) -> None:
+        self.entries: dict[int, EntryTimes] = {}
+        self._anatomy = anatomy
+        self._confirming: dict[ChannelId, list[tuple[int, MessageRun]]] = {}
+        self._settling: deque[tuple[int, int, int]] = deque()  # number of the command, messages, when read
+        self._synced_to = 0
+        self._dealt = 0
+
+    # An entry's way
+
+    def handed(self, index: int, clock: int, made: int, now: int) -> None:
+        """Entry ``index``, made at ``made`` of ``clock``, goes to this node's log; a new one replaces an old one."""
+        self.entries[index] = EntryTimes(clock, made, now)
+        self._synced_to = min(self._synced_to, index - 1)
+        self._anatomy.keep(self.entries, index)
+
+    def synced(self, index: int, begun: int, written: int, synced: int) -> None:
+        """Entries up to ``index`` are on this node's disk: begin of the write, its end, end of the sync."""
+        for number in range(max(self._synced_to, index - len(self.entries)) + 1, index + 1):
+            if (times := self.entries.get(number)) is not None:
+                times.begun, times.written, times.synced = begun, written, synced
+        self._synced_to = max(self._synced_to, index)
+
+    def applied(self, first: int, last: int, committed: int, applied: int) -> None:
+        """Entries ``first..last`` were known as committed, and are applied; their effects are executed next."""
+        self._dealt = applied
+        for index in range(max(first, last - len(self.entries) + 1), last + 1):
+            if (times := self.entries.get(index)) is not None:
+                times.committed, times.applied = committed, applied
+
+    # What clients are told
+
+    def proposals_applied(self, index: int, commands: Iterable[object]) -> None:
+        """Entry ``index`` held these commands of this node's own clients, for the first time."""
+        for command in commands:
+            if type(command) is Enqueue:
+                self._confirming.setdefault(command.channel, []).append((index, command.run))
+
+    def confirmed(self, channel: ChannelId) -> None:
+        """What the applied entries hold of this channel is being confirmed to it."""
+        for index, run in self._confirming.pop(channel, ()):
+            if (row := self._row(index, run, run.count)) is not None:
+                self._anatomy.begin(Chain.CONFIRM, run.count, row)
+
+    def forget_confirms(self) -> None:
+        """The effects of an apply are executed: nobody will hear of what is left."""
+        self._confirming.clear()
+
+    def delivered(self, spans: Sequence[Span], pieces: Sequence[tuple[MessageRun, int, int, int]]) -> None:
+        """For the first time, messages are dealt to a consumer here: their places, and the runs these stand for."""
+        for span, (run, _start, count, _step) in zip(spans, pieces, strict=True):
+            if (row := self._row(span.index, run, count)) is not None:
+                self._anatomy.begin(Chain.DELIVERY, count, (*row, self._dealt))
+
+    def settling(self, number: int, count: int, read: int) -> None:
+        """Command ``number`` of the express lane settles ``count`` messages; its acknowledgement was read then."""
+        self._settling.append((number, count, read))
+
+    def settled(self, number: int, now: int) -> None:
+        """Commands up to ``number`` of the express lane are applied."""
+        settling = self._settling
+        while settling and settling[0][0] <= number:
+            _number, count, read = settling.popleft()
+            self._anatomy.record(Chain.SETTLE, count, (read, now))
+
+    def _row(self, index: int, run: MessageRun, count: int) -> tuple[int, ...] | None:
+        """The stamps up to ``applied``; a first stamp of 0 if other clocks were involved."""
+        clock, read, parsed, waited = run.stamp
+        times = self.entries.get(index)
+        anatomy = self._anatomy
+        if times is None or not read or not times.applied:
+            anatomy.forgotten += count
+            return None
+        local = (times.handed, times.begun, times.written, times.synced, times.committed, times.applied)
+        if clock != anatomy.clock or times.clock != clock:
+            anatomy.foreign += count
+            return (0, 0, 0, 0, *local)
+        proposed = read + parsed
+        return (read, proposed, proposed + waited if waited else times.made, times.made, *local)
