@@ -46,7 +46,7 @@ from reference_broker.machines.config import DamagedConfigError, FifoConfig
 from reference_broker.message_run import DamagedRunError
 from reference_broker.types import CHANNEL_ID_SIZE, ChannelId, ConsumerId, NodeId
 
-BATCH_VERSION: Final = 1
+BATCH_VERSION: Final = 2
 TAG_SIZE_MAX: Final = 255
 """A consumer tag is an AMQP short string."""
 

@@ -1,7 +1,7 @@
 """The control port: one JSON object per line in, one out. For the operator's commands, on loopback.
 
-Requests: ``{"op": "status"}``. An unknown or damaged request gets ``{"error": ...}``; the port never takes the node
-down.
+Requests: ``{"op": "status"}``, ``{"op": "anatomy"}``. An unknown or damaged request gets ``{"error": ...}``; the port
+never takes the node down.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ async def serve(node: Node) -> asyncio.Server:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await reader.readline():
-                writer.write(json.dumps(answer(node, line)).encode() + b"\n")
+                writer.write(json.dumps(await respond(node, line)).encode() + b"\n")
                 await writer.drain()
         except (ConnectionError, ValueError):
             pass  # gone, or a line without end: nothing to answer
@@ -37,6 +37,14 @@ async def serve(node: Node) -> asyncio.Server:
     return await asyncio.start_server(handle, me.host, me.control_port, limit=_REQUEST_MAX)
 
 
+async def respond(node: Node, line: bytes) -> dict[str, Any]:
+    """The answer to one request, also to one whose answer takes time."""
+    answered = answer(node, line)
+    if (snapshot := answered.pop("snapshot", None)) is not None:
+        answered |= await asyncio.to_thread(snapshot.to_json)  # milliseconds that must not delay a message
+    return answered
+
+
 def answer(node: Node, line: bytes) -> dict[str, Any]:
     """The answer to one request."""
     try:
@@ -45,7 +53,15 @@ def answer(node: Node, line: bytes) -> dict[str, Any]:
         return {"error": "not a JSON object"}
     if isinstance(request, dict) and request.get("op") == "status":
         return status(node)
-    return {"error": 'unknown request; this node answers {"op": "status"}'}
+    if isinstance(request, dict) and request.get("op") == "anatomy":
+        return anatomy(node)
+    return {"error": 'unknown request; this node answers {"op": "status"} and {"op": "anatomy"}'}
+
+
+def anatomy(node: Node) -> dict[str, Any]:
+    """The latency anatomy since the start of this life of the node; :func:`respond` encodes the snapshot."""
+    identity = {"name": node.config.name, "node": node.config.node, "incarnation": node.shard.incarnation}
+    return {**identity, "snapshot": node.shard.anatomy.snapshot()}
 
 
 def status(node: Node) -> dict[str, Any]:

@@ -311,6 +311,7 @@ class GroupRunner:
             commands, segments = self._cut_batch()
             payload = seal(self.host.encode(commands), segments, self._node.now_ns(), self._node.anatomy.clock)
             self.core.propose(EntryKind.COMMAND, payload, zlib.crc32(payload))
+            self._node.anatomy.gauge("entry.bytes", len(payload))
 
     def _has_room(self) -> bool:
         """Whether another entry may follow those that are under way.

@@ -201,7 +201,7 @@ def test_the_octets_of_each_command() -> None:
     channel = "0002 00000007 0000012c 0001"
     consumer = channel + "01 63"
     expected = bytes.fromhex(
-        "01 0000000000000001 0000000f"
+        "02 0000000000000001 0000000f"
         f"01 {channel} 0000000000000005  01 00000002 00000002 0003 00000004"
         f" {20 * '00'} 000171 61616262"
         f"02 {consumer} 00000014 01 ffffffff 0000000000000009"
@@ -213,7 +213,8 @@ def test_the_octets_of_each_command() -> None:
         "08 0002"
         "09 0002 00000008"
         f"0a {channel} 000000000000000b"
-        f"0b {channel} 0000000000000007 0000ea60  01 00000002 00000002 0003 00000004 000171 61616262"
+        f"0b {channel} 0000000000000007 0000ea60  01 00000002 00000002 0003 00000004"
+        f" {20 * '00'} 000171 61616262"
         f"0c {channel} 01 67 01 000000000000000c"
         "0d 0000002e ffffffffffffffff 0000000000000005 ffffffffffffffff ffffffffffffffff ffffffffffffffff"
         "   02 01 00 0001 71"
