@@ -19,8 +19,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from infra import local_cluster
-from infra.local_cluster import ClusterError, is_alive
+from infra import local_cluster, node_process
+from infra.cluster import STATE_FILE
+from infra.local_cluster import ClusterError, Directories, NotAllStartedError, is_alive
 
 STAND_IN = """
     import json, os, signal, socketserver, sys, threading, time
@@ -29,6 +30,9 @@ STAND_IN = """
     mode = os.environ.get("STAND_IN", "")
     if mode == "dies":
         sys.exit("no room on this drive")
+    if os.path.exists(os.path.join(os.path.dirname(config["data_dir"]), "refuse")):
+        print("error: the log is damaged\\n  at   wal/00000001, offset 4096\\n  fix  restore it", flush=True)
+        sys.exit(1)
     if mode == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if config["exit_with_stdin"]:
@@ -53,7 +57,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The node command replaced by the stand-in."""
     path = tmp_path / "stand_in.py"
     path.write_text(textwrap.dedent(STAND_IN))
-    monkeypatch.setattr(local_cluster, "NODE_COMMAND", (sys.executable, str(path)))
+    monkeypatch.setattr(node_process, "NODE_COMMAND", (sys.executable, str(path)))
     return path
 
 
@@ -62,7 +66,7 @@ def kept(tmp_path: Path, stand_in: Path, base_port: int) -> Iterator[local_clust
     """A kept cluster of three stand-ins, ended afterwards whatever the test did."""
     cluster = local_cluster.start(tmp_path / "cluster", base_port=base_port)
     yield cluster
-    local_cluster.stop(cluster)
+    local_cluster.stop(local_cluster.load(tmp_path / "cluster"))
     for child in local_cluster._KEPT:
         child.wait()
     local_cluster._KEPT.clear()
@@ -130,7 +134,7 @@ def test_data_is_kept_over_a_restart_with_as_many_nodes(
 def test_a_reused_pid_is_never_signalled(tmp_path: Path) -> None:
     """After a reboot the pid in cluster.json may be anybody's."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        start_time = local_cluster._start_time(other.pid)
+        start_time = node_process.start_time(other.pid)
         assert start_time is not None
         node = local_cluster.Node(
             node=1,
@@ -192,7 +196,8 @@ def test_a_temporary_cluster_dies_with_its_parent(tmp_path: Path, stand_in: Path
     script = f"""
 import sys
 from pathlib import Path
-from infra import local_cluster
+from infra import local_cluster, node_process
+from infra.cluster import STATE_FILE
 local_cluster.NODE_COMMAND = (sys.executable, {str(stand_in)!r})
 with local_cluster.temporary(Path({str(tmp_path)!r})) as cluster:
     print(*(node.pid for node in cluster.nodes), flush=True)
@@ -239,7 +244,63 @@ def test_a_silent_node_is_said_to_be_silent(kept: local_cluster.Cluster) -> None
 @pytest.mark.parametrize("text", ["{", "[]", '{"version": 1}', '{"version": 9, "nodes": []}'])
 def test_a_damaged_state_file_is_an_error_for_people(tmp_path: Path, text: str) -> None:
     """Nothing is signalled on the word of a file that cannot be read."""
-    (tmp_path / local_cluster.STATE_FILE).write_text(text)
+    (tmp_path / STATE_FILE).write_text(text)
     with pytest.raises(ClusterError) as caught:
         local_cluster.load(tmp_path)
     assert caught.value.fix
+
+
+def test_a_killed_node_comes_back_with_its_place(kept: local_cluster.Cluster, tmp_path: Path) -> None:
+    """The same files and ports, a new process; the others are not touched."""
+    local_cluster.kill(kept, "node2")
+    assert [row["state"] for row in local_cluster.status(kept)] == ["running", "down", "running"]
+    again = local_cluster.start_node(local_cluster.load(tmp_path / "cluster"), "2")
+    assert again == local_cluster.load(tmp_path / "cluster")
+    assert [node.pid == old.pid for node, old in zip(again.nodes, kept.nodes, strict=True)] == [True, False, True]
+    assert replace(again.nodes[1], pid=0, start_time=0) == replace(kept.nodes[1], pid=0, start_time=0)
+    local_cluster.stop(again)
+
+
+def test_a_paused_node_is_said_to_be_paused_and_can_be_stopped(kept: local_cluster.Cluster) -> None:
+    """Without SIGCONT first it would never hear of SIGTERM."""
+    local_cluster.pause(kept, "node1")
+    local_cluster.pause(kept, "node3")
+    assert [row["state"] for row in local_cluster.status(kept)] == ["paused", "running", "paused"]
+    local_cluster.resume(kept, "node1")
+    assert [row["state"] for row in local_cluster.status(kept)] == ["running", "running", "paused"]
+    assert local_cluster.stop(kept, grace_s=20) == ["node1", "node2", "node3"]
+    assert not any(is_alive(node) for node in kept.nodes)
+
+
+def test_each_role_has_a_directory_for_each_node(tmp_path: Path, stand_in: Path, base_port: int) -> None:
+    """And they are kept: a WAL on another drive must be found again."""
+    asked = Directories(wal_dir=str(tmp_path / "w"), segment_dir=str(tmp_path / "s"), logs_dir=str(tmp_path / "l"))
+    for directories in (asked, None):
+        cluster = local_cluster.start(tmp_path / "c", nodes=1, base_port=base_port, directories=directories)
+        config = json.loads((tmp_path / "c" / "node1" / "node.json").read_text())
+        assert [config[f"{role}_dir"] for role in ("wal", "segment", "logs", "data")] == [
+            str(tmp_path / path) for path in ("w/node1", "s/node1", "l/node1", "c/node1/data")
+        ]
+        assert (
+            config["nodes"][0]["metrics_port"] == base_port + 300 and (tmp_path / "l" / "node1" / "node.log").exists()
+        )
+        local_cluster.stop(cluster)
+    with pytest.raises(ClusterError, match=r"started with --wal-dir .*/w, not with /elsewhere"):
+        local_cluster.start(tmp_path / "c", nodes=1, base_port=base_port, directories=Directories(wal_dir="/elsewhere"))
+
+
+def test_a_majority_goes_on_without_a_node_that_cannot_start(
+    kept: local_cluster.Cluster, tmp_path: Path, base_port: int
+) -> None:
+    """One damaged directory must not keep the data of the others out of reach; the command says which and why."""
+    local_cluster.stop(kept)
+    (Path(kept.nodes[1].data_dir) / "refuse").touch()
+    with pytest.raises(NotAllStartedError, match="node2 ended while it started: the log is damaged") as caught:
+        local_cluster.start(tmp_path / "cluster", base_port=base_port)
+    error = caught.value
+    assert (error.where, error.fix) == ("wal/00000001, offset 4096", "restore it")
+    assert [row["state"] for row in local_cluster.status(error.cluster)] == ["running", "down", "running"]
+    assert error.cluster == local_cluster.load(tmp_path / "cluster")
+    with pytest.raises(ClusterError, match="the log is damaged"):
+        local_cluster.start_node(error.cluster, "node2")
+    local_cluster.stop(error.cluster)

@@ -1,0 +1,184 @@
+"""What a local cluster is: its nodes, where their files lie, and the file that remembers both.
+
+``cluster.json`` in the cluster's directory is all that one command leaves for the next.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+HOST: Final = "127.0.0.1"
+STATE_FILE: Final = "cluster.json"
+STATE_VERSION: Final = 1
+PORT_ROLES: Final = ("amqp_port", "peer_port", "control_port", "metrics_port")
+PORT_OFFSETS: Final = (0, 100, 200, 300)
+_DATA: Final = "data"
+
+
+class ClusterError(Exception):
+    """A cluster that cannot be started, found, asked or stopped: what, where, what to do; ``code`` is the exit code."""
+
+    def __init__(self, what: str, where: str, fix: str, code: int = 1) -> None:
+        super().__init__(f"{what} ({where})")
+        self.what = what
+        self.where = where
+        self.fix = fix
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Directories:
+    """Where nodes keep what, each in a subdirectory of its own; empty: in the cluster's directory."""
+
+    wal_dir: str = ""
+    segment_dir: str = ""
+    logs_dir: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One node process. ``start_time`` identifies the process together with ``pid``.
+
+    ``data_dir`` is the node's own directory; metadata and snapshots lie in its subdirectory ``data``. Empty
+    ``wal_dir``: ``data_dir/wal``; empty ``segment_dir``: beside the snapshots. ``metrics_port`` 0: none.
+    """
+
+    node: int
+    name: str
+    amqp_port: int
+    peer_port: int
+    control_port: int
+    data_dir: str
+    log_file: str
+    metrics_port: int = 0
+    wal_dir: str = ""
+    segment_dir: str = ""
+    pid: int = 0
+    start_time: int = 0
+
+    @property
+    def uri(self) -> str:
+        """Where clients connect."""
+        return f"amqp://guest:guest@{HOST}:{self.amqp_port}/%2f"
+
+    def paths(self) -> dict[str, str]:
+        """The directory of each role."""
+        data_dir = str(Path(self.data_dir) / _DATA)
+        return {
+            "data_dir": data_dir,
+            "wal_dir": self.wal_dir or str(Path(self.data_dir) / "wal"),
+            "segment_dir": self.segment_dir or data_dir,
+            "logs_dir": str(Path(self.log_file).parent),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The nodes of one cluster and the directory that holds their data."""
+
+    cluster: str
+    directory: str
+    nodes: tuple[Node, ...]
+    directories: Directories = Directories()
+
+    @property
+    def uris(self) -> tuple[str, ...]:
+        """The AMQP URIs of all nodes."""
+        return tuple(node.uri for node in self.nodes)
+
+    def node(self, name: str) -> Node:
+        """The node of this name or number. Raises :class:`ClusterError`."""
+        for node in self.nodes:
+            if name in (node.name, str(node.node)):
+                return node
+        names = ", ".join(node.name for node in self.nodes)
+        raise ClusterError(f"there is no node {name!r} in this cluster", self.directory, f"name one of {names}", code=2)
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of ``cluster.json``."""
+        return {"version": STATE_VERSION, **asdict(self), "nodes": [asdict(node) for node in self.nodes]}
+
+
+def load(directory: Path) -> Cluster:
+    """The cluster that was started in a directory. Raises :class:`ClusterError` when there is none."""
+    path = directory.absolute() / STATE_FILE
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+        if plain["version"] != STATE_VERSION:
+            raise ClusterError(
+                f"{STATE_FILE} has version {plain['version']}", str(path), "use the version that wrote it"
+            )
+        return Cluster(
+            cluster=plain["cluster"],
+            directory=plain["directory"],
+            nodes=tuple(Node(**node) for node in plain["nodes"]),
+            directories=Directories(**plain.get("directories", {})),
+        )
+    except FileNotFoundError as error:
+        fix = "start one with `perftest broker start`, or name its directory with --dir"
+        raise ClusterError("no cluster was started here", str(directory), fix) from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        fix = "stop the nodes by hand and remove the directory"
+        raise ClusterError(f"{STATE_FILE} cannot be read: {error}", str(path), fix) from error
+
+
+def save(cluster: Cluster) -> None:
+    """Write ``cluster.json``, whole or not at all."""
+    path = Path(cluster.directory) / STATE_FILE
+    beside = path.with_name(f".{STATE_FILE}.new")
+    beside.write_text(json.dumps(cluster.to_json(), indent=1) + "\n", encoding="utf-8")
+    beside.replace(path)
+
+
+def plan(directory: Path, identity: str, ports: Sequence[Sequence[int]], directories: Directories) -> Cluster:
+    """The nodes with their paths and ports (one row of :data:`PORT_ROLES` for each); no process yet."""
+
+    def own(role: str, name: str) -> str:
+        return str(Path(role) / name) if role else ""
+
+    nodes = [
+        Node(
+            node=number,
+            name=(name := f"node{number}"),
+            data_dir=str(directory / name),
+            log_file=str((Path(directories.logs_dir) if directories.logs_dir else directory) / name / "node.log"),
+            wal_dir=own(directories.wal_dir, name),
+            segment_dir=own(directories.segment_dir, name),
+            **dict(zip(PORT_ROLES, row, strict=True)),
+        )
+        for number, row in enumerate(ports, start=1)
+    ]
+    return Cluster(cluster=identity, directory=str(directory), nodes=tuple(nodes), directories=directories)
+
+
+def kept_directories(before: Cluster, asked: Directories) -> Directories:
+    """Where the data of a cluster lies, if that is where it is looked for. Raises :class:`ClusterError`."""
+    for role in fields(Directories):
+        there, wanted = getattr(before.directories, role.name), getattr(asked, role.name)
+        if wanted and wanted != there:
+            option = "--" + role.name.replace("_", "-")
+            what = f"this cluster was started with {option} {there}" if there else f"this cluster has no {option}"
+            fix = f"leave {option} out, or use another --dir"
+            raise ClusterError(f"{what}, not with {wanted}", before.directory, fix)
+    return before.directories
+
+
+def node_config(cluster: Cluster, node: Node, *, exit_with_stdin: bool) -> dict[str, Any]:
+    """The ``node.json`` of a node."""
+    members = [
+        {"node": other.node, "name": other.name, "host": HOST, **{role: getattr(other, role) for role in PORT_ROLES}}
+        for other in cluster.nodes
+    ]
+    return {
+        "name": node.name,
+        "node": node.node,
+        "cluster": cluster.cluster,
+        "nodes": members,
+        **node.paths(),
+        "users": {"guest": "guest"},
+        "exit_with_stdin": exit_with_stdin,
+    }

@@ -1,0 +1,143 @@
+"""The process of one node: started, found again, signalled, ended.
+
+A pid alone is not a process: it is given away again. A node is its pid *and* the time at which that process started;
+nothing is ever signalled that does not match both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from infra.cluster import Cluster, ClusterError, Node, node_config
+
+NODE_COMMAND: Final = (sys.executable, "-m", "reference_broker.node")
+STOP_GRACE_S: Final = 5.0
+_POLL_S: Final = 0.02
+
+
+def spawn(cluster: Cluster, node: Node, *, exit_with_stdin: bool) -> subprocess.Popen[bytes]:
+    """Start the process of a node; its words go to its log file. Raises OSError."""
+    home = Path(node.data_dir)
+    home.mkdir(parents=True, exist_ok=True)
+    config = home / "node.json"
+    text = json.dumps(node_config(cluster, node, exit_with_stdin=exit_with_stdin), indent=1)
+    if not config.exists() or config.read_text(encoding="utf-8") != text:  # a full drive may be all there is
+        config.write_text(text, encoding="utf-8")
+    log_file = Path(node.log_file)
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    with log_file.open("ab") as log:
+        return subprocess.Popen(
+            [*NODE_COMMAND, "--config", str(config)],
+            stdin=subprocess.PIPE if exit_with_stdin else subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def is_alive(node: Node) -> bool:
+    """Whether the process of this node runs: the same pid and the same start time, and not a zombie."""
+    return node.pid > 0 and start_time(node.pid) == node.start_time
+
+
+def is_paused(node: Node) -> bool:
+    """Whether the process is there and stopped by a signal."""
+    try:
+        return is_alive(node) and psutil.Process(node.pid).status() == psutil.STATUS_STOPPED
+    except psutil.Error:
+        return False
+
+
+def send(node: Node, number: signal.Signals) -> None:
+    """Signal the process of this node, if it still is that process."""
+    if is_alive(node):  # asked again right before: the pid may have changed hands since
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(node.pid, number)
+
+
+def end(nodes: Sequence[Node], grace_s: float) -> None:
+    """SIGTERM, and after ``grace_s`` SIGKILL; a paused process is resumed first, or it would never hear of it."""
+    for node in nodes:
+        send(node, signal.SIGCONT)
+        send(node, signal.SIGTERM)
+    if not wait(lambda: not any(is_alive(node) for node in nodes), grace_s):
+        for node in nodes:
+            send(node, signal.SIGKILL)
+        wait(lambda: not any(is_alive(node) for node in nodes), grace_s)
+
+
+def end_children(children: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End processes of this process: politely, then not."""
+    for child in children:
+        if child.stdin is not None:
+            child.stdin.close()
+        child.send_signal(signal.SIGCONT)
+        child.terminate()
+    deadline = time.monotonic() + STOP_GRACE_S
+    for child in children:
+        try:
+            child.wait(max(deadline - time.monotonic(), 0.1))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def start_time(pid: int) -> int | None:
+    """When a process started: clock ticks since boot (Linux), which no clock step can move; None when it is gone."""
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        stat = Path(f"/proc/{pid}/stat")
+        if stat.exists():
+            # The name before it may hold spaces and brackets: fields are counted from the last bracket on.
+            return int(stat.read_text(errors="replace").rpartition(")")[2].split()[19])
+        return int(process.create_time())
+    except (psutil.Error, OSError, IndexError, ValueError):
+        return None
+
+
+def wait(done: Callable[[], bool], timeout_s: float) -> bool:
+    """Wait until ``done()``; False when that takes longer than ``timeout_s``."""
+    deadline = time.monotonic() + timeout_s
+    while not done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def log_size(node: Node) -> int:
+    """Octets in the log file, so that later only what came after is read."""
+    try:
+        return Path(node.log_file).stat().st_size
+    except OSError:
+        return 0
+
+
+def last_words(node: Node, since: int) -> ClusterError:
+    """Why a node ended while it started, from what it wrote behind ``since``: its own three lines, if it had them."""
+    try:
+        text = Path(node.log_file).read_bytes()[since:].decode(errors="replace")
+    except OSError:
+        text = ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    starts = [number for number, line in enumerate(lines) if line.startswith("error: ")]
+    said = lines[starts[-1] :] if starts else []
+    if len(said) >= 3 and said[1].startswith("at ") and said[2].startswith("fix "):
+        what, where, fix = said[0].removeprefix("error: "), said[1][3:].strip(), said[2][4:].strip()
+    else:
+        what = lines[-1] if lines else "it said nothing"
+        where, fix = node.log_file, "read that log; a port may be in use or the directory not writable"
+    return ClusterError(f"{node.name} ended while it started: {what}", where, fix)

@@ -1,0 +1,79 @@
+"""Policies: settings for every queue whose name matches a pattern."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perftest.cli.broker.common import change, command, say
+from perftest.cli.sections import option
+from perftest.cli.ui.table import print_table
+
+
+class _Definition(click.ParamType[Any]):
+    """A JSON object of settings."""
+
+    name = "definition"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The object; click reports what cannot be read."""
+        try:
+            plain = json.loads(value)
+        except ValueError as error:
+            self.fail(f"{value!r} is not JSON ({error}); write it as '{{\"max-length\": 1000}}'", param, ctx)
+        if not isinstance(plain, dict):
+            self.fail(f"{value!r} is not a JSON object; write it as '{{\"max-length\": 1000}}'", param, ctx)
+        return plain
+
+
+@command(
+    "set-policy",
+    """perftest broker set-policy short '^tmp[.]' '{"max-length": 1000}'""",
+    """perftest broker set-policy dead '.*' '{"dead-letter-exchange": ""}' --priority 5""",
+    """perftest broker set-policy ttl orders '{"message-ttl": 60000}' --json""",
+)
+@click.argument("name", metavar="NAME")
+@click.argument("pattern", metavar="PATTERN")
+@click.argument("definition", metavar="DEFINITION", type=_Definition())
+@option("--priority", section="Load", type=int, default=0, help="Of several policies that match, the highest counts.")
+def set_policy(
+    name: str, pattern: str, definition: dict[str, Any], priority: int, directory: Path, as_json: bool
+) -> None:
+    """Set a policy: PATTERN is a regular expression on queue names, DEFINITION a JSON object of settings."""
+    policy = {"name": name, "pattern": pattern, "definition": definition, "priority": priority}
+    answer = change(directory, op="set-policy", **policy)
+    say(f"policy {name} is set", {**policy, **answer}, as_json)
+
+
+@command(
+    "clear-policy",
+    "perftest broker clear-policy short",
+    "perftest broker clear-policy short --json",
+    "perftest broker clear-policy short --dir /mnt/fast/broker",
+)
+@click.argument("name", metavar="NAME")
+def clear_policy(name: str, directory: Path, as_json: bool) -> None:
+    """Remove a policy; queues it was in effect for fall back to the next that matches."""
+    answer = change(directory, op="clear-policy", name=name)
+    say(f"policy {name} is cleared", {"cleared": name, **answer}, as_json)
+
+
+@command(
+    "policies",
+    "perftest broker policies",
+    "perftest broker policies --json",
+    "perftest broker policies --dir /mnt/fast/broker",
+)
+def policies(directory: Path, as_json: bool) -> None:
+    """List the policies of a cluster."""
+    found = change(directory, op="policies")["policies"]
+    if not as_json:
+        found = [{**policy, "definition": json.dumps(policy["definition"])} for policy in found]
+    shown = ("name", "pattern", "priority", "definition")
+    print_table([{key: policy[key] for key in shown} for policy in found], as_json=as_json)
+
+
+COMMANDS = (set_policy, clear_policy, policies)

@@ -1,0 +1,138 @@
+"""Nodes as processes: start, stop, kill, pause, resume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perftest.cli.broker.common import command, load, node_argument, say
+from perftest.cli.broker.watching import print_status
+from perftest.cli.sections import option
+
+if TYPE_CHECKING:
+    from infra.local_cluster import Cluster
+
+_FOR_ALL = ("nodes", "port", "wal_dir", "segment_dir", "logs_dir")
+
+
+def _role(name: str, what: str) -> Callable[[Any], Any]:
+    text = f"Where the nodes keep {what}, each in a directory of its own there.  [default: in --dir]"
+    return option(name, section="Target", type=click.Path(path_type=Path, file_okay=False), help=text)
+
+
+@command(
+    "start",
+    "perftest broker start",
+    "perftest broker start --nodes 5 --port 6000 --wal-dir /mnt/fast/wal",
+    "perftest broker start --node node2                  bring back one that was killed",
+)
+@option("--nodes", section="Topology", type=click.Choice(["1", "3", "5"]), default="3", help="How many nodes.")
+@option("--node", section="Topology", help="Start only this node of a cluster, on its data and its ports.")
+@option(
+    "--port",
+    section="Target",
+    type=click.IntRange(1, 65_000),
+    default=5691,
+    help="AMQP port of the first node; the others follow. Peer, control and metrics ports lie 100, 200 and 300 above.",
+)
+@_role("--wal-dir", "their write-ahead logs")
+@_role("--segment-dir", "their segment files")
+@_role("--logs-dir", "what they write about themselves")
+def start(
+    nodes: str,
+    node: str | None,
+    directory: Path,
+    port: int,
+    wal_dir: Path | None,
+    segment_dir: Path | None,
+    logs_dir: Path | None,
+    as_json: bool,
+) -> None:
+    """Start a cluster, with the data of an earlier one in the same directory."""
+    from infra import local_cluster
+
+    if node is not None:
+        _refuse_beside_node(click.get_current_context())
+        print_status(local_cluster.start_node(load(directory), node), as_json)
+        return
+    places = {"wal_dir": wal_dir, "segment_dir": segment_dir, "logs_dir": logs_dir}
+    directories = local_cluster.Directories(**{role: str(path.absolute()) for role, path in places.items() if path})
+    try:
+        cluster = local_cluster.start(directory, nodes=int(nodes), base_port=port, directories=directories)
+    except local_cluster.NotAllStartedError as error:
+        print_status(error.cluster, as_json)
+        raise
+    print_status(cluster, as_json)
+    if not as_json:
+        click.echo(f"\nnext: perftest run --cluster {directory}, perftest broker stop --dir {directory}", err=True)
+
+
+def _refuse_beside_node(ctx: click.Context) -> None:
+    for name in _FOR_ALL:
+        if ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
+            option_name = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{option_name} is for a whole cluster; --node starts one node as it was", ctx)
+
+
+@command(
+    "stop",
+    "perftest broker stop",
+    "perftest broker stop --json",
+    "perftest broker stop --dir /mnt/fast/broker",
+)
+def stop(directory: Path, as_json: bool) -> None:
+    """Stop a cluster, paused nodes too; its data stays."""
+    from infra import local_cluster
+
+    stopped = local_cluster.stop(load(directory))
+    say(f"stopped {', '.join(stopped)}" if stopped else "nothing was running", {"stopped": stopped}, as_json)
+
+
+@command(
+    "kill",
+    "perftest broker kill node1",
+    "perftest broker kill 2 --json",
+    "perftest broker kill node1 --dir /mnt/fast/broker",
+)
+@node_argument()
+def kill(node: str, directory: Path, as_json: bool) -> None:
+    """Kill a node with SIGKILL: it has no time to say or write anything. Its data stays."""
+    _do("kill", "killed", node, load(directory), as_json)
+
+
+@command(
+    "pause",
+    "perftest broker pause node1",
+    "perftest broker pause 2 --json",
+    "perftest broker pause node1 --dir /mnt/fast/broker",
+)
+@node_argument()
+def pause(node: str, directory: Path, as_json: bool) -> None:
+    """Stop a node where it stands (SIGSTOP): connected and silent, as on a machine that hangs."""
+    _do("pause", "paused", node, load(directory), as_json)
+
+
+@command(
+    "resume",
+    "perftest broker resume node1",
+    "perftest broker resume 2 --json",
+    "perftest broker resume node1 --dir /mnt/fast/broker",
+)
+@node_argument()
+def resume(node: str, directory: Path, as_json: bool) -> None:
+    """Let a paused node go on (SIGCONT)."""
+    _do("resume", "resumed", node, load(directory), as_json)
+
+
+def _do(verb: str, done: str, name: str, cluster: Cluster, as_json: bool) -> None:
+    from infra import local_cluster
+
+    act = {"kill": local_cluster.kill, "pause": local_cluster.pause, "resume": local_cluster.resume}[verb]
+    node = act(cluster, name)
+    say(f"{done} {node.name}, process {node.pid}", {done: node.name, "pid": node.pid}, as_json)
+
+
+COMMANDS = (start, stop, kill, pause, resume)

@@ -1,0 +1,82 @@
+"""Looking at a cluster: status, metrics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perftest.cli.broker.common import command, load, node_argument, side_by_side
+from perftest.cli.exits import CliError, Exit
+from perftest.cli.ui.table import print_table
+
+if TYPE_CHECKING:
+    from infra.local_cluster import Cluster, Node
+
+_SHOWN = {"name": "name", "state": "state", "role": "role", "uri": "uri", "pid": "pid", "metrics_port": "metrics"}
+
+
+def print_status(cluster: Cluster, as_json: bool) -> list[dict[str, Any]]:
+    """The nodes as a table of 80 columns and where their data lies, or all they say of themselves; the rows."""
+    from infra import local_cluster
+
+    rows = local_cluster.status(cluster)
+    if as_json:
+        print_table(rows, as_json=True)
+    else:
+        print_table([{title: row.get(name, "") for name, title in _SHOWN.items()} for row in rows], as_json=False)
+        click.echo(f"data in {cluster.directory}")
+    return rows
+
+
+@command(
+    "status",
+    "perftest broker status",
+    "perftest broker status --json",
+    "perftest broker status --dir /mnt/fast/broker",
+)
+@click.pass_context
+def status(ctx: click.Context, directory: Path, as_json: bool) -> None:
+    """Show the nodes of a cluster: state, role, address, process. Exit code 1 when one of them is not running."""
+    rows = print_status(load(directory), as_json)
+    if any(row["state"] != "running" for row in rows):
+        ctx.exit(Exit.RUN_ERROR)
+
+
+@command(
+    "metrics",
+    "perftest broker metrics",
+    "perftest broker metrics node2",
+    "perftest broker metrics --json > metrics.json",
+)
+@node_argument(required=False)
+def metrics(node: str | None, directory: Path, as_json: bool) -> None:
+    """Show the counters and gauges of all running nodes, or of one. Prometheus reads them from each metrics port."""
+    from infra import local_cluster
+
+    cluster = load(directory)
+    asked = [cluster.node(node)] if node is not None else [n for n in cluster.nodes if local_cluster.is_alive(n)]
+    if not asked:
+        raise CliError("no node of this cluster runs", str(directory), "start it with `perftest broker start`")
+    answers = {item.name: _metrics(item) for item in asked}
+    if as_json:
+        print_table([{"node": name, **values} for name, values in answers.items()], as_json=True)
+    else:
+        print_table(side_by_side(answers), as_json=False)
+
+
+def _metrics(node: Node) -> dict[str, Any]:
+    from infra import local_cluster
+
+    try:
+        answer = local_cluster.ask(node, {"op": "metrics"})
+    except (OSError, ValueError) as error:
+        where = f"{node.name}, control port {node.control_port}"
+        raise CliError(f"{node.name} does not answer: {error}", where, "see `perftest broker status`") from error
+    if "error" in answer:
+        raise CliError(answer["error"], node.name, str(answer.get("fix") or "see the node's log"))
+    return dict(answer["metrics"])
+
+
+COMMANDS = (status, metrics)
