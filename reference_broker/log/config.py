@@ -35,7 +35,9 @@ class LogConfig:
         Written into both directories on first use and compared ever after.
     wal_file_bytes
         64 MiB: a file lasts a second at the highest rates and a few minutes at low ones, so that a snapshot per
-        group and file stays cheap, and a node has a few hundred megabytes of WAL at most.
+        group and file stays cheap; a node has four such files and two spares, whatever its backlog.
+    segment_bytes
+        64 MiB: what a segment holds at most, and so what a compaction reads and writes at most in one go.
     memtable_bytes
         128 MiB: two WAL files' worth of entries are served from memory; older ones are read back from their file.
     recycle_files
@@ -51,6 +53,7 @@ class LogConfig:
     cluster: str = "default"
     node: int = 1
     wal_file_bytes: int = 64 * MIB
+    segment_bytes: int = 64 * MIB
     memtable_bytes: int = 128 * MIB
     recycle_files: int = 2
     sync: bool = True
@@ -75,6 +78,7 @@ class LogConfig:
             (bool(self.cluster) and self.cluster.isprintable(), "cluster", "must be printable", "choose a name"),
             (self.node > 0, "node", "node ids count from 1", "use 1, 2, 3"),
             (self.wal_file_bytes >= WAL_FILE_BYTES_MIN, "wal_file_bytes", "at least 16 KiB", "the default is 64 MiB"),
+            (self.segment_bytes >= WAL_FILE_BYTES_MIN, "segment_bytes", "at least 16 KiB", "the default is 64 MiB"),
             (self.memtable_bytes >= 0, "memtable_bytes", "may not be negative", "the default is 128 MiB"),
             (self.recycle_files >= 0, "recycle_files", "may not be negative", "the default is 2"),
         )

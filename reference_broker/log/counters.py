@@ -34,6 +34,14 @@ COUNTERS: Final = (
     CounterSpec("snapshots", "counter", "snapshots", "snapshots taken"),
     CounterSpec("snapshot_bytes", "counter", "bytes", "octets of state written in snapshots"),
     CounterSpec("snapshots_installed", "counter", "snapshots", "snapshots received and stored"),
+    CounterSpec("segment_files", "gauge", "files", "segment files on disk"),
+    CounterSpec("segments_written", "counter", "files", "segment files written"),
+    CounterSpec("segment_bytes", "counter", "bytes", "payload copied from WAL files into segments"),
+    CounterSpec("segment_entries", "counter", "entries", "entries copied from WAL files into segments"),
+    CounterSpec("segment_entries_skipped", "counter", "entries", "entries of WAL files that went, which nobody needed"),
+    CounterSpec("segment_compactions", "counter", "files", "times segments were rewritten without what is dead"),
+    CounterSpec("segment_compacted_bytes", "counter", "bytes", "payload copied from segments into segments"),
+    CounterSpec("segment_reads", "counter", "reads", "reads of entries from segments"),
     CounterSpec("recovery_ns", "gauge", "ns", "time the last start took to read the log"),
     CounterSpec("recovery_bytes", "gauge", "bytes", "octets of WAL the last start read"),
     CounterSpec("recovery_torn_tails", "gauge", "files", "unfinished batches the last start dropped"),
@@ -64,6 +72,14 @@ class Counters:
     snapshots: int
     snapshot_bytes: int
     snapshots_installed: int
+    segment_files: int
+    segments_written: int
+    segment_bytes: int
+    segment_entries: int
+    segment_entries_skipped: int
+    segment_compactions: int
+    segment_compacted_bytes: int
+    segment_reads: int
     recovery_ns: int
     recovery_bytes: int
     recovery_torn_tails: int

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 Ranges = Sequence[tuple[int, int]]
@@ -67,6 +67,15 @@ class Extent:
             del column[size:]
         del self.kinds[size:]
 
+    def part(self, first: int, last: int) -> Extent:
+        """A copy of ``first..last``, which lie in this extent."""
+        part = Extent(self.file, first)
+        start, end = first - self.first, last - self.first + 1
+        part.offsets, part.sizes = self.offsets[start:end], self.sizes[start:end]
+        part.crcs, part.terms = self.crcs[start:end], self.terms[start:end]
+        part.kinds = self.kinds[start:end]
+        return part
+
     def place(self, index: int) -> Place:
         """Where ``index``, which lies in this extent, is."""
         at = index - self.first
@@ -89,17 +98,16 @@ class Extents:
         """The highest index; 0 if there is none."""
         return self._extents[-1].last if self._extents else 0
 
-    def add(self, index: int, place: Place) -> bool:
-        """Note that ``index`` is at ``place``. True if that overwrote something."""
-        overwrites = index <= self.last
-        if overwrites:
-            self.truncate_from(index)
+    def add(self, index: int, place: Place) -> None:
+        """Note that ``index`` is at ``place``; what stood at or above it is gone."""
         tail = self._extents[-1] if self._extents else None
+        if tail is not None and index <= tail.last:
+            self.truncate_from(index)
+            tail = self._extents[-1] if self._extents else None
         if tail is None or tail.file != place.file or index != tail.last + 1:
             tail = Extent(place.file, index)
             self._extents.append(tail)
         tail.append(place)
-        return overwrites
 
     def truncate_from(self, index: int) -> None:
         """Forget ``index`` and everything above."""
@@ -126,6 +134,48 @@ class Extents:
             for extent in self._extents
             if extent.last > floor or any(intersects(ranges, extent.first, extent.last) for ranges in wanted)
         ]
+
+    def add_run(self, run: Extent) -> None:
+        """Note where a run of entries is; what stood at or above its first index is gone."""
+        if run.first <= self.last:
+            self.truncate_from(run.first)
+        self._extents.append(run)
+
+    def inside(self, files: Container[int]) -> list[Extent]:
+        """The extents in these files, in order."""
+        return [extent for extent in self._extents if extent.file in files]
+
+    def move(self, files: Container[int], moved: Sequence[Extent], end: int) -> None:
+        """Entries up to ``end`` that lie in ``files`` were copied: ``moved`` says where they are now.
+
+        What was not copied is forgotten, and what the log dropped since they were copied stays dropped.
+        """
+        extents: list[Extent] = []
+        for extent in self._extents:
+            if extent.file not in files or extent.first > end:
+                extents.append(extent)
+                continue
+            extents += _overlaps(moved, extent.first, extent.last)
+            if extent.last > end:
+                extents.append(extent.part(end + 1, extent.last))
+        self._extents = extents
+
+    def octets(self, above: int, files: Container[int] | None = None) -> int:
+        """Octets of payload of the entries above ``above``, in all files or these."""
+        return sum(
+            sum(extent.sizes if extent.first > above else extent.sizes[above + 1 - extent.first :])
+            for extent in self._extents
+            if extent.last > above and (files is None or extent.file in files)
+        )
+
+    def octets_within(self, ranges: Ranges, files: Container[int] | None = None) -> int:
+        """Octets of payload of the entries in ``ranges``, in all files or these."""
+        return sum(
+            sum(extent.sizes[first - extent.first : last - extent.first + 1])
+            for extent in self._extents
+            if files is None or extent.file in files
+            for first, last in clipped(ranges, extent.first, extent.last)
+        )
 
     def files(self) -> set[int]:
         """The files that hold an entry."""
@@ -164,6 +214,36 @@ class Extents:
 
 def _first(extent: Extent) -> int:
     return extent.first
+
+
+def _overlaps(runs: Sequence[Extent], first: int, last: int) -> Iterator[Extent]:
+    """The parts of ascending runs that lie in ``first..last``."""
+    at = max(0, bisect_right(runs, first, key=_first) - 1)
+    for run in runs[at:]:
+        if run.first > last:
+            return
+        if run.last >= first:
+            inside = first <= run.first and run.last <= last
+            yield run if inside else run.part(max(first, run.first), min(last, run.last))
+
+
+def clipped(ranges: Ranges, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """The parts of the ranges that lie in ``first..last``."""
+    for start, end in ranges[bisect_left(ranges, first, key=_end) :]:
+        if start > last:
+            return
+        yield max(start, first), min(end, last)
+
+
+def merged(*many: Ranges) -> list[tuple[int, int]]:
+    """All indexes that lie in any of the ranges, as ascending, disjoint, not adjacent ranges."""
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted(pair for ranges in many for pair in ranges):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    return joined
 
 
 def contains(ranges: Ranges, index: int) -> bool:

@@ -69,21 +69,25 @@ class Files(Protocol):
 
 
 class RealFile:
-    """A file descriptor."""
+    """A file descriptor. Errors name the path."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_fd", "_path")
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
+        self._path = path
 
     def write(self, buffers: Sequence[Buffer], offset: int) -> None:
         """One ``pwritev`` per 1024 buffers, and again for what the kernel left over."""
         for start in range(0, len(buffers), BUFFERS_PER_WRITE):
             part = buffers[start : start + BUFFERS_PER_WRITE]
             size = sum(map(len, part))
-            done = os.pwritev(self._fd, part, offset)
-            if done < size:
-                self._write_rest(b"".join(part), done, offset)
+            try:
+                done = os.pwritev(self._fd, part, offset)
+                if done < size:
+                    self._write_rest(b"".join(part), done, offset)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, self._path) from error
             offset += size
 
     def _write_rest(self, data: bytes, done: int, offset: int) -> None:
@@ -105,7 +109,10 @@ class RealFile:
 
     def datasync(self) -> None:
         """``fdatasync`` (``fsync`` where there is none)."""
-        _datasync(self._fd)
+        try:
+            _datasync(self._fd)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._path) from error
 
     def size(self) -> int:
         """``fstat``."""
@@ -127,7 +134,7 @@ class RealFiles:
         Allocation alone would leave "unwritten" extents, whose conversion is a metadata write with each sync. The zeros
         are synced in steps: a sync of the WAL next door never has to wait behind all of them.
         """
-        file = RealFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640))
+        file = RealFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640), path)
         try:
             for offset in range(0, size, _FILL_STEP):
                 file.write([_ZEROS[: size - offset]], offset)
@@ -140,7 +147,7 @@ class RealFiles:
 
     def open(self, path: str) -> File:
         """Open for reading and writing."""
-        return RealFile(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        return RealFile(os.open(path, os.O_RDWR | os.O_CLOEXEC), path)
 
     def names(self, directory: str) -> list[str]:
         """A sorted ``listdir``."""

@@ -3,15 +3,18 @@
 Snapshots of dozens of groups are due at about the same moment, with two syncs each; a new WAL file is 64 MB of
 zeros. None of that may stand between an entry and its sync, so it has a thread of its own.
 
-Order: a snapshot is durable before the entries it covers count as dead; the tables change before WAL files go; WAL
-files go oldest first, each removal synced before the next (:mod:`reference_broker.log.plan`, rule 3).
+Order: a snapshot is durable before the entries it covers count as dead; a segment is durable before the tables point
+into it; the tables change before WAL files go; WAL files go oldest first, each removal synced before the next
+(:mod:`reference_broker.log.plan`).
 """
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from reference_broker.log.config import LogConfig
 from reference_broker.log.errors import DamagedSnapshotError
 from reference_broker.log.extents import intersects
 from reference_broker.log.files import File, Files
@@ -24,7 +27,9 @@ from reference_broker.log.operations import (
     Sweep,
     TakeSnapshot,
 )
-from reference_broker.log.plan import WalUse, dead_files
+from reference_broker.log.plan import dead_files, files_to_flush
+from reference_broker.log.segment_writer import SegmentWriter
+from reference_broker.log.segments import remove_directory
 from reference_broker.log.snapshots import (
     INCOMING,
     NO_SNAPSHOT,
@@ -52,19 +57,32 @@ class Housekeeper:
     """Handles :data:`~reference_broker.log.operations.HousekeeperOp` lists, in the housekeeping thread."""
 
     def __init__(
-        self, state: LogState, files: Files, wal: Wal, wal_files: WalFiles, data_dir: str, wal_file_bytes: int
+        self,
+        state: LogState,
+        files: Files,
+        wal: Wal,
+        wal_files: WalFiles,
+        data_dir: str,
+        config: LogConfig,
+        submit: Callable[[HousekeeperOp], None],
     ) -> None:
         self._state = state
         self._files = files
         self._wal = wal
         self._wal_files = wal_files
         self._data_dir = data_dir
-        self._wal_file_bytes = wal_file_bytes
+        self._wal_file_bytes = config.wal_file_bytes
+        self._submit = submit
+        self._segments = SegmentWriter(state, config.segment_bytes)
+        self._touched: set[Group] = set()
         self._incoming: dict[GroupId, _Incoming] = {}
 
     def handle(self, operations: list[HousekeeperOp]) -> None:
-        """Carry out operations in order, then remove what is dead. Raises :class:`OSError` if the disk fails."""
-        for operation in operations:
+        """Carry out operations in order, then remove what is dead. Raises :class:`OSError` if the disk fails.
+
+        The next WAL file comes first: until it is there, the current one grows.
+        """
+        for operation in sorted(operations, key=lambda operation: not isinstance(operation, PrepareFile)):
             match operation:
                 case TakeSnapshot():
                     self._take(operation)
@@ -77,9 +95,10 @@ class Housekeeper:
                 case Sweep(Group() as swept):
                     self._sweep_snapshots(swept)
                 case Sweep():
-                    pass
-        if any(not isinstance(operation, StoreChunk | PrepareFile) for operation in operations):
-            self.sweep_wal()
+                    with self._state.lock:
+                        self._touched.update(self._state.groups.values())
+        if any(not isinstance(operation, StoreChunk) for operation in operations):
+            self._sweep()
 
     def directory(self, group: GroupId) -> str:
         """Where a group's snapshots are."""
@@ -199,6 +218,7 @@ class Housekeeper:
             needed = {key.name for key in group.snapshot_keys()}
         if closing is not None:
             closing.close()
+        self._touched.add(group)
         directory = self.directory(group.id)
         for name in self._files.names(directory):
             if name.endswith(SUFFIX) and name not in needed:
@@ -208,26 +228,34 @@ class Housekeeper:
         incoming = self._incoming.pop(group, None)
         if incoming is not None:
             incoming.file.close()
-        remove_group_directory(self._files, self._data_dir, group)
+        remove_directory(self._files, self._data_dir, f"{group:016x}")
+        self._state.segment_files.remove_group(group)
 
-    def sweep_wal(self) -> None:
-        """Retire the WAL files in which nothing is needed."""
+    def _sweep(self) -> None:
+        touched, self._touched = self._touched, set()
+        for group in self._segments.sweep(touched):
+            self._submit(Sweep(group))
+        self._sweep_wal()
+
+    def _sweep_wal(self) -> None:
+        """Retire the WAL files in which nothing is needed, oldest first."""
         state = self._state
         with state.lock:
-            dead = dead_files(state.uses, state.needed_files(), state.groups, self._wal.current.number)
+            dead = dead_files(state.wal_files, state.needed_files(), self._wal.current.number)
             retired = [state.wal_files.pop(number) for number in dead]
         for wal_file in retired:
             self._wal_files.retire(wal_file, self._wal_file_bytes)
-            with state.lock:
-                del state.uses[wal_file.number]
+            state.counters.segment_entries_skipped += max(0, wal_file.entries - wal_file.copied)
 
     def _prepare(self) -> None:
         number = max(self._state.wal_files) + 1
         prepared = self._wal_files.prepare(number, self._wal_file_bytes)
         with self._state.lock:
             self._state.wal_files[number] = prepared
-            self._state.uses[number] = WalUse()
         self._wal.offer(prepared)
+        self._sweep_wal()
+        for closed in files_to_flush(self._state.wal_files, self._wal.current.number):
+            self._segments.flush(closed)
 
     def close(self) -> None:
         """Close files of snapshots being received."""
@@ -238,15 +266,3 @@ class Housekeeper:
 def group_directory(data_dir: str, group: GroupId) -> str:
     """Where a group's snapshots are."""
     return f"{data_dir}/{group:016x}"
-
-
-def remove_group_directory(files: Files, data_dir: str, group: GroupId) -> None:
-    """Remove the snapshots of a group that no longer exists."""
-    directory = group_directory(data_dir, group)
-    names = files.names(directory)
-    if not names and f"{group:016x}" not in files.names(data_dir):
-        return
-    for name in names:
-        files.remove(f"{directory}/{name}")
-    files.remove_dir(directory)
-    files.sync_dir(data_dir)

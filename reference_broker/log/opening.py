@@ -21,12 +21,15 @@ from reference_broker.log.errors import (
     InvalidLogConfigError,
 )
 from reference_broker.log.files import Files
-from reference_broker.log.housekeeper import group_directory, remove_group_directory
+from reference_broker.log.housekeeper import group_directory
 from reference_broker.log.memtable import Table
 from reference_broker.log.meta import MetaLog
 from reference_broker.log.notices import Notice
 from reference_broker.log.plan import first_file_bytes
-from reference_broker.log.recovery import GroupRecord, SnapshotFacts, WalRecovery, join_snapshot
+from reference_broker.log.recovery import GroupRecord, SnapshotFacts, WalRecovery, join_snapshot, replay_segment
+from reference_broker.log.segment_codec import HEADER_SIZE, DamagedSegmentError, decode_head, decode_index, describe
+from reference_broker.log.segments import SUFFIX as SEGMENT_SUFFIX
+from reference_broker.log.segments import SegmentFiles, remove_directory
 from reference_broker.log.snapshots import (
     NO_SNAPSHOT,
     SUFFIX,
@@ -103,14 +106,18 @@ def open_parts(
         raise InvalidLogConfigError("\n".join(str(problem) for problem in problems))
     wal_dir, data_dir = os.fspath(config.wal_dir), os.fspath(config.data_dir)
     counters = Counters()
-    state = LogState(counters, config.memtable_bytes, notify)
-    store = _identify(files, config, wal_dir, data_dir, new_store)
+    store = _identify(files, config, new_store)
+    segment_files = SegmentFiles(files, config.segment_path, store)
+    state = LogState(counters, config.memtable_bytes, notify, segment_files)
     files.make_dir(f"{data_dir}/{META}")
     meta = MetaLog(files, f"{data_dir}/{META}", store, counters, sync=config.sync)
     records = meta.recover()
-    _remove_foreign_groups(files, data_dir, records)
+    for directory in (data_dir, config.segment_path):
+        _remove_foreign_groups(files, directory, records)
     facts, states = _read_snapshots(files, data_dir, state, records)
     wal_files = WalFiles(files, wal_dir, store, counters, config.recycle_files)
+    for group in state.groups.values():
+        _read_segments(files, segment_files, store, group)
     recovery = _read_wal(files, state, wal_files, store, records)
     resets = [group for id_, group in state.groups.items() if join_snapshot(id_, group.table.disk, facts[id_])]
     recovered = {id_: _finish(state, group, records[id_], states[id_]) for id_, group in state.groups.items()}
@@ -124,39 +131,46 @@ def open_parts(
 # Whose directories these are
 
 
-def _identify(files: Files, config: LogConfig, wal_dir: str, data_dir: str, new_store: Callable[[], bytes]) -> bytes:
-    """The id that ties both directories together, made on first use.
+def _identify(files: Files, config: LogConfig, new_store: Callable[[], bytes]) -> bytes:
+    """The id that ties the directories together, made on first use.
 
-    The WAL's directory is marked first. So a marked data directory beside an unmarked WAL directory means that the
-    WAL's drive is missing, and starting would silently forget confirmed messages.
+    The data directory is marked last. So a marked data directory beside another one without a mark means that the
+    other one's drive is missing, and starting would silently forget confirmed messages.
     """
     owner = f"cluster={config.cluster}\nnode={config.node}\n"
-    for directory in (wal_dir, data_dir):
+    wal_dir, data_dir = os.fspath(config.wal_dir), os.fspath(config.data_dir)
+    others = {"WAL": wal_dir, "segment directory": config.segment_path}
+    for directory in (*others.values(), data_dir):
         files.make_dir(directory)
-    wal_store = _read_identity(files, wal_dir, owner)
+    stores = {what: _read_identity(files, directory, owner) for what, directory in others.items()}
     data_store = _read_identity(files, data_dir, owner)
-    if wal_store is None and data_store is not None:
-        raise ForeignDirectoryError(
-            wal_dir, "nothing", f"the WAL that belongs to {data_dir}", "is the WAL's drive mounted?"
-        )
-    if data_store is None and wal_store is not None and any(n.endswith(WAL_SUFFIX) for n in files.names(wal_dir)):
+    if data_store is None and stores["WAL"] and any(name.endswith(WAL_SUFFIX) for name in files.names(wal_dir)):
         raise ForeignDirectoryError(
             data_dir, "nothing", f"the data that belongs to {wal_dir}", "is the data drive mounted?"
         )
-    store = wal_store or new_store()
-    if wal_store is None:
-        _write_identity(files, wal_dir, owner, store)
-    if data_store is None:
-        _write_identity(files, data_dir, owner, store)
-    elif data_store != store:
-        advice = "name the two directories that were used together"
-        raise ForeignDirectoryError(data_dir, "another log's data", f"the data that belongs to {wal_dir}", advice)
+    known = data_store or stores["WAL"] or stores["segment directory"]
+    for what, directory in others.items():
+        belonging = f"the {what} that belongs to {data_dir}"
+        if data_store is not None and stores[what] is None:
+            raise ForeignDirectoryError(directory, "nothing", belonging, f"is the {what}'s drive mounted?")
+        if stores[what] not in (None, known):
+            advice = "name the directories that were used together"
+            raise ForeignDirectoryError(directory, "another log's data", belonging, advice)
+    store = known or new_store()
+    for directory, found in (
+        (wal_dir, stores["WAL"]),
+        (config.segment_path, stores["segment directory"]),
+        (data_dir, data_store),
+    ):
+        if found is None:
+            _write_identity(files, directory, owner, store)
     return store
 
 
 def _read_identity(files: Files, directory: str, owner: str) -> bytes | None:
     if IDENTITY not in files.names(directory):
         return None
+    files.sync_dir(directory)
     file = files.open(f"{directory}/{IDENTITY}")
     text = file.read(0, file.size()).decode(errors="replace")
     file.close()
@@ -184,13 +198,12 @@ def _write_identity(files: Files, directory: str, owner: str, store: bytes) -> N
 # Groups and their snapshots
 
 
-def _remove_foreign_groups(files: Files, data_dir: str, records: dict[GroupId, GroupRecord]) -> None:
+def _remove_foreign_groups(files: Files, parent: str, records: dict[GroupId, GroupRecord]) -> None:
     """Directories of groups that were deleted while the node was about to stop."""
-    for name in files.names(data_dir):
-        if len(name) == 16 and all(digit in "0123456789abcdef" for digit in name):
-            group = GroupId(int(name, 16))
-            if group not in records:
-                remove_group_directory(files, data_dir, group)
+    for name in files.names(parent):
+        is_group = len(name) == 16 and all(digit in "0123456789abcdef" for digit in name)
+        if is_group and GroupId(int(name, 16)) not in records:
+            remove_directory(files, parent, name)
 
 
 def _read_snapshots(
@@ -198,8 +211,8 @@ def _read_snapshots(
 ) -> tuple[dict[GroupId, SnapshotFacts], dict[GroupId, bytes]]:
     facts: dict[GroupId, SnapshotFacts] = {}
     states: dict[GroupId, bytes] = {}
-    for id_ in records:
-        group = Group(Table(id_))
+    for id_, record in records.items():
+        group = Group(Table(id_), since=record.since)
         state.groups[id_] = group
         facts[id_], states[id_] = _read_newest(files, group_directory(data_dir, id_), group)
     return facts, states
@@ -212,12 +225,13 @@ def _read_newest(files: Files, directory: str, group: Group) -> tuple[SnapshotFa
     """
     table = group.table
     names = files.names(directory)
-    machine_state = b""
+    machine_state, damaged = b"", 0
     for name in reversed([name for name in names if name.endswith(SUFFIX)]):
         found = _read_snapshot(files, f"{directory}/{name}", group)
         if found is not None:
             group.snapshot, machine_state = found
             break
+        damaged = max(damaged, int(name.partition("_")[0], 16))
     if group.snapshot is not None:
         files.sync_dir(directory)
         table.start_at(*group.snapshot.key, group.snapshot.live)
@@ -229,7 +243,7 @@ def _read_newest(files: Files, directory: str, group: Group) -> tuple[SnapshotFa
             files.remove(f"{directory}/{name}")
     head = group.snapshot
     installed = head is not None and head.installed
-    return SnapshotFacts(*_key(head), table.live, installed, table.kept, table.kept_floor), machine_state
+    return SnapshotFacts(*_key(head), table.live, installed, table.kept, table.kept_floor, damaged), machine_state
 
 
 def _key(head: SnapshotHead | None) -> SnapshotKey:
@@ -264,7 +278,36 @@ def _open_kept(files: Files, directory: str, head: SnapshotHead, group: Group) -
     group.kept_file = kept
 
 
-# The WAL
+# Segments and the WAL
+
+
+def _read_segments(files: Files, segment_files: SegmentFiles, store: bytes, group: Group) -> None:
+    """Replay the indexes of a group's segments in order of number. Payloads are checked when they are read."""
+    directory = segment_files.group_directory(group.id)
+    names = files.names(directory)
+    if names:
+        files.sync_dir(directory)
+    for name in names:
+        if not name.endswith(SEGMENT_SUFFIX):
+            files.remove(f"{directory}/{name}")
+            continue
+        number = int(name.removesuffix(SEGMENT_SUFFIX))
+        path = segment_files.path(group.id, number)
+        file = files.open(path)
+        try:
+            head = decode_head(file.read(0, HEADER_SIZE), store, group.id, number)
+            if head.since != group.since:
+                files.remove(path)  # of an earlier group of the same id
+                continue
+            runs = decode_index(head, file.read(HEADER_SIZE, head.index_size))
+            if file.size() != head.size:
+                raise DamagedSegmentError(file.size(), f"a segment should have {head.size} octets")
+        except DamagedSegmentError as error:
+            raise DamagedLogError(path, error.offset, str(error)) from error
+        finally:
+            file.close()
+        replay_segment(group.table.disk, head.truncates, runs)
+        group.segments.append(describe(number, head.truncates, runs))
 
 
 def _read_wal(
@@ -287,10 +330,10 @@ def _read_wal(
         if wrong:
             file.close()
             raise DamagedLogError(path, 0, wrong)
-        state.wal_files[number] = wal_files.opened(number, file)
+        found = state.wal_files[number] = wal_files.opened(number, file)
         if recovery.replay(path, number, octets):
             file.datasync()
-    state.uses = recovery.uses
+        found.entries = recovery.entries[number]
     return recovery
 
 

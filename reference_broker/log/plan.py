@@ -1,62 +1,125 @@
-"""Which WAL files are dead, which groups should take a snapshot, how large the first file is. Pure.
+"""What the housekeeping decides: which WAL files go, which segments are rewritten, who takes a snapshot. Pure.
 
-A WAL file may go when nothing in it is needed. Three things make it needed:
-
-1. it is being written, or stands ready to be written;
-2. it holds an entry above its group's snapshot, or a live one (I11);
-3. it holds a *superseding* row of a group (an overwrite, a truncation or a reset), and an older file still holds rows
-   of that group. Removing the newer file first would bring the superseded entries back at the next start.
-
-With rule 3, replaying the files that are left gives, above each snapshot, exactly what replaying all would give.
+WAL files go oldest first and without holes, so what is left is always the end of the WAL. A start replays it on top
+of the segments, and finds the same log whether a file of it was copied into segments before or not: below the lowest
+index that these files touch nothing changed since, and from there on they say it all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+from typing import Final, NamedTuple
 
+from reference_broker.log.segment_codec import Segment, chain_last
 from reference_broker.types import GroupId
 
 _STAGGER: Final = 0x9E3779B97F4A7C15
 """The golden ratio as a 64-bit fraction: spreads small node ids evenly."""
+FLUSH_BEHIND: Final = 2
+"""A WAL file is copied into segments once the file two behind it is half full. In between every group was asked for a
+snapshot twice: once when the file was closed, and once when what was on its way then had been settled."""
+REPLAY_FILES: Final = 4
+"""A start hands at most about so many WAL files' worth of a group's entries to its owner: then a snapshot is due
+although it frees nothing."""
+SNAPSHOT_SMALL: Final = 65_536
+"""A snapshot up to this size costs as much as the smallest segment: its syncs."""
+MERGE_COUNT: Final = 8
+"""So many small segments in a row become one."""
+SMALL_PART: Final = 16
+"""A segment is small below this part of the full size."""
 
 
-@dataclass(slots=True)
-class WalUse:
-    """Which groups have rows, and which have superseding rows, in one WAL file."""
-
-    groups: set[GroupId] = field(default_factory=set)
-    superseding: set[GroupId] = field(default_factory=set)
+def dead_files(numbers: Iterable[int], needed: set[int], current: int) -> list[int]:
+    """The WAL files that may go, oldest first: those below ``current`` and below every one that is needed."""
+    end = min([current, *needed])
+    return [number for number in sorted(numbers) if number < end]
 
 
-def dead_files(uses: Mapping[int, WalUse], needed: set[int], groups: Iterable[GroupId], current: int) -> list[int]:
-    """The numbers below ``current`` of the files that may go, in the order in which they must go.
+def files_to_flush(numbers: Iterable[int], current: int) -> list[int]:
+    """The closed WAL files whose time has come, oldest first."""
+    return [number for number in sorted(numbers) if number <= current - FLUSH_BEHIND]
 
-    ``needed`` are the files that hold a readable entry, ``groups`` all that exist: rows of others count for nothing.
-    """
-    existing = set(groups)
-    held: set[GroupId] = set()
-    dead: list[int] = []
-    for number in sorted(uses):
-        if number >= current:
-            break
-        use = uses[number]
-        if number in needed or use.superseding & held & existing:
-            held |= use.groups
+
+class Part(NamedTuple):
+    """A segment, and how many octets in it are needed by how many entries."""
+
+    segment: Segment
+    entries: int
+    octets: int
+
+
+def removable(chain: Sequence[Part]) -> list[Segment]:
+    """The segments that may simply go, in order: those without a needed entry that hide nothing in an older one."""
+    gone: list[Segment] = []
+    kept: list[Segment] = []
+    for segment, entries, _octets in chain:
+        if not entries and chain_last(kept) < max(segment.lowest, 1):
+            gone.append(segment)
         else:
-            dead.append(number)
-    return dead
+            kept.append(segment)
+    return gone
 
 
-def groups_due(oldest: Mapping[GroupId, int], current: int) -> list[GroupId]:
-    """The groups to ask for a snapshot, those that hold the oldest file first.
+def to_compact(chain: Sequence[Part], segment_bytes: int) -> list[Part]:
+    """Adjacent segments that should become one; empty if there are none.
 
-    ``oldest`` names, for each group whose log moved on since its snapshot, the oldest file it needs. A group is due
-    once that file is closed: about one snapshot per group and WAL file, and none for groups that stand still.
+    Those of which less than half is needed, and those that are small, as long as the result is not larger than a
+    segment: a compaction reads and writes ``segment_bytes`` at most.
     """
-    due = [(file, group) for group, file in oldest.items() if file < current]
-    return [group for _file, group in sorted(due)]
+    at = 0
+    while at < len(chain):
+        run: list[Part] = []
+        octets = 0
+        for part in takewhile(lambda part: _is_poor(part, segment_bytes), chain[at:]):
+            if run and octets + part.octets > segment_bytes:
+                break
+            run.append(part)
+            octets += part.octets
+        if sum(part.segment.octets for part in run) > 2 * octets or len(run) >= MERGE_COUNT:
+            return run
+        at += max(1, len(run))
+    return []
+
+
+def _is_poor(part: Part, segment_bytes: int) -> bool:
+    return 2 * part.octets < part.segment.octets or part.segment.octets * SMALL_PART < segment_bytes
+
+
+class Holding(NamedTuple):
+    """What a group has on disk, in octets of payload, and what of it its owner still refers to.
+
+    ``unflushed`` lie above its snapshot in closed WAL files, ``unflushed_live`` of them are live; ``total`` is all that
+    it has anywhere, ``live`` of it is live; ``replayed`` is what a start would hand to the owner; ``snapshot`` is what
+    its last snapshot took.
+    """
+
+    group: GroupId
+    unflushed: int
+    unflushed_live: int
+    total: int
+    live: int
+    replayed: int
+    snapshot: int
+
+
+def snapshots_due(holdings: Iterable[Holding], closed: int, wal_file_bytes: int) -> list[GroupId]:
+    """The groups to ask for a snapshot, those that save most first.
+
+    A snapshot pays in three ways. What is settled in closed WAL files need not be copied into segments: due if that is
+    more than half. What is settled anywhere is freed: due if that is more than a file, or a part of one that becomes
+    smaller as ``closed`` files wait, and more than the snapshot itself is likely to take. And a start has less to hand
+    to the owner: due at four files' worth.
+    """
+    due: list[tuple[int, GroupId]] = []
+    for holding in holdings:
+        unneeded = holding.unflushed - holding.unflushed_live
+        freed = holding.total - holding.live
+        worth = max(wal_file_bytes // (1 + closed), 2 * holding.snapshot)
+        spares_flush = 2 * unneeded > holding.unflushed and SNAPSHOT_SMALL + 4 * unneeded >= holding.snapshot
+        if spares_flush or freed >= worth or holding.replayed >= REPLAY_FILES * wal_file_bytes:
+            due.append((-freed, holding.group))
+    return [group for _freed, group in sorted(due)]
 
 
 def first_file_bytes(wal_file_bytes: int, node: int) -> int:

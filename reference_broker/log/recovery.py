@@ -1,9 +1,10 @@
 """From the octets of WAL and meta files back to logs. Pure.
 
-Files are fed in ascending order. Each sound batch is replayed row by row through the same operations that the running
-log uses. Where the sound batches of a file end, the numbers decide (:mod:`reference_broker.log.wal_codec`): a batch
-that is missing although a later one exists had been synced, so this is damage and recovery refuses, naming file and
-offset; a batch that is missing at the very end was never confirmed to anybody, and is dropped.
+Segments come first; the WAL files that are left are replayed on top, in ascending order. Each sound batch is replayed
+row by row through the same operations that the running log uses. Where the sound batches of a file end, the numbers
+decide (:mod:`reference_broker.log.wal_codec`): a batch that is missing although a later one exists had been synced, so
+this is damage and recovery refuses, naming file and offset; a batch that is missing at the very end was never confirmed
+to anybody, and is dropped.
 
 What cannot be told apart, by any log: damage to the very last batch that was synced, and a last batch that was torn.
 
@@ -13,12 +14,11 @@ every live entry is there, or recovery refuses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from reference_broker.log.errors import DamagedLogError, MissingEntriesError
-from reference_broker.log.extents import Extents, Place, Ranges
-from reference_broker.log.plan import WalUse
+from reference_broker.log.extents import Extent, Extents, Place, Ranges
 from reference_broker.log.wal_codec import Batch, Row, RowKind, Tail, batches, seed_of
 from reference_broker.types import GroupId
 
@@ -31,7 +31,8 @@ class WalRecovery:
     store: bytes
     groups: Mapping[GroupId, Extents]
     since: Mapping[GroupId, int] = field(default_factory=dict)
-    uses: dict[int, WalUse] = field(default_factory=dict)
+    entries: dict[int, int] = field(default_factory=dict)
+    """How many log entries each file holds, of groups that exist."""
     holding: set[int] = field(default_factory=set)
     """The files that hold a batch, be it of a group that is gone."""
     last_batch: int = 0
@@ -42,7 +43,7 @@ class WalRecovery:
     def replay(self, name: str, number: int, octets: bytes) -> int:
         """Replay one file whose header is sound. Returns the number of batches in it."""
         data = memoryview(octets)
-        use = self.uses.setdefault(number, WalUse())
+        self.entries.setdefault(number, 0)
         count = 0
         for found in batches(data, seed_of(self.store, number)):
             if isinstance(found, Tail):
@@ -52,7 +53,7 @@ class WalRecovery:
                 self._check_chain(name, number, found)
             count += 1
             self.holding.add(number)
-            self._replay_batch(number, use, found)
+            self._replay_batch(number, found)
             self.last_batch = found.number
         self._last_file = number
         self.octets += len(octets)
@@ -71,32 +72,40 @@ class WalRecovery:
             raise DamagedLogError(name, tail.end if tail.damage < 0 else tail.damage, reason)
         self.torn_tails += tail.damage >= 0
 
-    def _replay_batch(self, number: int, use: WalUse, batch: Batch) -> None:
-        at = batch.payload
+    def _replay_batch(self, number: int, batch: Batch) -> None:
+        at, entries = batch.payload, 0
         for row in batch.rows:
             group = GroupId(row.group)
             extents = self.groups.get(group)
             if extents is not None and batch.number > self.since.get(group, 0):
-                use.groups.add(group)
-                if replay_row(extents, row, number, at):
-                    use.superseding.add(group)
+                replay_row(extents, row, number, at)
+                entries += row.kind == RowKind.ENTRY
             at += row.size
+        self.entries[number] += entries
 
 
-def replay_row(extents: Extents, row: Row, file: int, offset: int) -> bool:
-    """Carry out one row. True if it superseded, or may have superseded, earlier rows."""
+def replay_row(extents: Extents, row: Row, file: int, offset: int) -> None:
+    """Carry out one row."""
     if row.kind == RowKind.ENTRY:
-        return extents.add(row.log_index, Place(file, offset, row.size, row.crc, row.term, row.entry_kind))
-    if row.kind == RowKind.TRUNCATE:
+        extents.add(row.log_index, Place(file, offset, row.size, row.crc, row.term, row.entry_kind))
+    elif row.kind == RowKind.TRUNCATE:
         extents.truncate_from(row.log_index)
     elif row.kind == RowKind.RESET:
         extents.clear()
-    return True
+
+
+def replay_segment(extents: Extents, truncates: int, runs: Iterable[Extent]) -> None:
+    """Carry out one segment: what it truncates, then its runs of entries."""
+    if truncates:
+        extents.truncate_from(truncates)
+    for run in runs:
+        extents.add_run(run)
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFacts:
-    """What recovery must know of a group's newest snapshot. ``kept`` holds the live entries up to ``kept_floor``."""
+    """What recovery must know of a group's newest sound snapshot. ``kept`` holds the live entries up to ``kept_floor``;
+    ``damaged`` is the last index of a newer snapshot that cannot be used (0: there is none)."""
 
     index: int = 0
     term: int = 0
@@ -104,6 +113,7 @@ class SnapshotFacts:
     installed: bool = False
     kept: Extents = field(default_factory=Extents)
     kept_floor: int = 0
+    damaged: int = 0
 
 
 def join_snapshot(group: GroupId, extents: Extents, snapshot: SnapshotFacts) -> bool:
@@ -126,6 +136,9 @@ def join_snapshot(group: GroupId, extents: Extents, snapshot: SnapshotFacts) -> 
     hole = extents.missing(snapshot.index + 1, last) if last > snapshot.index else 0
     if hole:
         raise MissingEntriesError(group, hole, last, f"the log should go on behind entry {hole - 1}")
+    if max(last, snapshot.index) < snapshot.damaged:
+        reason = f"snapshot {snapshot.damaged} is damaged, and what it covered is gone"
+        raise MissingEntriesError(group, max(last, snapshot.index) + 1, snapshot.damaged, reason)
     for first, end in snapshot.live:
         _check_live(group, extents, snapshot, first, end)
     return dropped

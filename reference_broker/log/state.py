@@ -1,29 +1,34 @@
 """What the owner's thread and the two log threads share, under one lock that is held for microseconds.
 
 File work never happens under the lock. A read from disk takes a place under the lock and reads without it; should the
-file be recycled in between, the payload's CRC and a second look at the table tell.
+entry be moved to a segment, or its file go, in between, the payload's CRC and a second look at the table tell.
 """
 
 from __future__ import annotations
 
 import threading
 import zlib
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
 
 from reference_broker.log.counters import Counters
-from reference_broker.log.errors import DamagedLogError, EntryGoneError
+from reference_broker.log.errors import DamagedLogError, EntryGoneError, LogError
 from reference_broker.log.extents import Extents, Place
 from reference_broker.log.files import File
 from reference_broker.log.memtable import Memory, Table
 from reference_broker.log.notices import Failed, Notice
-from reference_broker.log.plan import WalUse
+from reference_broker.log.segment_codec import Segment
+from reference_broker.log.segments import SegmentFiles
 from reference_broker.log.snapshots import KEPT_FILE, NO_SNAPSHOT, SnapshotHead, SnapshotKey, SnapshotSource
 from reference_broker.log.wal import WalFile
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, Term
 
 Op = TypeVar("Op")
+_READS: Final = 3
+"""So often a place may return other octets than were written before that counts as damage: the file may have been
+closed under the reader."""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +54,8 @@ class Group:
     """One group: its table and its snapshots.
 
     ``expected`` is the chunk to come next (its snapshot and number) and belongs to the owner's thread. ``kept`` names
-    the snapshot file that holds live entries, and ``kept_file`` is open on it.
+    the snapshot file that holds live entries, and ``kept_file`` is open on it. ``segments`` ascend by number; the
+    housekeeping thread alone changes the list. ``since`` is the WAL batch before the group's creation.
     """
 
     table: Table
@@ -58,6 +64,8 @@ class Group:
     kept_file: File | None = None
     installed: Installed | None = None
     pinned: Pinned | None = None
+    segments: list[Segment] = field(default_factory=list)
+    since: int = 0
     expected: tuple[SnapshotKey, int] | None = None
     deleted: bool = False
 
@@ -97,13 +105,19 @@ class Group:
 class LogState:
     """Shared by :class:`~reference_broker.log.system.LogSystem`, the writer and the housekeeper."""
 
-    def __init__(self, counters: Counters, memtable_bytes: int, notify: Callable[[list[Notice]], None]) -> None:
+    def __init__(
+        self,
+        counters: Counters,
+        memtable_bytes: int,
+        notify: Callable[[list[Notice]], None],
+        segment_files: SegmentFiles,
+    ) -> None:
         self.lock = threading.Lock()
         self.counters = counters
         self.memory = Memory(memtable_bytes)
         self.groups: dict[GroupId, Group] = {}
         self.wal_files: dict[int, WalFile] = {}
-        self.uses: dict[int, WalUse] = {}
+        self.segment_files = segment_files
         self.failed = False
         self._notify = notify
         self._notify_lock = threading.Lock()
@@ -141,47 +155,60 @@ class LogState:
         than were written.
         """
         table = group.table
-        with self.lock:
-            entry = table.memory.get(index)
-            place = table.place(index) if entry is None else None
-            file = self._file_of(group, place)
-        if entry is not None:
-            return entry
-        if place is None or file is None:
-            raise EntryGoneError(group.id, index)
-        self.counters.disk_reads += 1
-        payload = _read(file, place)
-        if len(payload) == place.size and zlib.crc32(payload) == place.crc:
-            return Entry(LogIndex(index), Term(place.term), EntryKind(place.kind), place.crc, payload)
-        with self.lock:
-            if table.place(index) != place:
+        failures: Counter[Place] = Counter()
+        while True:
+            with self.lock:
+                entry = table.memory.get(index)
+                place = table.place(index) if entry is None else None
+                file = self._file_of(group, place)
+            if entry is not None:
+                return entry
+            if place is None:
                 raise EntryGoneError(group.id, index)
-        raise DamagedLogError(f"file {place.file} of group {group.id:016x}", place.offset, "an entry fails its check")
+            payload = self._read(group, file, place)
+            if len(payload) == place.size and zlib.crc32(payload) == place.crc:
+                self.counters.disk_reads += 1
+                return Entry(LogIndex(index), Term(place.term), EntryKind(place.kind), place.crc, payload)
+            failures[place] += 1
+            if failures[place] == _READS:
+                raise DamagedLogError(self.path_of(group, place.file), place.offset, "an entry fails its check")
 
     def _file_of(self, group: Group, place: Place | None) -> File | None:
-        if place is None:
+        if place is None or place.file < KEPT_FILE:
             return None
         if place.file == KEPT_FILE:
             return group.kept_file
         wal_file = self.wal_files.get(place.file)
         return wal_file.file if wal_file else None
 
+    def _read(self, group: Group, file: File | None, place: Place) -> bytes:
+        """The octets at a place; none if the file was closed because it went, or is unreadable."""
+        try:
+            if place.file < KEPT_FILE:
+                self.counters.segment_reads += 1
+                file = self.segment_files.opened(group.id, -place.file)
+            return file.read(place.offset, place.size) if file is not None else b""
+        except OSError:
+            return b""
+
+    def path_of(self, group: Group, file: int) -> str:
+        """Which file a place's file number stands for, in words for an error message."""
+        if file < KEPT_FILE:
+            return self.segment_files.path(group.id, -file)
+        wal_file = self.wal_files.get(file)
+        return wal_file.path if wal_file else f"{group.kept.name} of group {group.id:016x}"
+
     def needed_files(self) -> set[int]:
         """The WAL files that hold an entry somebody can ask for. Call with the lock held."""
         needed: set[int] = set()
         for group in self.groups.values():
             needed |= group.table.disk.files()
-        return needed
-
-
-def _read(file: File, place: Place) -> bytes:
-    try:
-        return file.read(place.offset, place.size)
-    except OSError:  # closed because it was recycled, or unreadable: the caller's second look tells which
-        return b""
+        return {file for file in needed if file > KEPT_FILE}
 
 
 def _describe(where: str, error: Exception) -> str:
+    if isinstance(error, LogError):
+        return str(error)
     if isinstance(error, OSError):
         return (
             f"the log cannot be written: {error}\n  {where}\n"

@@ -24,7 +24,7 @@ from typing import Self
 
 from reference_broker.log.config import LogConfig
 from reference_broker.log.errors import EntryGoneError, SnapshotGoneError, UnknownGroupError
-from reference_broker.log.extents import Ranges, checked
+from reference_broker.log.extents import Ranges, checked, clipped
 from reference_broker.log.files import Files
 from reference_broker.log.housekeeper import Housekeeper, group_directory
 from reference_broker.log.memtable import Table, check_readable
@@ -43,7 +43,7 @@ from reference_broker.log.operations import (
     Truncate,
     WriterOp,
 )
-from reference_broker.log.plan import groups_due
+from reference_broker.log.plan import Holding, snapshots_due
 from reference_broker.log.snapshots import SnapshotKey, SnapshotSource
 from reference_broker.log.state import Group, Pinned
 from reference_broker.log.worker import Worker
@@ -65,11 +65,20 @@ class LogSystem:
         self._files = files
         self._parts = parts
         self._state = parts.state
-        housekeeper = Housekeeper(parts.state, files, parts.wal, parts.wal_files, parts.data_dir, config.wal_file_bytes)
+        housekeeper = Housekeeper(
+            parts.state,
+            files,
+            parts.wal,
+            parts.wal_files,
+            parts.data_dir,
+            config,
+            lambda op: self._housekeeping.submit(op),
+        )
         guarded = parts.state.guarded
         self._housekeeper = housekeeper
         self._housekeeping: Worker[HousekeeperOp] = Worker(
-            "log-housekeeper", guarded(f"{parts.data_dir} and {parts.wal_files.path('')}", housekeeper.handle)
+            "log-housekeeper",
+            guarded(f"{parts.data_dir}, {config.segment_path}, {parts.wal_files.directory}", housekeeper.handle),
         )
         writer = Writer(parts.state, parts.wal, parts.meta, self._housekeeping.submit)
         self._writing: Worker[WriterOp] = Worker("log-writer", guarded(parts.wal_files.directory, writer.handle))
@@ -125,6 +134,7 @@ class LogSystem:
         self._housekeeping.close()
         self._housekeeper.close()
         self._parts.meta.close()
+        self._state.segment_files.close()
         for group in self._state.groups.values():
             group.close()
         for wal_file in self._state.wal_files.values():
@@ -282,15 +292,24 @@ class LogSystem:
         table.asked_floor, table.asked_live = index, ranges
         self._writing.submit(TakeSnapshot(found, SnapshotKey(index, term), state, ranges))
 
-    def snapshot_due(self) -> list[GroupId]:
-        """The groups that keep a closed WAL file from being used again, the worst first. Ask on ``RolledOver``."""
-        oldest: dict[GroupId, int] = {}
+    def snapshot_due(self, live: Callable[[GroupId], Ranges | None] | None = None) -> list[GroupId]:
+        """The groups for which a snapshot pays now, those that save most first. Ask on ``RolledOver``.
+
+        ``live`` gives the ranges of entries that a group's state refers to, and those that were not applied yet;
+        without it (or if it returns None) what the last snapshot named counts, and nothing above it.
+        :func:`~reference_broker.log.plan.snapshots_due` has the rule.
+        """
+        closed = range(1, self._parts.wal.current.number)
+        holdings = []
+        for group, found in self._state.groups.items():
+            table = found.table
+            if table.last > table.asked_floor:
+                ranges = live(group) if live is not None else None
+                with self._state.lock:
+                    holdings.append(_holding(found, table.live if ranges is None else ranges, closed))
         with self._state.lock:
-            for group, found in self._state.groups.items():
-                files = found.table.disk.files()
-                if files and found.table.last > found.table.floor:
-                    oldest[group] = min(files)
-        return groups_due(oldest, self._parts.wal.current.number)
+            waiting = sum(number in closed for number in self._state.wal_files)
+        return snapshots_due(holdings, waiting, self._config.wal_file_bytes)
 
     def snapshot_chunk(self, group: GroupId, number: int) -> tuple[LogIndex, Term, bytes, bool]:
         """Chunk ``number`` (from 1) of the newest snapshot: its index and term, the octets, and whether it is the last.
@@ -356,7 +375,24 @@ class LogSystem:
         counters.memtable_bytes = self._state.memory.bytes
         counters.wal_files = len(self._state.wal_files)
         counters.groups = len(self._state.groups)
+        counters.segment_files = sum(len(group.segments) for group in self._state.groups.values())
         return counters.as_dict()
+
+
+def _holding(group: Group, live: Ranges, closed: range) -> Holding:
+    """What a group has on disk. Call with the lock held."""
+    table, disk = group.table, group.table.disk
+    above = list(clipped(live, table.floor + 1, table.last))
+    replayed = disk.octets(table.floor)
+    return Holding(
+        group=group.id,
+        unflushed=disk.octets(table.floor, closed),
+        unflushed_live=disk.octets_within(above, closed),
+        total=replayed + disk.octets_within(table.live),
+        live=disk.octets_within(list(clipped(live, 1, table.last))),
+        replayed=replayed,
+        snapshot=group.snapshot.state_size if group.snapshot else 0,
+    )
 
 
 def _check_still_live(table: Table, first: int, last: int) -> None:

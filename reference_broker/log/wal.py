@@ -47,12 +47,16 @@ def file_name(number: int, suffix: str = SUFFIX) -> str:
 
 @dataclass(slots=True, eq=False)
 class WalFile:
-    """One WAL file that is open. ``size`` is where it should end."""
+    """One WAL file that is open. ``size`` is where it should end; ``entries`` is how many log entries it holds, and
+    ``copied`` how many of them went into segments."""
 
     number: int
     file: File
     size: int
     seed: int
+    path: str
+    entries: int = 0
+    copied: int = 0
 
 
 class WalFiles:
@@ -72,7 +76,7 @@ class WalFiles:
 
     def opened(self, number: int, file: File) -> WalFile:
         """An existing file."""
-        return WalFile(number, file, file.size(), seed_of(self._store, number))
+        return WalFile(number, file, file.size(), seed_of(self._store, number), self.path(file_name(number)))
 
     def prepare(self, number: int, size: int) -> WalFile:
         """Make file ``number`` ready to be written: recycled if there is a spare, else new and full of zeros."""

@@ -34,7 +34,7 @@ from reference_broker.log.operations import (
     Truncate,
     WriterOp,
 )
-from reference_broker.log.plan import WalUse, should_prepare
+from reference_broker.log.plan import should_prepare
 from reference_broker.log.state import Group, LogState
 from reference_broker.log.wal import Wal
 from reference_broker.log.wal_codec import RowKind, pack_row
@@ -95,7 +95,8 @@ class Writer:
                     self._meta.hard_state(group.id, term, voted_for)
                     notices.append(HardStateSynced(group.id, term, voted_for))
                 case CreateGroup(group, meta):
-                    self._meta.create_group(group.id, meta, self._wal.last_batch)
+                    group.since = self._wal.last_batch
+                    self._meta.create_group(group.id, meta, group.since)
                     notices.append(GroupCreated(group.id))
                 case DeleteGroup(group):
                     self._meta.delete_group(group.id)
@@ -126,6 +127,7 @@ class Writer:
         offset = wal.append(batch.rows, batch.payloads, batch.octets)
         counters = self._state.counters
         counters.wal_entries += batch.entries
+        wal.current.entries += batch.entries
         counters.wal_batch_entries_max = max(counters.wal_batch_entries_max, batch.entries)
         notices += self._update_tables(batch, offset)
         self._state.publish(notices)
@@ -138,16 +140,13 @@ class Writer:
         file = self._wal.current.number
         last: dict[Group, Entry] = {}
         with state.lock:
-            use = state.uses.setdefault(file, WalUse())
             for operation in batch.operations:
                 group = operation.group
-                use.groups.add(group.id)
                 if isinstance(operation, Append):
-                    offset = _place(use, group, operation.entries, file, offset)
+                    offset = _place(group, operation.entries, file, offset)
                     state.memory.written(group.table, operation.entries[-1])
                     last[group] = operation.entries[-1]
                 else:
-                    use.superseding.add(group.id)
                     _apply_control(operation)
             state.counters.backlog_bytes -= batch.octets
             state.memory.shrink()
@@ -175,13 +174,12 @@ def _add_control(
     batch.operations.append(operation)
 
 
-def _place(use: WalUse, group: Group, entries: Sequence[Entry], file: int, offset: int) -> int:
+def _place(group: Group, entries: Sequence[Entry], file: int, offset: int) -> int:
     """Note where entries are on disk; returns the offset behind them."""
     disk = group.table.disk
     for entry in entries:
         size = len(entry.payload)
-        if disk.add(entry.index, Place(file, offset, size, entry.crc, entry.term, entry.kind)):
-            use.superseding.add(group.id)
+        disk.add(entry.index, Place(file, offset, size, entry.crc, entry.term, entry.kind))
         offset += size
     return offset
 

@@ -69,7 +69,14 @@ class Model:
 class World:
     """Drives a :class:`LogSystem` step by step, notes what it promised, and checks it after a crash."""
 
-    def __init__(self, *, wal_file_bytes: int = 16384, memtable_bytes: int = 1 << 20, recycle_files: int = 2) -> None:
+    def __init__(
+        self,
+        *,
+        wal_file_bytes: int = 16384,
+        memtable_bytes: int = 1 << 20,
+        recycle_files: int = 2,
+        segment_bytes: int = 16384,
+    ) -> None:
         self.files = MemoryFiles()
         self.config = LogConfig(
             wal_dir=WAL,
@@ -77,6 +84,7 @@ class World:
             wal_file_bytes=wal_file_bytes,
             memtable_bytes=memtable_bytes,
             recycle_files=recycle_files,
+            segment_bytes=segment_bytes,
         )
         self.notices: list[Notice] = []
         self.models: dict[GroupId, Model] = {}
@@ -104,6 +112,18 @@ class World:
         """The node stops at its ``call``-th changing call from now: that one and all later ones fail."""
         self.faulty = True
         self.files.fail_at(call, sticky=True)
+
+    def roll(self, files: int = 4) -> None:
+        """Let the WAL go on by so many files, with entries of a group of its own of which nothing stays."""
+        group = next((id_ for id_, model in self.models.items() if id_ == 99), None) or self.create(99)
+        for _file in range(files):
+            before = self.log.counters()["wal_rolls"]
+            while self.log.counters()["wal_rolls"] == before:
+                last = max(self.models[group].states[-1].log, default=self.models[group].states[-1].base)
+                self.append(group, last + 1, size=self.config.wal_file_bytes // 3)
+                self.step()
+            self.snapshot(group, last + 1, 1)
+            self.step()
 
     def restart(self) -> None:
         """Stop and start in good order."""

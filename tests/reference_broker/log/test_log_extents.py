@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 from reference_broker.log.errors import AppendGapError
 from reference_broker.log.extents import Extents, Place, checked, contains, intersects
 from reference_broker.log.memtable import ENTRY_OVERHEAD, Memory, Table
-from reference_broker.log.plan import WalUse, dead_files, first_file_bytes, groups_due
+from reference_broker.log.plan import (
+    Holding,
+    Part,
+    dead_files,
+    files_to_flush,
+    first_file_bytes,
+    removable,
+    snapshots_due,
+    to_compact,
+)
+from reference_broker.log.segment_codec import Segment
 from reference_broker.types import GroupId
 
 STEPS = st.lists(
@@ -44,8 +54,7 @@ def play(steps: list[tuple[str, int, int]]) -> tuple[Extents, dict[int, Place]]:
             first = max(1, last + 3 - number)
             for index in range(first, first + count):
                 place = Place(file, 1000 * at + index, index % 7, index, at + 1, 1)
-                overwrote = extents.add(index, place)
-                assert overwrote == any(known >= index for known in model)
+                extents.add(index, place)
                 model = {known: value for known, value in model.items() if known < index} | {index: place}
     return extents, model
 
@@ -114,27 +123,88 @@ A, B = GroupId(1), GroupId(2)
 
 
 @pytest.mark.parametrize(
-    ("uses", "needed", "dead"),
-    [
-        ({1: ({A}, set()), 2: ({A}, set()), 3: ({A}, set())}, {2}, [1]),
-        ({1: ({A, B}, set()), 2: ({A}, {A}), 3: (set(), set())}, {1}, []),
-        ({1: ({B}, set()), 2: ({A}, {A}), 3: (set(), set())}, {1}, [2]),
-        ({1: ({A}, set()), 2: ({A}, {A}), 3: (set(), set())}, set(), [1, 2]),
-        ({1: ({A}, set()), 2: ({A}, {A}), 3: ({A}, {A}), 4: ({A}, set())}, {2}, [1]),
-        ({1: ({GroupId(9), A}, set()), 2: ({GroupId(9)}, {GroupId(9)}), 3: (set(), set())}, {1}, [2]),
-        ({4: ({A}, set()), 5: (set(), set())}, set(), []),
-    ],
-    ids=["plain", "superseding stays", "of another group", "oldest first", "chain", "deleted group", "current stays"],
+    ("numbers", "needed", "dead"),
+    [([1, 2, 3], {2}, [1]), ([1, 2, 3, 4, 5], {3, 9}, [1, 2]), ([4, 5], set(), []), ([2, 3, 1, 4], set(), [1, 2, 3])],
+    ids=["needed", "no holes", "current stays", "oldest first"],
 )
-def test_dead_files(uses: dict[int, tuple[set[GroupId], set[GroupId]]], needed: set[int], dead: list[int]) -> None:
-    """A file that goes too early takes entries along, or lets superseded ones come back."""
-    table = {number: WalUse(groups, superseding) for number, (groups, superseding) in uses.items()}
-    assert dead_files(table, needed, (A, B), current=min(max(uses), 4)) == dead
+def test_dead_files(numbers: list[int], needed: set[int], dead: list[int]) -> None:
+    """A file that goes before an older one lets what it superseded come back."""
+    assert dead_files(numbers, needed, current=4) == dead
 
 
-def test_groups_due_are_those_that_hold_a_closed_file() -> None:
-    """Asking idle or up-to-date groups would cost two syncs each and free nothing."""
-    assert groups_due({A: 5, B: 2, GroupId(3): 6}, 6) == [B, A]
+def test_a_file_is_copied_when_the_second_behind_it_is_written() -> None:
+    """Too early copies what is settled a moment later; too late lets the WAL grow."""
+    assert files_to_flush([3, 1, 2, 4, 5], current=4) == [1, 2]
+
+
+MIB = 1 << 20
+NOTHING = Holding(A, 0, 0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("holding", "closed", "due"),
+    [
+        (NOTHING._replace(unflushed=100, total=100, replayed=100), 1, True),
+        (NOTHING._replace(unflushed=100, unflushed_live=100, total=100, live=100, replayed=100), 3, False),
+        (NOTHING._replace(unflushed=10 * MIB, unflushed_live=9 * MIB, total=99 * MIB, live=98 * MIB), 3, False),
+        (NOTHING._replace(unflushed=10 * MIB, unflushed_live=1 * MIB, total=10 * MIB, live=1 * MIB), 1, True),
+        (NOTHING._replace(total=500 * MIB, live=480 * MIB), 1, False),
+        (NOTHING._replace(total=500 * MIB, live=480 * MIB), 3, True),
+        (NOTHING._replace(total=500 * MIB, live=480 * MIB, snapshot=11 * MIB), 3, False),
+        (NOTHING._replace(unflushed=MIB, total=MIB, snapshot=40 * MIB), 1, False),
+        (NOTHING._replace(total=300 * MIB, live=300 * MIB, replayed=256 * MIB), 1, True),
+    ],
+    ids=[
+        "idle and settled", "one old message", "a backlog grows", "keeps up", "too little", "the WAL fills",
+        "a large snapshot", "a snapshot larger than what it saves", "much to replay",
+    ],
+)  # fmt: skip
+def test_a_snapshot_is_due_when_it_pays(holding: Holding, closed: int, due: bool) -> None:
+    """Too few, and disk and start grow; too many, and the node writes snapshots instead of messages."""
+    assert snapshots_due([holding], closed, 64 * MIB) == ([A] if due else [])
+
+
+def test_who_frees_most_is_asked_first() -> None:
+    """The housekeeper works through them one by one."""
+    small, large = (Holding(group, size, 0, size, 0, size, 0) for group, size in ((A, 10), (B, 20)))
+    assert snapshots_due([small, large], 1, MIB) == [B, A]
+
+
+def part(number: int, first: int, last: int, needed: int, octets: int = 100, truncates: int = 0) -> Part:
+    return Part(Segment(number, truncates, first, last, last - first + 1, octets), needed, octets * needed // 10)
+
+
+@pytest.mark.parametrize(
+    ("chain", "gone"),
+    [
+        ([part(1, 1, 10, 0), part(2, 11, 20, 5)], [1]),
+        ([part(1, 1, 10, 1), part(2, 5, 14, 0)], []),
+        ([part(1, 1, 10, 0), part(2, 5, 14, 0)], [1, 2]),
+        ([part(1, 1, 10, 1), part(2, 11, 20, 0)], [2]),
+        ([part(1, 1, 10, 1), part(2, 12, 21, 0, truncates=8)], []),
+    ],
+    ids=["dead", "hides an older one", "with what it hid", "hides nothing", "truncates"],
+)
+def test_a_segment_goes_when_nothing_comes_back(chain: list[Part], gone: list[int]) -> None:
+    """An overwritten entry in an older file would be part of the log again."""
+    assert [segment.number for segment in removable(chain)] == gone
+
+
+@pytest.mark.parametrize(
+    ("chain", "run"),
+    [
+        ([part(1, 1, 10, 10), part(2, 11, 20, 4), part(3, 21, 30, 9)], [2]),
+        ([part(1, 1, 10, 6), part(2, 11, 20, 6)], []),
+        ([part(1, 1, 10, 1), part(2, 11, 20, 2), part(3, 21, 30, 10)], [1, 2]),
+        ([part(at, 10 * at, 10 * at + 9, 10, octets=5) for at in range(1, 9)], [*range(1, 9)]),
+        ([part(at, 10 * at, 10 * at + 9, 10, octets=5) for at in range(1, 8)], []),
+        ([part(at, 10 * at, 10 * at + 9, 4, octets=200) for at in range(1, 9)], [1]),
+    ],
+    ids=["less than half", "more than half", "adjacent", "many small", "a few small", "bounded"],
+)
+def test_poor_segments_become_one(chain: list[Part], run: list[int]) -> None:
+    """One old message must not cost a file of 64 MiB, and a compaction must not read a whole disk."""
+    assert [found.segment.number for found in to_compact(chain, 100)] == run
 
 
 def test_the_nodes_of_a_cluster_do_not_roll_over_together() -> None:

@@ -269,7 +269,14 @@ def test_another_nodes_directories_are_refused(change: dict[str, Any], world: An
         world.open()
 
 
-@pytest.mark.parametrize(("lost", "advice"), [("wal", "WAL's drive mounted"), ("data", "data drive mounted")])
+@pytest.mark.parametrize(
+    ("lost", "advice"),
+    [
+        ("wal", "WAL's drive mounted"),
+        ("data", "data drive mounted"),
+        ("segment", "segment directory's drive mounted"),
+    ],
+)
 def test_a_drive_that_is_not_mounted_is_noticed(lost: str, advice: str, world: Any) -> None:
     """An empty mount point beside the other directory means lost messages, not a fresh start."""
     world.create(1)
@@ -293,9 +300,18 @@ def test_directories_of_two_logs_are_not_mixed(make_world: Callable[..., Any], w
 
 def test_all_problems_of_a_config_at_once() -> None:
     """Nobody wants to mend a configuration one error at a time."""
-    bad = LogConfig(wal_dir="", data_dir="", node=0, cluster="", wal_file_bytes=1, memtable_bytes=-1, recycle_files=-1)
+    bad = LogConfig(
+        wal_dir="",
+        data_dir="",
+        node=0,
+        cluster="",
+        wal_file_bytes=1,
+        memtable_bytes=-1,
+        recycle_files=-1,
+        segment_bytes=1,
+    )
     assert {problem.key for problem in bad.validate()} == {
-        "wal_dir", "data_dir", "node", "cluster", "wal_file_bytes", "memtable_bytes", "recycle_files",
+        "wal_dir", "data_dir", "node", "cluster", "wal_file_bytes", "memtable_bytes", "recycle_files", "segment_bytes",
     }  # fmt: skip
     assert all(str(problem).startswith(problem.key) and problem.fix for problem in bad.validate())
 

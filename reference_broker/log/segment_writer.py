@@ -1,0 +1,181 @@
+"""Moves what is still needed out of WAL files that are to go, and keeps the segments small.
+
+Theory of operation
+-------------------
+A WAL file that was closed is copied group by group. Which entries are needed (those above the snapshot, live ones, and
+those of a snapshot being sent) is read anew before each segment: what was settled since the file was closed is not
+copied at all, and a queue whose consumers keep up has nothing here. A segment is whole and synced before the table
+points into it; what the log dropped in the meantime stays dropped.
+
+Segments are never changed. One in which nothing is needed is removed; adjacent ones of which little is needed are
+copied into one, which stands behind them in the order of numbers, and removed then, oldest first. So at any moment the
+files that are there, replayed in order, give the same log.
+
+Everything here runs in the housekeeping thread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import accumulate
+from typing import Final
+
+from reference_broker.log.extents import Extent, clipped, merged
+from reference_broker.log.files import File
+from reference_broker.log.memtable import Table
+from reference_broker.log.plan import Part, removable, to_compact
+from reference_broker.log.segment_codec import Segment, chain_last, describe, file_of
+from reference_broker.log.segments import ENTRIES_MAX, STEP
+from reference_broker.log.state import Group, LogState
+
+_END: Final = 1 << 64
+
+
+class SegmentWriter:
+    """Writes, compacts and removes segments."""
+
+    def __init__(self, state: LogState, segment_bytes: int) -> None:
+        self._state = state
+        self._files = state.segment_files
+        self._segment_bytes = segment_bytes
+
+    # Out of the WAL
+
+    def flush(self, number: int) -> None:
+        """Copy what is needed of WAL file ``number``. Afterwards no table refers to it."""
+        with self._state.lock:
+            groups = list(self._state.groups.values())
+        copied = sum(self._flush_group(group, number) for group in groups)
+        self._state.wal_files[number].copied += copied
+
+    def _flush_group(self, group: Group, number: int) -> int:
+        """Returns how many entries were copied."""
+        copied = 0
+        while True:
+            with self._state.lock:
+                if group.deleted:
+                    return copied
+                runs = self._next_runs(group.table, number)
+                truncates = _truncates(group, group.segments)
+                if not runs and not truncates:
+                    group.table.disk.move((number,), (), _END)
+                    return copied
+            following = (group.segments[-1].number // STEP + 1) * STEP if group.segments else STEP
+            segment = self._write(group, following, truncates, runs, (number,), runs[-1].last if runs else 0)
+            self._state.counters.segment_bytes += segment.octets
+            self._state.counters.segment_entries += segment.entries
+            copied += segment.entries
+
+    def _next_runs(self, table: Table, number: int) -> list[Extent]:
+        """The needed entries of a WAL file that go into the next segment."""
+        runs: list[Extent] = []
+        octets, entries = self._segment_bytes, ENTRIES_MAX
+        for run in needed(table, table.disk.inside((number,))):
+            sums = list(accumulate(run.sizes))
+            fitting = min(bisect_right(sums, octets), entries)
+            if fitting < len(sums):
+                fitting = max(fitting, not runs)
+                return runs + ([run.part(run.first, run.first + fitting - 1)] if fitting else [])
+            runs.append(run)
+            octets -= sums[-1]
+            entries -= fitting
+        return runs
+
+    def _write(
+        self, group: Group, number: int, truncates: int, runs: Sequence[Extent], files: Sequence[int], end: int
+    ) -> Segment:
+        """Make one segment of ``runs``, which lie in ``files``, and let the table point into it up to ``end``."""
+        with ExitStack() as opened:
+
+            def source(file: int) -> tuple[File, str]:
+                path = self._state.path_of(group, file)
+                if file > 0:
+                    return self._state.wal_files[file].file, path
+                segment = self._files.open(group.id, -file)
+                opened.callback(segment.close)
+                return segment, path
+
+            moved = self._files.write(group.id, number, group.since, truncates, runs, source)
+        segment = describe(number, truncates, moved)
+        with self._state.lock:
+            group.table.disk.move(files, moved, end)
+            group.segments = sorted([*group.segments, segment])
+        self._state.counters.segments_written += 1
+        return segment
+
+    # Keeping them small
+
+    def sweep(self, groups: Iterable[Group]) -> list[Group]:
+        """Remove segments in which nothing is needed, and rewrite one run of poor ones per group.
+
+        Returns the groups for which there may be more to do.
+        """
+        return [group for group in groups if group.segments and self._sweep_group(group)]
+
+    def _sweep_group(self, group: Group) -> bool:
+        with self._state.lock:
+            if group.deleted:
+                return False
+            chain = [_part(group.table, segment) for segment in group.segments]
+            gone = removable(chain)
+            for segment in gone:
+                group.table.disk.move((file_of(segment.number),), (), _END)
+        self._remove(group, gone)
+        run = to_compact([part for part in chain if part.segment not in gone], self._segment_bytes)
+        return bool(run) and self._compact(group, [part.segment for part in run])
+
+    def _compact(self, group: Group, old: list[Segment]) -> bool:
+        """Copy what is needed of adjacent segments into one that takes their place."""
+        number = old[-1].number + 1
+        files = [file_of(segment.number) for segment in old]
+        if any(segment.number == number for segment in group.segments):
+            return False
+        with self._state.lock:
+            if group.deleted:
+                return False
+            runs = list(needed(group.table, group.table.disk.inside(files)))
+            truncates = _truncates(group, [segment for segment in group.segments if segment < old[0]])
+            if not runs and not truncates:
+                group.table.disk.move(files, (), _END)
+        if runs or truncates:
+            segment = self._write(group, number, truncates, runs, files, _END)
+            self._state.counters.segment_compactions += 1
+            self._state.counters.segment_compacted_bytes += segment.octets
+        self._remove(group, old)
+        return True
+
+    def _remove(self, group: Group, gone: Sequence[Segment]) -> None:
+        """Remove segments to which the table does not point any more, oldest first."""
+        for segment in gone:
+            self._files.remove(group.id, segment.number)
+            with self._state.lock:
+                group.segments = [kept for kept in group.segments if kept != segment]
+
+
+def needed(table: Table, extents: Iterable[Extent]) -> Iterator[Extent]:
+    """The parts of the extents that somebody can ask for. Call with the lock held.
+
+    As long as a reset is not on disk, a start would need what stands before it: all of it stays.
+    """
+    wanted = [(0, _END)] if table.resets else merged(table.live, table.pinned, [(table.floor + 1, _END)])
+    for extent in extents:
+        for first, last in clipped(wanted, extent.first, extent.last):
+            yield extent.part(first, last)
+
+
+def _part(table: Table, segment: Segment) -> Part:
+    runs = list(needed(table, table.disk.inside((file_of(segment.number),))))
+    return Part(segment, sum(len(run.sizes) for run in runs), sum(sum(run.sizes) for run in runs))
+
+
+def _truncates(group: Group, older: Sequence[Segment]) -> int:
+    """From which index on a segment behind ``older`` must drop what they hold; 0 if there is nothing of that kind.
+
+    What a start would find in them behind the last entry that is still part of the log was truncated, or reset: by a
+    row in a WAL file that may go now.
+    """
+    files = [file_of(segment.number) for segment in older]
+    first = max((extent.last for extent in group.table.disk.inside(files)), default=0) + 1
+    return first if chain_last(older) >= first else 0
