@@ -77,8 +77,8 @@ class Limits:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
     """One node. Every role of a directory has a path of its own, so that each may lie on a drive of its own;
-    ``segment_dir`` and ``logs_dir`` lie in ``data_dir`` unless named. ``exit_with_stdin`` ties the node's life to the
-    process that started it."""
+    ``segment_dir`` is ``segments`` in ``data_dir`` unless named, ``logs_dir`` is ``data_dir`` itself.
+    ``exit_with_stdin`` ties the node's life to the process that started it."""
 
     name: str
     node: NodeId
@@ -154,7 +154,7 @@ def _from_json(raw: dict[str, Any]) -> NodeConfig:
         members=tuple(Member(**{**member, "node": NodeId(member["node"])}) for member in raw["nodes"]),
         data_dir=data_dir,
         wal_dir=Path(raw.get("wal_dir") or data_dir / "wal"),
-        segment_dir=Path(raw.get("segment_dir") or data_dir),
+        segment_dir=Path(raw.get("segment_dir") or data_dir / "segments"),
         logs_dir=Path(raw.get("logs_dir") or data_dir),
         users=dict(raw.get("users") or {"guest": "guest"}),
         limits=Limits(**raw.get("limits", {})),

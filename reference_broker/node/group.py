@@ -279,6 +279,10 @@ class GroupRunner:
         state = self._seen.pack() + self.host.snapshot()
         self._log.take_snapshot(self.group, self.applied, term, state, self.host.live_entries())
 
+    def needed_entries(self) -> list[tuple[int, int]]:
+        """The entries that a snapshot taken now would not free: live ones, and those that were not applied yet."""
+        return [*self.host.live_entries(), (self.applied + 1, self.core.log.last_index + 1)]
+
     def payload(self, index: LogIndex) -> bytes:
         """The payload of an entry that the state refers to."""
         return self._log.payload(self.group, index)

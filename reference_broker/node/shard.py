@@ -380,6 +380,7 @@ class Shard:
         return LogConfig(
             wal_dir=self.config.wal_dir,
             data_dir=self.config.data_dir,
+            segment_dir=self.config.segment_dir,
             cluster=self.config.cluster,
             node=self.config.node,
             wal_file_bytes=self.limits.wal_file_bytes,
@@ -494,7 +495,7 @@ class Shard:
                 self.anatomy.wal_synced(notice.written_ns, notice.synced_ns)
             match notice:
                 case RolledOver():
-                    for group in self.log.snapshot_due():
+                    for group in self.log.snapshot_due(self._needed_entries):
                         if (runner := self.runners.get(group)) is not None:
                             runner.take_snapshot()
                 case Failed(error):
@@ -503,6 +504,10 @@ class Shard:
                     pass  # nothing waits for these: a group's first write implies its creation
                 case _:
                     self._take_group_notice(notice)
+
+    def _needed_entries(self, group: GroupId) -> Sequence[tuple[int, int]] | None:
+        runner = self.runners.get(group)
+        return runner.needed_entries() if runner is not None else None
 
     def _take_group_notice(
         self, notice: Written | HardStateSynced | SnapshotTaken | SnapshotInstalled | SnapshotRejected
