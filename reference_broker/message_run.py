@@ -31,6 +31,9 @@ import numpy as np
 import numpy.typing as npt
 
 _HEAD: Final = Struct(">BIIHIIQII")  # layout, count, stride, octets of route, octets of data, stamp
+_BODY_SIZE: Final = Struct(">Q")
+_BODY_SIZE_AT: Final = 11  # in a content header frame: behind frame type, channel, size, class and weight
+_BODY_SIZE_END: Final = _BODY_SIZE_AT + _BODY_SIZE.size
 UNIFORM: Final = 1
 RAGGED: Final = 2
 
@@ -83,6 +86,35 @@ class MessageRun:
             return bytes(self.data[start : start + self.stride])
         start = int(self.ends[position - 1]) if position else 0
         return bytes(self.data[start : int(self.ends[position])])
+
+    @property
+    def body_size(self) -> int:
+        """Octets of the body of each message of a uniform run; of a ragged one, the octets per content, about.
+
+        Octets that are no content (too short for a header) have no body, and no body is longer than its content.
+        """
+        content_size = self.stride
+        if not content_size:
+            content_size = len(self.data) // self.count
+            if self.count > 1:
+                return content_size
+        if content_size < _BODY_SIZE_END:
+            return 0
+        size = int(_BODY_SIZE.unpack_from(self.data, _BODY_SIZE_AT)[0])
+        return size if size < content_size else content_size
+
+    def body_sizes(self) -> npt.NDArray[np.int64]:
+        """Octets of each message's body, shape (count,)."""
+        if self.ends is None:
+            return np.full(self.count, self.body_size, np.int64)
+        ends = self.ends.astype(np.int64)
+        starts = np.concatenate((np.zeros(1, np.int64), ends[:-1]))
+        sizes = np.zeros(self.count, np.int64)
+        whole = np.flatnonzero((ends - starts >= _BODY_SIZE_END) & (ends <= len(self.data)))
+        places = starts[whole, None] + np.arange(_BODY_SIZE_AT, _BODY_SIZE_END)
+        stated = np.frombuffer(self.data, np.uint8)[places].copy().view(">u8").reshape(-1)
+        sizes[whole] = np.minimum(stated, (ends - starts)[whole].astype(np.uint64)).astype(np.int64)
+        return sizes
 
     def rows(self, start: int, stop: int, step: int = 1) -> npt.NDArray[np.uint8]:
         """Messages ``start, start+step, ...`` below ``stop`` of a uniform run, shape (n, stride)."""

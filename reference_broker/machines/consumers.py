@@ -3,10 +3,9 @@
 Theory of operation
 -------------------
 Message ids of a consumer are given strictly +1. What it holds is a list of :class:`HeldRange`, ascending in id,
-each a stretch of one run. Consumers settle in order nearly always, so a settle cuts whole ranges off the front; one
-out of order is found by bisection and splits a range in two. Both are O(ranges touched).
+each a stretch of one run (:mod:`~reference_broker.machines.held_ranges`).
 
-Invariants: ranges do not overlap and ascend; ``unacked`` is the number of messages in them; ``credit`` is
+Invariants: ``unacked`` is the number of messages in them; ``credit`` is
 ``max(0, prefetch - unacked)``, so it never goes negative and a re-subscription with a smaller prefetch waits
 until enough is settled; a consumer with ``auto_settle`` holds nothing dealt while it had it, and has
 :data:`UNLIMITED` credit.
@@ -14,11 +13,10 @@ until enough is settled; a consumer with ``auto_settle`` holds nothing dealt whi
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from enum import IntEnum
-from operator import attrgetter
 from typing import Final
 
+from reference_broker.machines.held_ranges import HeldRange, release
 from reference_broker.machines.origins import Origin, joined_step
 from reference_broker.types import ConsumerId
 
@@ -30,47 +28,29 @@ class Status(IntEnum):
     """What a consumer may get. Written to snapshots.
 
     Checkout leads to UP from anywhere, cancel to CANCELLED from anywhere; a node that cannot be reached turns UP
-    into SUSPECTED, its return turns that back.
+    into SUSPECTED, its return turns that back. With a single active consumer WAITING and QUIESCING take the place of
+    UP for all but the active one (:mod:`~reference_broker.machines.single_active`).
     """
 
     UP = 1
     SUSPECTED = 2
     CANCELLED = 3
+    WAITING = 4
+    """In service, but it is not its turn."""
+    QUIESCING = 5
+    """Was active, gets no more, and hands over once it holds nothing."""
+    GETTING = 6
+    """Never subscribed: it gets messages one by one, as its channel asks."""
 
 
-class HeldRange:
-    """Messages ``first_id``, +1, ... of a consumer: a stretch of one run."""
-
-    __slots__ = ("count", "first_id", "origin", "start", "step")
-
-    def __init__(self, first_id: int, count: int, start: int, step: int, origin: Origin) -> None:
-        self.first_id = first_id
-        self.count = count
-        self.start = start
-        self.step = step
-        self.origin = origin
-
-    @property
-    def number(self) -> int:
-        """Message number of the first message."""
-        return self.origin.base + self.start
-
-    def cut(self, count: int) -> HeldRange:
-        """Take the first ``count`` messages off, and give them back as a range of their own."""
-        front = HeldRange(self.first_id, count, self.start, self.step, self.origin)
-        self.first_id += count
-        self.count -= count
-        self.start += count * self.step
-        return front
-
-
-_FIRST_ID: Final = attrgetter("first_id")
+IN_SERVICE: Final = frozenset((Status.UP, Status.WAITING, Status.QUIESCING))
 
 
 class Consumer:
     """One subscription."""
 
     __slots__ = (
+        "arrival",
         "auto_settle",
         "credit",
         "estranged",
@@ -90,6 +70,8 @@ class Consumer:
         self.prefetch = 0
         self.auto_settle = False
         self.priority = 0
+        self.arrival = 0
+        """Ascends from one new subscription to the next."""
         self.status = Status.UP
         self.credit = 0
         self.unacked = 0
@@ -129,34 +111,22 @@ class Consumer:
         self.held.append(HeldRange(first_id, count, start, step, origin))
         return first_id
 
+    def hold_one(self, settled: bool, start: int, origin: Origin) -> int:
+        """Take one message that its channel asked for, beside all credit; returns its id."""
+        if settled:
+            self.next_id += 1
+            return self.next_id - 1
+        auto_settle, self.auto_settle = self.auto_settle, False
+        message_id = self.hold(1, start, 1, origin)
+        self.auto_settle = auto_settle
+        self._recount()
+        return message_id
+
     def release(self, first: int, last: int) -> list[HeldRange]:
         """Give up the messages with ids ``first..last`` that it holds. Unknown ids are no error."""
-        if first > last:
-            return []
-        held = self.held
-        begin = self._split_before(first)
-        end = begin
-        while end < len(held) and held[end].first_id + held[end].count - 1 <= last:
-            end += 1
-        released = held[begin:end]
-        if end < len(held) and held[end].first_id <= last:
-            released.append(held[end].cut(last - held[end].first_id + 1))
-        del held[begin:end]
+        released = release(self.held, first, last)
         self._released(released)
         return released
-
-    def _split_before(self, message_id: int) -> int:
-        """Position of the first range whose ids are all ``message_id`` or above; a range across it is split."""
-        held = self.held
-        if not held or message_id <= held[0].first_id:
-            return 0
-        at = bisect_right(held, message_id, key=_FIRST_ID) - 1
-        inside = message_id - held[at].first_id
-        if inside == 0:
-            return at
-        if inside < held[at].count:
-            held.insert(at, held[at].cut(inside))
-        return at + 1
 
     def release_all(self) -> list[HeldRange]:
         """Give up everything."""

@@ -2,11 +2,13 @@
 
 All big-endian. A head of magic, version and CRC-32 of everything behind it; then, each table with its length in front:
 
-    figures      applied, enqueued, settled, discarded, dead-lettered, purged, number of the backlog's head
+    settings     octets of a :class:`~reference_broker.machines.config.FifoConfig`
+    figures      applied, times, totals, next numbers
     lives        node, newest incarnation                      ascending
-    channels     channel, next sequence number                 ascending
+    channels     channel, next sequence number, refused ranges ascending
     consumers    channel, tag, settings, next id, held ranges  ascending
     service      positions in the table of consumers           by turn
+    dead letters ids, stretches, reasons                       by id
     returned     stretches                                     by message number
     backlog      records                                       in order
 
@@ -22,25 +24,44 @@ from typing import Any, Final, TypeVar
 from zlib import crc32
 
 from reference_broker.machines.backlog import RECORD, Backlog
-from reference_broker.machines.consumers import Consumer, HeldRange, Status
-from reference_broker.machines.fifo_state import Channel, Returned, State, Totals
-from reference_broker.machines.origins import Origin
+from reference_broker.machines.config import FifoConfig
+from reference_broker.machines.consumers import Consumer, Status
+from reference_broker.machines.dead_letters import DeadRange
+from reference_broker.machines.effects import DeadLetterReason
+from reference_broker.machines.fifo_state import Channel, State, Totals
+from reference_broker.machines.held_ranges import HeldRange
+from reference_broker.machines.origins import NEVER, Origin
+from reference_broker.machines.ready import Returned
 from reference_broker.types import CHANNEL_ID_SIZE, ChannelId, ConsumerId, NodeId
 
 SNAPSHOT_MAGIC: Final = b"FIFO"
-SNAPSHOT_VERSION: Final = 1
+SNAPSHOT_VERSION: Final = 2
 
 _HEAD: Final = Struct(">4sHI")  # magic, version, CRC-32 of the rest
-_FIGURES: Final = Struct(">QQQQQQQ")
+_TOTALS: Final = (
+    "enqueued",
+    "settled",
+    "discarded",
+    "delivery_limited",
+    "expired",
+    "dropped",
+    "purged",
+    "refused",
+    "dead_lettered",
+)
+_FIGURES: Final = Struct(f">{7 + len(_TOTALS)}QB")  # the last octet: whether publishes are refused
 _COUNT: Final = Struct(">Q")
 _LIFE: Final = Struct(">HI")
 _CHANNEL: Final = Struct(f">{CHANNEL_ID_SIZE}sQ")
-_CONSUMER: Final = Struct(">BBiIQ")  # status, flags, priority, prefetch, next id
+_REFUSED: Final = Struct(">QQ")
+_CONSUMER: Final = Struct(">BBiIQQ")  # status, flags, priority, prefetch, next id, arrival
 _AUTO_SETTLE: Final = 1
 _ESTRANGED: Final = 2
-_HELD: Final = Struct(">QIIIQIqI")  # first id, count, start, step, then the origin: index, offset, base, delivery count
+_ORIGIN: Final = "QIqIQI"  # index, offset, base, delivery count, expiry, octets of a body
+_HELD: Final = Struct(">QIII" + _ORIGIN)  # first id, count, start, step
 _TURN: Final = Struct(">I")
-_RETURNED: Final = Struct(">IIIQIqI")  # count, start, step, then the origin
+_DEAD: Final = Struct(">BQIII" + _ORIGIN)  # reason, first id, count, start, step
+_RETURNED: Final = Struct(">III" + _ORIGIN)  # count, start, step
 
 T = TypeVar("T")
 
@@ -53,34 +74,50 @@ def encode_state(state: State) -> bytes:
     """The state as octets; equal states give equal octets."""
     consumers = list(state.consumers())
     positions = {consumer.id: position for position, consumer in enumerate(consumers)}
+    settings = state.config.encode()
     body = b"".join(
         (
+            _COUNT.pack(len(settings)),
+            settings,
             _encode_figures(state),
             _encode_table(_LIFE.pack(node, state.lives[node]) for node in sorted(state.lives)),
-            _encode_table(_CHANNEL.pack(key.pack(), state.channels[key].next_seq) for key in sorted(state.channels)),
+            _encode_table(_encode_channel(key, state.channels[key]) for key in sorted(state.channels)),
             _encode_table(map(_encode_consumer, consumers)),
             _encode_table(_TURN.pack(positions[consumer.id]) for consumer in state.service.order()),
+            _encode_table(map(_encode_dead, state.dead_letters.kept)),
             _encode_table(
                 _RETURNED.pack(count, start, step, *origin)
-                for _number, count, start, step, origin in sorted(state.returned)
+                for _number, count, start, step, origin in sorted(state.ready.returned)
             ),
-            state.backlog.dump(),
+            state.ready.backlog.dump(),
         )
     )
     return _HEAD.pack(SNAPSHOT_MAGIC, SNAPSHOT_VERSION, crc32(body)) + body
 
 
 def _encode_figures(state: State) -> bytes:
-    totals = state.totals
     return _FIGURES.pack(
         state.applied,
-        totals.enqueued,
-        totals.settled,
-        totals.discarded,
-        totals.dead_lettered,
-        totals.purged,
-        state.backlog.first_number,
+        state.now_ms,
+        state.last_used_ms,
+        state.arrivals,
+        state.dead_letters.next_id,
+        state.dead_letters.announced,
+        state.ready.backlog.first_number,
+        *(getattr(state.totals, name) for name in _TOTALS),
+        state.refusing,
     )
+
+
+def _encode_channel(key: ChannelId, channel: Channel) -> bytes:
+    return _CHANNEL.pack(key.pack(), channel.next_seq) + _encode_table(
+        _REFUSED.pack(first, last) for first, last in channel.refused
+    )
+
+
+def _encode_dead(letters: DeadRange) -> bytes:
+    place = letters.first_id, letters.count, letters.start, letters.step
+    return _DEAD.pack(letters.reason, *place, *letters.origin)
 
 
 def _encode_table(rows: Iterable[bytes]) -> bytes:
@@ -91,7 +128,9 @@ def _encode_table(rows: Iterable[bytes]) -> bytes:
 def _encode_consumer(consumer: Consumer) -> bytes:
     tag = consumer.id.tag.encode("utf-8", "surrogateescape")
     flags = _AUTO_SETTLE * consumer.auto_settle | _ESTRANGED * consumer.estranged
-    settings = _CONSUMER.pack(consumer.status, flags, consumer.priority, consumer.prefetch, consumer.next_id)
+    settings = _CONSUMER.pack(
+        consumer.status, flags, consumer.priority, consumer.prefetch, consumer.next_id, consumer.arrival
+    )
     held = _encode_table(
         _HELD.pack(held.first_id, held.count, held.start, held.step, *held.origin) for held in consumer.held
     )
@@ -124,8 +163,8 @@ class _Reader:
 
     def state(self) -> State:
         """Everything, in the order it was written."""
-        state = State()
-        first_number = self._figures(state)
+        state = State(self._config())
+        state.ready.backlog.first_number = self._figures(state)
         state.lives = {NodeId(node): incarnation for node, incarnation in self._table(lambda: self._unpack(_LIFE))}
         state.channels = dict(self._table(self._channel))
         consumers = self._table(self._consumer)
@@ -133,13 +172,23 @@ class _Reader:
             state.channels[consumer.id.channel].consumers[consumer.id.tag] = consumer
         for (position,) in self._table(lambda: self._unpack(_TURN)):
             state.service.add(consumers[position])
-        state.returned = self._table(self._returned)
-        state.returned_count = sum(stretch[1] for stretch in state.returned)
+        for letters in self._table(self._dead):
+            state.dead_letters.load(letters)
+        state.ready.load_returned(self._table(self._returned))
         records = self._octets[self._at :]
         if len(records) % RECORD.size:
             raise ValueError(f"{len(records)} octets of backlog are no whole number of records")
-        state.backlog = Backlog.load(first_number, records)
+        state.ready.backlog = Backlog.load(state.ready.backlog.first_number, records)
+        if state.ready.expires_ever() or any(
+            held.origin.expires != NEVER for consumer in consumers for held in consumer.held
+        ):
+            state.expect_expiry()
         return state
+
+    def _config(self) -> FifoConfig:
+        (size,) = self._unpack(_COUNT)
+        self._at += size
+        return FifoConfig.decode(self._octets[self._at - size : self._at])
 
     def _unpack(self, layout: Struct) -> tuple[Any, ...]:
         values = layout.unpack_from(self._octets, self._at)
@@ -151,15 +200,20 @@ class _Reader:
         return [row() for _ in range(count)]
 
     def _figures(self, state: State) -> int:
-        totals = state.totals = Totals()
-        state.applied, totals.enqueued, totals.settled, *others = self._unpack(_FIGURES)
-        totals.discarded, totals.dead_lettered, totals.purged, first_number = others
+        """Returns the number of the backlog's head."""
+        state.applied, state.now_ms, state.last_used_ms, state.arrivals, *others = self._unpack(_FIGURES)
+        state.dead_letters.next_id, state.dead_letters.announced, first_number, *totals, refusing = others
+        state.totals = Totals()
+        for name, total in zip(_TOTALS, totals, strict=True):
+            setattr(state.totals, name, total)
+        state.refusing = bool(refusing)
         return int(first_number)
 
     def _channel(self) -> tuple[ChannelId, Channel]:
         octets, next_seq = self._unpack(_CHANNEL)
         channel = Channel()
         channel.next_seq = next_seq
+        channel.refused = [(first, last) for first, last in self._table(lambda: self._unpack(_REFUSED))]
         return ChannelId.unpack(octets), channel
 
     def _consumer(self) -> Consumer:
@@ -167,8 +221,7 @@ class _Reader:
         tag_at = self._at + CHANNEL_ID_SIZE + 1
         self._at = tag_at + self._octets[tag_at - 1]
         consumer = Consumer(ConsumerId(channel_id, self._octets[tag_at : self._at].decode("utf-8", "surrogateescape")))
-        status, flags, priority, prefetch, next_id = self._unpack(_CONSUMER)
-        consumer.next_id = next_id
+        status, flags, priority, prefetch, consumer.next_id, consumer.arrival = self._unpack(_CONSUMER)
         consumer.held = self._table(self._held)
         consumer.unacked = sum(held.count for held in consumer.held)
         consumer.estranged = bool(flags & _ESTRANGED)
@@ -179,6 +232,10 @@ class _Reader:
     def _held(self) -> HeldRange:
         first_id, count, start, step, *origin = self._unpack(_HELD)
         return HeldRange(first_id, count, start, step, Origin(*origin))
+
+    def _dead(self) -> DeadRange:
+        reason, first_id, count, start, step, *origin = self._unpack(_DEAD)
+        return DeadRange(first_id, count, start, step, Origin(*origin), DeadLetterReason(reason))
 
     def _returned(self) -> Returned:
         count, start, step, *place = self._unpack(_RETURNED)

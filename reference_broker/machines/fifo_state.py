@@ -3,56 +3,135 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from reference_broker.machines.backlog import Backlog
+from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.consumers import Consumer
-from reference_broker.machines.origins import Origin
+from reference_broker.machines.dead_letters import DeadLetters
+from reference_broker.machines.ready import Ready
 from reference_broker.machines.service_queue import ServiceQueue
 from reference_broker.types import ChannelId, NodeId
 
+REFUSED_RANGES_MAX: Final = 64
+"""How many ranges of refused publishes a channel is remembered by."""
+
 
 class Totals:
-    """Messages that came, and that left by each way."""
+    """Messages that came, and that left by each way; messages that were refused; dead letters made."""
 
-    __slots__ = ("dead_lettered", "discarded", "enqueued", "purged", "settled")
+    __slots__ = (
+        "dead_lettered",
+        "delivery_limited",
+        "discarded",
+        "dropped",
+        "enqueued",
+        "expired",
+        "purged",
+        "refused",
+        "settled",
+    )
 
     def __init__(self) -> None:
         self.enqueued = 0
         self.settled = 0
         self.discarded = 0
-        self.dead_lettered = 0
+        self.delivery_limited = 0
+        self.expired = 0
+        self.dropped = 0
         self.purged = 0
+        self.refused = 0
+        self.dead_lettered = 0
 
 
 class Channel:
     """A channel that enqueues or consumes: the next sequence number expected of it, and its consumers by tag."""
 
-    __slots__ = ("consumers", "next_seq")
+    __slots__ = ("consumers", "next_seq", "refused")
 
     def __init__(self) -> None:
         self.next_seq = 1
         self.consumers: dict[str, Consumer] = {}
+        self.refused: list[tuple[int, int]] = []
+        """Which of its sequence numbers were refused, ascending: a publish that comes again gets the same answer."""
 
+    def refuse(self, first: int, last: int) -> None:
+        """Remember that these were refused.
 
-Returned = tuple[int, int, int, int, Origin]
-"""Message number of the first, count, start, step, origin. Numbers are unique, so a heap of these is by number."""
+        Of very many ranges the two oldest become one. What lay between them was enqueued, confirmed long ago; should
+        it come again, its publisher is told that it was refused, which costs a duplicate and never a message.
+        """
+        if self.refused and self.refused[-1][1] + 1 == first:
+            self.refused[-1] = (self.refused[-1][0], last)
+            return
+        self.refused.append((first, last))
+        if len(self.refused) > REFUSED_RANGES_MAX:
+            self.refused[:2] = [(self.refused[0][0], self.refused[1][1])]
 
 
 class State:
-    """Everything a snapshot holds."""
+    """Everything a snapshot holds.
 
-    __slots__ = ("applied", "backlog", "channels", "lives", "returned", "returned_count", "service", "totals")
+    And four flags that follow from it and only save looking: what a queue does not use must not cost it anything.
+    ``is_limited``: it may be full. ``is_timed``: something may be due some time. ``is_plain``: neither.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = (
+        "applied",
+        "arrivals",
+        "channels",
+        "config",
+        "dead_letters",
+        "is_expiring",
+        "is_limited",
+        "is_plain",
+        "is_timed",
+        "last_used_ms",
+        "lives",
+        "now_ms",
+        "ready",
+        "refusing",
+        "service",
+        "totals",
+    )
+
+    def __init__(self, config: FifoConfig) -> None:
         self.applied = 0
-        self.backlog = Backlog()
-        self.returned: list[Returned] = []
-        self.returned_count = 0
+        self.now_ms = 0
+        """The latest time that any entry was stamped with."""
+        self.last_used_ms = 0
+        """When a consumer last came or went, or a message was asked for; 0 as long as nobody minds."""
+        self.ready = Ready()
+        self.dead_letters = DeadLetters()
         self.channels: dict[ChannelId, Channel] = {}
+        self.arrivals = 0
+        """Subscriptions so far."""
         self.lives: dict[NodeId, int] = {}
         """The newest incarnation of each node that was seen to come back."""
         self.service = ServiceQueue()
+        self.refusing = False
+        """Whether publishes are refused until there is room again."""
         self.totals = Totals()
+        self.is_expiring = False
+        """False: no message here has a time to live."""
+        self.configure(config)
+
+    def configure(self, config: FifoConfig) -> None:
+        """Go by these settings."""
+        self.config = config
+        self.is_limited = config.max_length >= 0 or config.max_length_bytes >= 0
+        self.is_timed = self.is_expiring or config.message_ttl_ms >= 0 or config.expires_ms >= 0
+        self.is_plain = not (self.is_limited or self.is_timed)
+        self.refusing = self.refusing and self.is_limited
+
+    def expect_expiry(self) -> None:
+        """A message with a time to live has come."""
+        self.is_expiring = self.is_timed = True
+        self.is_plain = False
+
+    def all_consumers(self) -> Iterator[Consumer]:
+        """All consumers, in no order: for questions whose answer does not depend on it."""
+        for channel in self.channels.values():
+            yield from channel.consumers.values()
 
     def consumers(self) -> Iterator[Consumer]:
         """All consumers, ascending by identity: whoever changes state on the way must do it in one order everywhere."""

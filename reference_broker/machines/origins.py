@@ -6,7 +6,10 @@ machine deals, holds and returns. Its :class:`Origin` holds what all of its mess
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+NEVER: Final = 2**63 - 1
+"""The expiry of a message without a time to live."""
 
 
 class Origin(NamedTuple):
@@ -14,17 +17,20 @@ class Origin(NamedTuple):
 
     ``entry`` is the log index, ``offset`` the octet in its payload. Every message of a queue has a *message number*, in
     order of enqueueing; the one at position ``p`` of the run has number ``base + p`` (so ``base`` is below zero when
-    the first messages of an early run were duplicates).
+    the first messages of an early run were duplicates). ``expires`` is the time (ms since 1970) from which on the
+    message is too old to be ready, ``size`` the octets of its body.
     """
 
     entry: int
     offset: int
     base: int
     delivery_count: int
+    expires: int = NEVER
+    size: int = 0
 
     def returned(self) -> Origin:
         """The same place, one delivery later."""
-        return Origin(self.entry, self.offset, self.base, self.delivery_count + 1)
+        return Origin(self.entry, self.offset, self.base, self.delivery_count + 1, self.expires, self.size)
 
 
 def joined_step(start: int, count: int, step: int, next_start: int, next_count: int, next_step: int) -> int:

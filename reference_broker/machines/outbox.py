@@ -1,33 +1,43 @@
 """Collects the effects of one entry and puts them into as few as possible.
 
-Per batch of commands: one confirm per channel and contiguous stretch of sequence numbers, before everything a channel
-could react to; then replies and deliveries in the order they arose, one delivery per consumer as long as its ids are
-contiguous and its messages share one delivery count. A reply to a consumer closes its delivery, so that what was
-dealt before a cancel is sent before the cancel's reply, and what follows a checkout after it.
+Per batch of commands: one confirm or reject per channel and contiguous stretch of sequence numbers, before everything
+a channel could react to; then replies and deliveries in the order they arose, one delivery per consumer as long as
+its ids are contiguous and its messages share one delivery count. A reply to a consumer closes its delivery, so that
+what was dealt before a cancel is sent before the cancel's reply, and what follows a checkout after it. What only the
+leader executes goes to the end: dead letters in the order they arose, then timers.
 """
 
 from __future__ import annotations
 
-from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorNode, Reply, Span
+from reference_broker.machines.effects import (
+    Confirm,
+    DeadLetter,
+    DeadLetterReason,
+    Deliver,
+    Effect,
+    MonitorNode,
+    QueueExpired,
+    Reject,
+    Reply,
+    SetTimer,
+    Span,
+)
 from reference_broker.machines.origins import Origin, joined_step
 from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId
 
+Answer = type[Confirm] | type[Reject]
 
-class Parcel:
-    """A :class:`Deliver` that still grows."""
 
-    __slots__ = ("consumer", "delivery_count", "first_id", "next_id", "stretches")
+class Bundle:
+    """Messages under ids that follow each other, as stretches. It still grows."""
 
-    def __init__(self, consumer: ConsumerId, first_id: int, delivery_count: int) -> None:
-        self.consumer = consumer
+    __slots__ = ("delivery_count", "first_id", "next_id", "stretches")
+
+    def __init__(self, first_id: int, delivery_count: int) -> None:
         self.first_id = first_id
         self.next_id = first_id
         self.delivery_count = delivery_count
         self.stretches: list[tuple[int, int, int, Origin]] = []
-
-    def fits(self, first_id: int, delivery_count: int) -> bool:
-        """Whether a stretch that begins with this id may follow in the same delivery."""
-        return first_id == self.next_id and delivery_count == self.delivery_count
 
     def add(self, start: int, count: int, step: int, origin: Origin) -> None:
         """The next ``count`` ids."""
@@ -41,25 +51,69 @@ class Parcel:
                     return
         self.stretches.append((start, count, step, origin))
 
+    def spans(self) -> tuple[Span, ...]:
+        """Where the messages lie."""
+        return tuple(
+            [
+                Span(LogIndex(origin.entry), origin.offset, start, count, step if count > 1 else 1)
+                for start, count, step, origin in self.stretches
+            ]
+        )
+
+
+class Parcel(Bundle):
+    """A :class:`Deliver` that still grows."""
+
+    __slots__ = ("consumer",)
+
+    def __init__(self, consumer: ConsumerId, first_id: int, delivery_count: int) -> None:
+        self.consumer = consumer  # one for each delivery there is: no call of another __init__
+        self.first_id = first_id
+        self.next_id = first_id
+        self.delivery_count = delivery_count
+        self.stretches = []
+
+    def fits(self, first_id: int, delivery_count: int) -> bool:
+        """Whether a stretch that begins with this id may follow in the same delivery."""
+        return first_id == self.next_id and delivery_count == self.delivery_count
+
     def seal(self) -> Deliver:
         """The effect, as it stands."""
-        spans = [
-            Span(LogIndex(origin.entry), origin.offset, start, count, step if count > 1 else 1)
-            for start, count, step, origin in self.stretches
-        ]
-        return Deliver(self.consumer, self.first_id, tuple(spans), self.delivery_count)
+        return Deliver(self.consumer, self.first_id, self.spans(), self.delivery_count)
+
+
+class Letters(Bundle):
+    """A :class:`DeadLetter` that still grows."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, first_id: int, delivery_count: int, reason: DeadLetterReason) -> None:
+        super().__init__(first_id, delivery_count)
+        self.reason = reason
+
+    def fits(self, first_id: int, delivery_count: int, reason: DeadLetterReason) -> bool:
+        """Whether these letters may follow in the same effect."""
+        follows = first_id == self.next_id if first_id else not self.first_id
+        return follows and (delivery_count, reason) == (self.delivery_count, self.reason)
+
+    def seal(self) -> DeadLetter:
+        """The effect, as it stands."""
+        return DeadLetter(self.first_id, self.spans(), self.reason, self.delivery_count)
 
 
 class Outbox:
     """Effects in the making. Use one per entry."""
 
-    __slots__ = ("_confirms", "_monitored", "_open", "_ordered")
+    __slots__ = ("_answers", "_letters", "_monitored", "_open", "_ordered", "_queue_expired", "_timer_ms")
 
     def __init__(self) -> None:
         self._monitored: dict[NodeId, None] = {}
-        self._confirms: dict[ChannelId, list[tuple[int, int]]] = {}
+        self._answers: dict[ChannelId, list[tuple[int, int, Answer]]] = {}
         self._ordered: list[Reply | Parcel] = []
         self._open: dict[ConsumerId, Parcel] = {}
+        self._letters: list[Letters] = []
+        self._timer_ms: int | None = None
+        self._queue_expired = False
 
     def monitor(self, node: NodeId) -> None:
         """Watch this node."""
@@ -67,11 +121,18 @@ class Outbox:
 
     def confirm(self, channel: ChannelId, first: int, last: int) -> None:
         """The channel's sequence numbers ``first..last`` are committed."""
-        ranges = self._confirms.setdefault(channel, [])
-        if ranges and ranges[-1][1] + 1 == first:
-            ranges[-1] = (ranges[-1][0], last)
+        self._answer(channel, first, last, Confirm)
+
+    def reject(self, channel: ChannelId, first: int, last: int) -> None:
+        """The channel's sequence numbers ``first..last`` are refused."""
+        self._answer(channel, first, last, Reject)
+
+    def _answer(self, channel: ChannelId, first: int, last: int, kind: Answer) -> None:
+        answers = self._answers.setdefault(channel, [])
+        if answers and answers[-1][1] + 1 == first and answers[-1][2] is kind:
+            answers[-1] = (answers[-1][0], last, kind)
         else:
-            ranges.append((first, last))
+            answers.append((first, last, kind))
 
     def reply(self, channel: ChannelId, correlation: int, value: int, consumer: ConsumerId | None = None) -> None:
         """Answer a command, about ``consumer`` if it was about one."""
@@ -87,10 +148,32 @@ class Outbox:
             self._ordered.append(parcel)
         parcel.add(start, count, step, origin)
 
+    def dead_letter(
+        self, first_id: int, count: int, start: int, step: int, origin: Origin, reason: DeadLetterReason
+    ) -> None:
+        """Dead-letter a stretch: under the ids ``first_id``, +1, ..., or under none (0)."""
+        if not self._letters or not self._letters[-1].fits(first_id, origin.delivery_count, reason):
+            self._letters.append(Letters(first_id, origin.delivery_count, reason))
+        self._letters[-1].add(start, count, step, origin)
+
+    def timer(self, at_ms: int) -> None:
+        """The leader's timer, in place of one set before."""
+        self._timer_ms = at_ms
+
+    def queue_expired(self) -> None:
+        """The queue should be deleted."""
+        self._queue_expired = True
+
     def effects(self) -> list[Effect]:
         """Everything collected, in the order it is to be executed."""
         effects: list[Effect] = [MonitorNode(node) for node in self._monitored]
-        for channel, ranges in self._confirms.items():
-            effects += [Confirm(channel, first, last) for first, last in ranges]
+        for channel, answers in self._answers.items():
+            effects += [kind(channel, first, last) for first, last, kind in answers]
         effects += [item.seal() if isinstance(item, Parcel) else item for item in self._ordered]
+        if self._letters:
+            effects += [letters.seal() for letters in self._letters]
+        if self._timer_ms is not None:
+            effects.append(SetTimer(self._timer_ms))
+        if self._queue_expired:
+            effects.append(QueueExpired())
         return effects

@@ -185,12 +185,12 @@ class QuorumQueue:
 
     def restore(self, state: bytes) -> None:
         """Take over this member's own snapshot at the start, when no client is connected yet."""
-        self.machine = FifoMachine.restore(self.machine.config, state)
+        self.machine = FifoMachine.restore(state)
 
     def install(self, state: bytes, skipped: Sequence[Any]) -> None:
         """Take over a newer state, and tell local clients what the entries jumped over would have told them: what is
         committed, that their commands were applied, and what was dealt to them and is still theirs."""
-        self.machine = machine = FifoMachine.restore(self.machine.config, state)
+        self.machine = machine = FifoMachine.restore(state)
         node, incarnation = self._clients.node, self._clients.incarnation
         replies = [Reply(*_asked_by(command), _late_answer(machine, command)) for command in skipped if _asks(command)]
         self._effects = [

@@ -70,7 +70,7 @@ def backlog_of(messages: int, run_size: int) -> str:
     written = process_time()
     queue.live_entries()
     listed = process_time()
-    FifoMachine.restore(FifoConfig(name="bench"), snapshot)
+    FifoMachine.restore(snapshot)
     restored = process_time()
     snapshot_ms, live_ms, restore_ms = (
         f"{1e3 * seconds:.1f} ms" for seconds in (written - started, listed - written, restored - listed)

@@ -181,7 +181,7 @@ def drained(queue: FifoMachine) -> list[tuple[tuple[int, int, int], int]]:
 
     Works on a copy, and first moves everybody else out of service.
     """
-    copy = FifoMachine.restore(FifoConfig(name="copy"), queue.snapshot())
+    copy = FifoMachine.restore(queue.snapshot())
     taker = ConsumerId(ChannelId(NodeId(60000), 1, 1, 1), "drain")
     for other in copy.service_order():
         apply(copy, Cancel(other, 0))

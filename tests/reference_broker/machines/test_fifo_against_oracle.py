@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorNode, Reply
 from reference_broker.machines.fifo import FifoMachine, Meta
 from reference_broker.types import ConsumerId, LogIndex
@@ -50,7 +49,7 @@ class Pair:
         assert counts.consumers == sum(one.status != "cancelled" for one in oracle.subscribers.values())
         assert counts.enqueuers == len(oracle.next_seqs)
         assert set(self.queue.channels()) == oracle.known()
-        totals = (counts.enqueued, counts.settled, counts.discarded, counts.dead_lettered, counts.purged)
+        totals = (counts.enqueued, counts.settled, counts.discarded, counts.delivery_limited, counts.purged)
         assert totals == (oracle.enqueued, oracle.settled, oracle.discarded, oracle.dead_lettered, oracle.purged)
 
     def compare_ready(self) -> None:
@@ -97,7 +96,7 @@ def test_snapshot_and_tail_equal_a_full_replay_at_every_position(random: Random,
         snapshots.append(whole.snapshot())
         history.append((snapshots[-1], effects))
     for position, snapshot in enumerate(snapshots):
-        restored = FifoMachine.restore(FifoConfig(name="q", delivery_limit=limit), snapshot)
+        restored = FifoMachine.restore(snapshot)
         assert restored.snapshot() == snapshot
         for index in range(position, len(payloads)):
             effects = restored.apply(Meta(LogIndex(index + 1), TERM), payloads[index])
@@ -109,14 +108,13 @@ def test_snapshot_and_tail_equal_a_full_replay_at_every_position(random: Random,
 def test_three_members_agree_at_each_index(random: Random, limit: int) -> None:
     """I13. One member restarts from its snapshot after each entry, one never does, one gets its octets anew."""
     members = [machine(limit) for _ in range(3)]
-    config = FifoConfig(name="q", delivery_limit=limit)
     for index, payload in enumerate(RandomLog(random).entries(20), 1):
         copies = (payload, bytes(bytearray(payload)), payload)
         effects = [one.apply(Meta(LogIndex(index), TERM), copy) for one, copy in zip(members, copies, strict=True)]
         snapshots = {one.snapshot() for one in members}
         assert len(snapshots) == 1
         assert effects[0] == effects[1] == effects[2]
-        members[2] = FifoMachine.restore(config, snapshots.pop())
+        members[2] = FifoMachine.restore(snapshots.pop())
 
 
 @FEW
@@ -158,7 +156,7 @@ def test_invariants_hold_after_each_entry(random: Random, limit: int) -> None:
     for index, payload in enumerate(RandomLog(random).entries(25), 1):
         effects = queue.apply(Meta(LogIndex(index), TERM), payload)
         counts = queue.counts()
-        gone = counts.settled + counts.discarded + counts.dead_lettered + counts.purged
+        gone = counts.settled + counts.discarded + counts.delivery_limited + counts.purged
         assert counts.enqueued == counts.ready + counts.unacked + gone
         in_hand = [place for deliveries in held(queue).values() for _id, place, _count in deliveries]
         ready = [place for place, _count in drained(queue)]

@@ -219,7 +219,7 @@ def test_the_delivery_limit_drops_what_comes_back_too_often() -> None:
     apply(queue, checkout(A), enqueue(1, 1))
     counts = [told(apply(queue, Return(A, ((turn, turn),)))).delivered.get(A, []) for turn in range(3)]
     assert [[delivery[2] for delivery in one] for one in counts] == [[1], [2], []]
-    assert (queue.counts().dead_lettered, queue.counts().ready, queue.counts().unacked) == (1, 0, 0)
+    assert (queue.counts().delivery_limited, queue.counts().ready, queue.counts().unacked) == (1, 0, 0)
 
 
 def test_a_discarded_message_is_gone() -> None:

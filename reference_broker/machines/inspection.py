@@ -1,0 +1,155 @@
+"""What can be read off a queue's state: counts, what must stay in the log, what somebody missed. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from reference_broker.machines.consumers import IN_SERVICE, Consumer, Status
+from reference_broker.machines.effects import Confirm, Deliver, Reject
+from reference_broker.machines.fifo_state import Channel, State
+from reference_broker.machines.outbox import Parcel
+from reference_broker.types import ChannelId, LogIndex, NodeId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueCounts:
+    """How many messages are where, and how many left by which way since the queue was declared.
+
+    ``enqueued`` = ``ready`` + ``unacked`` + ``settled`` + ``discarded`` (rejected by a consumer) + ``delivery_limited``
+    (came back too often) + ``expired`` + ``dropped`` (max-length) + ``purged``. Of those that left, ``dead_lettered``
+    were dead-lettered; ``dead_letters`` of these still wait to be confirmed. ``refused`` publishes were never enqueued.
+
+    ``ready_bytes`` are octets of bodies. ``consumers`` leaves out cancelled ones and those of gets; ``enqueuers`` are
+    channels whose sequence numbers are tracked.
+    """
+
+    ready: int
+    ready_bytes: int
+    unacked: int
+    consumers: int
+    enqueuers: int
+    enqueued: int
+    settled: int
+    discarded: int
+    delivery_limited: int
+    expired: int
+    dropped: int
+    purged: int
+    refused: int
+    dead_lettered: int
+    dead_letters: int
+
+
+def counts(state: State) -> QueueCounts:
+    """Where the messages are. O(consumers)."""
+    totals = state.totals
+    consumers = list(state.all_consumers())
+    in_service = IN_SERVICE | {Status.SUSPECTED}
+    return QueueCounts(
+        ready=state.ready.count,
+        ready_bytes=state.ready.octets,
+        unacked=sum(consumer.unacked for consumer in consumers),
+        consumers=sum(consumer.status in in_service for consumer in consumers),
+        enqueuers=sum(channel.next_seq > 1 for channel in state.channels.values()),
+        enqueued=totals.enqueued,
+        settled=totals.settled,
+        discarded=totals.discarded,
+        delivery_limited=totals.delivery_limited,
+        expired=totals.expired,
+        dropped=totals.dropped,
+        purged=totals.purged,
+        refused=totals.refused,
+        dead_lettered=totals.dead_lettered,
+        dead_letters=state.dead_letters.count,
+    )
+
+
+def deliveries_of(state: State, node: NodeId, incarnation: int) -> list[Deliver]:
+    """Everything that consumers of this life of this node hold, as deliveries, ascending in id for each consumer."""
+    deliveries = []
+    for consumer in state.consumers():
+        if consumer.id.channel.node == node and consumer.id.channel.incarnation == incarnation:
+            deliveries += _deliveries(consumer)
+    return deliveries
+
+
+def _deliveries(consumer: Consumer) -> list[Deliver]:
+    parcels: list[Parcel] = []
+    for held in consumer.held:
+        if not parcels or not parcels[-1].fits(held.first_id, held.origin.delivery_count):
+            parcels.append(Parcel(consumer.id, held.first_id, held.origin.delivery_count))
+        parcels[-1].add(held.start, held.count, held.step, held.origin)
+    return [parcel.seal() for parcel in parcels]
+
+
+def answers_of(state: State, node: NodeId, incarnation: int) -> list[Confirm | Reject]:
+    """What became of all that channels of this life of this node have enqueued."""
+    answers: list[Confirm | Reject] = []
+    for channel_id, channel in sorted(state.channels.items()):
+        if (channel_id.node, channel_id.incarnation) == (node, incarnation):
+            ranges = answer_ranges(channel, 1, channel.next_seq - 1)
+            answers += [(Reject if refused else Confirm)(channel_id, *ends) for refused, *ends in ranges]
+    return answers
+
+
+def answer_ranges(channel: Channel, first: int, last: int) -> Iterator[tuple[bool, int, int]]:
+    """The sequence numbers ``first..last``, cut where the answer changes: whether they were refused, and the ends."""
+    for refused_first, refused_last in channel.refused:
+        if refused_last < first or refused_first > last:
+            continue
+        if first < refused_first:
+            yield False, first, refused_first - 1
+        yield True, max(first, refused_first), min(last, refused_last)
+        first = refused_last + 1
+    if first <= last:
+        yield False, first, last
+
+
+def channels_of(state: State) -> list[ChannelId]:
+    """Every channel that enqueues or consumes here, ascending."""
+    return sorted(state.channels)
+
+
+def live_entries(state: State) -> list[tuple[LogIndex, LogIndex]]:
+    """The log entries that ready, held or dead messages lie in: merged ranges, ascending. All others may go.
+
+    Costs one pass in C over the backlog's records: 20 ms for a million.
+    """
+    scattered = set(_scattered_entries(state))
+    scattered_indexes = np.fromiter(scattered, np.int64, len(scattered))
+    indexes = np.sort(np.concatenate((scattered_indexes, state.ready.backlog.indexes())), kind="stable")
+    return _merged_ranges(indexes)
+
+
+def lowest_live_entry(state: State) -> LogIndex | None:
+    """The lowest of :func:`live_entries`, None if there are none. O(ranges held, returned or dead)."""
+    lowest = min(_scattered_entries(state), default=None)
+    if state.ready.backlog.count:
+        head = state.ready.backlog.peek()[0]
+        lowest = head if lowest is None else min(lowest, head)
+    return None if lowest is None else LogIndex(lowest)
+
+
+def _scattered_entries(state: State) -> Iterator[int]:
+    """Of all messages but those of the backlog."""
+    for stretch in state.ready.returned:
+        yield stretch[4].entry
+    for letters in state.dead_letters.kept:
+        yield letters.origin.entry
+    for consumer in state.all_consumers():
+        for held in consumer.held:
+            yield held.origin.entry
+
+
+def _merged_ranges(indexes: npt.NDArray[np.int64]) -> list[tuple[LogIndex, LogIndex]]:
+    """Ascending indexes, repeats allowed, as ranges of neighbours."""
+    if not len(indexes):
+        return []
+    breaks = np.flatnonzero(np.diff(indexes) > 1)
+    firsts = indexes[np.concatenate(([0], breaks + 1))].tolist()
+    lasts = indexes[np.concatenate((breaks, [len(indexes) - 1]))].tolist()
+    return list(zip(firsts, lasts, strict=True))

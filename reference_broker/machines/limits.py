@@ -1,0 +1,108 @@
+"""How much a queue takes: ``max_length`` and ``max_length_bytes``, and what gives way.
+
+Limits are for *ready* messages (those with consumers do not count), and are kept after each command, when what
+consumers have credit for was dealt. So nothing is dropped or refused that somebody could have had at once.
+
+``DROP_HEAD`` drops the oldest ready messages, which are those that were returned, if any.
+
+``REJECT_PUBLISH`` refuses the end of the run that does not fit, and then every publish until the queue is down to four
+fifths of both limits: publishers on the brink would otherwise be refused and let in by turns. Dead letters that wait to
+be confirmed count too, for they cannot be dropped. RabbitMQ learns of a full queue at the publisher's channel, so what
+is on its way is still let in there; here the queue refuses it itself and never exceeds its limits by a publish.
+
+Invariant (I28): after a command the queue refuses publishes only if it is above four fifths of a limit; with
+``DROP_HEAD`` it is within its limits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reference_broker.machines.backlog import SIZE_MAX
+from reference_broker.machines.config import Overflow
+from reference_broker.machines.dead_letters import bury
+from reference_broker.machines.effects import DeadLetterReason
+from reference_broker.machines.fifo_state import State
+from reference_broker.machines.outbox import Outbox
+from reference_broker.message_run import MessageRun
+
+
+def enforce(state: State, outbox: Outbox) -> None:
+    """Bring the queue back within its limits, or note that it is not."""
+    if state.config.overflow is Overflow.DROP_HEAD:
+        state.refusing = False
+        _drop_head(state, outbox)
+    else:
+        refusing = state.refusing or _excess(state, 1) > 0
+        state.refusing = refusing and not _is_well_below(state)
+
+
+def refuse_tail(state: State, count: int) -> int:
+    """Take back the end of the last ``count`` messages enqueued, as far as the queue is over its limits; what was dealt
+    already is not among them. Returns how many."""
+    backlog = state.ready.backlog
+    refused = 0
+    if not state.is_limited or state.config.overflow is Overflow.DROP_HEAD:
+        return 0
+    while refused < count and backlog.count:
+        *_place, held, _expires, size = backlog.peek_tail()
+        excess = min(_excess(state, size), held, count - refused)
+        if not excess:
+            break
+        backlog.take_tail(excess)
+        refused += excess
+    state.refusing = state.refusing or refused > 0
+    return refused
+
+
+def stretches_of_one_size(state: State, run: MessageRun, start: int) -> list[tuple[int, int, int]]:
+    """The messages of a run from position ``start`` on: position of the first, count, octets of each body.
+
+    Where octets are limited, a ragged run is cut where the size of the body changes.
+    """
+    if run.ends is None or state.config.max_length_bytes < 0:
+        return [(start, run.count - start, run.body_size)]
+    sizes = np.minimum(run.body_sizes()[start:], SIZE_MAX)
+    begins = np.concatenate(([0], np.flatnonzero(np.diff(sizes)) + 1))
+    counts = np.diff(np.append(begins, len(sizes)))
+    return list(zip((begins + start).tolist(), counts.tolist(), sizes[begins].tolist(), strict=True))
+
+
+def _drop_head(state: State, outbox: Outbox) -> None:
+    ready = state.ready
+    while ready:
+        count, start, step, origin = ready.head()
+        dropped = min(_excess(state, origin.size), count)
+        if not dropped:
+            return
+        ready.take(dropped)
+        state.totals.dropped += dropped
+        bury(state, outbox, (dropped, start, step, origin), DeadLetterReason.MAXLEN)
+
+
+def _length(state: State) -> tuple[int, int]:
+    """Messages and octets that count."""
+    if state.config.overflow is Overflow.DROP_HEAD:
+        return state.ready.count, state.ready.octets
+    return state.ready.count + state.dead_letters.count, state.ready.octets + state.dead_letters.octets
+
+
+def _excess(state: State, size: int) -> int:
+    """How many messages of this size must go; if they have no octets and octets are too many, all there are."""
+    config = state.config
+    count, octets = _length(state)
+    excess = 0
+    if config.max_length >= 0:
+        excess = max(excess, count - config.max_length)
+    if config.max_length_bytes >= 0 and octets > config.max_length_bytes:
+        excess = max(excess, -((config.max_length_bytes - octets) // size) if size else count)
+    return excess
+
+
+def _is_well_below(state: State) -> bool:
+    config = state.config
+    count, octets = _length(state)
+    return not (
+        (config.max_length >= 0 and count > config.max_length * 4 // 5)
+        or (config.max_length_bytes >= 0 and octets > config.max_length_bytes * 4 // 5)
+    )

@@ -1,0 +1,97 @@
+"""The messages that wait: those that came back, in message order, and behind them those never delivered.
+
+Whoever takes messages away (dealing, a get, expiry, a limit) takes them here, off the head, a stretch at a time.
+
+Invariants: ``returned_count`` and ``returned_octets`` are the sums over the heap; every message number in it is below
+that of the backlog's head, since what came back had left there.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush, heapreplace
+
+from reference_broker.machines.backlog import Backlog
+from reference_broker.machines.held_ranges import HeldRange
+from reference_broker.machines.origins import NEVER, Origin
+
+Returned = tuple[int, int, int, int, Origin]
+"""Message number of the first, count, start, step, origin. Numbers are unique, so a heap of these is by number."""
+
+Stretch = tuple[int, int, int, Origin]
+"""Count, start, step, origin."""
+
+
+class Ready:
+    """What can be delivered, oldest first."""
+
+    __slots__ = ("backlog", "returned", "returned_count", "returned_octets")
+
+    def __init__(self) -> None:
+        self.backlog = Backlog()
+        self.returned: list[Returned] = []
+        self.returned_count = 0
+        self.returned_octets = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.returned_count or self.backlog.count)
+
+    @property
+    def count(self) -> int:
+        """Ready messages."""
+        return self.backlog.count + self.returned_count
+
+    @property
+    def octets(self) -> int:
+        """Octets of their bodies."""
+        return self.backlog.octets + self.returned_octets
+
+    def head(self) -> Stretch:
+        """The stretch that is next. Not to be asked of an empty one.
+
+        Returned stretches may interleave, having been dealt in turns: this goes only up to where the next one begins.
+        """
+        if not self.returned:
+            index, offset, start, count, expires, size = self.backlog.peek()
+            return count, start, 1, Origin(index, offset, self.backlog.first_number - start, 0, expires, size)
+        number, count, start, step, origin = self.returned[0]
+        following = min([stretch[0] for stretch in self.returned[1:3]], default=None)
+        if following is not None:
+            count = min(count, -((number - following) // step))
+        return count, start, step, origin
+
+    def take(self, count: int) -> None:
+        """Remove the first ``count`` messages of :meth:`head`."""
+        if not self.returned:
+            self.backlog.take(count)
+            return
+        number, held, start, step, origin = self.returned[0]
+        self.returned_count -= count
+        self.returned_octets -= count * origin.size
+        if count == held:
+            heappop(self.returned)
+        else:
+            rest = (number + count * step, held - count, start + count * step, step, origin)
+            heapreplace(self.returned, rest)
+
+    def put_back(self, held: HeldRange, origin: Origin) -> None:
+        """Messages that somebody held, to their place in message order."""
+        self.returned_count += held.count
+        self.returned_octets += held.count * origin.size
+        heappush(self.returned, (held.number, held.count, held.start, held.step, origin))
+
+    def clear(self) -> int:
+        """Remove everything; returns how many messages that were."""
+        count = self.count
+        self.backlog.clear()
+        self.load_returned([])
+        return count
+
+    def load_returned(self, returned: list[Returned]) -> None:
+        """Take these for what came back. They must ascend."""
+        self.returned = returned
+        self.returned_count = sum(stretch[1] for stretch in returned)
+        self.returned_octets = sum(stretch[1] * stretch[4].size for stretch in returned)
+
+    def expires_ever(self) -> bool:
+        """Whether any message has a time to live."""
+        return any(stretch[4].expires != NEVER for stretch in self.returned) or self.backlog.expires_ever()
