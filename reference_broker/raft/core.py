@@ -395,6 +395,8 @@ class RaftCore(Standing):
         if self._leadership is not None and message.term <= self.term and sender in self._leadership.progress:
             self._leadership.progress[sender].announce()
             self.pending = True
+        elif self._leadership is not None and sender not in self._leadership.progress:
+            self.outbox.send(sender, PreVoteReply(term=self.term, token=message.token, granted=False))
         else:
             self._elections.pre_vote_asked(sender, message)
 
@@ -402,7 +404,11 @@ class RaftCore(Standing):
         self._elections.pre_vote_answered(sender, message)
 
     def _on_vote_request(self, sender: NodeId, message: VoteRequest) -> None:
-        self._elections.vote_asked(sender, message)
+        if self._leadership is not None and sender not in self._leadership.progress:
+            # Thesis 4.2.3: a server that was removed and does not know it must not unseat a leader that works.
+            self.outbox.send(sender, VoteReply(term=self.term, granted=False))
+        else:
+            self._elections.vote_asked(sender, message)
 
     def _on_vote_reply(self, sender: NodeId, message: VoteReply) -> None:
         self._elections.vote_answered(sender, message)

@@ -1,5 +1,6 @@
 """Whole clusters under a seeded storm: lossy, duplicating and reordering links, crashes that lose what was not synced,
-restarts, wrong suspicions, snapshots. The checker looks after each step; then the storm ends and the cluster must heal.
+restarts, wrong suspicions, snapshots, members that come, go and come again with empty disks, leaderships handed over,
+consistent reads. The checker looks after each step; then the storm ends and the cluster must heal.
 
 A failure prints the seed: ``RAFT_SEED=<seed> pytest <this file>`` replays it, ``RAFT_STEPS`` sets the length.
 """
@@ -13,8 +14,11 @@ from collections.abc import Callable
 import pytest
 
 from reference_broker.raft.config import RaftConfig
+from reference_broker.raft.configuration import Configuration
+from reference_broker.raft.errors import ChangeUnderWayError, TransferUnderWayError
+from reference_broker.raft.ready import Role
 from reference_broker.raft.testing import Cluster, Disk, Member
-from reference_broker.types import NodeId
+from reference_broker.types import LogIndex, NodeId
 
 STEPS = int(os.environ.get("RAFT_STEPS", "4000"))
 SEEDS = (
@@ -37,9 +41,12 @@ class Storm:
             max_entries_per_append=self.random.choice((1, 3, 16)),
         )
         nodes = [NodeId(node) for node in range(1, members + 1)]
-        self.cluster = Cluster({node: Disk() for node in nodes}, config, self.random.randint)
-        self.majority = members // 2 + 1
+        self.spare = {NodeId(members + 1), NodeId(members + 2)}
+        """Nodes that may join: they have no replica, or one that is empty."""
+        disks = {node: Disk() for node in [*nodes, *sorted(self.spare)]}
+        self.cluster = Cluster(disks, config, self.random.randint, tuple(nodes))
         self.proposed = 0
+        self.reads = 0
         self.counts: dict[str, int] = {}
         self._actions: list[tuple[Callable[[], object], int]] = [
             (self.deliver, 500),
@@ -58,6 +65,11 @@ class Storm:
             (self.restart, 12),
             (self.snapshot, 8),
             (self.campaign, 2),
+            (self.add, 6),
+            (self.remove, 5),
+            (self.wipe, 6),
+            (self.transfer, 3),
+            (self.read, 30),
             (self.cut, 2),
             (self.mend, 4),
         ]
@@ -119,7 +131,7 @@ class Storm:
 
     def propose(self) -> None:
         member = self.cluster.leader()
-        if member is not None:
+        if member is not None and member.core.accepting:
             self.proposed += 1
             member.propose(b"command %d" % self.proposed)
 
@@ -145,6 +157,72 @@ class Storm:
         if (member := self._up()) is not None:
             member.core.campaign()
             member.pump()
+
+    def _leading(self) -> Member | None:
+        """Somebody who leads, or believes so."""
+        leading = [member for member in self.cluster.members.values() if member.up and member.core.role is Role.LEADER]
+        return self.random.choice(leading) if leading else None
+
+    def add(self) -> None:
+        if (member := self._leading()) is not None and self.spare:
+            node = self.random.choice(sorted(self.spare))
+            if self._changes(member, member.core.add, node):
+                self.spare.discard(node)
+
+    def remove(self) -> None:
+        if (member := self._leading()) is not None:
+            self._changes(member, member.core.remove, self.random.choice(member.core.configuration.members))
+
+    def _changes(self, member: Member, change: Callable[[NodeId], object], node: NodeId) -> bool:
+        try:
+            change(node)
+        except (ChangeUnderWayError, TransferUnderWayError, ValueError):
+            return False
+        self.counts["changed"] = self.counts.get("changed", 0) + 1
+        member.pump()
+        return True
+
+    def wipe(self) -> None:
+        """A member whose removal is committed, and that no uncommitted change names, loses its replica. Until then it
+        may not join again: a leader could still count what it once had."""
+        members = self.cluster.members
+        for node in self.cluster.nodes:
+            if (
+                node not in self.spare
+                and members[node].up
+                and not any(
+                    node in configuration.members for other in members.values() for configuration in self._alive(other)
+                )
+            ):
+                members[node].wipe()
+                self.spare.add(node)
+                return
+
+    def _alive(self, member: Member) -> list[Configuration]:
+        """The configurations that may be in effect on ``member``: at what is committed by anybody, and above."""
+        committed = len(self.cluster.checker.committed)
+        if not member.up:
+            return member.disk.configurations(committed)
+        core = member.core
+        if core.log.last_index < committed:
+            return []
+        return [
+            core.configuration_at(LogIndex(at))
+            for at in range(max(committed, core.log.snapshot_index), core.log.last_index + 1)
+        ]
+
+    def transfer(self) -> None:
+        if (member := self._leading()) is not None:
+            try:
+                member.core.transfer(self.random.choice(member.core.configuration.members))
+            except ValueError:
+                return
+            member.pump()
+
+    def read(self) -> None:
+        if (member := self._leading()) is not None:
+            self.reads += 1
+            member.read(self.reads)
 
     def crash(self) -> None:
         if (member := self._up()) is not None:
@@ -193,17 +271,25 @@ class Storm:
 
 
 def assert_healed(storm: Storm) -> None:
-    """One leader, whom all follow; a new command reaches every disk and every machine; then nobody needs ticks."""
+    """One leader, whom all follow; learners have caught up; a new command reaches every disk and every machine; a read
+    is answered; then nobody needs ticks."""
     storm.calm()
     leader = storm.cluster.leader()
     assert leader is not None, "no leader although every node and link works"
+    assert not leader.core.configuration.learners, "a learner that has everything is not promoted"
+    assert leader.core.accepting and not leader.core.change_under_way
     index = leader.propose(b"after the storm")
     storm.cluster.settle()
     for _ in range(50):
         for member in storm.cluster.members.values():
             member.core.tick()
         storm.cluster.settle()
-    for member in storm.cluster.members.values():
+    leader.read(0)
+    storm.cluster.settle()
+    assert not storm.cluster.checker.open_reads
+    for node in leader.core.configuration.voters:
+        member = storm.cluster.members[node]
+        assert member.core.configuration == leader.core.configuration
         assert member.core.leader == leader.node
         assert member.core.commit_index == index == member.core.log.synced_index
         assert member.state == leader.state
@@ -226,14 +312,17 @@ def test_no_storm_breaks_raft_and_every_storm_ends(seed: int, members: int) -> N
 
 def test_storms_reach_what_they_are_meant_to_test() -> None:
     """A storm so strong that nothing commits, or so weak that nothing is overwritten, would prove nothing."""
-    seen = dict.fromkeys(("leader of", "commit", "drop", "reset log", "does not fit", "refused", "InstallSnapshot"), 0)
+    seen = dict.fromkeys((
+        "leader of", "commit", "drop", "reset log", "does not fit", "refused", "InstallSnapshot", "members", "learning",
+        "TimeoutNow", "Heartbeat", ": read",
+    ), 0)  # fmt: skip
 
     def count(line: str) -> None:
         for event in seen:
             seen[event] += event in line
 
     committed = 0
-    for seed in range(1, 9):
+    for seed in range(1, 13):
         storm = Storm(seed, 3)
         storm.cluster.trace = count
         for _ in range(3000):

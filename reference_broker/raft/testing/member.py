@@ -1,0 +1,289 @@
+"""One node's shell around one core, with a modelled disk."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+from reference_broker.raft import wire
+from reference_broker.raft.configuration import Configuration
+from reference_broker.raft.core import RaftCore
+from reference_broker.raft.errors import NotLeaderError
+from reference_broker.raft.messages import InstallSnapshot, VoteReply
+from reference_broker.raft.ready import Outgoing, Ready, Role, Send, SendEntries, SendSnapshot
+from reference_broker.raft.testing.checker import Violation
+from reference_broker.raft.testing.disk import Disk, Snapshot, Write
+from reference_broker.raft.testing.transcript import sketch
+from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
+
+if TYPE_CHECKING:
+    from reference_broker.raft.testing.cluster import Cluster
+
+GROUP: Final = GroupId(7)
+_CHUNK_ENTRIES: Final = 3
+
+
+class Member:
+    """One node's shell around one core."""
+
+    def __init__(self, cluster: Cluster, node: NodeId, disk: Disk) -> None:
+        self.node = node
+        self.disk = disk
+        self.up = False
+        self._cluster = cluster
+        self._wiped = False
+        self.restart()
+
+    def restart(self) -> None:
+        """Recover from the disk, as after a crash. State is rebuilt from the snapshot; entries follow by commit."""
+        disk, cluster = self.disk, self._cluster
+        cluster.forget(self.node)
+        view = disk.recover()
+        members = cluster.voters if self.node in cluster.voters and not self._wiped else ()
+        version = cluster.machine_versions.get(self.node, 1)
+        self.core = RaftCore(self.node, members, view, disk.hard_state, cluster.config, cluster.jitter, version)
+        if disk.snapshot is not None:
+            self.core.restored(disk.snapshot.configuration)
+        self.changes: list[LogIndex] = []  # where configurations are in its log
+        for entry in disk.special():
+            self.core.recovered(entry)
+            if entry.kind is EntryKind.CONFIG:
+                self.changes.append(entry.index)
+        self.entries = dict(disk.entries)
+        self.state: list[tuple[Term, int]] = list(disk.snapshot.state) if disk.snapshot else []
+        self.notices: deque[Callable[[], None]] = deque()
+        self._held: deque[tuple[int, tuple[Outgoing, ...]]] = deque()
+        self._chunks: list[bytes] = []
+        self._asked: list[int] = []
+        self._pinned: Snapshot | None = None
+        self._hard_states_written = self._hard_states_synced = 0
+        self._led = Term(0)
+        self.up = True
+
+    def crash(self, surviving_writes: int = 0) -> None:
+        """Stop at once; memory is lost."""
+        self.disk.crash(surviving_writes)
+        self.up = False
+        for token in self._asked:
+            self._cluster.checker.forgotten(token)
+
+    def wipe(self) -> None:
+        """The removed member's replica is deleted; the node is ready to join again, with no memory. Its links are new
+        then: nothing of its former life arrives any more."""
+        self._wiped = True
+        for token in self._asked:
+            self._cluster.checker.forgotten(token)
+        self.disk.wipe()
+        self._cluster.cut_off(self.node)
+        self._cluster.checker.wiped(self.node)
+        self.restart()
+
+    # Inputs
+
+    def receive(self, sender: NodeId, body: bytes) -> None:
+        """One frame from the network."""
+        _group, message = wire.decode(body)
+        if isinstance(message, InstallSnapshot) and self.core.accepts(sender, message):
+            self._store_chunk(message)
+        self.core.step(sender, message)
+        self.pump()
+
+    def propose(self, payload: bytes) -> LogIndex:
+        """Propose a command here. Raises NotLeaderError."""
+        index = self.core.propose(EntryKind.COMMAND, payload, crc32(payload))
+        self.pump()
+        return index
+
+    def read(self, token: int) -> None:
+        """Begin a consistent read here. Raises NotLeaderError."""
+        self._cluster.checker.asked(token)
+        try:
+            self.core.read(token)
+        except NotLeaderError:
+            self._cluster.checker.refused(token)
+            raise
+        self._asked.append(token)
+        self.pump()
+
+    def sync(self, count: int = 1 << 30) -> int:
+        """Sync the oldest writes of the WAL; the notices wait to be delivered. Returns how many writes there were."""
+        done = self.disk.sync(count)
+        last = next((write.entries[-1] for write in reversed(done) if write.entries), None)
+        if last is not None:
+            self.notices.append(lambda: self.core.synced(last.index, last.term))
+        for write in done:
+            if write.snapshot is not None:
+                self.notices.append(self._snapshot_notice(write.snapshot, write.installs))
+        return len(done)
+
+    def sync_hard_state(self) -> bool:
+        """Sync the oldest hard state; messages that waited for it leave. False if there was none."""
+        if not self.disk.hard_states:
+            return False
+        self.disk.hard_state = self.disk.hard_states.popleft()
+        self._hard_states_synced += 1
+        self._release()
+        return True
+
+    def notice(self) -> bool:
+        """Deliver the oldest notice of the disk. False if there was none."""
+        if not self.notices:
+            return False
+        self.notices.popleft()()
+        self.pump()
+        return True
+
+    def take_snapshot(self) -> bool:
+        """Write a snapshot at the last applied entry. False if there is nothing new in it."""
+        index = LogIndex(len(self.state))
+        if index <= self.core.log.snapshot_index:
+            return False
+        configuration = self.core.configuration_at(index)
+        snapshot = Snapshot(index, self.state[-1][0], tuple(self.state), configuration)
+        self.disk.writes.append(Write(snapshot=snapshot))
+        return True
+
+    # The shell's work
+
+    def pump(self) -> None:
+        """Carry out everything the core asks for."""
+        while self.core.has_ready:
+            self._carry_out(self.core.ready())
+
+    def _carry_out(self, ready: Ready) -> None:
+        self._cluster.say_ready(self, ready)
+        if ready.reset_to is not None:
+            self.entries.clear()
+            self.changes.clear()
+        if ready.truncate_from is not None:
+            for at in [at for at in self.entries if at >= ready.truncate_from]:
+                del self.entries[at]
+            self.changes = [at for at in self.changes if at < ready.truncate_from]
+        if ready.reset_to is not None or ready.truncate_from is not None or ready.append:
+            self.disk.writes.append(Write(ready.truncate_from, ready.reset_to, ready.append))
+        counted = [self.core.configuration]
+        if any(entry.kind is EntryKind.CONFIG for entry in ready.append):
+            counted.insert(0, self.core.configuration_at(LogIndex(ready.append[0].index - 1)))
+        self._note(ready.append)
+        if ready.hard_state is not None:
+            self.disk.hard_states.append(ready.hard_state)
+            self._hard_states_written += 1
+        leads = self.core.role is Role.LEADER or self._led == self.core.term  # it steps down when its removal commits
+        if ready.commit > len(self.state) and leads:
+            self._cluster.checker.commits(self, ready.commit, counted)
+        self._held.append((self._hard_states_written, ready.messages))
+        self._release()
+        self._apply(ready.commit)
+        self._answer_reads(ready)
+        if ready.role is Role.LEADER and self._led != self.core.term:
+            self._led = self.core.term
+            self._cluster.checker.leads(self)
+
+    def _note(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self.entries[entry.index] = entry
+            self._cluster.checker.appended(self, entry)
+            if entry.kind is EntryKind.CONFIG:
+                self.changes.append(entry.index)
+                before = self.core.configuration_at(LogIndex(entry.index - 1))
+                self._cluster.checker.changes(self, entry, before)
+
+    def _answer_reads(self, ready: Ready) -> None:
+        for token, index in ready.reads:
+            self._cluster.checker.answered(self, token, index)
+        for token in ready.reads_refused:
+            self._cluster.checker.refused(token)
+
+    def _apply(self, commit: LogIndex) -> None:
+        if commit < len(self.state):
+            raise Violation(f"I7: the commit index of {self.node} went back from {len(self.state)} to {commit}")
+        for index in range(len(self.state) + 1, commit + 1):
+            entry = self.entries[LogIndex(index)]
+            self.state.append((entry.term, entry.crc))
+            self._cluster.checker.applied(self, entry.index, entry.term, entry.crc)
+
+    def _release(self) -> None:
+        while self._held and self._held[0][0] <= self._hard_states_synced:
+            for outgoing in self._held.popleft()[1]:
+                self._send(outgoing)
+
+    def _send(self, outgoing: Outgoing) -> None:
+        match outgoing:
+            case SendEntries():
+                entries = [self.entries[LogIndex(at)] for at in range(outgoing.first, outgoing.last + 1)]
+                body = b"".join(wire.encode_append(GROUP, outgoing, self.node, entries))
+            case SendSnapshot():
+                body = b"".join(wire.encode(GROUP, self._chunk(outgoing)))
+            case Send():
+                if isinstance(outgoing.message, VoteReply) and outgoing.message.granted:
+                    self._cluster.checker.voted(self, outgoing.to, outgoing.message)
+                body = b"".join(wire.encode(GROUP, outgoing.message))
+        message = wire.decode(body)[1]
+        self._cluster.checker.sent(self, message)
+        self._cluster.say(f"{self.node}->{outgoing.to} {sketch(message)}")
+        self._cluster.send(self.node, outgoing.to, body)
+
+    # For people
+
+    def describe(self) -> str:
+        """Where this member stands, with its followers if it leads."""
+        core = self.core
+        if not self.up:
+            return f"{self.node} down"
+        head = f"{self.node} {core.role} term {core.term} leader {core.leader} commit {core.commit_index}"
+        followers = [f"  follower {node}: {text}" for node, text in core.status()["followers"].items()]
+        return "\n".join([f"{head} | {core.log.describe()}", *followers])
+
+    # Snapshots
+
+    def term_of(self, index: LogIndex) -> Term:
+        """The term of an entry, from memory or from the state."""
+        return self.entries[index].term if index in self.entries else self.state[index - 1][0]
+
+    def _chunk(self, wanted: SendSnapshot) -> InstallSnapshot:
+        if wanted.number == 1:
+            self._pinned = self.disk.snapshot
+        pinned = self._pinned
+        if pinned is None or pinned.index < wanted.index or wanted.index not in self.core.pinned_snapshots():
+            raise Violation(f"{self.node} must send snapshot {wanted.index}, but does not keep it")
+        if pinned.index != wanted.index and wanted.number > 1:
+            wanted = replace(wanted, number=1)
+        pairs = [b"%d,%d" % pair for pair in pinned.state]
+        start = (wanted.number - 1) * _CHUNK_ENTRIES
+        return InstallSnapshot(
+            term=wanted.term,
+            leader=self.node,
+            index=pinned.index,
+            index_term=pinned.term,
+            number=wanted.number,
+            last=start + _CHUNK_ENTRIES >= len(pairs),
+            data=pinned.configuration.encode().hex().encode() + b"|" + b";".join(pairs[start : start + _CHUNK_ENTRIES]),
+        )
+
+    def _store_chunk(self, message: InstallSnapshot) -> None:
+        if message.number == 1:
+            self._chunks.clear()
+        self._chunks.append(message.data)
+        if len(self._chunks) != message.number:
+            raise Violation(f"{self.node} was told to store chunk {message.number} after {len(self._chunks) - 1}")
+        if message.last:
+            heads, parts = zip(*(chunk.split(b"|") for chunk in self._chunks), strict=True)
+            configuration = Configuration.decode(bytes.fromhex(heads[0].decode()))
+            pairs = [pair.split(b",") for pair in b";".join(parts).split(b";")]
+            state = tuple((Term(int(term)), int(crc)) for term, crc in pairs)
+            snapshot = Snapshot(message.index, message.index_term, state, configuration)
+            self.disk.writes.append(Write(snapshot=snapshot, installs=True))
+
+    def _snapshot_notice(self, snapshot: Snapshot, installs: bool) -> Callable[[], None]:
+        def taken() -> None:
+            self.core.snapshot_taken(snapshot.index, snapshot.term)
+
+        def installed() -> None:
+            if snapshot.index > len(self.state):
+                self.state = list(snapshot.state)
+            self.core.installed(snapshot.index, snapshot.term, snapshot.configuration)
+
+        return installed if installs else taken
