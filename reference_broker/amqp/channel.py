@@ -20,31 +20,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 
 from pamqp import base, commands
 
+from reference_broker.amqp.assembly import Assembly
 from reference_broker.amqp.confirms import ConfirmTracker
 from reference_broker.amqp.errors import HardError, MethodId, ReplyCode, SoftError
-from reference_broker.amqp.events import Cancel, Consume, QueueDeclare, QueueDelete, QueuePurge
-from reference_broker.amqp.fields import check_properties
+from reference_broker.amqp.events import Cancel, Consume, Get, Outcome, QueueDeclare, QueueDelete, QueuePurge, Settled
 from reference_broker.amqp.frames import (
-    BODY,
-    CONTENT_HEAD,
-    FRAME_HEAD,
-    HEADER,
     QueueDeclareOk,
-    reframe,
     short_string,
 )
 from reference_broker.amqp.link import Link
-from reference_broker.amqp.unacked import Unacked
+from reference_broker.amqp.unacked import Unacked, by_consumer
 
-BASIC_CLASS: Final = 60
 _PUBLISH: Final[MethodId] = (60, 40)
-_PROPERTY_FLAGS_OCTETS: Final = 2
 
 
 @dataclass(slots=True)
@@ -71,17 +64,6 @@ class Route:
     mandatory: bool
     octets: bytes
     """Exchange and routing key as two short strings."""
-
-
-@dataclass(slots=True)
-class Assembly:
-    """A content of several frames that is still coming."""
-
-    route: Route
-    remaining: int = -1
-    """Octets of body still due; -1 while the content header is."""
-    body_size: int = 0
-    frames: list[bytes] = field(default_factory=list)
 
 
 class Channel:
@@ -238,67 +220,28 @@ class Channel:
         elif not method.nowait:  # cancelling what is not there succeeds, as in RabbitMQ
             self._link.send(self.number, commands.Basic.CancelOk(method.consumer_tag))
 
+    def _get(self, method: commands.Basic.Get) -> None:
+        queue = self._queue_name(method.queue, method)
+        self._link.events.append(Get(self.number, queue, get_tag(queue), method.no_ack))
+
+    def _recover(self, method: commands.Basic.Recover | commands.Basic.RecoverAsync) -> None:
+        """Everything unacknowledged goes back to its queue, that of cancelled consumers too."""
+        if not method.requeue:
+            raise HardError(ReplyCode.NOT_IMPLEMENTED, "requeue=false", _id(method))
+        for tag, ranges in by_consumer(self.unacked.take_all()).items():
+            self._link.events.append(Settled(self.number, tag, Outcome.RETURN, ranges))
+        if isinstance(method, commands.Basic.Recover):
+            self._link.send(self.number, commands.Basic.RecoverOk())
+
     def _confirm_select(self, method: commands.Confirm.Select) -> None:
         if self.confirms is None:
             self.confirms = ConfirmTracker()
         if not method.nowait:
             self._link.send(self.number, commands.Confirm.SelectOk())
 
-    # -- contents in several frames ----------------------------------------------------------------------------------
-
     def begin_content(self, route: Route) -> None:
         """basic.publish came; its content header is due."""
-        self.assembly = Assembly(route)
-
-    def content_header(self, payload: bytes) -> bytes | None:
-        """Take a content header frame's payload; returns the content if it is complete with that (an empty body)."""
-        assembly = self.assembly
-        if assembly is None:
-            raise HardError(ReplyCode.UNEXPECTED_FRAME, "expected method frame, got content header frame instead")
-        if assembly.remaining >= 0:
-            raise HardError(
-                ReplyCode.UNEXPECTED_FRAME, "expected content body, got non content body frame instead", _PUBLISH
-            )
-        if len(payload) < CONTENT_HEAD.size + _PROPERTY_FLAGS_OCTETS:
-            raise HardError(ReplyCode.FRAME_ERROR, f"content header of {len(payload)} octets is cut short", _PUBLISH)
-        class_id, weight, body_size = CONTENT_HEAD.unpack_from(payload)
-        if class_id != BASIC_CLASS or weight:
-            text = f"expected content header for class 60, got one for class {class_id}, weight {weight} instead"
-            raise HardError(ReplyCode.UNEXPECTED_FRAME, text, _PUBLISH)
-        limit = self._link.config.max_message_bytes
-        if body_size > limit:
-            text = f"message size {body_size} is larger than configured max size {limit}"
-            raise SoftError(ReplyCode.PRECONDITION_FAILED, text, _PUBLISH)
-        check_properties(payload, CONTENT_HEAD.size, len(payload), self._link.user)
-        assembly.frames.append(FRAME_HEAD.pack(HEADER, self.number, len(payload)) + payload + b"\xce")
-        assembly.remaining = assembly.body_size = body_size
-        return self._content_if_complete(assembly)
-
-    def content_body(self, payload: bytes) -> bytes | None:
-        """Take a body frame's payload; returns the content once it is complete."""
-        assembly = self.assembly
-        if assembly is None:
-            raise HardError(ReplyCode.UNEXPECTED_FRAME, "expected method frame, got non method frame instead")
-        if assembly.remaining < 0:
-            text = "expected content header, got non content header frame instead"
-            raise HardError(ReplyCode.UNEXPECTED_FRAME, text, _PUBLISH)
-        if len(payload) > assembly.remaining:
-            text = f"content body is longer than the announced {assembly.body_size} octets"
-            raise HardError(ReplyCode.FRAME_ERROR, text, _PUBLISH)
-        if payload:
-            assembly.frames += [FRAME_HEAD.pack(BODY, self.number, len(payload)), payload, b"\xce"]
-        assembly.remaining -= len(payload)
-        return self._content_if_complete(assembly)
-
-    def _content_if_complete(self, assembly: Assembly) -> bytes | None:
-        if assembly.remaining:
-            return None
-        self.assembly = None
-        content = b"".join(assembly.frames)
-        if len(content) > 2 * assembly.body_size + self._link.frame_max:
-            # Frames of a few octets each: nobody shall store and carry more framing than body.
-            return reframe(content, self.number, self._link.frame_max)
-        return content
+        self.assembly = Assembly(route, self.number, self._link)
 
     # -- the broker's answers --------------------------------------------------------------------------------------
 
@@ -352,6 +295,11 @@ class Channel:
             self.consumers[consumer.tag] = consumer.successor
 
 
+def get_tag(queue: str) -> str:
+    """What stands for a consumer tag where a message was fetched with basic.get: longer than any tag can be."""
+    return "get ".ljust(256) + queue
+
+
 def _id(method: base.Frame) -> MethodId:
     return method.index >> 16, method.index & 0xFFFF
 
@@ -368,6 +316,9 @@ HANDLERS: Final[dict[type[base.Frame], Handler]] = {
     commands.Basic.Consume: Channel._consume,
     commands.Basic.Cancel: Channel._cancel,
     commands.Basic.CancelOk: Channel._ignore,
+    commands.Basic.Get: Channel._get,
+    commands.Basic.Recover: Channel._recover,
+    commands.Basic.RecoverAsync: Channel._recover,
     commands.Confirm.Select: Channel._confirm_select,
 }
 """Methods a client may send on an open channel. channel.open and close, basic.publish and the three ways to settle
@@ -382,9 +333,6 @@ NOT_IMPLEMENTED: Final[dict[type[base.Frame], str]] = {
     commands.Exchange.Unbind: _ONE_EXCHANGE,
     commands.Queue.Bind: _ONE_EXCHANGE,
     commands.Queue.Unbind: _ONE_EXCHANGE,
-    commands.Basic.Get: "basic.get is not implemented: use basic.consume",
-    commands.Basic.Recover: "basic.recover is not implemented: use basic.nack with requeue",
-    commands.Basic.RecoverAsync: "basic.recover-async is not implemented: use basic.nack with requeue",
     commands.Tx.Select: _NO_TX,
     commands.Tx.Commit: _NO_TX,
     commands.Tx.Rollback: _NO_TX,

@@ -11,16 +11,13 @@ Theory of operation
        +--> CLOSED (wrong protocol)    any HardError -------+
 
 ``_CONNECTION_METHODS`` is the table of what may come on channel 0 in each phase. On the other channels, and only in
-RUNNING, a frame goes first to the readers of :mod:`~reference_broker.amqp.fastpath`; what they leave is read by the
-general path below, one frame at a time. A *soft* error closes its channel, a *hard* one the connection, and nothing
-a client sends ends in anything else: ``receive`` does not raise.
+RUNNING, a frame goes first to the readers of runs (:mod:`~reference_broker.amqp.fastpath`,
+:mod:`~reference_broker.amqp.settles`); what they leave is read by the general path, one frame at a time
+(:mod:`~reference_broker.amqp.channel_frames`). A *soft* error closes its channel, a *hard* one the connection, and
+nothing a client sends ends in anything else: ``receive`` does not raise.
 
-After a hard error nothing more is parsed, for the octets may have lost their framing: the input is merely searched for
-the client's connection.close-ok (or its own connection.close), or the time-out ends the wait.
-
-Invariants: events gathered by the readers are emitted before any other event; ChannelClosed is emitted once for each
-channel that was opened, before ConnectionClosed; after ConnectionClosed there are no events; a closed or closing
-channel gets no frame but its channel.close or close-ok.
+Invariant: events gathered by the readers are emitted before any other event. For how channels and connections end see
+:mod:`~reference_broker.amqp.closing`.
 
 The caller answers every event that asks for it (see :mod:`~reference_broker.amqp.events`), and keeps the order of a
 channel's events while one of them waits for its answer: a queue.declare and the publishes behind it come
@@ -29,91 +26,44 @@ out of one ``receive``.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from enum import Enum, auto
 from typing import Any, Final
 
 from pamqp import base, commands
 
 from reference_broker.amqp import handshake
-from reference_broker.amqp.channel import Channel
+from reference_broker.amqp.channel_frames import PUBLISH_OCTETS, ChannelFrames
+from reference_broker.amqp.closing import OVER, Phase
 from reference_broker.amqp.errors import (
-    NO_METHOD,
     HardError,
-    MethodId,
-    ProtocolError,
     RefusedError,
     ReplyCode,
     SoftError,
-    method_by_name,
     printable,
-    reply_text,
 )
-from reference_broker.amqp.events import ChannelClosed, ConnectionClosed, ConnectionOpened, Event, FieldValue
-from reference_broker.amqp.fastpath import PublishReader, RunBuilder, SettleReader
+from reference_broker.amqp.events import ConnectionOpened, Event, FieldValue
 from reference_broker.amqp.fields import decode_method, method_id
 from reference_broker.amqp.frames import (
-    HEADER,
     HEARTBEAT,
     HEARTBEAT_FRAME,
     METHOD,
     PROTOCOL_HEADER,
-    Inbox,
     octets_needed,
     read_frame,
 )
-from reference_broker.amqp.link import ConnectionConfig, Link, Octets
-from reference_broker.amqp.outbound import Outbound
-
-_CHANNEL_OPEN: Final[MethodId] = (20, 10)
-_CHANNEL_CLOSE: Final[MethodId] = (20, 40)
-_CHANNEL_CLOSE_OK: Final[MethodId] = (20, 41)
-_BASIC_PUBLISH: Final[MethodId] = (60, 40)
-_CONNECTION_CLASS: Final = 10
-_PUBLISH_OCTETS: Final = b"\x00\x3c\x00\x28"
-
-_LAST_WORDS: Final = re.compile(
-    rb"\x01\x00\x00(?:\x00\x00\x00\x04\x00\x0a\x00\x33\xce|(?P<close>\x00\x00..\x00\x0a\x00\x32))", re.DOTALL
-)
-"""A frame of connection.close-ok, or the beginning of one of connection.close."""
-_LAST_WORDS_OCTETS: Final = 12
+from reference_broker.amqp.link import ConnectionConfig, Octets
+from reference_broker.amqp.settles import SettleReader
 
 
-class Phase(Enum):
-    """How far the connection has come."""
-
-    HEADER = auto()
-    STARTING = auto()
-    TUNING = auto()
-    OPENING = auto()
-    RUNNING = auto()
-    CLOSING = auto()
-    REFUSING = auto()
-    CLOSED = auto()
-
-
-_HANDSHAKE: Final = frozenset({Phase.HEADER, Phase.STARTING, Phase.TUNING, Phase.OPENING})
-_OVER: Final = frozenset({Phase.CLOSING, Phase.REFUSING, Phase.CLOSED})
-
-
-class ServerConnection(Outbound):
+class ServerConnection(ChannelFrames):
     """One client's connection. Times are seconds of any clock that never goes back."""
 
     def __init__(self, config: ConnectionConfig, now_s: float = 0.0, connection_name: str = "") -> None:
-        super().__init__(Link(config))
+        super().__init__(config, now_s)
         self.name = connection_name
-        self._config = config
-        self._inbox = Inbox()
-        self._runs = RunBuilder(self._link)
-        self._publishes = PublishReader(self._link, self._runs)
         self._settles = SettleReader(self._channels, self._runs)
-        self._phase = Phase.HEADER
-        self._closed_reason = ""
-        self._channel_max = config.channel_max
         self._heartbeat_s = 0
-        self._now_s = self._heard_s = self._spoke_s = now_s
-        self._give_up_s: float | None = now_s + config.handshake_timeout_s
+        self._heard_s = self._spoke_s = now_s
 
     # -- what it is ------------------------------------------------------------------------------------------------
 
@@ -180,7 +130,7 @@ class ServerConnection(Outbound):
         buffer = self._inbox.push(data)
         if buffer is None or self._phase is Phase.CLOSED:
             return self._take_events()
-        if self._phase in _OVER:
+        if self._phase in OVER:
             self._search_last_words(buffer)
             return self._take_events()
         self._read(buffer)
@@ -195,7 +145,7 @@ class ServerConnection(Outbound):
         return output
 
     def tick(self, now_s: float) -> list[Event]:
-        """Let time pass: heartbeats, time-outs. Call it at :meth:`next_deadline`, or more often."""
+        """Let time pass: heartbeats, time-outs. Call it a few times a second."""
         self._now_s = now_s
         if self._phase is Phase.CLOSED:
             return self._take_events()
@@ -205,15 +155,6 @@ class ServerConnection(Outbound):
             self._tick_heartbeat(now_s)
         return self._take_events()
 
-    def next_deadline(self) -> float | None:
-        """When :meth:`tick` has something to do at the latest, None for never."""
-        deadlines = [] if self._give_up_s is None else [self._give_up_s]
-        if self._heartbeat_s and self._phase is Phase.RUNNING:
-            deadlines.append(self._heard_s + 2 * self._heartbeat_s)
-            if not self._link.output:  # what waits to be written will do for a heartbeat
-                deadlines.append(self._spoke_s + self._heartbeat_s / 2)
-        return min(deadlines, default=None) if self._phase is not Phase.CLOSED else None
-
     def connection_lost(self, reason: str) -> list[Event]:
         """The socket is gone, for whatever reason: emit what is left to tell the broker."""
         if self._phase is not Phase.CLOSED:
@@ -221,11 +162,6 @@ class ServerConnection(Outbound):
             self._drop_channels()
             self._end(reason)
         return self._take_events()
-
-    def _take_events(self) -> list[Event]:
-        events = self._link.events[:]
-        self._link.events.clear()
-        return events
 
     def _tick_heartbeat(self, now_s: float) -> None:
         if now_s >= self._heard_s + 2 * self._heartbeat_s:
@@ -243,7 +179,7 @@ class ServerConnection(Outbound):
         if self._phase is Phase.HEADER:
             at = self._protocol_header(buffer)
         try:
-            while self._phase not in _OVER and self._phase is not Phase.HEADER:
+            while self._phase not in OVER and self._phase is not Phase.HEADER:
                 reached, need = self._read_some(buffer, at)
                 if need:
                     self._inbox.keep(buffer[reached:], need)
@@ -294,7 +230,7 @@ class ServerConnection(Outbound):
         kind, number, payload, end = read_frame(buffer, at, size)
         if kind == METHOD and number and self._learn_route(buffer[at:end], number, payload):
             return at  # now that the route is known, the fast path may have the whole message
-        if kind == METHOD and payload[:4] != _PUBLISH_OCTETS:
+        if kind == METHOD and payload[:4] != PUBLISH_OCTETS:
             self._runs.flush()
         if kind == HEARTBEAT:
             self._heartbeat_frame(number, payload)
@@ -305,21 +241,6 @@ class ServerConnection(Outbound):
         else:
             self._channel_frame(kind, number, payload, buffer[at:end] if kind == METHOD else b"")
         return end
-
-    def _learn_route(self, frame: bytes, number: int, payload: bytes) -> bool:
-        """Whether the frame is a basic.publish whose route was not known and now is."""
-        channel = self._channels.get(number)
-        if payload[:4] != _PUBLISH_OCTETS or channel is None or channel.closing or channel.assembly is not None:
-            return False
-        if self._publishes.route(frame) is not None:
-            return False
-        method = decode_method(payload)
-        assert isinstance(method, commands.Basic.Publish)
-        try:
-            self._publishes.learn(frame, channel.route(method))
-        except SoftError as error:
-            self._close_channel(channel, error)
-        return True
 
     def _heartbeat_frame(self, number: int, payload: bytes) -> None:
         if number:
@@ -372,153 +293,6 @@ class ServerConnection(Outbound):
         self._drop_channels()
         self._link.send(0, commands.Connection.CloseOk())
         self._end(f"closed by the client: {method.reply_code} {printable(method.reply_text)}")
-
-    # -- other channels ----------------------------------------------------------------------------------------------
-
-    def _channel_frame(self, kind: int, number: int, payload: bytes, frame: bytes) -> None:
-        channel = self._channels.get(number)
-        if channel is None:
-            self._open_channel(kind, number, payload)
-        elif channel.closing:
-            self._frame_while_closing(channel, kind, payload)
-        else:
-            try:
-                self._frame_on_open_channel(channel, kind, payload, frame)
-            except SoftError as error:
-                self._close_channel(channel, error)
-
-    def _open_channel(self, kind: int, number: int, payload: bytes) -> None:
-        if kind != METHOD:
-            raise HardError(ReplyCode.CHANNEL_ERROR, f"expected 'channel.open' on channel {number}")
-        at_fault = method_id(payload)
-        if at_fault == _CHANNEL_CLOSE_OK:
-            return  # a second one: harmless, and clients have sent it
-        if at_fault[0] == _CONNECTION_CLASS:
-            raise HardError(ReplyCode.COMMAND_INVALID, f"connection method on channel {number}", at_fault)
-        if at_fault != _CHANNEL_OPEN:
-            raise HardError(ReplyCode.CHANNEL_ERROR, f"expected 'channel.open' on channel {number}", at_fault)
-        decode_method(payload)
-        if len(self._channels) >= self._channel_max:
-            text = f"number of channels opened ({len(self._channels)}) has reached the negotiated channel_max"
-            raise HardError(ReplyCode.NOT_ALLOWED, f"{text} ({self._channel_max})", at_fault)
-        self._channels[number] = Channel(number, self._link)
-        self._link.send(number, commands.Channel.OpenOk())
-
-    def _frame_while_closing(self, channel: Channel, kind: int, payload: bytes) -> None:
-        """We sent channel.close: nothing counts until its answer, and the client's own close gets one too."""
-        at_fault = method_id(payload) if kind == METHOD else NO_METHOD
-        if at_fault == _CHANNEL_CLOSE_OK:
-            del self._channels[channel.number]
-        elif at_fault == _CHANNEL_CLOSE:
-            self._link.send(channel.number, commands.Channel.CloseOk())
-
-    def _frame_on_open_channel(self, channel: Channel, kind: int, payload: bytes, frame: bytes) -> None:
-        if kind == METHOD:
-            self._method_on_channel(channel, payload, frame)
-            return
-        route = channel.assembly.route if channel.assembly is not None else None
-        content = channel.content_header(payload) if kind == HEADER else channel.content_body(payload)
-        if content is not None and route is not None:
-            self._runs.add_publish(route, content, 1, None)
-
-    def _method_on_channel(self, channel: Channel, payload: bytes, frame: bytes) -> None:
-        at_fault = method_id(payload)
-        if channel.assembly is not None:
-            due = "header" if channel.assembly.remaining < 0 else "body"
-            text = f"expected content {due}, got non content {due} frame instead"
-            raise HardError(ReplyCode.UNEXPECTED_FRAME, text, _BASIC_PUBLISH)
-        if at_fault == _BASIC_PUBLISH:
-            route = self._publishes.route(frame)
-            assert route is not None, "a publish on an open channel is learned before it gets here"
-            channel.begin_content(route)
-            return
-        method = decode_method(payload)
-        if at_fault == _CHANNEL_OPEN:
-            raise HardError(ReplyCode.CHANNEL_ERROR, "second 'channel.open' seen", at_fault)
-        if at_fault[0] == _CONNECTION_CLASS:
-            raise HardError(ReplyCode.COMMAND_INVALID, f"connection method on channel {channel.number}", at_fault)
-        if at_fault == _CHANNEL_CLOSE:
-            self._forget_channel(channel)
-            del self._channels[channel.number]
-            self._link.send(channel.number, commands.Channel.CloseOk())
-        elif at_fault != _CHANNEL_CLOSE_OK:
-            channel.handle(method)
-
-    # -- closing -----------------------------------------------------------------------------------------------------
-
-    def _close_channel_of(self, buffer: bytes, at: int, error: SoftError) -> None:
-        self._close_channel(self._channels[int.from_bytes(buffer[at + 1 : at + 3], "big")], error)
-
-    def _close_channel(self, channel: Channel, error: ProtocolError) -> None:
-        """Send channel.close and drop what comes until the answer."""
-        self._runs.flush()
-        self._forget_channel(channel)
-        channel.closing = True
-        class_id, method = error.method
-        close = commands.Channel.Close(error.code, reply_text(error.code, error.text), class_id, method)
-        self._link.send(channel.number, close)
-
-    def channel_error(self, channel: int, code: int, text: str, method_name: str = "") -> list[Event]:
-        """Close a channel with an exception. ``method_name`` is the one at fault, such as ``queue.declare``."""
-        if (found := self._channel(channel)) is not None:
-            self._close_channel(found, SoftError(code, text, method_by_name(method_name)))
-        return self._take_events()
-
-    def connection_error(self, code: int, text: str) -> list[Event]:
-        """Close the connection with an exception, for example 320 when the node stops."""
-        if self._phase not in _OVER:
-            self._close_connection(HardError(code, text))
-        return self._take_events()
-
-    def _forget_channel(self, channel: Channel) -> None:
-        """The channel's last confirms, and its end for the broker."""
-        self._flush_channel_confirms(channel)
-        self._confirming.pop(channel.number, None)
-        self._publishes.forget()
-        channel.assembly = None
-        channel.consumers.clear()
-        self._link.events.append(ChannelClosed(channel.number))
-
-    def _drop_channels(self) -> None:
-        for number, channel in self._channels.items():
-            if not channel.closing:
-                self._link.events.append(ChannelClosed(number))
-        self._channels.clear()
-        self._confirming.clear()
-        self._publishes.forget()
-
-    def _close_connection(self, error: ProtocolError) -> None:
-        """Send connection.close and wait for the answer."""
-        self._flush_confirms()
-        self._drop_channels()
-        class_id, method = error.method
-        text = reply_text(error.code, error.text)
-        self._link.send(0, commands.Connection.Close(error.code, text, class_id, method))
-        self._phase = Phase.CLOSING
-        self._closed_reason = f"{error.code} {text}"
-        self._give_up_s = self._now_s + self._config.close_timeout_s
-        self._inbox.relax()
-
-    def _refuse(self, reason: str) -> None:
-        self._phase = Phase.REFUSING
-        self._closed_reason = reason
-        self._give_up_s = self._now_s + self._config.refusal_delay_s
-        self._inbox.relax()
-
-    def _search_last_words(self, buffer: bytes) -> None:
-        """Anything but the client's answer to our close is of no interest any more."""
-        found = _LAST_WORDS.search(buffer) if self._phase is Phase.CLOSING else None
-        if found is None:
-            self._inbox.keep(buffer[-_LAST_WORDS_OCTETS:], 0)
-            return
-        if found["close"]:
-            self._link.send(0, commands.Connection.CloseOk())
-        self._end(self._closed_reason)
-
-    def _end(self, reason: str) -> None:
-        self._phase = Phase.CLOSED
-        self._give_up_s = None
-        self._link.events.append(ConnectionClosed(reason))
 
 
 _Handler = Callable[[ServerConnection, Any], None]  # each is called with the one method it is listed for

@@ -36,6 +36,7 @@ from reference_broker.amqp.frames import (
     short_string,
 )
 from reference_broker.amqp.link import Octets
+from reference_broker.amqp.properties import header_size, with_delivery_count
 from reference_broker.message_run import MessageRun
 
 NUMPY_FROM: Final = 8
@@ -43,6 +44,7 @@ NUMPY_FROM: Final = 8
 _TAG: Final = Struct(">Q")
 _DELIVER: Final = b"\x00\x3c\x00\x3c"
 _RETURN: Final = b"\x00\x3c\x00\x32"
+_GET_OK: Final = b"\x00\x3c\x00\x47"
 
 
 @dataclass(slots=True)
@@ -50,7 +52,7 @@ class _Template:
     """The octets before the body, parted at the delivery tag."""
 
     route: bytes
-    redelivered: bool
+    delivery_count: int
     stored_prefix: bytes
     head: bytes
     tail: bytes
@@ -62,7 +64,7 @@ def deliver(
     channel: int,
     first_tag: int,
     piece: tuple[MessageRun, int, int, int],
-    redelivered: bool,
+    delivery_count: int,
     frame_max: int,
 ) -> Octets:
     """The frames that deliver messages ``start, start + step, ...`` (``count`` of them) of a run under the delivery
@@ -71,12 +73,12 @@ def deliver(
     if run.stride:
         prefix_octets = OVERHEAD + int(LONG.unpack_from(run.data, 3)[0]) + FRAME_HEAD.size
         if not frame_max or run.stride - prefix_octets + OVERHEAD - 1 <= frame_max:
-            template = _template(consumer, channel, run, prefix_octets, redelivered)
+            template = _template(consumer, channel, run, prefix_octets, delivery_count)
             return _uniform(template, run, first_tag, start, count, step, prefix_octets)
-    head, tail = _method(consumer.tag, channel, run.route, redelivered)
+    head, tail = _method(consumer.tag, channel, run.route, delivery_count > 0)
     parts: list[Octets] = []
     for number, content in enumerate(contents(run, channel, frame_max, start, count, step)):
-        parts += [head, _TAG.pack(first_tag + number), tail, content]
+        parts += [head, _TAG.pack(first_tag + number), tail, *_counted(content, delivery_count)]
     return b"".join(parts)
 
 
@@ -88,23 +90,31 @@ def _method(consumer_tag: str, channel: int, route: bytes, redelivered: bool) ->
     return head, bytes((redelivered,)) + route + b"\xce"
 
 
-def _template(consumer: Consumer, channel: int, run: MessageRun, prefix_octets: int, redelivered: bool) -> _Template:
+def _counted(content: Octets, delivery_count: int) -> list[Octets]:
+    """A content, in parts, with the count in its headers if there is one."""
+    if not delivery_count:
+        return [content]
+    size = header_size(content)
+    return [with_delivery_count(bytes(content[:size]), delivery_count), content[size:]]
+
+
+def _template(consumer: Consumer, channel: int, run: MessageRun, prefix_octets: int, delivery_count: int) -> _Template:
     stored = bytes(run.data[:prefix_octets])
     kept = consumer.template
     if (
         isinstance(kept, _Template)
         and kept.stored_prefix == stored
         and kept.route == run.route
-        and kept.redelivered == redelivered
+        and kept.delivery_count == delivery_count
     ):
         return kept
-    prefix = bytearray(stored)
+    prefix = bytearray(b"".join(_counted(stored, delivery_count)))
     CHANNEL_NUMBER.pack_into(prefix, 1, channel)
-    CHANNEL_NUMBER.pack_into(prefix, prefix_octets - FRAME_HEAD.size + 1, channel)
-    head, tail = _method(consumer.tag, channel, run.route, redelivered)
+    CHANNEL_NUMBER.pack_into(prefix, len(prefix) - FRAME_HEAD.size + 1, channel)
+    head, tail = _method(consumer.tag, channel, run.route, delivery_count > 0)
     tail += prefix
     row = np.frombuffer(head + bytes(_TAG.size) + tail, np.uint8)
-    consumer.template = made = _Template(run.route, redelivered, stored, head, tail, row)
+    consumer.template = made = _Template(run.route, delivery_count, stored, head, tail, row)
     return made
 
 
@@ -160,6 +170,18 @@ def _for_channel(content: Octets, channel: int) -> Octets:
     copy = bytearray(content)
     renumber(copy, channel)
     return bytes(copy)
+
+
+def got(
+    channel: int, tag: int, piece: tuple[MessageRun, int, int, int], delivery_count: int, left: int, frame_max: int
+) -> bytes:
+    """basic.get-ok and the first message of ``piece``; ``left`` others are ready."""
+    run, start, _count, _step = piece
+    redelivered = bytes((delivery_count > 0,))
+    payload = b"".join([_GET_OK, _TAG.pack(tag), redelivered, run.route, LONG.pack(left)])
+    method = FRAME_HEAD.pack(METHOD, channel, len(payload)) + payload + b"\xce"
+    (content,) = contents(run, channel, frame_max, start, 1, 1)
+    return b"".join([method, *_counted(content, delivery_count)])
 
 
 def returned(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from reference_broker.machines.commands import IdRange
+from reference_broker.machines.commands import NO_TTL, IdRange
 from reference_broker.message_run import MessageRun
 
 FieldValue = object
@@ -77,10 +77,10 @@ class QueuePurge:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """A run of basic.publish with one and the same method frame.
+    """A run of basic.publish with one and the same method frame and one time to live.
 
     ``first_seq`` is the channel's publish sequence number of the first message when the channel is in confirm mode,
-    else 0.
+    else 0. ``ttl_ms`` is what the messages' expiration says, or ``NO_TTL``.
     Answer in confirm mode with ``confirm`` or ``reject``; a mandatory unroutable run with ``returned`` first.
     """
 
@@ -90,6 +90,7 @@ class Publish:
     mandatory: bool
     first_seq: int
     run: MessageRun
+    ttl_ms: int = NO_TTL
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,17 @@ class Consume:
     nowait: bool
     prefetch: int
     arguments: dict[str, FieldValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """basic.get. Answer with ``get_ok``, ``get_empty`` or ``channel_error``. What is settled later comes as
+    :class:`Settled` under ``consumer_tag``, which no consumer can have."""
+
+    channel: int
+    queue: str
+    consumer_tag: str
+    no_ack: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +156,7 @@ Event = (
     | QueuePurge
     | Publish
     | Consume
+    | Get
     | Cancel
     | Settled
 )

@@ -1,4 +1,4 @@
-"""Runs of publishes and of acknowledgements, read without a Python call per message.
+"""Runs of publishes, read without a Python call per message.
 
 Theory of operation
 -------------------
@@ -10,11 +10,6 @@ properties vary, the method frame's octets still find the route in a dict, and t
 field; no method is decoded twice. Whatever either way cannot account for to the last octet is left where it is,
 for the general path to judge: a fast path accepts, it never refuses (except for properties, which both check alike).
 
-:class:`SettleReader` does the same for basic.ack, nack and reject, which all are frames of 21 octets.
-
-:class:`RunBuilder` gathers what the readers found into as few events as there are changes of route, and both kinds in
-the order of the wire.
-
 Invariants: the events do not depend on how the octets were cut into reads, except for where one run ends and the next
 begins; a reader consumes whole messages or nothing; and when it waits for more (``need``), then for the end of a
 frame whose head is there, never for a frame that the client may not send.
@@ -25,173 +20,27 @@ message. Below ``NUMPY_FROM`` messages slices are quicker: 0.3 us a message and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from struct import Struct
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from reference_broker.amqp.channel import BASIC_CLASS, Channel, Route
-from reference_broker.amqp.errors import ReplyCode, SoftError
-from reference_broker.amqp.events import Outcome, Publish, Settled
+from reference_broker.amqp.assembly import BASIC_CLASS
+from reference_broker.amqp.channel import Route
 from reference_broker.amqp.fields import check_properties
 from reference_broker.amqp.frames import BODY, CONTENT_HEAD, FRAME_END, FRAME_HEAD, HEADER, LONG, METHOD, OVERHEAD
 from reference_broker.amqp.link import Link
-from reference_broker.amqp.unacked import Taken
-from reference_broker.machines.commands import IdRange
-from reference_broker.message_run import MessageRun
+from reference_broker.amqp.runs import NUMPY_FROM, RunBuilder
+from reference_broker.machines.commands import NO_TTL
 
-RUN_MESSAGES_MAX: Final = 1024
-RUN_OCTETS_MAX: Final = 1 << 20
 ROUTES_MAX: Final = 1024
-NUMPY_FROM: Final = 16
 
 _PROPERTIES_AT: Final = FRAME_HEAD.size + CONTENT_HEAD.size
 _HEADER_FRAME: Final = Struct(">BHIHHQ")
 _CONTENT_MIN: Final = _HEADER_FRAME.size + 2 + 1 + OVERHEAD + 1
 _PUBLISH_FRAME_MAX: Final = 8 + 4 + 2 + 256 + 256 + 1
 _HEADER_PAYLOAD_MIN: Final = CONTENT_HEAD.size + 2
-_SETTLE: Final = Struct(">BHIHHQBB")
-_SETTLE_OCTETS: Final = _SETTLE.size
-_SETTLE_PREFIX_OCTETS: Final = 11
-_METHOD_NUMBERS: Final = {
-    b"\x00\x00\x00\x0d\x00\x3c\x00\x50": 80,
-    b"\x00\x00\x00\x0d\x00\x3c\x00\x5a": 90,
-    b"\x00\x00\x00\x0d\x00\x3c\x00\x78": 120,
-}
-"""Length, class and method of basic.ack, basic.reject and basic.nack, to the method number."""
-_ACK: Final = 80
-_REJECT: Final = 90
-
-
-class RunBuilder:
-    """Turns consecutive publishes to one route, and consecutive acknowledgements of one kind, into events."""
-
-    __slots__ = (
-        "_counts",
-        "_header",
-        "_link",
-        "_messages",
-        "_octets",
-        "_outcome",
-        "_pieces",
-        "_route",
-        "_settled",
-        "_settling",
-    )
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-        self._route: Route | None = None
-        self._pieces: list[bytes] = []
-        self._counts: list[int] = []
-        self._messages = 0
-        self._octets = 0
-        self._header: bytes | None = None
-        self._settling: Channel | None = None
-        self._outcome = Outcome.SETTLE
-        self._settled: dict[str, list[IdRange]] = {}
-
-    def add_publish(self, route: Route, piece: bytes, count: int, header: bytes | None) -> None:
-        """``piece`` holds ``count`` contents of equal length; ``header`` is the content header frame they share if
-        each has exactly one body frame, else None."""
-        self._begin(route, count, len(piece), header)
-        self._pieces.append(piece)
-        self._counts.append(count)
-
-    def add_varied(self, route: Route, pieces: list[bytes], header: bytes) -> None:
-        """One content a piece, of one body frame each, but each with a header of its own; ``header`` is the last's."""
-        self._begin(route, len(pieces), sum(map(len, pieces)), header if len(pieces) == 1 else None)
-        self._pieces += pieces
-        self._counts += [1] * len(pieces)
-
-    def _begin(self, route: Route, count: int, octets: int, header: bytes | None) -> None:
-        """Make room for ``count`` messages: end the run at hand unless they belong to it and fit in."""
-        if self._settling is not None:
-            self._flush_settled()
-        self._messages += count
-        self._octets += octets
-        if self._route is not route or self._messages > RUN_MESSAGES_MAX or self._octets > RUN_OCTETS_MAX:
-            self._messages -= count
-            self._flush_publish()
-            self._route, self._header = route, header
-            self._messages, self._octets = count, octets
-        elif self._header != header:
-            self._header = None
-
-    def room(self, route: Route, octets: int) -> int:
-        """Messages of so many octets that the run of ``route`` can still take; a full one makes way for a new one."""
-        if self._route is route:
-            left = min(RUN_MESSAGES_MAX - self._messages, (RUN_OCTETS_MAX - self._octets) // octets)
-            if left > 0:
-                return left
-        return min(RUN_MESSAGES_MAX, max(RUN_OCTETS_MAX // octets, 1))
-
-    def add_settled(self, channel: Channel, outcome: Outcome, taken: list[Taken]) -> None:
-        """Message ids that a consumer is done with, ``outcome`` says how."""
-        if self._route is not None:
-            self._flush_publish()
-        if self._settling is not channel or self._outcome is not outcome:
-            self._flush_settled()
-            self._settling, self._outcome = channel, outcome
-        for tag, first, last in taken:
-            ranges = self._settled.get(tag)
-            if ranges is None:
-                self._settled[tag] = [(first, last)]
-            elif ranges[-1][1] + 1 == first:
-                ranges[-1] = (ranges[-1][0], last)
-            else:
-                ranges.append((first, last))
-
-    def flush(self) -> None:
-        """Emit what was gathered: before anything else happens on the connection, and at the end of a read."""
-        if self._route is not None:
-            self._flush_publish()
-        if self._settling is not None:
-            self._flush_settled()
-
-    def _flush_publish(self) -> None:
-        route = self._route
-        if route is None:
-            return
-        channel, count = route.channel, self._messages
-        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        if self._header is not None:
-            run = MessageRun(count, route.octets, data, len(data) // count)
-        else:
-            run = MessageRun(count, route.octets, data, 0, self._ends())
-        seq = channel.confirms.published(count) if channel.confirms is not None else 0
-        self._link.events.append(Publish(channel.number, route.exchange, route.routing_key, route.mandatory, seq, run))
-        self._route = None
-        self._pieces, self._counts = [], []
-        self._messages = self._octets = 0
-
-    def _ends(self) -> npt.NDArray[np.uint32]:
-        """End of each content of a ragged run."""
-        strides = [len(piece) // count for piece, count in zip(self._pieces, self._counts, strict=True)]
-        return np.cumsum(np.repeat(strides, self._counts), dtype=np.uint32)
-
-    def _flush_settled(self) -> None:
-        channel, self._settling = self._settling, None
-        if channel is None:
-            return
-        for tag, ranges in self._settled.items():
-            in_order = tuple(ranges) if len(ranges) == 1 else _merged(ranges)
-            self._link.events.append(Settled(channel.number, tag, self._outcome, in_order))
-        self._settled = {}
-
-
-def _merged(ranges: list[IdRange]) -> tuple[IdRange, ...]:
-    """Ascending, neighbours joined."""
-    ranges.sort()
-    merged = [ranges[0]]
-    for first, last in ranges[1:]:
-        if merged[-1][1] + 1 == first:
-            merged[-1] = (merged[-1][0], last)
-        else:
-            merged.append((first, last))
-    return tuple(merged)
 
 
 class PublishReader:
@@ -201,12 +50,14 @@ class PublishReader:
         "_columns",
         "_content_at",
         "_last_header",
+        "_last_ttl_ms",
         "_link",
         "_method",
         "_prefix",
         "_route",
         "_routes",
         "_run_header",
+        "_run_ttl_ms",
         "_runs",
         "_stride",
         "need",
@@ -227,6 +78,7 @@ class PublishReader:
         self._route: Route | None = None
         self._prefix = self._method = b""
         self._last_header = self._run_header = b""  # the last that was checked, and that of the remembered prefix
+        self._last_ttl_ms = self._run_ttl_ms = NO_TTL  # what these two say
         self._columns: npt.NDArray[np.uint8] | None = None
         self._content_at = self._stride = 0
 
@@ -266,7 +118,7 @@ class PublishReader:
         if available == 1:
             if buffer[at + stride - 1] != FRAME_END:
                 return at
-            self._runs.add_publish(route, buffer[content : at + stride], 1, self._run_header)
+            self._runs.add_publish(route, buffer[content : at + stride], 1, self._run_header, self._run_ttl_ms)
             return at + stride
         limit = min(available, self._runs.room(route, stride - self._content_at))
         if limit >= NUMPY_FROM and buffer.startswith(self._prefix, at + (NUMPY_FROM - 1) * stride):
@@ -274,7 +126,7 @@ class PublishReader:
         else:  # few are left, or the run is a short one: looking at all rows each time would be quadratic
             count, piece = self._cut_slices(buffer, at, min(limit, NUMPY_FROM))
         if count:
-            self._runs.add_publish(route, piece, count, self._run_header)
+            self._runs.add_publish(route, piece, count, self._run_header, self._run_ttl_ms)
         return at + count * stride
 
     def _cut_slices(self, buffer: bytes, at: int, limit: int) -> tuple[int, bytes]:
@@ -296,13 +148,13 @@ class PublishReader:
         return count, rows[:count, self._content_at :].tobytes()
 
     def _take_varied(self, buffer: bytes, at: int, route: Route) -> int:
-        """Whole messages with the method frame of the one before, and content headers that differ from message to
-        message. Stops at the first that is anything else."""
+        """Whole messages with the method frame of the one before and one time to live, and content headers that differ
+        from message to message. Stops at the first that is anything else."""
         size, method, number = len(buffer), self._method, route.channel.number
         payload_max = self._link.payload_max
         body_max = min(payload_max, self._link.config.max_message_bytes)
         pieces: list[bytes] = []
-        accepted = self._last_header
+        accepted, ttl_ms = self._last_header, self._last_ttl_ms
         try:
             for _ in range(self._runs.room(route, _CONTENT_MIN)):
                 content = at + len(method)
@@ -322,14 +174,18 @@ class PublishReader:
                     or (header := buffer[content:body]) == accepted  # they are uniform after all
                 ):
                     break
-                check_properties(buffer, content + _PROPERTIES_AT, body - 1, self._link.user)
+                found_ms = check_properties(buffer, content + _PROPERTIES_AT, body - 1, self._link.user)
+                if found_ms != ttl_ms:
+                    if pieces:
+                        break
+                    ttl_ms = found_ms
                 accepted = header
                 pieces.append(buffer[content:end])
                 at = end
         finally:  # what came before a message that is refused was accepted
             if pieces:
-                self._runs.add_varied(route, pieces, accepted)
-                self._last_header = accepted
+                self._runs.add_varied(route, pieces, accepted, ttl_ms)
+                self._last_header, self._last_ttl_ms = accepted, ttl_ms
         return at
 
     def _take_known(self, buffer: bytes, at: int) -> int:
@@ -348,11 +204,11 @@ class PublishReader:
             return at
         header = buffer[content:header_end]
         if header != self._last_header:
-            check_properties(header, _PROPERTIES_AT, len(header) - 1, self._link.user)
+            self._last_ttl_ms = check_properties(header, _PROPERTIES_AT, len(header) - 1, self._link.user)
             self._last_header = header
         if body_size:
             return self._with_body(buffer, at, content, header_end, body_size, route)
-        self._runs.add_publish(route, header, 1, None)
+        self._runs.add_publish(route, header, 1, None, self._last_ttl_ms)
         return header_end
 
     def _header(self, buffer: bytes, at: int, content: int, number: int) -> tuple[int, int]:
@@ -390,79 +246,11 @@ class PublishReader:
         if buffer[end - 1] != FRAME_END:
             return at
         self._remember(route, buffer[at:body], content - at, end - at)
-        self._runs.add_publish(route, buffer[content:end], 1, self._last_header)
+        self._runs.add_publish(route, buffer[content:end], 1, self._last_header, self._last_ttl_ms)
         return end
 
     def _remember(self, route: Route, prefix: bytes, content_at: int, stride: int) -> None:
-        self._route, self._prefix, self._run_header = route, prefix, self._last_header
+        self._route, self._prefix = route, prefix
+        self._run_header, self._run_ttl_ms = self._last_header, self._last_ttl_ms
         self._method = prefix[:content_at]
         self._content_at, self._stride, self._columns = content_at, stride, None
-
-
-class SettleReader:
-    """Reads basic.ack, basic.nack and basic.reject off the front of a buffer."""
-
-    __slots__ = ("_channels", "_runs")
-
-    def __init__(self, channels: Mapping[int, Channel], runs: RunBuilder) -> None:
-        self._channels = channels
-        self._runs = runs
-
-    def take(self, buffer: bytes, at: int) -> int:
-        """Consume acknowledgements from ``at`` on; returns the position after them, ``at`` itself if there was none.
-
-        Raises SoftError 406 for a delivery tag that is not unacknowledged on its channel; those before it count.
-        """
-        method = _METHOD_NUMBERS.get(buffer[at + 3 : at + _SETTLE_PREFIX_OCTETS])
-        if method is None or len(buffer) - at < _SETTLE_OCTETS:
-            return at
-        kind, number, _length, _class, _method, tag, bits, end = _SETTLE.unpack_from(buffer, at)
-        channel = self._channels.get(number)
-        if kind != METHOD or end != FRAME_END or channel is None or channel.closing or channel.assembly is not None:
-            return at
-        if method != _REJECT and bits & 1:
-            self._settle_multiple(channel, tag, method, bits)
-            return at + _SETTLE_OCTETS
-        far = at + _SETTLE_OCTETS * (NUMPY_FROM - 1)
-        if buffer[far : far + _SETTLE_PREFIX_OCTETS] == buffer[at : at + _SETTLE_PREFIX_OCTETS]:
-            return self._take_rows(buffer, at, channel, method, bits)
-        self._settle(channel, tag, tag, method, bits)
-        return at + _SETTLE_OCTETS
-
-    def _take_rows(self, buffer: bytes, at: int, channel: Channel, method: int, bits: int) -> int:
-        """Many frames that differ in their delivery tags alone."""
-        limit = (len(buffer) - at) // _SETTLE_OCTETS
-        rows = np.frombuffer(buffer, np.uint8, limit * _SETTLE_OCTETS, at).reshape(limit, _SETTLE_OCTETS)
-        equal = (rows[:, :_SETTLE_PREFIX_OCTETS] == rows[0, :_SETTLE_PREFIX_OCTETS]).all(axis=1)
-        equal &= (rows[:, -2] == bits) & (rows[:, -1] == FRAME_END)
-        count = limit if equal.all() else int(equal.argmin())
-        tags = rows[:count, _SETTLE_PREFIX_OCTETS:-2].copy().view(">u8").ravel().astype(np.uint64)
-        # Compared with what follows, not subtracted: a client may well send 2**64 - 1 and then 0.
-        breaks = np.flatnonzero((tags[1:] != tags[:-1] + np.uint64(1)) | (tags[1:] == 0)).tolist()
-        for first, last in zip([0, *(b + 1 for b in breaks)], [*breaks, count - 1], strict=True):
-            self._settle(channel, int(tags[first]), int(tags[last]), method, bits)
-        return at + count * _SETTLE_OCTETS
-
-    def _settle(self, channel: Channel, first: int, last: int, method: int, bits: int) -> None:
-        taken, missing = channel.unacked.take(first, last)
-        self._runs.add_settled(channel, _outcome(method, bits), taken)
-        if missing is not None:
-            raise _unknown_tag(missing, method)
-
-    def _settle_multiple(self, channel: Channel, tag: int, method: int, bits: int) -> None:
-        """Every tag up to this one; tag 0 stands for all there are. The tag itself must be unacknowledged."""
-        if tag and not channel.unacked.holds(tag):
-            raise _unknown_tag(tag, method)
-        taken = channel.unacked.take_up_to(tag) if tag else channel.unacked.take_all()
-        self._runs.add_settled(channel, _outcome(method, bits), taken)
-
-
-def _unknown_tag(tag: int, method: int) -> SoftError:
-    return SoftError(ReplyCode.PRECONDITION_FAILED, f"unknown delivery tag {tag}", (BASIC_CLASS, method))
-
-
-def _outcome(method: int, bits: int) -> Outcome:
-    if method == _ACK:
-        return Outcome.SETTLE
-    requeue = bits & 1 if method == _REJECT else bits & 2
-    return Outcome.RETURN if requeue else Outcome.DISCARD

@@ -14,6 +14,7 @@ and looks at the three that a broker must refuse when wrong: delivery mode, expi
 
 from __future__ import annotations
 
+import re
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - it is an exception
 from typing import Final
@@ -22,6 +23,7 @@ from pamqp import base, commands, decode
 from pamqp.exceptions import PAMQPException
 
 from reference_broker.amqp.errors import HardError, MethodId, ReplyCode, SoftError
+from reference_broker.machines.commands import NO_TTL, TTL_MS_MAX
 
 TABLE_DEPTH_MAX: Final = 100
 TABLE_FIELDS_MAX: Final = 4096
@@ -31,6 +33,7 @@ TIME_MS_MAX: Final = 315_360_000_000
 _SHORT: Final = Struct(">H")
 _LONG: Final = Struct(">I")
 _METHOD: Final = Struct(">HH")
+_NUMBER: Final = re.compile(r"[+-]?[0-9]+")
 
 _FIXED_ARGUMENT: Final = {"octet": 1, "short": 2, "long": 4, "longlong": 8, "timestamp": 8}
 _FIXED_FIELD: Final = {
@@ -66,7 +69,7 @@ def decode_method(payload: bytes) -> base.Frame:
     if kind is None:
         raise HardError(ReplyCode.COMMAND_INVALID, "class {} has no method {}".format(*at_fault), at_fault)
     try:
-        _Walk(payload).arguments(kind)
+        Walk(payload).arguments(kind)
         method = kind.__new__(kind)  # pamqp warns when a deprecated method is constructed
         method.unmarshal(payload[4:])
     except _BadOctetsError as error:
@@ -77,7 +80,7 @@ def decode_method(payload: bytes) -> base.Frame:
     return method
 
 
-class _Walk:
+class Walk:
     """A position that moves over octets and must end exactly at their end."""
 
     __slots__ = ("_data", "_fields", "_stop")
@@ -135,6 +138,37 @@ class _Walk:
             raise _BadOctetsError(f"{name} is cut short")
         return end
 
+    def property(self, at: int, kind: str) -> int:
+        """The end of a content property of a kind of :data:`PROPERTY_KINDS` that starts at ``at``."""
+        if kind == "table":
+            return self.table(at, self._stop, 1)
+        if kind == "short string":
+            return self._short_string(at, self._stop, "property")
+        return at + _FIXED_PROPERTY[kind]
+
+    def fields(self, at: int) -> list[tuple[bytes, bytes]]:
+        """Name (a short string) and value of each field of the table at ``at``, raw."""
+        end = self._long_string(at, self._stop, "table")
+        at += 4
+        found = []
+        while at < end:
+            value_at = self._short_string(at, end, "field name")
+            value_end = self._value(value_at, end, 1)
+            found.append((self._data[at:value_at], self._data[value_at:value_end]))
+            at = value_end
+        return found
+
+    def items(self, at: int) -> list[bytes]:
+        """The values of the array whose length stands at ``at``, raw."""
+        end = self._long_string(at, self._stop, "array")
+        at += 4
+        found = []
+        while at < end:
+            value_end = self._value(at, end, 1)
+            found.append(self._data[at:value_end])
+            at = value_end
+        return found
+
     def table(self, at: int, stop: int, depth: int) -> int:
         """Walk the table at ``at``, which must end by ``stop``; returns its end."""
         end = self._long_string(at, stop, "table")
@@ -181,6 +215,10 @@ _PROPERTIES: Final = (
     (0x0040, "long", "timestamp"), (0x0020, "s", "type"), (0x0010, "user", "user-id"),
     (0x0008, "s", "app-id"), (0x0004, "s", "cluster-id"),
 )  # fmt: skip
+_FIXED_PROPERTY: Final = {"octet": 1, "long": 8}
+_RAW_KINDS: Final = {"t": "table", "mode": "octet", "octet": "octet", "long": "long"}
+PROPERTY_KINDS: Final = tuple((bit, _RAW_KINDS.get(kind, "short string")) for bit, kind, _name in _PROPERTIES)
+"""Flag bit and kind of octets of each property, in their order: *short string*, *table*, *octet*, *long* (of eight)."""
 _UNDEFINED_FLAGS: Final = 0x0003  # bit 0 announces a second flag word, and basic has none
 _PUBLISH: Final[MethodId] = (60, 40)
 
@@ -197,12 +235,17 @@ def _plan(flags: int) -> tuple[tuple[str, str], ...]:
     return plan
 
 
-def check_properties(data: bytes, at: int, stop: int, user: str) -> None:
+def check_properties(data: bytes, at: int, stop: int, user: str) -> int:
     """Check the flags and properties in ``data[at:stop]``, the part of a content header after the body size.
 
+    Returns the message's time to live in milliseconds, as its expiration says, or :data:`NO_TTL`; a time beyond what a
+    queue can count (49 days) is none.
+
     Raises HardError 501 when they are not well formed, and SoftError 406 for a delivery mode that is neither 1 nor 2,
-    an expiration that is not a number, and a user id that is not the authenticated user's.
+    an expiration that is not a number of milliseconds up to ten years, and a user id that is not the authenticated
+    user's.
     """
+    ttl_ms = NO_TTL
     try:
         flags = _SHORT.unpack_from(data, at)[0]
         at += 2
@@ -218,10 +261,14 @@ def check_properties(data: bytes, at: int, stop: int, user: str) -> None:
             elif kind == "octet":
                 at += 1
             elif kind == "t":
-                at = _Walk(data).table(at, stop, 1)
+                at = Walk(data).table(at, stop, 1)
             else:
                 end = at + 1 + data[at]
-                _check_text(name, data[at + 1 : end], user)
+                text = data[at + 1 : end].decode("utf-8", "replace")
+                if kind == "expiration":
+                    ttl_ms = _time_to_live(text)
+                elif text != user:
+                    raise _bad_user(text, user)
                 at = end
             if at > stop:
                 raise _BadOctetsError(f"{name} is cut short")
@@ -230,6 +277,7 @@ def check_properties(data: bytes, at: int, stop: int, user: str) -> None:
     except (_BadOctetsError, IndexError, StructError) as error:
         reason = str(error) if isinstance(error, _BadOctetsError) else "cut short"
         raise HardError(ReplyCode.FRAME_ERROR, f"content properties: {reason}", _PUBLISH) from error
+    return ttl_ms
 
 
 def _bad_mode(mode: int) -> SoftError:
@@ -237,22 +285,33 @@ def _bad_mode(mode: int) -> SoftError:
     return SoftError(ReplyCode.PRECONDITION_FAILED, text, _PUBLISH)
 
 
-def _check_text(name: str, value: bytes, user: str) -> None:
-    text = value.decode("utf-8", "replace")
-    if name == "expiration" and not (value.isdigit() and len(value) <= 10):
-        raise SoftError(ReplyCode.PRECONDITION_FAILED, f"invalid expiration '{text}': not a number", _PUBLISH)
-    if name == "user-id" and text != user:
-        raise SoftError(
-            ReplyCode.PRECONDITION_FAILED,
-            f"user_id property set to '{text}' but authenticated user was '{user}'",
-            _PUBLISH,
-        )
+def _bad_user(claimed: str, user: str) -> SoftError:
+    text = f"user_id property set to '{claimed}' but authenticated user was '{user}'"
+    return SoftError(ReplyCode.PRECONDITION_FAILED, text, _PUBLISH)
+
+
+def _time_to_live(text: str) -> int:
+    """An expiration as a number. RabbitMQ's reasons, which are Erlang terms, for what is none."""
+    found = _NUMBER.match(text)
+    if found is None:
+        raise _bad_expiration(text, "no_integer")
+    if rest := text[found.end() :]:
+        raise _bad_expiration(text, f'{{leftover_string,"{rest}"}}')
+    if (number := int(found[0])) < 0:
+        raise _bad_expiration(text, f"{{value_negative,{number}}}")
+    if number > TIME_MS_MAX:
+        raise _bad_expiration(text, f"{{value_too_large,{number}}}")
+    return number if number <= TTL_MS_MAX else NO_TTL
+
+
+def _bad_expiration(text: str, reason: str) -> SoftError:
+    return SoftError(ReplyCode.PRECONDITION_FAILED, f"invalid expiration '{text}': {reason}", _PUBLISH)
 
 
 def check_table(data: bytes) -> bool:
     """Whether ``data`` is exactly one well-formed field table that Python can hold."""
     try:
-        if _Walk(data).table(0, len(data), 1) != len(data):
+        if Walk(data).table(0, len(data), 1) != len(data):
             return False
         decode.field_table(data)
     except (_BadOctetsError, ValueError, ArithmeticError, OSError, StructError):

@@ -40,9 +40,10 @@ class Outbound(ABC):
     # -- deliveries and confirms ------------------------------------------------------------------------------------
 
     def deliver(
-        self, channel: int, consumer_tag: str, first_message_id: int, pieces: Sequence[Piece], redelivered: bool
+        self, channel: int, consumer_tag: str, first_message_id: int, pieces: Sequence[Piece], delivery_count: int
     ) -> bool:
-        """Deliver messages with the ids ``first_message_id``, +1, ... to a consumer.
+        """Deliver messages with the ids ``first_message_id``, +1, ... to a consumer. With a ``delivery_count`` above 0
+        they are redelivered, and say so in a header.
 
         False if there is no such consumer any more: then nothing was delivered, and the messages belong back in
         their queue.
@@ -54,13 +55,41 @@ class Outbound(ABC):
         first_tag = tag = found.next_delivery_tag
         for piece in pieces:
             self._link.output.append(
-                deliveries.deliver(consumer, channel, tag, piece, redelivered, self._link.frame_max)
+                deliveries.deliver(consumer, channel, tag, piece, delivery_count, self._link.frame_max)
             )
             tag += piece[2]
         found.next_delivery_tag = tag
         if not consumer.no_ack and tag > first_tag:
             found.unacked.add(first_tag, tag - first_tag, consumer_tag, first_message_id)
         return True
+
+    def get_ok(
+        self,
+        channel: int,
+        consumer_tag: str,
+        message_id: int,
+        piece: Piece,
+        delivery_count: int,
+        left: int,
+        no_ack: bool,
+    ) -> bool:
+        """Answer a Get with the one message of ``piece``; ``left`` messages are ready behind it. False if the channel
+        is gone, then the message belongs back in its queue."""
+        found = self._channel(channel)
+        if found is None:
+            return False
+        tag = found.next_delivery_tag
+        found.next_delivery_tag += 1
+        frames = deliveries.got(channel, tag, piece, delivery_count, left, self._link.frame_max)
+        self._link.output.append(frames)
+        if not no_ack:
+            found.unacked.add(tag, 1, consumer_tag, message_id)
+        return True
+
+    def get_empty(self, channel: int) -> None:
+        """Answer a Get: nothing is ready."""
+        if self._channel(channel) is not None:
+            self._link.send(channel, commands.Basic.GetEmpty())
 
     def confirm(self, channel: int, first_seq: int, last_seq: int) -> None:
         """These publishes are safe. The client hears of it at the next :meth:`flush_confirms`."""

@@ -30,6 +30,18 @@ Taken = tuple[str, int, int]
 """Consumer tag, first and last message id."""
 
 
+def by_consumer(taken: list[Taken]) -> dict[str, tuple[tuple[int, int], ...]]:
+    """The message ids of each consumer as ranges, ascending, neighbours joined."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for tag, first, last in sorted(taken):
+        ranges = found.setdefault(tag, [])
+        if ranges and ranges[-1][1] + 1 == first:
+            ranges[-1] = (ranges[-1][0], last)
+        else:
+            ranges.append((first, last))
+    return {tag: tuple(ranges) for tag, ranges in found.items()}
+
+
 class Unacked:
     """The unacknowledged deliveries of one channel."""
 

@@ -19,9 +19,11 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
-from reference_broker.amqp.connection import Phase, ServerConnection
+from reference_broker.amqp.closing import Phase
+from reference_broker.amqp.connection import ServerConnection
 from reference_broker.amqp.events import (
     Cancel,
     ChannelClosed,
@@ -29,6 +31,7 @@ from reference_broker.amqp.events import (
     ConnectionOpened,
     Consume,
     Event,
+    Get,
     Outcome,
     Publish,
     QueueDeclare,
@@ -54,6 +57,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SMALL: Final = 64
+_GETTER: Final = ""
+"""The tag under which a queue knows the gets of a channel: no consumer can have it, for an empty one is replaced."""
 _OUTCOMES: Final[dict[Outcome, type[Settle | Return | Discard]]] = {
     Outcome.SETTLE: Settle,
     Outcome.RETURN: Return,
@@ -78,10 +83,19 @@ class Consumer:
         self.held = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Got:
+    """What a queue dealt to a basic.get that is not answered yet."""
+
+    message_id: int
+    piece: Piece
+    delivery_count: int
+
+
 class Channel:
     """What the shell keeps per channel."""
 
-    __slots__ = ("busy", "consumers", "groups", "id", "sessions", "waiting")
+    __slots__ = ("busy", "consumers", "got", "groups", "id", "sessions", "waiting")
 
     def __init__(self, channel: ChannelId) -> None:
         self.id = channel
@@ -89,6 +103,7 @@ class Channel:
         self.consumers: dict[str, Consumer] = {}
         self.groups: set[GroupId] = set()
         self.busy = False
+        self.got: Got | None = None
         self.waiting: deque[Event] = deque()
 
 
@@ -115,6 +130,7 @@ class ClientConnection(asyncio.Protocol):
             QueueDelete: self._delete,
             QueuePurge: self._purge,
             Consume: self._consume,
+            Get: self._get,
             Cancel: self._cancel,
         }
 
@@ -165,10 +181,15 @@ class ClientConnection(asyncio.Protocol):
 
     # shard.Connection
 
-    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], redelivered: bool) -> None:
+    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
         """Messages for a consumer; those that it had before are dropped."""
         channel = self._channels.get(consumer.channel.channel)
-        if channel is None or (known := channel.consumers.get(consumer.tag)) is None:
+        if channel is None:
+            return
+        if consumer.tag == _GETTER:
+            channel.got = Got(first_message_id, pieces[0], delivery_count)
+            return
+        if (known := channel.consumers.get(consumer.tag)) is None:
             return
         count = sum(piece[2] for piece in pieces)
         first, last = first_message_id, first_message_id + count - 1
@@ -179,7 +200,7 @@ class ClientConnection(asyncio.Protocol):
             first = known.next_message_id
         known.next_message_id = last + 1
         known.held += last - first + 1
-        if not self.core.deliver(channel.id.channel, consumer.tag, first, pieces, redelivered):
+        if not self.core.deliver(channel.id.channel, consumer.tag, first, pieces, delivery_count):
             self._propose(known.group, Return(consumer, ((first, last),)), _SMALL, Lane.EXPRESS)
         elif known.no_ack:
             if self._writing:
@@ -282,7 +303,7 @@ class ClientConnection(asyncio.Protocol):
             session = channel.sessions[group] = PublishSession(channel.id)
             channel.groups.add(group)
         run = stamped(event.run, self._shard.anatomy.clock, self._read_ns, self._shard.now_ns())
-        command = session.enqueue(run, event.first_seq)
+        command = session.enqueue(run, event.first_seq, event.ttl_ms)
         self._unconfirmed_bytes += len(event.run.data)
         queue.runner.propose(command, command_size(command))
 
@@ -403,6 +424,44 @@ class ClientConnection(asyncio.Protocol):
                 self.core.cancel_ok(event.channel, event.consumer_tag)
 
         runner.propose(commands.Cancel(consumer.id, self._ask(channel, cancelled)), _SMALL, Lane.EXPRESS)
+
+    def _get(self, channel: Channel, event: Get) -> None:
+        queue = self._queue_or_error(event.channel, event.queue, "basic.get")
+        if queue is None:
+            return
+        if dict(queue.record.arguments).get("x-single-active-consumer"):
+            text = (
+                f"cannot obtain access to locked queue '{event.queue}' in vhost '/'. basic.get operations are not "
+                "supported by quorum queues with single active consumer"
+            )
+            self._refuse(event.channel, declaration.RESOURCE_LOCKED, text, "basic.get")
+            return
+        group, getter = queue.record.group, ConsumerId(channel.id, _GETTER)
+        channel.groups.add(group)
+        # What is fetched is settled like any consumer's; the core knows it by a tag that tells the queue.
+        consumer = channel.consumers.setdefault(event.consumer_tag, Consumer(getter, group, event.no_ack))
+        if consumer.group != group:  # the queue was deleted and declared again meanwhile
+            consumer = channel.consumers[event.consumer_tag] = Consumer(getter, group, event.no_ack)
+
+        def answered(value: int) -> None:
+            self._got(channel, consumer, event, left=max(value - 1, 0))
+
+        correlation = self._ask(channel, answered)
+        queue.runner.propose(commands.Get(getter, event.no_ack, correlation), _SMALL, Lane.EXPRESS)
+
+    def _got(self, channel: Channel, consumer: Consumer, event: Get, left: int) -> None:
+        """The queue answered a basic.get: what it dealt, if anything, came just before."""
+        got, channel.got = channel.got, None
+        if got is None or got.message_id < consumer.next_message_id:
+            self.core.get_empty(event.channel)
+            return
+        consumer.next_message_id = got.message_id + 1
+        sent = self.core.get_ok(
+            event.channel, event.consumer_tag, got.message_id, got.piece, got.delivery_count, left, event.no_ack
+        )
+        if not sent and not event.no_ack:
+            ids = (got.message_id, got.message_id)
+            self._propose(consumer.group, Return(consumer.id, (ids,)), _SMALL, Lane.EXPRESS)
 
     # Helpers
 

@@ -70,7 +70,7 @@ def _now_ms() -> int:
 class Connection(Protocol):
     """A client connection, as the shard sees it."""
 
-    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], redelivered: bool) -> None:
+    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
         """Messages for a consumer of this connection."""
 
     def committed(self, channel: int, group: GroupId, last: int) -> bool:
@@ -225,14 +225,14 @@ class Shard:
 
     # queues.quorum.Clients
 
-    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], redelivered: bool) -> None:
+    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
         """Hand messages to the connection of the consumer."""
         if (connection := self.connections.get(consumer.channel.connection)) is not None:
-            connection.deliver(consumer, first_message_id, pieces, redelivered)
+            connection.deliver(consumer, first_message_id, pieces, delivery_count)
             self.anatomy.hold(connection)
             count = sum(piece[2] for piece in pieces)
             self.delivered += count
-            self.redelivered += count if redelivered else 0
+            self.redelivered += count if delivery_count else 0
             self.touch(connection)
 
     def confirm(self, channel: ChannelId, group: GroupId, last: int) -> None:

@@ -56,8 +56,9 @@ class Clients(Protocol):
     node: NodeId
     incarnation: int
 
-    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], redelivered: bool) -> None:
-        """Send messages to a consumer; those whose ids it had before are dropped."""
+    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
+        """Send messages to a consumer; those whose ids it had before are dropped. They were delivered and came back
+        ``delivery_count`` times."""
 
     def confirm(self, channel: ChannelId, group: GroupId, last: int) -> None:
         """The channel's enqueues to the group's queue are committed up to ``last``."""
@@ -152,7 +153,7 @@ class QuorumQueue:
                 pieces = self._pieces(effect.spans, runs)
                 if self.track is not None and not effect.delivery_count:
                     self.track.delivered(effect.spans, pieces)
-                self._clients.deliver(consumer, effect.first_message_id, pieces, effect.delivery_count > 0)
+                self._clients.deliver(consumer, effect.first_message_id, pieces, effect.delivery_count)
             case Reply(channel) if self._lives(channel):
                 self._clients.reply(channel, effect.correlation, effect.value)
             case MonitorNode(node):

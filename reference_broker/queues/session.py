@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from reference_broker.machines.commands import Enqueue
+from reference_broker.machines.commands import NO_TTL, Enqueue
 from reference_broker.message_run import MessageRun
 from reference_broker.types import ChannelId
 
@@ -27,7 +27,12 @@ class PublishSession:
         self._waiting: deque[tuple[int, int, int, int]] = deque()  # first, last, first confirm seq (0: none), octets
         self.unconfirmed_bytes = 0
 
-    def enqueue(self, run: MessageRun, confirm_seq: int) -> Enqueue:
+    @property
+    def unconfirmed_commands(self) -> int:
+        """Commands that were sent to the queue and not yet seen committed."""
+        return len(self._waiting)
+
+    def enqueue(self, run: MessageRun, confirm_seq: int, ttl_ms: int = NO_TTL) -> Enqueue:
         """The command for a run whose first message has the channel's confirm number ``confirm_seq`` (0: no
         confirms)."""
         first, last = self._next, self._next + run.count - 1
@@ -35,7 +40,7 @@ class PublishSession:
         size = len(run.data)
         self.unconfirmed_bytes += size
         self._waiting.append((first, last, confirm_seq, size))
-        return Enqueue(self.channel, first, run)
+        return Enqueue(self.channel, first, run, ttl_ms)
 
     def committed(self, last: int) -> list[tuple[int, int]]:
         """Everything up to enqueue number ``last`` is committed: the ranges of confirm numbers to confirm, in order.

@@ -64,7 +64,7 @@ def main() -> None:
     report("receive 1 with a message id each", lambda: server.receive(next(turns), 0.0), 1)
 
     def deliver(run: MessageRun, count: int) -> None:
-        server.deliver(1, "c", server._channels[1].next_delivery_tag, [(run, 0, count, 1)], False)
+        server.deliver(1, "c", server._channels[1].next_delivery_tag, [(run, 0, count, 1)], 0)
         server.take_output()
 
     uniform, ragged = run_of(one * 200), run_of(b"".join(varied[:200]))

@@ -63,7 +63,7 @@ def messages(heard: list[tuple[int, Heard]], channel: int, largest: int) -> list
     step=st.sampled_from([0, 0, 4088, 50]),
     channel=st.integers(1, 3),
     frame_max=st.sampled_from([131_072, 4096]),
-    redelivered=st.booleans(),
+    delivery_count=st.sampled_from([0, 0, 1, 3]),
 )
 def test_deliveries_read_back_as_published(
     data: st.DataObject,
@@ -72,7 +72,7 @@ def test_deliveries_read_back_as_published(
     step: int,
     channel: int,
     frame_max: int,
-    redelivered: bool,
+    delivery_count: int,
 ) -> None:
     """Whatever the layout of the run, the consumer's channel and its frame size: the same bodies and properties."""
     payloads = [bytes([number]) * size for number, size in enumerate(sizes)]
@@ -85,7 +85,7 @@ def test_deliveries_read_back_as_published(
     client.open(channels=3, frame_max=frame_max)
     client.consume(channel, "tag-ß")
     for round_number in range(2):
-        assert client.server.deliver(channel, "tag-ß", 0, [(run, start, count, stride)], redelivered)
+        assert client.server.deliver(channel, "tag-ß", 0, [(run, start, count, stride)], delivery_count)
         found = messages(client.heard(), channel, frame_max)
         positions = range(start, start + count * stride, stride)
         assert [(each, payload) for _, each, payload in found] == [(ids[at], payloads[at]) for at in positions]
@@ -93,7 +93,7 @@ def test_deliveries_read_back_as_published(
         assert [method.delivery_tag for method, _, _ in found] == list(tags)
         for method, _, _ in found:
             assert (method.consumer_tag, method.exchange, method.routing_key) == ("tag-ß", "", "q")
-            assert method.redelivered is redelivered
+            assert method.redelivered is (delivery_count > 0)
     assert client.server.unacked(channel) == 2 * count
 
 
@@ -109,8 +109,8 @@ def test_a_template_is_not_used_for_another_route_or_flag() -> None:
     client = ScriptedClient()
     client.open()
     client.consume()
-    for event, redelivered in [(first, False), (first, True), (second, True), (first, False)]:
-        client.server.deliver(1, "c", 0, [(event.run, 0, 1, 1)], redelivered)
+    for event, delivery_count in [(first, 0), (first, 1), (second, 1), (first, 0)]:
+        client.server.deliver(1, "c", 0, [(event.run, 0, 1, 1)], delivery_count)
     found = [(method.routing_key, method.redelivered) for method, _, _ in messages(client.heard(), 1, 131_072)]
     assert found == [("q", False), ("q", True), ("longer-key", True), ("q", False)]
 
@@ -122,7 +122,7 @@ def test_a_template_is_not_used_for_another_size_or_property() -> None:
     client.consume()
     sent = [(b"x" * 10, "a"), (b"y" * 11, "a"), (b"z" * 11, "b"), (b"x" * 10, "a")]
     for payload, each in sent:
-        client.server.deliver(1, "c", 0, [(run_of([payload] * 10, [each] * 10), 0, 10, 1)], False)
+        client.server.deliver(1, "c", 0, [(run_of([payload] * 10, [each] * 10), 0, 10, 1)], 0)
     found = [(payload, each) for _, each, payload in messages(client.heard(), 1, 131_072)]
     assert found == [message for message in sent for _ in range(10)]
 
@@ -134,7 +134,7 @@ def test_body_frames_fit_exactly(size: int, frames: int, count: int) -> None:
     client = ScriptedClient()
     client.open(frame_max=4096)
     client.consume()
-    client.server.deliver(1, "c", 0, [(run_of([b"x" * size] * count, [""] * count), 0, count, 1)], False)
+    client.server.deliver(1, "c", 0, [(run_of([b"x" * size] * count, [""] * count), 0, count, 1)], 0)
     heard = client.heard()
     assert len(messages(heard, 1, 4096)) == count
     assert len([each for _, each in heard if isinstance(each, body.ContentBody)]) == count * frames
@@ -146,7 +146,7 @@ def test_several_pieces_number_on() -> None:
     client.open()
     client.consume()
     run = run_of([b"abc"] * 30, [""] * 30)
-    client.server.deliver(1, "c", 5, [(run, 0, 10, 3), (run, 1, 2, 1), (run, 29, 1, 1)], False)
+    client.server.deliver(1, "c", 5, [(run, 0, 10, 3), (run, 1, 2, 1), (run, 29, 1, 1)], 0)
     assert [method.delivery_tag for method, _, _ in messages(client.heard(), 1, 131_072)] == list(range(1, 14))
     (event,) = client.send(1, Basic.Ack(0, True))
     assert event == Settled(1, "c", Outcome.SETTLE, ((5, 17),))
@@ -159,8 +159,8 @@ def test_consumers_without_acknowledgements_leave_nothing_behind() -> None:
     client.consume(tag="n", no_ack=True)
     client.consume(tag="c")
     run = run_of([b"abc"] * 3, [""] * 3)
-    client.server.deliver(1, "n", 0, [(run, 0, 3, 1)], False)
-    client.server.deliver(1, "c", 0, [(run, 0, 3, 1)], False)
+    client.server.deliver(1, "n", 0, [(run, 0, 3, 1)], 0)
+    client.server.deliver(1, "c", 0, [(run, 0, 3, 1)], 0)
     assert client.server.unacked(1) == 3
     assert client.send(1, Basic.Ack(5, True)) == [Settled(1, "c", Outcome.SETTLE, ((0, 1),))]
     client.send(1, Basic.Ack(2, False))
@@ -174,11 +174,11 @@ def test_nothing_is_delivered_to_a_consumer_that_is_gone() -> None:
     client.consume()
     run = run_of([b"abc"], [""])
     client.send(1, Basic.Cancel("c"))
-    assert client.server.deliver(1, "c", 0, [(run, 0, 1, 1)], False), "until the cancellation is answered it is there"
+    assert client.server.deliver(1, "c", 0, [(run, 0, 1, 1)], 0), "until the cancellation is answered it is there"
     client.server.cancel_ok(1, "c")
     client.output()
-    assert not client.server.deliver(1, "c", 1, [(run, 0, 1, 1)], False)
-    assert not client.server.deliver(9, "c", 1, [(run, 0, 1, 1)], False)
+    assert not client.server.deliver(1, "c", 1, [(run, 0, 1, 1)], 0)
+    assert not client.server.deliver(9, "c", 1, [(run, 0, 1, 1)], 0)
     assert client.output() == b""
     assert client.send(1, Basic.Ack(1)) == [Settled(1, "c", Outcome.SETTLE, ((0, 0),))], "what it holds stays its own"
 
@@ -201,7 +201,7 @@ def test_ways_to_settle(method: commands.base.Frame, outcome: Outcome, ranges: t
     client = ScriptedClient()
     client.open()
     client.consume()
-    client.server.deliver(1, "c", 0, [(run_of([b"abc"] * 10, [""] * 10), 0, 10, 1)], False)
+    client.server.deliver(1, "c", 0, [(run_of([b"abc"] * 10, [""] * 10), 0, 10, 1)], 0)
     assert client.send(1, method) == [Settled(1, "c", outcome, ranges)]
 
 
@@ -213,8 +213,8 @@ def test_settlements_of_one_read_are_one_event_a_consumer() -> None:
         client.consume(tag=tag)
     run = run_of([b"abc"] * 40, [""] * 40)
     for at in range(0, 40, 2):
-        client.server.deliver(1, "a", at, [(run, at, 2, 1)], False)
-        client.server.deliver(1, "b", at, [(run, at, 2, 1)], False)
+        client.server.deliver(1, "a", at, [(run, at, 2, 1)], 0)
+        client.server.deliver(1, "b", at, [(run, at, 2, 1)], 0)
     order = [*range(80, 40, -1), *range(1, 41)]
     events = client.send(1, *[Basic.Ack(tag) for tag in order])
     assert events == [Settled(1, "b", Outcome.SETTLE, ((0, 39),)), Settled(1, "a", Outcome.SETTLE, ((0, 39),))]

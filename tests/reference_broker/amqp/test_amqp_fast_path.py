@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pamqp import commands, frame
 
 from reference_broker.amqp.events import Event, Publish, Settled
-from reference_broker.amqp.fastpath import RUN_MESSAGES_MAX, RUN_OCTETS_MAX
+from reference_broker.amqp.runs import RUN_MESSAGES_MAX, RUN_OCTETS_MAX
 from reference_broker.amqp.testing import ScriptedClient, content, method, publish
 
 Properties = commands.Basic.Properties
@@ -31,13 +31,14 @@ PROPERTIES: list[Properties] = [
         priority=3,
         correlation_id="c",
         reply_to="r",
-        expiration="60000",
         message_id="m",
         timestamp=datetime(2024, 1, 1, tzinfo=UTC),
         message_type="t",
         user_id="guest",
         app_id="a",
     ),
+    Properties(delivery_mode=2, expiration="60000"),
+    Properties(delivery_mode=2, expiration="5"),
 ]
 
 Fact = tuple[object, ...]
@@ -62,7 +63,7 @@ class Stream:
         seq = self.seq[channel] if self.confirming else 0
         self.seq[channel] += 1
         stored = content(channel, payload, properties, step)
-        self.facts.append(("publish", channel, key, seq, stored))
+        self.facts.append(("publish", channel, key, seq, stored, int(properties.expiration or -1)))
 
     def settle(self, channel: int, nth: int, what: str, multiple: bool) -> None:
         unacked = self.unacked[channel]
@@ -129,7 +130,9 @@ def facts(events: list[Event]) -> list[Fact]:
             assert event.run.route == b"\x00" + bytes([len(event.routing_key)]) + event.routing_key.encode()
             seqs = itertools.count(event.first_seq) if event.first_seq else itertools.repeat(0)
             for position, seq in zip(range(event.run.count), seqs, strict=False):
-                found.append(("publish", event.channel, event.routing_key, seq, event.run.content(position)))
+                found.append(
+                    ("publish", event.channel, event.routing_key, seq, event.run.content(position), event.ttl_ms)
+                )
         else:
             assert isinstance(event, Settled)
             assert list(event.ranges) == sorted(event.ranges)
@@ -160,7 +163,7 @@ def prepared(confirming: bool) -> ScriptedClient:
         for at in range(0, DELIVERED, 7):
             tag = CONSUMERS[at // 7 % 2]
             count = min(7, DELIVERED - at)
-            assert client.server.deliver(channel, tag, given_out[tag], [(event.run, at, count, 1)], False)
+            assert client.server.deliver(channel, tag, given_out[tag], [(event.run, at, count, 1)], 0)
             given_out[tag] += count
     client.output()
     client.events.clear()
@@ -227,7 +230,7 @@ def test_no_python_call_per_message(what: str) -> None:
     (event,) = client.raw(publish(1, "q", b"x" * 100) * 1000)
     assert isinstance(event, Publish)
     tags = itertools.count(1)
-    client.server.deliver(1, "c", 0, [(event.run, 0, 1000, 1)], False)
+    client.server.deliver(1, "c", 0, [(event.run, 0, 1000, 1)], 0)
 
     def action(count: int) -> Callable[[], object]:
         if what == "publish":
@@ -236,7 +239,7 @@ def test_no_python_call_per_message(what: str) -> None:
         if what == "ack":
             octets = b"".join(method(1, commands.Basic.Ack(next(tags))) for _ in range(count))
             return lambda: client.raw(octets)
-        return lambda: client.server.deliver(1, "c", 0, [(event.run, 0, count, 1)], False)
+        return lambda: client.server.deliver(1, "c", 0, [(event.run, 0, count, 1)], 0)
 
     calls_during(action(50))
     few, many = calls_during(action(50)), calls_during(action(400))

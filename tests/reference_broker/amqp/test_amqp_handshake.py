@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
-from reference_broker.amqp.connection import Phase
+from reference_broker.amqp.closing import Phase
 from reference_broker.amqp.events import ChannelClosed, ConnectionClosed, ConnectionOpened
 from reference_broker.amqp.link import ConnectionConfig
 from reference_broker.amqp.testing import PROTOCOL_HEADER, ScriptedClient, method, raw_frame
@@ -156,7 +156,6 @@ def test_handshake_time_out(octets: bytes) -> None:
     if octets:
         client.raw(octets)
     client.output()
-    assert client.server.next_deadline() == 110.0
     assert client.tick(109.9) == []
     (closed,) = client.tick(110.0)
     assert closed == ConnectionClosed("handshake timeout")
@@ -167,15 +166,12 @@ def test_heartbeats_are_sent_when_there_is_nothing_else_to_send() -> None:
     """A client that hears nothing for two intervals drops the connection."""
     client = ScriptedClient()
     client.open(heartbeat=10)
-    assert client.server.next_deadline() == 5.0
     assert (client.tick(4.9), client.output()) == ([], b"")
     assert client.tick(5.0) == []
     assert client.output() == raw_frame(8, 0, b"")
-    assert client.server.next_deadline() == 10.0
     client.now_s = 8.0
     client.send(1, commands.Basic.Qos(0, 1, False))
     client.output()
-    assert client.server.next_deadline() == 13.0
     assert (client.tick(12.9), client.output()) == ([], b"")
 
 
@@ -184,7 +180,6 @@ def test_what_waits_to_be_written_does_for_a_heartbeat() -> None:
     client = ScriptedClient()
     client.open(heartbeat=10)
     client.send(1, commands.Basic.Qos(0, 1, False))
-    assert client.server.next_deadline() == 20.0
     assert client.tick(6.0) == []
     assert [type(each) for _, each in client.heard()] == [commands.Basic.QosOk]
 
@@ -209,7 +204,6 @@ def test_no_heartbeat_means_none() -> None:
     """A client may switch heartbeats off, and is then never dropped for silence."""
     client = ScriptedClient()
     client.open(heartbeat=0)
-    assert client.server.next_deadline() is None
     assert (client.tick(1e9), client.output()) == ([], b"")
 
 

@@ -117,10 +117,10 @@ class Node:
 
     # queues.quorum.Clients
 
-    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], redelivered: bool) -> None:
+    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
         client = self.channels.get(consumer.channel.connection)
         if isinstance(client, Consumer):
-            client.delivered(first_message_id, pieces, redelivered)
+            client.delivered(first_message_id, pieces, delivery_count > 0)
 
     def confirm(self, channel: ChannelId, group: GroupId, last: int) -> None:
         client = self.channels.get(channel.connection)
@@ -220,7 +220,7 @@ class Consumer:
         checkout = Checkout(self.id, world.chance.randint(1, 20), auto_settle=False, priority=0, correlation=1)
         node.runner.propose(checkout, 64, Lane.EXPRESS)
 
-    def delivered(self, first: int, pieces: list[Piece], redelivered: bool) -> None:
+    def delivered(self, first: int, pieces: list[Piece], delivery_count: int) -> None:
         bodies = [run.content(start + step * k) for run, start, count, step in pieces for k in range(count)]
         # A gap: dealt and taken back in entries that this node jumped over. An overlap: redelivered after a jump.
         fresh = bodies[max(0, self.next_id - first) :]

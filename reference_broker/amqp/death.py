@@ -1,0 +1,121 @@
+"""What a message carries when it is dead-lettered: its history in ``x-death``, and whether it goes round in circles.
+
+As RabbitMQ 3.10 does it (rabbit_dead_letter.erl). ``x-death`` is an array of tables, the latest death first; one per
+queue and reason, with a count. The first death of all has three headers of its own, ``x-first-death-reason``,
+``-queue`` and ``-exchange``. The expiration property goes, or the message would expire where it ends up, too; the
+table of that death keeps it as ``original-expiration``.
+
+Pure: octets in, octets out. Everything else about the message stays as its publisher wrote it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reference_broker.amqp.frames import FRAME_HEAD, HEADER, reframe
+from reference_broker.amqp.properties import (
+    EXPIRATION,
+    HEADERS,
+    Fields,
+    array,
+    header_size,
+    long,
+    read_array,
+    read_properties,
+    read_table,
+    set_field,
+    table,
+    text,
+    timestamp,
+    write_properties,
+    write_table,
+)
+
+REJECTED = "rejected"
+_DEATHS = b"x-death"
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """One death: of a message that was published to ``exchange`` with ``routing_key``, in ``queue``, for ``reason``
+    (rejected, expired, maxlen, delivery_limit), at ``time_s`` seconds since 1970."""
+
+    queue: str
+    reason: str
+    exchange: str
+    routing_key: str
+    time_s: int
+
+
+def dead_letter(content: bytes, death: Death, channel: int = 1) -> bytes:
+    """The content (raw frames) as it is to be published again, on ``channel``, its body in one frame."""
+    size = header_size(content)
+    payload = content[FRAME_HEAD.size : size - 1]
+    properties = read_properties(payload)
+    headers = read_table(properties[HEADERS]) if HEADERS in properties else []
+    expiration = properties.pop(EXPIRATION, None)
+    properties[HEADERS] = write_table(_with_death(headers, death, expiration))
+    payload = write_properties(payload, properties)
+    head = FRAME_HEAD.pack(HEADER, channel, len(payload)) + payload + b"\xce"
+    return reframe(head + content[size:], channel, 0)
+
+
+def is_cycle(content: bytes, queue: str) -> bool:
+    """Whether a dead-lettered content was in ``queue`` before and came round without any consumer rejecting it: then
+    nobody will ever stop it."""
+    properties = read_properties(content[FRAME_HEAD.size : header_size(content) - 1])
+    round_trip = []
+    for death in _deaths(read_table(properties.get(HEADERS, bytes(4)))):
+        fields = dict(death)
+        round_trip.append(fields.get(b"reason"))
+        if fields.get(b"queue") == text(queue):
+            return text(REJECTED) not in round_trip
+    return False
+
+
+def _with_death(headers: Fields, death: Death, expiration: bytes | None) -> Fields:
+    deaths = _deaths(headers)
+    same = [fields for fields in deaths if _is_of(fields, death)]
+    if same:
+        latest = _counted(same)
+    else:
+        latest = [(b"count", long(1)), *_fields(death, expiration)]
+    others = [fields for fields in deaths if not _is_of(fields, death)]
+    if not deaths:
+        for name, value in (("reason", death.reason), ("queue", death.queue), ("exchange", death.exchange)):
+            headers = set_field(headers, f"x-first-death-{name}".encode(), text(value))
+    return set_field(headers, _DEATHS, array(table(fields) for fields in (latest, *others)))
+
+
+def _fields(death: Death, expiration: bytes | None) -> Fields:
+    fields = [
+        (b"reason", text(death.reason)),
+        (b"queue", text(death.queue)),
+        (b"time", timestamp(death.time_s)),
+        (b"exchange", text(death.exchange)),
+        (b"routing-keys", array([text(death.routing_key)])),
+    ]
+    if expiration is not None:
+        fields.append((b"original-expiration", text(expiration[1:].decode("utf-8", "replace"))))
+    return fields
+
+
+def _deaths(headers: Fields) -> list[Fields]:
+    """The tables of an ``x-death`` header; what a publisher made up of other types is no history."""
+    return [read_table(value[1:]) for value in read_array(dict(headers).get(_DEATHS, b"")) if value[:1] == b"F"]
+
+
+def _is_of(fields: Fields, death: Death) -> bool:
+    known = dict(fields)
+    return known.get(b"queue") == text(death.queue) and known.get(b"reason") == text(death.reason)
+
+
+def _counted(same: list[Fields]) -> Fields:
+    """The first of the tables, counting one more than all of them: old brokers wrote one for each death."""
+    count = sum(_count(fields) for fields in same) + 1
+    return set_field(same[0], b"count", long(count))
+
+
+def _count(fields: Fields) -> int:
+    value = dict(fields).get(b"count", b"")
+    return int.from_bytes(value[1:], "big", signed=True) if value[:1] in (b"l", b"I", b"s", b"b") else 1
