@@ -220,7 +220,7 @@ class Consumer:
         checkout = Checkout(self.id, world.chance.randint(1, 20), auto_settle=False, priority=0, correlation=1)
         node.runner.propose(checkout, 64, Lane.EXPRESS)
 
-    def delivered(self, first: int, pieces: list[Piece], delivery_count: int) -> None:
+    def delivered(self, first: int, pieces: list[Piece], redelivered: bool) -> None:
         bodies = [run.content(start + step * k) for run, start, count, step in pieces for k in range(count)]
         # A gap: dealt and taken back in entries that this node jumped over. An overlap: redelivered after a jump.
         fresh = bodies[max(0, self.next_id - first) :]
