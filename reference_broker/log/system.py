@@ -60,7 +60,7 @@ def _new_store() -> bytes:
 class LogSystem:
     """One node's log. Made by :meth:`open`; used by one thread."""
 
-    def __init__(self, config: LogConfig, files: Files, parts: Opened) -> None:
+    def __init__(self, config: LogConfig, files: Files, parts: Opened, gather: Callable[[], None] | None) -> None:
         self._config = config
         self._files = files
         self._parts = parts
@@ -81,7 +81,9 @@ class LogSystem:
             guarded(f"{parts.data_dir}, {config.segment_path}, {parts.wal_files.directory}", housekeeper.handle),
         )
         writer = Writer(parts.state, parts.wal, parts.meta, self._housekeeping.submit)
-        self._writing: Worker[WriterOp] = Worker("log-writer", guarded(parts.wal_files.directory, writer.handle))
+        self._writing: Worker[WriterOp] = Worker(
+            "log-writer", guarded(parts.wal_files.directory, writer.handle), gather
+        )
         self._closed = False
 
     @classmethod
@@ -92,17 +94,19 @@ class LogSystem:
         notify: Callable[[list[Notice]], None],
         *,
         threads: bool = True,
+        gather: Callable[[], None] | None = None,
         new_store: Callable[[], bytes] = _new_store,
     ) -> tuple[Self, dict[GroupId, RecoveredGroup]]:
         """Read what is there, or start afresh, and begin to write.
 
         ``notify`` is called from the log's threads. With ``threads`` False there are none, and the owner drives the
-        log with :meth:`run_pending`. ``new_store`` gives the 16 octets that mark a new pair of directories.
+        log with :meth:`run_pending`. With ``gather``, which is called when something waits to be written, the owner
+        says by :meth:`write` when it is. ``new_store`` gives the 16 octets that mark a new pair of directories.
 
         Raises a :class:`~reference_broker.log.errors.LogError` that says what to do, or :class:`OSError`.
         """
         parts = open_parts(config, files, notify, new_store)
-        system = cls(config, files, parts)
+        system = cls(config, files, parts, gather if threads else None)
         system._write_resets(parts.resets)
         system._housekeeping.submit(Sweep())
         if threads:
@@ -117,6 +121,15 @@ class LogSystem:
             table.resets += 1
             self._writing.submit(Reset(group, LogIndex(table.floor), Term(table.floor_term)))
         self._writing.run_pending()
+
+    def write(self) -> None:
+        """Have what was asked so far written: in this thread if it is little and the disk fast, else by the log's own.
+
+        Notices come during the call then, from this thread.
+        """
+        config = self._config
+        quick = self._parts.wal.recent_ns <= 1000 * config.inline_us_max
+        self._writing.go(here=quick and self._state.counters.backlog_bytes <= config.inline_bytes_max)
 
     def run_pending(self) -> bool:
         """Without threads: do all that waits, in the calling thread. False if there was nothing."""

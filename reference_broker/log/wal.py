@@ -38,6 +38,9 @@ from reference_broker.log.wal_codec import (
 SUFFIX: Final = ".wal"
 SPARE: Final = ".spare"
 TEMPORARY: Final = ".tmp"
+_RECENT: Final = 8
+"""About so many batches weigh in :attr:`Wal.recent_ns`."""
+_UNKNOWN_NS: Final = 1_000_000_000
 
 
 def file_name(number: int, suffix: str = SUFFIX) -> str:
@@ -119,6 +122,8 @@ class Wal:
         self._next_file: WalFile | None = None
         self.times = (0, 0, 0)
         """Of the last batch, monotonic ns: its write began, its write ended, its sync ended."""
+        self.recent_ns = _UNKNOWN_NS
+        """What a batch took lately: a running mean."""
 
     def offer(self, file: WalFile) -> None:
         """The next file is ready. One reference, stored at once: needs no lock."""
@@ -156,6 +161,7 @@ class Wal:
         counters.sync_ns_total += synced - written
         counters.write_ns_total += written - start
         self.times = (start, written, synced)
+        self.recent_ns += (synced - start - self.recent_ns) // _RECENT
         counters.wal_writes += 1
         counters.wal_bytes += len(head) + octets
         payload = self.offset + HEAD_SIZE + len(rows) * ROW_SIZE

@@ -3,6 +3,9 @@
 The wake-up is a lock used as a semaphore: one futex call, and none at all while the thread is busy.
 Without ``start`` there is no thread: :meth:`Worker.run_pending` does the work in the caller's, which is how tests and
 the simulator run the log in one thread, step by step.
+
+With ``gather`` the thread is not woken by what is handed over but by :meth:`Worker.go`, and the owner may do the work
+itself instead: where it takes less time than waking a thread and being woken by it.
 """
 
 from __future__ import annotations
@@ -17,9 +20,11 @@ Op = TypeVar("Op")
 class Worker(Generic[Op]):
     """Runs ``handle`` with lists of operations, in the order of :meth:`submit`. ``handle`` must not raise."""
 
-    def __init__(self, name: str, handle: Callable[[list[Op]], None]) -> None:
+    def __init__(self, name: str, handle: Callable[[list[Op]], None], gather: Callable[[], None] | None = None) -> None:
+        """``gather`` is called when something waits for :meth:`go`."""
         self._name = name
         self._handle = handle
+        self._gather = gather
         self._pending: list[Op] = []
         self._lock = threading.Lock()
         self._wake = threading.Lock()
@@ -36,10 +41,29 @@ class Worker(Generic[Op]):
     def submit(self, operation: Op) -> None:
         """Hand over one operation. Never blocks."""
         with self._lock:
+            first = not self._pending
             self._pending.append(operation)
-            if self._asleep:
-                self._asleep = False
-                self._wake.release()
+            if self._gather is None:
+                self._wake_up()
+        if first and self._gather is not None:
+            self._gather()
+
+    def go(self, *, here: bool) -> None:
+        """Have what was handed over done: in the calling thread, which must be the only one that hands over, if
+        ``here`` and the worker's own is idle; else by the worker's."""
+        with self._lock:
+            if not self._pending or not self._asleep:
+                return  # a thread at work looks for more before it sleeps
+            if not here:
+                self._wake_up()
+                return
+            operations, self._pending = self._pending, []
+        self._handle(operations)
+
+    def _wake_up(self) -> None:
+        if self._asleep:
+            self._asleep = False
+            self._wake.release()
 
     def run_pending(self) -> bool:
         """Handle what is waiting, in the calling thread. False if there was nothing."""
@@ -53,9 +77,7 @@ class Worker(Generic[Op]):
         """Finish what is waiting and stop."""
         with self._lock:
             self._closing = True
-            if self._asleep:
-                self._asleep = False
-                self._wake.release()
+            self._wake_up()
         if self._thread is None:
             self.run_pending()
         else:

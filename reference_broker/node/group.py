@@ -33,7 +33,7 @@ from reference_broker.raft import wire
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.messages import InstallSnapshot, Message
 from reference_broker.raft.ready import Ready, Role, Send, SendEntries, SendSnapshot
-from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
+from reference_broker.types import NOBODY, Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +133,8 @@ class GroupRunner:
         self._outbox_bytes = 0
         self._held: list[Ready] = []
         self._hard_state_writes = 0
-        self._standing: tuple[Role, NodeId, Term] = (core.role, core.leader, core.term)
+        self._standing: tuple[Role, NodeId, Term] = (Role.FOLLOWER, NOBODY, core.term)
+        """What the machine knows of; the only member of a group leads from the start, and the machine must hear it."""
         self._stopped = False
         self._snapshot_asked = LogIndex(0)  # a snapshot is being taken as long as this is above the log's own
         self._sending_snapshot = False

@@ -20,6 +20,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from threading import get_ident
 from typing import Protocol
 
 from reference_broker.anatomy.anatomy import Anatomy
@@ -153,6 +154,9 @@ class Shard:
         self._ready_waiters: list[Callable[[], None]] = []
         self._tick_task: asyncio.Task[None] | None = None
         self._turns = 0
+        self._thread = get_ident()
+        self._writing_here = False
+        self._notices: deque[list[Notice]] = deque()
         self._channels = 0
         self._early: deque[tuple[GroupId, NodeId, Message]] = deque(maxlen=_EARLY_MAX)
         """Messages for groups that are not here: a new queue's first ones may overtake the news of the queue."""
@@ -163,6 +167,7 @@ class Shard:
             files or RealFiles(),
             self._notify,
             threads=threads,
+            gather=self._write_soon,
             new_store=lambda: random_bits(128).to_bytes(16, "big"),
         )
         self.peers = Peers(config.me, config.members, config.cluster, incarnation, config.limits, self)
@@ -485,11 +490,29 @@ class Shard:
             lowest = runner.host.lowest_live_entry()
             self.log.drop_payloads(runner.group, LogIndex(runner.applied if lowest is None else lowest))
 
-    def _notify(self, notices: list[Notice]) -> None:
-        """Called in the log's thread."""
-        self._loop.call_soon_threadsafe(self._guarded, self._take_notices, notices)
+    def _write_soon(self) -> None:
+        """Something waits to be written: once what this turn has to say to the peers is under way."""
+        self._loop.call_soon(self._guarded, self._write)
 
-    def _take_notices(self, notices: list[Notice]) -> None:
+    def _write(self) -> None:
+        self._writing_here = True
+        self.log.write()
+        self._writing_here = False
+
+    def _notify(self, notices: list[Notice]) -> None:
+        """Called in one of the log's threads, or in this one within :meth:`_write`."""
+        self._notices.append(notices)
+        if self._writing_here and get_ident() == self._thread:
+            self._take_notices()
+        else:
+            self._loop.call_soon_threadsafe(self._guarded, self._take_notices)
+
+    def _take_notices(self) -> None:
+        """All there are, in their order: those of a thread may still wait for their turn when newer ones come."""
+        while self._notices:
+            self._take_some(self._notices.popleft())
+
+    def _take_some(self, notices: list[Notice]) -> None:
         for notice in notices:
             if type(notice) is Written:
                 self.anatomy.wal_synced(notice.written_ns, notice.synced_ns)

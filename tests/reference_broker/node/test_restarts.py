@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -72,6 +73,15 @@ def node(directory: Path, ending: signal.Signals = signal.SIGTERM) -> Iterator[B
             child.wait(30)
 
 
+def kill(directory: Path) -> None:
+    """``kill -9`` while connections are open."""
+    port = json.loads((directory / "node.json").read_text())["nodes"][0]["control_port"]
+    with socket.create_connection(("127.0.0.1", port)) as control, control.makefile("rwb") as line:
+        line.write(b'{"op":"status"}\n')
+        line.flush()
+        os.kill(json.loads(line.readline())["pid"], signal.SIGKILL)
+
+
 def publish(channel: BlockingChannel, queue: str, numbers: range) -> None:
     for number in numbers:
         channel.basic_publish("", queue, b"%06d" % number + b"x" * 1000, pika.BasicProperties(delivery_mode=2))
@@ -113,6 +123,21 @@ def test_queues_and_messages_survive_snapshots_and_restarts(tmp_path: Path, endi
     with node(tmp_path, ending) as channel:
         assert numbers(channel, "kept", 300, ack=True) == list(range(300, 600))
         assert numbers(channel, "late", 5, ack=True) == list(range(5))
+
+
+def test_what_a_consumer_held_when_its_node_was_killed_is_ready_again(tmp_path: Path) -> None:
+    """The only member of a group leads as soon as it starts: its machine must hear that those channels are gone."""
+    with contextlib.suppress(pika.exceptions.AMQPError), node(tmp_path) as channel:
+        channel.queue_declare("q", durable=True, arguments=QUORUM)
+        publish(channel, "q", range(20))
+        method: Any
+        for method, _properties, _body in channel.consume("q", inactivity_timeout=20):
+            if method.delivery_tag == 20:
+                break
+        kill(tmp_path)
+        channel.connection.process_data_events(time_limit=20)
+    with node(tmp_path) as channel:
+        assert numbers(channel, "q", 20, ack=True) == list(range(20))
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
