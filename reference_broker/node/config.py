@@ -52,6 +52,10 @@ class Limits:
     ``commit_notice_delay_ms`` is how long a follower without clients of the queue may wait to hear of a commit, if
     no entry takes the news along.
     ``publish_bytes_max`` unconfirmed octets of one connection stop the reading of its socket (TCP back-pressure).
+    ``publish_commands_max`` commands (runs of publishes) of one connection that await their commit stop it likewise.
+    ``dead_letter_retry_ms`` is when a dead letter that nobody took is offered again (at least once only).
+    ``disk_free_bytes_min`` free octets on the drives of the node, and ``memory_bytes_max`` octets of resident memory of
+    its process, looked at every ``alarm_check_ms``: beyond either an alarm stops the node's publishing connections.
     ``credit_default`` is what a consumer without a prefetch limit gets (RabbitMQ: 2000).
     """
 
@@ -69,7 +73,12 @@ class Limits:
     commit_notice_delay_ms: int = 20
     publish_bytes_max: int = 32 * 1024 * 1024
     peer_frame_bytes_max: int = 256 * 1024 * 1024
+    publish_commands_max: int = 4096
     credit_default: int = 2000
+    dead_letter_retry_ms: int = 1000
+    disk_free_bytes_min: int = 50 * 1024 * 1024
+    memory_bytes_max: int = 4 * 1024 * 1024 * 1024
+    alarm_check_ms: int = 1000
     wal_file_bytes: int = 64 * 1024 * 1024
     memtable_bytes: int = 128 * 1024 * 1024
 

@@ -45,6 +45,7 @@ from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import QueueRecord, record_from_json, record_to_json
 from reference_broker.node.clock import host_clock
 from reference_broker.node.config import NodeConfig
+from reference_broker.node.dead_letters import DeadLetters
 from reference_broker.node.group import GroupRunner, Host
 from reference_broker.node.metadata import MetadataHost
 from reference_broker.node.peers import Kind, Peers
@@ -141,6 +142,7 @@ class Shard:
         """By the number that stands in the identity of a channel of theirs."""
         self.runners: dict[GroupId, GroupRunner] = {}
         self.metadata = MetadataHost(self)
+        self.dead_letters = DeadLetters(self)
         self._failed = failed
         self._loop = loop = asyncio.get_running_loop()
         self.now_ns = time.monotonic_ns if threads else lambda: int(loop.time() * 1e9)
@@ -266,8 +268,9 @@ class Shard:
         self._tell(group, node)
 
     def dead_letter(self, group: GroupId, letters: DeadLetter, contents: list[Letter]) -> None:
-        """Drop them, and say so: there is no exchange to route them to."""
-        log.warning("group %x: %d dead letters (%s) dropped", group, len(contents), letters.reason.name.lower())
+        """Send them on their way."""
+        if (queue := self._by_group.get(group)) is not None:
+            self.dead_letters.route(queue.record, letters, contents)
 
     def set_timer(self, group: GroupId, at_ms: int) -> None:
         """Keep the time, and propose a tick when it has come."""
@@ -305,6 +308,7 @@ class Shard:
         if self.queues.get(record.name) is queue:
             del self.queues[record.name]
         self.log.delete_group(record.group)
+        self.dead_letters.queue_removed(record)
         for connection in list(self.clients):
             connection.queue_removed(record)
             self.touch(connection)
