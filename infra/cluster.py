@@ -71,7 +71,7 @@ class Node:
         return {
             "data_dir": data_dir,
             "wal_dir": self.wal_dir or str(Path(self.data_dir) / "wal"),
-            "segment_dir": self.segment_dir or data_dir,
+            "segment_dir": self.segment_dir or f"{data_dir}/segments",
             "logs_dir": str(Path(self.log_file).parent),
         }
 

@@ -389,11 +389,10 @@ class ClientConnection(asyncio.Protocol):
         queue = self._queue_or_error(event.channel, event.queue, "basic.consume")
         if queue is None:
             return
-        priority = event.arguments.get("x-priority", 0)
-        if event.exclusive or not isinstance(priority, int):
-            text = "exclusive consumers are not supported by quorum queues; use x-single-active-consumer" \
-                if event.exclusive else f"x-priority must be an integer, not {priority!r}"  # fmt: skip
-            self._refuse(event.channel, 406, text, "basic.consume")
+        try:
+            priority = declaration.consumer_priority(event)
+        except RefusedError as refused:
+            self._refuse(event.channel, refused.code, refused.text, "basic.consume")
             return
         group, identity = queue.record.group, ConsumerId(channel.id, event.consumer_tag)
         known = channel.consumers.get(event.consumer_tag)

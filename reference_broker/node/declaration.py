@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from reference_broker.amqp.events import FieldValue, QueueDeclare
+from reference_broker.amqp.events import Consume, FieldValue, QueueDeclare
 from reference_broker.amqp.fields import TIME_MS_MAX
 from reference_broker.machines.metadata import ArgumentValue, QueueRecord
 from reference_broker.types import GroupId, NodeId
@@ -56,6 +56,18 @@ def new_record(event: QueueDeclare, name: str, nodes: list[NodeId], random_bits:
     _check_kind(event, name)
     group = GroupId(random_bits(63) | 1)
     return QueueRecord(name=name, group=group, members=tuple(sorted(nodes)), arguments=arguments)
+
+
+def consumer_priority(event: Consume) -> int:
+    """The priority of a consumer. Raises :class:`RefusedError` for what a quorum queue does not do: RabbitMQ 3.10
+    ignores *exclusive* there, but a client that asks for it relies on it."""
+    if event.exclusive:
+        text = "exclusive consumers are not supported by quorum queues; use x-single-active-consumer"
+        raise RefusedError(PRECONDITION_FAILED, text)
+    try:
+        return _integer(event.arguments.get("x-priority", 0))
+    except _WrongError as wrong:
+        raise _invalid("x-priority", event.queue, f": {wrong}") from wrong
 
 
 def check(event: QueueDeclare, queue: Queue | None) -> Queue:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from reference_broker.amqp.events import QueueDeclare
-from reference_broker.node.declaration import RefusedError, check, new_record
+from reference_broker.amqp.events import Consume, QueueDeclare
+from reference_broker.node.declaration import RefusedError, check, consumer_priority, new_record
 from reference_broker.types import NodeId
 
 NODES = [NodeId(1), NodeId(2), NodeId(3)]
@@ -156,6 +156,17 @@ def test_declaring_the_same_again_is_no_error() -> None:
     queue: Any = SimpleNamespace(record=record_of(with_argument("x-delivery-limit", 3)))
     assert check(with_argument("x-delivery-limit", 3, x_other=1), queue) is queue
     assert check(declare(passive=True, durable=False, arguments={}), queue) is queue
+
+
+def test_consumers_are_refused_what_a_quorum_queue_does_not_do() -> None:
+    """A client that believes it is alone would corrupt what it writes."""
+    fields: dict[str, Any] = {"channel": 1, "queue": "q", "consumer_tag": "c", "no_ack": False, "nowait": False}
+    consume = Consume(**fields, exclusive=False, prefetch=0, arguments={"x-priority": 5})
+    assert consumer_priority(consume) == 5
+    with pytest.raises(RefusedError, match="invalid arg 'x-priority' for queue 'q' in vhost '/': \"expected integer"):
+        consumer_priority(Consume(**fields, exclusive=False, prefetch=0, arguments={"x-priority": "high"}))
+    with pytest.raises(RefusedError, match="use x-single-active-consumer"):
+        consumer_priority(Consume(**fields, exclusive=True, prefetch=0))
 
 
 def test_a_passive_declare_of_nothing_is_not_found() -> None:
