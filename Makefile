@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 BIN := .venv/bin
 SETUP := .venv/.installed
 
-.PHONY: demo test check sim bench setup clean help
+.PHONY: demo test check sim storm bench setup clean help
 
 demo: $(SETUP)  ## an in-flight sweep over a three-node quorum queue, and its report
 	@$(BIN)/perftest sweep flow_control/in_flight --quick --report
@@ -20,6 +20,9 @@ check: $(SETUP)  ## ruff and mypy --strict
 
 sim: $(SETUP)  ## long seeded storms over the Raft core; SEEDS=60 by default
 	RAFT_SEEDS=$(or $(SEEDS),60) $(BIN)/pytest tests/reference_broker/raft/test_raft_cluster_random.py
+
+storm: $(SETUP)  ## kill -9 of nodes in turn under load, with a checker that knows only AMQP; KILLS=50 SEED=20
+	STORM_KILLS=$(or $(KILLS),50) STORM_SEED=$(or $(SEED),20) $(BIN)/pytest -s tests/integration/test_kill_storm.py
 
 bench: $(SETUP)  ## messages/s, CPU per message, batch size; beside RabbitMQ where it is installed
 	$(BIN)/python -m tests.bench

@@ -1,0 +1,191 @@
+"""kill -9 of nodes in turn under load: nothing confirmed is lost, nothing comes out of order, nothing is invented.
+
+The short form takes every kind of blow once; ``STORM_KILLS=50`` (``make storm``) goes on until so many nodes were
+killed. ``STORM_SEED`` repeats a schedule.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from infra import local_cluster
+from infra.local_cluster import Cluster
+
+pytestmark = pytest.mark.processes
+
+KILLS = int(os.environ.get("STORM_KILLS", "4"))
+SEED = int(os.environ.get("STORM_SEED", "20"))
+TIMEOUT_S = 60.0
+SUSPECT_S = 2.0
+"""``Limits.suspect_after_ms``: a leader that is silent for longer is replaced."""
+
+
+class Storm:
+    """A cluster, its clients, and what was done to it."""
+
+    def __init__(self, directory: Path, cluster: Cluster, clients: Any) -> None:
+        self.directory = directory
+        self.cluster = cluster
+        self.account = clients.account
+        self.clients = clients
+        self.schedule: list[str] = []
+        self.gaps: list[float] = []
+        self.kills = 0
+        self.idle = threading.Event()  # never set: waiting for it is waiting
+
+    def leader(self) -> str:
+        """The node that leads the queue; waits for one."""
+        self.until(lambda: bool(self._leaders()), "a leader of the queue")
+        return self._leaders()[0]
+
+    def _leaders(self) -> list[str]:
+        rows = local_cluster.status(self.cluster)
+        held = [(q["term"], row["name"]) for row in rows for q in row.get("queues", ()) if q["role"] == "leader"]
+        return [name for _, name in sorted(held, reverse=True)]
+
+    def followers(self) -> list[str]:
+        leader = self.leader()
+        return [node.name for node in self.cluster.nodes if node.name != leader]
+
+    def until(self, done: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not done():
+            assert time.monotonic() < deadline, f"{what} did not come within {TIMEOUT_S:g} s"
+            self.idle.wait(0.02)
+
+    def progress(self, what: str) -> None:
+        """Wait until more is confirmed and delivered."""
+        confirmed, delivered = len(self.account.confirmed), len(self.account.delivered)
+        self.until(lambda: len(self.account.confirmed) > confirmed + 50, f"a confirm after {what}")
+        self.until(lambda: len(self.account.delivered) > delivered + 50, f"a delivery after {what}")
+
+    def blow(self, kind: str, chance: random.Random) -> None:
+        """Hit, see that what should go on goes on, and repair."""
+        began = time.monotonic()
+        victims = self._victims(kind, chance)
+        self.schedule.append(f"{kind} {'+'.join(victims)}")
+        if kind == "pause":
+            self._pause(victims[0])
+        else:
+            self._kill(victims)
+        self.progress(self.schedule[-1])
+        if kind != "two":  # without a majority nothing may be confirmed, for as long as it takes to start one
+            self.gaps.append(self.account.longest_gap_s(began, time.monotonic()))
+
+    def _victims(self, kind: str, chance: random.Random) -> list[str]:
+        if kind in ("leader", "pause"):
+            return [self.leader()]
+        if kind == "follower":
+            return [chance.choice(self.followers())]
+        return [self.leader(), chance.choice(self.followers())]
+
+    def _kill(self, victims: list[str]) -> None:
+        for name in victims:
+            local_cluster.kill(self.cluster, name)
+            self.kills += 1
+        if len(victims) > 1:
+            self._nothing_is_confirmed()
+        else:
+            self.progress(f"the death of {victims[0]}")
+        for name in victims:
+            self.cluster = local_cluster.start_node(self.cluster, name)
+        self.until(self._all_ready, f"the return of {victims}")
+
+    def _nothing_is_confirmed(self) -> None:
+        """What was on its way is counted first: a confirm that the kernel had may still be read."""
+        self.idle.wait(0.3)
+        before = len(self.account.confirmed)
+        self.idle.wait(1.0)
+        assert len(self.account.confirmed) == before, "a single node confirmed"
+
+    def _pause(self, name: str) -> None:
+        """Longer than the others' patience: they elect another leader. The old one must confirm nothing by itself."""
+        local_cluster.pause(self.cluster, name)
+        began = time.monotonic()
+        self.until(lambda: time.monotonic() - began > 1.5 * SUSPECT_S, "the end of the pause")
+        self.progress(f"the pause of {name}")
+        local_cluster.resume(self.cluster, name)
+        self.until(self._all_ready, f"the return of {name}")
+
+    def _all_ready(self) -> bool:
+        return all(row["state"] == "running" and row.get("ready") for row in local_cluster.status(self.cluster))
+
+    def settle(self) -> None:
+        """Let everything that was confirmed come out, and look at the account."""
+        self.clients.stop_publishing()
+        deadline = time.monotonic() + TIMEOUT_S
+        while self.account.lost() and time.monotonic() < deadline:
+            self.idle.wait(0.1)
+        lost = self.account.lost()
+        assert not lost, f"{len(lost)} confirmed messages are lost, the first {lost[:5]}"
+        assert not self.account.wrong, f"{len(self.account.wrong)} wrong deliveries, the first {self.account.wrong[:5]}"
+
+    def figures(self) -> str:
+        gaps = f"{statistics.median(self.gaps):.2f} s median, {max(self.gaps):.2f} s max" if self.gaps else "none"
+        account = self.account
+        return (
+            f"seed {SEED}: {self.kills} kills, {len(account.confirmed)} confirmed, {len(account.delivered)} delivered, "
+            f"{account.redelivered} redelivered; longest gap without a confirm: {gaps}; {', '.join(self.schedule)}"
+        )
+
+
+@contextmanager
+def stormy(directory: Path, base_port: int, module: ModuleType) -> Iterator[Storm]:
+    """A cluster under load; prints the seed and the schedule, which is shown when the test fails."""
+    cluster = local_cluster.start(directory, base_port=base_port)
+    try:
+        with module.Clients([node.amqp_port for node in cluster.nodes], SEED) as clients:
+            storm = Storm(directory, cluster, clients)
+            try:
+                storm.progress("the start")
+                yield storm
+            finally:
+                print(storm.figures())  # noqa: T201
+    finally:
+        local_cluster.stop(local_cluster.load(directory))
+
+
+def test_nothing_confirmed_is_lost_in_a_storm_of_kills(tmp_path: Path, base_port: int, storm: ModuleType) -> None:
+    """Leader, follower, two at a time (nothing may be confirmed meanwhile), and over again."""
+    chance = random.Random(SEED)
+    with stormy(tmp_path / "cluster", base_port, storm) as run:
+        for kind in ("leader", "follower", "two"):
+            run.blow(kind, chance)
+        while run.kills < KILLS:
+            run.blow(chance.choice(("leader", "leader", "follower", "two")), chance)
+        run.settle()
+
+
+def test_a_leader_that_was_paused_confirms_nothing_by_itself(tmp_path: Path, base_port: int, storm: ModuleType) -> None:
+    """It wakes up believing that it leads, with publishes in its sockets that the new leader knows nothing of."""
+    with stormy(tmp_path / "cluster", base_port, storm) as run:
+        run.blow("pause", random.Random(SEED))
+        run.settle()
+
+
+def test_the_account_sees_what_is_wrong(storm: ModuleType) -> None:
+    """A checker that finds nothing because it looks at nothing would pass every storm."""
+    account = storm.Account()
+    account.published[1, 1] = 3
+    account.confirmed |= {(1, 1, 0), (1, 1, 2)}
+    last: dict[tuple[int, int], int] = {}
+    for number in (1, 0, 1, 7):
+        account.note((1, 1, number), redelivered=False, last=last, consumer="c")
+    account.note((1, 1, 1), redelivered=True, last=last, consumer="c")
+    assert account.lost() == [(1, 1, 2)] and account.redelivered == 1
+    assert account.wrong == [
+        "c got (1, 1, 0) behind 1",
+        "c got (1, 1, 1) again, not marked redelivered",
+        "c got (1, 1, 7), which was never published",
+    ]
