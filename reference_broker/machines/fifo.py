@@ -333,6 +333,8 @@ class FifoMachine:
             state.ready.take(1)
             message_id = consumer.hold_one(command.auto_settle, start, origin)
             state.totals.settled += command.auto_settle
+            if not consumer.credit:
+                state.service.remove(consumer)
             self._outbox.deliver(consumer.id, message_id, start, 1, 1, origin)
             value = 1 + state.ready.count
         self._outbox.reply(channel_id, command.correlation, value, command.consumer)
@@ -396,7 +398,7 @@ class FifoMachine:
         channel = self._state.channels.pop(channel_id, None)
         if channel is None:
             return
-        for consumer in channel.consumers.values():
+        for _tag, consumer in sorted(channel.consumers.items()):  # dead letters are numbered as they come
             self._state.service.remove(consumer)
             self._take_back(consumer.release_all())
         if channel.consumers:

@@ -16,22 +16,38 @@ from reference_broker.machines.commands import (
     ChannelDown,
     Checkout,
     Command,
+    DeadLetterSettled,
     Discard,
     Enqueue,
+    Get,
     IdRange,
     NodeDown,
     NodeUp,
     Purge,
     Return,
     Settle,
+    Tick,
+    UpdateConfig,
 )
-from reference_broker.machines.config import FifoConfig
-from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorNode, Reply
+from reference_broker.machines.config import DeadLetterStrategy, FifoConfig, Overflow
+from reference_broker.machines.effects import (
+    Confirm,
+    DeadLetter,
+    Deliver,
+    Effect,
+    MonitorNode,
+    QueueExpired,
+    Reject,
+    Reply,
+    SetTimer,
+    Span,
+)
 from reference_broker.machines.fifo import FifoMachine, Meta
+from reference_broker.machines.fifo_snapshot import decode_state
 from reference_broker.message_run import MessageRun
 from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId, Term
 
-from .oracle import Delivery, Told
+from .oracle import Delivery, Letter, Told
 
 TERM = Term(1)
 TAGS = ("a", "b")
@@ -50,24 +66,59 @@ def run_of(count: int) -> MessageRun:
     return MessageRun(count, ROUTE, bytes(8 * count), 8)
 
 
-def batch(*commands: Command) -> bytes:
-    return b"".join(encode_batch(1, commands))
+def content(body_size: int) -> bytes:
+    """The frames of a message without properties."""
+    header = b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00" + body_size.to_bytes(8, "big") + b"\x00\x00\xce"
+    body = b"\x03\x00\x01" + body_size.to_bytes(4, "big") + bytes(body_size) + b"\xce"
+    return header + body if body_size else header
+
+
+def run_with(*body_sizes: int) -> MessageRun:
+    """A uniform run if it can be one, else a ragged one."""
+    contents = [content(size) for size in body_sizes]
+    if len(set(body_sizes)) == 1 and body_sizes[0]:
+        return MessageRun(len(contents), ROUTE, b"".join(contents), len(contents[0]))
+    return MessageRun.of(ROUTE, contents)
+
+
+def batch(*commands: Command, time_ms: int = 1) -> bytes:
+    return b"".join(encode_batch(time_ms, commands))
 
 
 def machine(delivery_limit: int = -1) -> FifoMachine:
     return FifoMachine(FifoConfig(name="q", delivery_limit=delivery_limit))
 
 
-def apply(queue: FifoMachine, *commands: Command) -> list[Effect]:
+def apply(queue: FifoMachine, *commands: Command, time_ms: int = 1) -> list[Effect]:
     """Apply these as the next entry."""
-    return queue.apply(Meta(LogIndex(queue.applied + 1), TERM), batch(*commands))
+    return queue.apply(Meta(LogIndex(queue.applied + 1), TERM), batch(*commands, time_ms=time_ms))
+
+
+def any_config(random: Random) -> FifoConfig:
+    """Any settings; each of them is off half the time."""
+    return FifoConfig(
+        name="q",
+        delivery_limit=random.choice((-1, -1, -1, 0, 1, 3)),
+        max_length=random.choice((-1, -1, -1, 0, 5, 20, 60)),
+        max_length_bytes=random.choice((-1, -1, -1, 30, 100, 400)),
+        overflow=random.choice((Overflow.DROP_HEAD, Overflow.REJECT_PUBLISH)),
+        message_ttl_ms=random.choice((-1, -1, -1, 0, 10, 60)),
+        expires_ms=random.choice((-1, -1, 30, 100)),
+        single_active=random.random() < 0.3,
+        dead_letter=random.choice((None, DeadLetterStrategy.AT_MOST_ONCE, DeadLetterStrategy.AT_LEAST_ONCE)),
+    )
 
 
 @dataclass
 class RandomLog:
-    """Makes up commands. ``random`` is all it draws from, so a seed names a log."""
+    """Makes up commands. ``random`` is all it draws from, so a seed names a log.
+
+    With ``features`` it also makes those of limits, times to live, gets, policies and dead letters.
+    """
 
     random: Random
+    features: bool = False
+    now_ms: int = 1000
     next_seqs: dict[ChannelId, int] = field(default_factory=dict)
     correlation: int = 0
     favourites: list[ConsumerId] = field(default_factory=list)
@@ -77,7 +128,12 @@ class RandomLog:
 
     def entries(self, count: int, commands_max: int = 4) -> list[bytes]:
         """The payloads of that many entries."""
-        return [batch(*self.commands(self.random.randint(1, commands_max))) for _ in range(count)]
+        return [self.entry(commands_max) for _ in range(count)]
+
+    def entry(self, commands_max: int) -> bytes:
+        """The clock of a new leader may be behind."""
+        self.now_ms += self.random.choice((0, 0, 1, 5, 5, 20, 50, -15))
+        return batch(*self.commands(self.random.randint(1, commands_max)), time_ms=self.now_ms)
 
     def commands(self, count: int) -> list[Command]:
         kinds: list[tuple[Callable[[], Command], int]] = [
@@ -92,6 +148,13 @@ class RandomLog:
             (lambda: NodeUp(self.node(), self.random.choice((1, 1, 1, 2))), 3),
             (lambda: Purge(self.channel(), self.next_correlation()), 1),
         ]
+        if self.features:
+            kinds += [
+                (self.get, 5),
+                (Tick, 5),
+                (lambda: UpdateConfig(any_config(self.random)), 1),
+                (lambda: DeadLetterSettled(self.ranges()), 5),
+            ]
         makers = self.random.choices([kind for kind, _ in kinds], [weight for _, weight in kinds], k=count)
         return [make() for make in makers]
 
@@ -102,6 +165,8 @@ class RandomLog:
         return self.consumer().channel
 
     def consumer(self) -> ConsumerId:
+        if self.features and self.random.random() < 0.05:
+            return ConsumerId(self.random.choice(self.favourites).channel, "get")
         return self.any_consumer() if self.random.random() < 0.1 else self.random.choice(self.favourites)
 
     def any_consumer(self) -> ConsumerId:
@@ -113,13 +178,31 @@ class RandomLog:
         return self.correlation
 
     def enqueue(self) -> Command:
-        enqueuer, run = self.channel(), run_of(self.random.choice((1, 1, 2, 3, 7, 12, 40)))
+        enqueuer, run, ttl_ms = self.channel(), self.run(), -1
+        if self.features and self.random.random() < 0.3:
+            ttl_ms = self.random.choice((0, 5, 30, 200))
         if self.random.random() < 0.05:
-            return Enqueue(enqueuer, 0, run)
+            return Enqueue(enqueuer, 0, run, ttl_ms)
         first = self.next_seqs.get(enqueuer, 1)
         first = max(1, first + self.random.choice((0, 0, 0, 0, 0, 0, -1, -3, -50, 2)))
         self.next_seqs[enqueuer] = max(self.next_seqs.get(enqueuer, 1), first + run.count)
-        return Enqueue(enqueuer, first, run)
+        return Enqueue(enqueuer, first, run, ttl_ms)
+
+    def run(self) -> MessageRun:
+        count = self.random.choice((1, 1, 2, 3, 7, 12, 40))
+        if not self.features:
+            return run_of(count)
+        size = self.random.choice((0, 3, 10, 45))
+        if self.random.random() < 0.7:
+            return run_with(*[size] * count)
+        return run_with(*[self.random.choice((size, size, 0, 7)) for _ in range(count)])
+
+    def get(self) -> Command:
+        """Mostly under a name of its own, as channels do."""
+        one = self.consumer()
+        if self.random.random() < 0.9:
+            one = ConsumerId(one.channel, "get")
+        return Get(one, self.random.random() < 0.3, self.next_correlation())
 
     def channel_down(self) -> Command:
         gone = self.channel()
@@ -142,15 +225,24 @@ class RandomLog:
         return tuple((first, max(0, first + self.random.choice((-1, 0, 0, 1, 4, 15)))) for first in firsts)
 
 
+def places(spans: Iterable[Span]) -> list[tuple[int, int, int]]:
+    """One line a message."""
+    return [(span.index, span.offset, span.start + turn * span.step) for span in spans for turn in range(span.count)]
+
+
 def unroll(delivery: Deliver) -> list[Delivery]:
     """One line a message."""
-    places = [
-        (span.index, span.offset, span.start + turn * span.step)
-        for span in delivery.spans
-        for turn in range(span.count)
-    ]
     first = delivery.first_message_id
-    return [(first + turn, place, delivery.delivery_count) for turn, place in enumerate(places)]
+    return [(first + turn, place, delivery.delivery_count) for turn, place in enumerate(places(delivery.spans))]
+
+
+def unroll_letters(letters: DeadLetter) -> list[Letter]:
+    """One line a message."""
+    first, reason = letters.first_id, letters.reason.name.lower()
+    return [
+        (first and first + turn, place, reason, letters.delivery_count)
+        for turn, place in enumerate(places(letters.spans))
+    ]
 
 
 def told(effects: Iterable[Effect]) -> Told:
@@ -160,12 +252,20 @@ def told(effects: Iterable[Effect]) -> Told:
         match effect:
             case Confirm():
                 result.confirmed.update((effect.channel, seq) for seq in range(effect.first, effect.last + 1))
+            case Reject():
+                result.rejected.update((effect.channel, seq) for seq in range(effect.first, effect.last + 1))
             case Deliver():
                 result.delivered.setdefault(effect.consumer, []).extend(unroll(effect))
             case Reply():
                 result.replies.append((effect.channel, effect.correlation, effect.value))
             case MonitorNode():
                 result.monitored.add(effect.node)
+            case DeadLetter():
+                result.letters += unroll_letters(effect)
+            case SetTimer():
+                result.timer = effect.at_ms
+            case QueueExpired():
+                result.expired = True
     return result
 
 
@@ -177,16 +277,13 @@ def held(queue: FifoMachine) -> dict[ConsumerId, list[Delivery]]:
 
 
 def drained(queue: FifoMachine) -> list[tuple[tuple[int, int, int], int]]:
-    """The ready messages in order, with their delivery counts: what a consumer gets who takes them all.
-
-    Works on a copy, and first moves everybody else out of service.
-    """
-    copy = FifoMachine.restore(queue.snapshot())
-    taker = ConsumerId(ChannelId(NodeId(60000), 1, 1, 1), "drain")
-    for other in copy.service_order():
-        apply(copy, Cancel(other, 0))
-    delivered = told(apply(copy, Checkout(taker, 1, True, 0, 0))).delivered
-    return [(place, count) for _id, place, count in delivered.get(taker, [])]
+    """The ready messages in order, with their delivery counts."""
+    ready, found = decode_state(queue.snapshot()).ready, list[tuple[tuple[int, int, int], int]]()
+    while ready:
+        count, start, step, origin = ready.head()
+        ready.take(count)
+        found += [((origin.entry, origin.offset, start + turn * step), origin.delivery_count) for turn in range(count)]
+    return found
 
 
 def decoded(payload: bytes) -> list[tuple[int, Command]]:

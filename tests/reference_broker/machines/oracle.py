@@ -13,14 +13,20 @@ from reference_broker.machines.commands import (
     ChannelDown,
     Checkout,
     Command,
+    DeadLetterSettled,
     Discard,
     Enqueue,
+    Get,
     NodeDown,
     NodeUp,
     Purge,
     Return,
     Settle,
+    Tick,
+    UpdateConfig,
 )
+from reference_broker.machines.config import DeadLetterStrategy, FifoConfig, Overflow
+from reference_broker.message_run import MessageRun
 from reference_broker.types import ChannelId, ConsumerId, NodeId
 
 Place = tuple[int, int, int]
@@ -29,11 +35,19 @@ Place = tuple[int, int, int]
 Delivery = tuple[int, Place, int]
 """Message id, the message, delivery count."""
 
+Letter = tuple[int, Place, str, int]
+"""Id of a dead letter (0: at most once), the message, reason, delivery count."""
+
+LETTERS_ON_THEIR_WAY = 1024
+RETRY_MS = 1000
+
 
 @dataclass(eq=False)
 class Message:
     number: int
     place: Place
+    expires: float
+    size: int
     delivery_count: int = 0
 
 
@@ -43,7 +57,8 @@ class Subscriber:
     prefetch: int = 0
     auto_settle: bool = False
     priority: int = 0
-    status: str = "up"
+    status: str = "getting"  # or up, suspected, cancelled
+    arrival: int = 0
     estranged: bool = False
     next_id: int = 0
     held: dict[int, Message] = field(default_factory=dict)
@@ -54,72 +69,247 @@ class Subscriber:
 
 @dataclass
 class Told:
-    """What one entry made the queue tell its channels."""
+    """What one entry made the queue tell its channels and its leader."""
 
     confirmed: set[tuple[ChannelId, int]] = field(default_factory=set)
+    rejected: set[tuple[ChannelId, int]] = field(default_factory=set)
     delivered: dict[ConsumerId, list[Delivery]] = field(default_factory=dict)
     replies: list[tuple[ChannelId, int, int]] = field(default_factory=list)
     monitored: set[NodeId] = field(default_factory=set)
+    letters: list[Letter] = field(default_factory=list)
+    timer: int | None = None
+    expired: bool = False
 
 
 class Oracle:
-    def __init__(self, delivery_limit: int) -> None:
-        self.limit = delivery_limit
+    def __init__(self, config: FifoConfig) -> None:
+        self.config = config
         self.fresh: list[Message] = []
         self.returned: list[Message] = []
         self.subscribers: dict[ConsumerId, Subscriber] = {}
         self.turns: list[Subscriber] = []
+        self.active: Subscriber | None = None
+        self.hands_over = False
         self.next_seqs: dict[ChannelId, int] = {}
+        self.refused_seqs: set[tuple[ChannelId, int]] = set()
         self.lives: dict[NodeId, int] = {}
-        self.enqueued = self.settled = self.discarded = self.dead_lettered = self.purged = 0
+        self.now = 0
+        self.used = 0
+        self.arrivals = 0
+        self.numbers = 0
+        self.refusing = False
+        self.letters: dict[int, Letter] = {}
+        self.letter_sizes: dict[int, int] = {}
+        self.letter_ids = 1
+        self.announced = 1
+        self.enqueued = self.settled = self.discarded = self.delivery_limited = self.expired = 0
+        self.dropped = self.purged = self.refused = self.dead_lettered = 0
 
-    def apply(self, index: int, commands: list[tuple[int, Command]]) -> Told:
+    def apply(self, index: int, time_ms: int, commands: list[tuple[int, Command]]) -> Told:
         self.told = Told()
+        due = self.due()
+        self.now = max(self.now, time_ms)
+        if self.config.expires_ms >= 0 and not self.used:
+            self.used = self.now
+        self.expire()
         for offset, command in commands:
             getattr(self, "on_" + type(command).__name__.lower())(command, index, offset)
+            self.choose_active()
             self.queue_up()
             self.deal()
+            self.keep_limits()
+        if self.due() is not None and self.due() != due:
+            self.told.timer = self.due()
         return self.told
 
+    def first(self) -> Message:
+        return min(self.returned or self.fresh, key=lambda candidate: candidate.number)
+
+    def take_first(self) -> Message:
+        message = self.first()
+        (self.returned or self.fresh).remove(message)
+        return message
+
+    # Time ------------------------------------------------------------------------------------------------------------
+
+    def expire(self) -> None:
+        while (self.returned or self.fresh) and self.first().expires <= self.now:
+            self.expired += 1
+            self.bury(self.take_first(), "expired")
+
+    def unused(self) -> bool:
+        return self.config.expires_ms >= 0 and not any(one.status == "up" for one in self.subscribers.values())
+
+    def due(self) -> int | None:
+        times: list[float] = []
+        if self.returned or self.fresh:
+            times.append(self.first().expires)
+        if self.unused():
+            times.append(self.used + self.config.expires_ms)
+        due = min(times, default=float("inf"))
+        return None if due == float("inf") else int(due)
+
+    def on_tick(self, _command: Tick, _index: int, _offset: int) -> None:
+        due = self.due()
+        if self.unused() and self.now >= self.used + self.config.expires_ms:
+            self.told.expired = True
+            due = min(due if due is not None and due > self.now else self.now + RETRY_MS, self.now + RETRY_MS)
+        self.told.timer = due if due is not None else self.told.timer
+
+    # Dealing ---------------------------------------------------------------------------------------------------------
+
+    def choose_active(self) -> None:
+        """4.0: priority, then arrival; who is active stays so against equals, and hands over when it holds nothing."""
+        if not self.config.single_active:
+            self.active = None
+            return
+        in_service = [one for one in self.subscribers.values() if one.status == "up"]
+        in_service.sort(key=lambda one: (-one.priority, one.arrival))
+        if self.active not in in_service:
+            self.active = None
+        best = in_service[0] if in_service else None
+        self.hands_over = False
+        if self.active is None:
+            self.active = best
+        elif best is not None and best.priority > self.active.priority:
+            if self.active.held:
+                self.hands_over = True
+            else:
+                self.active = best
+
+    def served(self, one: Subscriber) -> bool:
+        mine = not self.config.single_active or (one is self.active and not self.hands_over)
+        return one.status == "up" and one.wants_more() and mine
+
     def deal(self) -> None:
+        self.expire()
         while self.turns and (self.returned or self.fresh):
             subscriber = max(self.turns, key=lambda candidate: candidate.priority)  # the first of the highest
             self.turns.remove(subscriber)
-            source = self.returned or self.fresh
-            message = min(source, key=lambda candidate: candidate.number)
-            source.remove(message)
-            delivery = subscriber.next_id, message.place, message.delivery_count
-            self.told.delivered.setdefault(subscriber.id, []).append(delivery)
-            if subscriber.auto_settle:
-                self.settled += 1
-            else:
-                subscriber.held[subscriber.next_id] = message
-            subscriber.next_id += 1
+            self.hand(subscriber, self.take_first(), subscriber.auto_settle)
             if subscriber.wants_more():
                 self.turns.append(subscriber)
+            self.expire()
+
+    def hand(self, subscriber: Subscriber, message: Message, settled: bool) -> None:
+        delivery = subscriber.next_id, message.place, message.delivery_count
+        self.told.delivered.setdefault(subscriber.id, []).append(delivery)
+        if settled:
+            self.settled += 1
+        else:
+            subscriber.held[subscriber.next_id] = message
+        subscriber.next_id += 1
 
     def queue_up(self) -> None:
         """Leave the turns if out of service; whoever may be served and does not stand in line goes to its end."""
-        self.turns = [one for one in self.turns if one.status == "up" and one.wants_more()]
+        self.turns = [one for one in self.turns if self.served(one)]
         for key in sorted(self.subscribers):
             one = self.subscribers[key]
-            if one.status == "up" and one.wants_more() and one not in self.turns:
+            if self.served(one) and one not in self.turns:
                 self.turns.append(one)
 
+    # Limits ----------------------------------------------------------------------------------------------------------
+
+    def limited(self) -> bool:
+        return self.config.max_length >= 0 or self.config.max_length_bytes >= 0
+
+    def measure(self) -> tuple[int, int]:
+        count = len(self.fresh) + len(self.returned)
+        octets = sum(message.size for message in [*self.fresh, *self.returned])
+        if self.config.overflow is Overflow.REJECT_PUBLISH:
+            return count + len(self.letters), octets + sum(self.letter_sizes[number] for number in self.letters)
+        return count, octets
+
+    def above(self, numerator: int, denominator: int) -> bool:
+        count, octets = self.measure()
+        length, length_bytes = self.config.max_length, self.config.max_length_bytes
+        return (length >= 0 and count > length * numerator // denominator) or (
+            length_bytes >= 0 and octets > length_bytes * numerator // denominator
+        )
+
+    def keep_limits(self) -> None:
+        if self.config.overflow is Overflow.REJECT_PUBLISH and self.limited():
+            self.refusing = (self.refusing or self.above(1, 1)) and self.above(4, 5)
+            return
+        self.refusing = False
+        while (self.returned or self.fresh) and self.above(1, 1):
+            self.dropped += 1
+            self.bury(self.take_first(), "maxlen")
+
+    # Dead letters ----------------------------------------------------------------------------------------------------
+
+    def bury(self, message: Message, reason: str) -> None:
+        strategy = self.config.dead_letter
+        if strategy is None:
+            return
+        self.dead_lettered += 1
+        at_least_once = strategy is DeadLetterStrategy.AT_LEAST_ONCE
+        if not at_least_once or self.config.overflow is Overflow.DROP_HEAD or reason == "maxlen":
+            self.told.letters.append((0, message.place, reason, message.delivery_count))
+            return
+        self.letters[self.letter_ids] = (self.letter_ids, message.place, reason, message.delivery_count)
+        self.letter_sizes[self.letter_ids] = message.size
+        self.letter_ids += 1
+        self.announce()
+
+    def announce(self) -> None:
+        for number in sorted(self.letters)[:LETTERS_ON_THEIR_WAY]:
+            if number >= self.announced:
+                self.told.letters.append(self.letters[number])
+                self.announced = number + 1
+
+    def on_deadlettersettled(self, command: DeadLetterSettled, _index: int, _offset: int) -> None:
+        for first, last in command.ranges:
+            for number in [number for number in self.letters if first <= number <= last and number < self.announced]:
+                del self.letters[number]
+        self.announce()
+
+    # Commands --------------------------------------------------------------------------------------------------------
+
     def on_enqueue(self, command: Enqueue, index: int, offset: int) -> None:
+        """What is new of a run is let in as a whole; then the end of it that is too much is refused."""
+        fresh: list[tuple[int, int]] = []
+        channel = command.channel
         for position in range(command.run.count):
-            if command.first_seq:
-                seq = command.first_seq + position
-                expected = self.next_seqs.get(command.channel, 1)
-                if seq > expected or self.is_dead(command.channel):
+            seq = command.first_seq and command.first_seq + position
+            if seq:
+                expected = self.next_seqs.get(channel, 1)
+                if seq > expected or self.is_dead(channel):
                     return
-                self.told.confirmed.add((command.channel, seq))
                 if seq < expected:
+                    answered = self.told.rejected if (channel, seq) in self.refused_seqs else self.told.confirmed
+                    answered.add((channel, seq))
                     continue
-                self.meet(command.channel)
-                self.next_seqs[command.channel] = seq + 1
-            self.fresh.append(Message(self.enqueued, (index, offset, position)))
-            self.enqueued += 1
+                self.meet(channel)
+                self.next_seqs[channel] = seq + 1
+            fresh.append((position, seq))
+        accepted = [] if self.refusing else [self.let_in(command, index, offset, position) for position, _ in fresh]
+        self.queue_up()
+        self.deal()
+        kept = len(accepted)
+        while self.may_refuse() and kept and accepted[kept - 1] in self.fresh and self.above(1, 1):
+            kept -= 1
+            self.fresh.remove(accepted[kept])
+            self.refusing = True
+        self.enqueued += kept
+        self.refused += len(fresh) - kept
+        for turn, (_position, seq) in enumerate(fresh):
+            if seq:
+                (self.told.confirmed if turn < kept else self.told.rejected).add((channel, seq))
+                if turn >= kept:
+                    self.refused_seqs.add((channel, seq))
+
+    def may_refuse(self) -> bool:
+        return self.limited() and self.config.overflow is Overflow.REJECT_PUBLISH
+
+    def let_in(self, command: Enqueue, index: int, offset: int, position: int) -> Message:
+        lives = [ttl for ttl in (command.ttl_ms, self.config.message_ttl_ms) if ttl >= 0]
+        expires = self.now + max(min(lives), 1) if lives else float("inf")
+        size = body_size(command.run, position, exact=self.config.max_length_bytes >= 0)
+        message = Message(self.numbers, (index, offset, position), expires, size)
+        self.numbers += 1
+        self.fresh.append(message)
+        return message
 
     def meet(self, channel: ChannelId) -> None:
         if channel not in self.known():
@@ -137,10 +327,30 @@ class Oracle:
         one = self.subscribers.setdefault(command.consumer, Subscriber(command.consumer))
         if one.priority != command.priority and one in self.turns:
             self.turns.remove(one)
+        if one.status in ("getting", "cancelled"):
+            self.arrivals += 1
+            one.arrival = self.arrivals
         one.prefetch, one.auto_settle, one.priority = command.credit, command.auto_settle, command.priority
         one.status = "up"
+        self.used = self.now
         self.told.monitored.add(command.consumer.channel.node)
         self.told.replies.append((command.consumer.channel, command.correlation, one.next_id))
+
+    def on_get(self, command: Get, _index: int, _offset: int) -> None:
+        if channel_is_dead(self.lives, command.consumer.channel):
+            return
+        one = self.subscribers.setdefault(command.consumer, Subscriber(command.consumer))
+        self.used = self.now
+        self.told.monitored.add(command.consumer.channel.node)
+        value = 0
+        if (self.returned or self.fresh) and not self.config.single_active:
+            self.hand(one, self.take_first(), command.auto_settle)
+            value = 1 + len(self.returned) + len(self.fresh)
+        self.told.replies.append((command.consumer.channel, command.correlation, value))
+
+    def on_updateconfig(self, command: UpdateConfig, _index: int, _offset: int) -> None:
+        self.config = command.config
+        self.used = self.now
 
     def held_by(self, command: Settle | Return | Discard) -> list[Message]:
         """Take the named messages from the consumer; ids it does not hold are ignored."""
@@ -165,7 +375,9 @@ class Oracle:
         self.forget_if_done(command.consumer)
 
     def on_discard(self, command: Discard, _index: int, _offset: int) -> None:
-        self.discarded += len(self.held_by(command))
+        for message in self.held_by(command):
+            self.discarded += 1
+            self.bury(message, "rejected")
         self.forget_if_done(command.consumer)
 
     def on_return(self, command: Return, _index: int, _offset: int) -> None:
@@ -175,8 +387,9 @@ class Oracle:
     def give_back(self, messages: list[Message]) -> None:
         for message in messages:
             message.delivery_count += 1
-            if self.limit >= 0 and message.delivery_count > self.limit:
-                self.dead_lettered += 1
+            if self.config.delivery_limit >= 0 and message.delivery_count > self.config.delivery_limit:
+                self.delivery_limited += 1
+                self.bury(message, "delivery_limit")
             else:
                 self.returned.append(message)
 
@@ -184,6 +397,7 @@ class Oracle:
         if command.consumer in self.subscribers:
             self.subscribers[command.consumer].status = "cancelled"
             self.forget_if_done(command.consumer)
+            self.used = self.now
         self.told.replies.append((command.consumer.channel, command.correlation, 0))
 
     def on_channeldown(self, command: ChannelDown, _index: int, _offset: int) -> None:
@@ -191,28 +405,32 @@ class Oracle:
 
     def end(self, channel: ChannelId) -> None:
         self.next_seqs.pop(channel, None)
-        for key in [key for key in self.subscribers if key.channel == channel]:
+        self.refused_seqs = {(owner, seq) for owner, seq in self.refused_seqs if owner != channel}
+        for key in [key for key in sorted(self.subscribers) if key.channel == channel]:
             one = self.subscribers.pop(key)
             one.status = "gone"
             self.give_back(list(one.held.values()))
+            self.used = self.now
 
     def on_nodedown(self, command: NodeDown, _index: int, _offset: int) -> None:
-        for key, one in self.subscribers.items():
+        for key, one in sorted(self.subscribers.items()):
             if key.channel.node == command.node:
                 one.estranged = one.estranged or bool(one.held)
                 self.give_back(list(one.held.values()))
                 one.held.clear()
                 if one.status == "up":
                     one.status = "suspected"
+        self.used = self.now
 
     def on_nodeup(self, command: NodeUp, _index: int, _offset: int) -> None:
         self.lives[command.node] = max(self.lives.get(command.node, 0), command.incarnation)
-        for channel in self.known():
+        for channel in sorted(self.known()):
             if channel.node == command.node and channel.incarnation < command.incarnation:
                 self.end(channel)
         for key, one in self.subscribers.items():
             if (key.channel.node, key.channel.incarnation) == (command.node, command.incarnation):
                 one.status = "up" if one.status == "suspected" else one.status
+        self.used = self.now
 
     def on_purge(self, command: Purge, _index: int, _offset: int) -> None:
         purged = len(self.fresh) + len(self.returned)
@@ -233,10 +451,36 @@ class Oracle:
             if one.held
         }
 
+    def ready(self) -> list[Message]:
+        return sorted(self.returned, key=lambda message: message.number) + self.fresh
+
+    def totals(self) -> dict[str, int]:
+        names = [
+            "enqueued",
+            "settled",
+            "discarded",
+            "delivery_limited",
+            "expired",
+            "dropped",
+            "purged",
+            "refused",
+            "dead_lettered",
+        ]
+        return {name: getattr(self, name) for name in names}
+
     def live_entries(self) -> set[int]:
         held = [message for one in self.subscribers.values() for message in one.held.values()]
-        return {message.place[0] for message in [*self.fresh, *self.returned, *held]}
+        dead = {place[0] for _number, place, _reason, _count in self.letters.values()}
+        return dead | {message.place[0] for message in [*self.fresh, *self.returned, *held]}
 
 
 def channel_is_dead(lives: dict[NodeId, int], channel: ChannelId) -> bool:
     return channel.incarnation < lives.get(channel.node, 0)
+
+
+def body_size(run: MessageRun, position: int, exact: bool) -> int:
+    """As the content header says; of a ragged run that nobody weighed, about."""
+    if run.count > 1 and not run.stride and not exact:
+        return len(run.data) // run.count
+    content = run.content(position)
+    return int.from_bytes(content[11:19], "big") if len(content) >= 19 else 0
