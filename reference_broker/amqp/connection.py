@@ -155,6 +155,10 @@ class ServerConnection(ChannelFrames):
             self._tick_heartbeat(now_s)
         return self._take_events()
 
+    def not_reading(self, now_s: float) -> None:
+        """The socket is not read for now, so the client's heartbeats are not heard either: silence does not count."""
+        self._heard_s = now_s
+
     def connection_lost(self, reason: str) -> list[Event]:
         """The socket is gone, for whatever reason: emit what is left to tell the broker."""
         if self._phase is not Phase.CLOSED:

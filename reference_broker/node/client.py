@@ -6,10 +6,10 @@ consume, cancel) makes its channel *busy*: later events of the channel wait thei
 not wait for
 its answers still gets them in order. Nothing here is per message: events carry runs and ranges.
 
-Two valves bound memory: while publishes of more than ``publish_bytes_max`` octets await their commit, or a busy
-channel has events
-waiting, the socket is not read; and consumers without acknowledgement get their credit back only when the socket
-takes what it was given.
+Two valves bound memory: while publishes of more than ``publish_bytes_max`` octets or in more than
+``publish_commands_max`` commands await their commit, while a busy channel has events waiting, or after a publish
+during an alarm of the node, the socket is not read; and consumers without acknowledgement get their credit back only
+when the socket takes what it was given.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SMALL: Final = 64
+_EVERYTHING: Final = 2**63
 _GETTER: Final = ""
 """The tag under which a queue knows the gets of a channel: no consumer can have it, for an empty one is replaced."""
 _OUTCOMES: Final[dict[Outcome, type[Settle | Return | Discard]]] = {
@@ -95,7 +96,7 @@ class Got:
 class Channel:
     """What the shell keeps per channel."""
 
-    __slots__ = ("busy", "consumers", "got", "groups", "id", "sessions", "waiting")
+    __slots__ = ("busy", "consumers", "getting", "got", "groups", "id", "sessions", "waiting")
 
     def __init__(self, channel: ChannelId) -> None:
         self.id = channel
@@ -103,6 +104,7 @@ class Channel:
         self.consumers: dict[str, Consumer] = {}
         self.groups: set[GroupId] = set()
         self.busy = False
+        self.getting: Consumer | None = None
         self.got: Got | None = None
         self.waiting: deque[Event] = deque()
 
@@ -119,6 +121,9 @@ class ClientConnection(asyncio.Protocol):
         self._replies: dict[int, Callable[[int], None]] = {}
         self._next_correlation = 1
         self._unconfirmed_bytes = 0
+        self._unconfirmed_commands = 0
+        self._blocked = False
+        """It published while an alarm of the node was on: it is not read until the alarm is over."""
         self._read_ns = 0
         self._reading = True
         self._writing = True
@@ -170,7 +175,9 @@ class ClientConnection(asyncio.Protocol):
             self._give_back(consumer, ids)
 
     def tick(self) -> None:
-        """Called now and then: heartbeats and time-outs."""
+        """Called now and then: heartbeats and time-outs. A client that is not read is not silent."""
+        if not self._reading:
+            self.core.not_reading(self._loop.time())
         self._take(self.core.tick(self._loop.time()))
         self.flush()
 
@@ -187,7 +194,7 @@ class ClientConnection(asyncio.Protocol):
         if channel is None:
             return
         if consumer.tag == _GETTER:
-            channel.got = Got(first_message_id, pieces[0], delivery_count)
+            self._dealt_to_get(channel, first_message_id, pieces, delivery_count)
             return
         if (known := channel.consumers.get(consumer.tag)) is None:
             return
@@ -214,11 +221,9 @@ class ClientConnection(asyncio.Protocol):
         session = known.sessions.get(group) if known is not None else None
         if session is None:
             return False
-        before = session.unconfirmed_bytes
-        confirmed = session.committed(last)
+        confirmed = self._resolved(session, last)
         for first_seq, last_seq in confirmed:
             self.core.confirm(channel, first_seq, last_seq)
-        self._unconfirmed_bytes += session.unconfirmed_bytes - before
         return bool(confirmed)
 
     def rejected(self, channel: int, group: GroupId, first: int, last: int) -> None:
@@ -228,10 +233,16 @@ class ClientConnection(asyncio.Protocol):
         session = known.sessions.get(group) if known is not None else None
         if session is None:
             return
-        before = session.unconfirmed_bytes
-        for first_seq, last_seq in session.committed(last):
+        for first_seq, last_seq in self._resolved(session, last):
             self.core.reject(channel, first_seq, last_seq)
-        self._unconfirmed_bytes += session.unconfirmed_bytes - before
+
+    def _resolved(self, session: PublishSession, last: int) -> list[IdRange]:
+        """What the queue has answered up to ``last`` no longer counts against the limits."""
+        octets, waiting = session.unconfirmed_bytes, session.unconfirmed_commands
+        resolved = session.committed(last)
+        self._unconfirmed_bytes += session.unconfirmed_bytes - octets
+        self._unconfirmed_commands += session.unconfirmed_commands - waiting
+        return resolved
 
     def replied(self, correlation: int, value: int) -> None:
         """A command was applied."""
@@ -242,8 +253,7 @@ class ClientConnection(asyncio.Protocol):
         """A queue is gone: its consumers are told, what was published to it is confirmed (as RabbitMQ does)."""
         for number, channel in self._channels.items():
             if (session := channel.sessions.pop(record.group, None)) is not None:
-                self._unconfirmed_bytes -= session.unconfirmed_bytes
-                for first_seq, last_seq in session.committed(2**63):
+                for first_seq, last_seq in self._resolved(session, _EVERYTHING):
                     self.core.confirm(number, first_seq, last_seq)
             for tag, consumer in list(channel.consumers.items()):
                 if consumer.group == record.group:
@@ -257,6 +267,9 @@ class ClientConnection(asyncio.Protocol):
         if transport is None or transport.is_closing():
             return
         self.core.flush_confirms()
+        if self._blocked and not self._shard.alarms.reason:
+            self._blocked = False
+            self.core.unblocked()
         if output := self.core.take_output():
             transport.writelines(output)
         if self.core.phase is Phase.CLOSED:
@@ -305,6 +318,10 @@ class ClientConnection(asyncio.Protocol):
         run = stamped(event.run, self._shard.anatomy.clock, self._read_ns, self._shard.now_ns())
         command = session.enqueue(run, event.first_seq, event.ttl_ms)
         self._unconfirmed_bytes += len(event.run.data)
+        self._unconfirmed_commands += 1
+        if self._shard.alarms.reason and not self._blocked:
+            self._blocked = True
+            self.core.blocked(self._shard.alarms.reason)
         queue.runner.propose(command, command_size(command))
 
     def _unroutable(self, event: Publish) -> None:
@@ -442,16 +459,30 @@ class ClientConnection(asyncio.Protocol):
         if consumer.group != group:  # the queue was deleted and declared again meanwhile
             consumer = channel.consumers[event.consumer_tag] = Consumer(getter, group, event.no_ack)
 
+        channel.getting = consumer
+
         def answered(value: int) -> None:
             self._got(channel, consumer, event, left=max(value - 1, 0))
 
         correlation = self._ask(channel, answered)
         queue.runner.propose(commands.Get(getter, event.no_ack, correlation), _SMALL, Lane.EXPRESS)
 
+    def _dealt_to_get(self, channel: Channel, first: int, pieces: list[Piece], delivery_count: int) -> None:
+        """A queue dealt to a basic.get. What no get waits for any more goes back: it is told again when this node
+        jumped over entries, and of which queue it is says only that the client never had it."""
+        if channel.getting is not None:
+            if first >= channel.getting.next_message_id:
+                channel.got = Got(first, pieces[0], delivery_count)
+            return
+        last = first + sum(piece[2] for piece in pieces) - 1
+        for consumer in channel.consumers.values():
+            if consumer.id.tag == _GETTER and consumer.next_message_id <= first:
+                self._propose(consumer.group, Return(consumer.id, ((first, last),)), _SMALL, Lane.EXPRESS)
+
     def _got(self, channel: Channel, consumer: Consumer, event: Get, left: int) -> None:
         """The queue answered a basic.get: what it dealt, if anything, came just before."""
-        got, channel.got = channel.got, None
-        if got is None or got.message_id < consumer.next_message_id:
+        got, channel.got, channel.getting = channel.got, None, None
+        if got is None:
             self.core.get_empty(event.channel)
             return
         consumer.next_message_id = got.message_id + 1
@@ -521,7 +552,8 @@ class ClientConnection(asyncio.Protocol):
             if known is channel:
                 del self._channels[number]
         channel.waiting.clear()
-        self._unconfirmed_bytes -= sum(session.unconfirmed_bytes for session in channel.sessions.values())
+        for session in channel.sessions.values():
+            self._resolved(session, _EVERYTHING)
         for group in channel.groups:
             self._propose(group, ChannelDown(channel.id), _SMALL)
         self._shard.forget_channel(channel.id)
@@ -538,16 +570,22 @@ class ClientConnection(asyncio.Protocol):
         self._shard.touch(self)
 
     def _regulate(self, transport: asyncio.Transport) -> None:
-        limit = self._shard.limits.publish_bytes_max
-        full = self._unconfirmed_bytes > (limit if self._reading else limit // 2)
+        """Open or shut the valve. It opens again at half of what shut it, or it would flutter."""
         stuck = any(channel.waiting for channel in self._channels.values() if channel.busy)
-        wanted = not full and not stuck
+        wanted = not (self._is_full() or stuck or self._blocked)
         if wanted != self._reading:
             self._reading = wanted
             if wanted:
                 transport.resume_reading()
             else:
                 transport.pause_reading()
+
+    def _is_full(self) -> bool:
+        limits, share = self._shard.limits, 1 if self._reading else 2
+        return (
+            self._unconfirmed_bytes > limits.publish_bytes_max // share
+            or self._unconfirmed_commands > limits.publish_commands_max // share
+        )
 
 
 def _skip(pieces: list[Piece], count: int) -> list[Piece]:

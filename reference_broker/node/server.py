@@ -58,6 +58,7 @@ class Node:
         led = asyncio.Event()
         self.shard.when_ready(led.set)
         ticking = loop.create_task(self._tick())
+        watching = loop.create_task(self._watch_alarms())
         listening = loop.create_task(self._listen(led))
         # Everything made so far lives as long as the process: keep the collector from walking it again and again.
         keep_memory()
@@ -69,6 +70,7 @@ class Node:
         gc.set_threshold(50_000, 20, 50)
         await self._stop.wait()
         ticking.cancel()
+        watching.cancel()
         listening.cancel()
         await self._close()
 
@@ -101,6 +103,11 @@ class Node:
             await asyncio.sleep(_TICK_S)
             for connection in list(self.shard.clients):
                 connection.tick()
+
+    async def _watch_alarms(self) -> None:
+        while True:
+            self.shard.check_alarms()
+            await asyncio.sleep(self.config.limits.alarm_check_ms / 1000)
 
     def _failed(self, error: str) -> None:
         """The log could not keep its promise: nothing more may be confirmed, so the node stops."""

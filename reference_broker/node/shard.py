@@ -43,6 +43,7 @@ from reference_broker.log.system import LogSystem
 from reference_broker.machines.commands import NodeDown, NodeUp, Tick
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import QueueRecord, record_from_json, record_to_json
+from reference_broker.node.alarms import Alarms
 from reference_broker.node.clock import host_clock
 from reference_broker.node.config import NodeConfig
 from reference_broker.node.dead_letters import DeadLetters
@@ -143,6 +144,8 @@ class Shard:
         self.runners: dict[GroupId, GroupRunner] = {}
         self.metadata = MetadataHost(self)
         self.dead_letters = DeadLetters(self)
+        directories = (config.data_dir, config.wal_dir, config.segment_dir)
+        self.alarms = Alarms(config.limits, directories)
         self._failed = failed
         self._loop = loop = asyncio.get_running_loop()
         self.now_ns = time.monotonic_ns if threads else lambda: int(loop.time() * 1e9)
@@ -224,6 +227,12 @@ class Shard:
     def forget_channel(self, channel: ChannelId) -> None:
         """The channel is gone."""
         self.connections.pop(channel.connection, None)
+
+    def check_alarms(self) -> None:
+        """Look whether the node has disk and memory enough; connections notice a change at once."""
+        if self.alarms.check():
+            for connection in list(self.clients):
+                self.touch(connection)
 
     def touch(self, connection: Connection) -> None:
         """Have the connection flushed at the end of this turn."""

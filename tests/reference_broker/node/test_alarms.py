@@ -1,0 +1,46 @@
+"""Publishers stop before the node falls over, and go on by themselves when it is well again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reference_broker.node.alarms import Alarms, free_bytes, resident_bytes
+from reference_broker.node.config import Limits
+
+LIMITS = Limits(disk_free_bytes_min=100, memory_bytes_max=1000)
+DATA, WAL = Path("data"), Path("wal")
+
+
+@pytest.mark.parametrize(
+    ("free", "memory", "reason"),
+    [
+        ({DATA: 100, WAL: 100}, 1000, ""),
+        ({DATA: 100, WAL: 99}, 1000, "low on disk"),
+        ({DATA: 99, WAL: 100}, 1001, "low on disk & low on memory"),
+        ({DATA: 100, WAL: 100}, 1001, "low on memory"),
+    ],
+)
+def test_each_limit_raises_its_alarm_and_clears_it(free: dict[Path, int], memory: int, reason: str) -> None:
+    held = {"memory": memory}
+    alarms = Alarms(LIMITS, [DATA, WAL], memory=lambda: held["memory"], disk=free.__getitem__)
+    assert (alarms.check(), alarms.reason) == (bool(reason), reason)
+    assert not alarms.check(), "nothing has changed"
+    free.update({DATA: 100, WAL: 100})
+    held["memory"] = 0
+    assert (alarms.check(), alarms.reason) == (bool(reason), "")
+
+
+def test_a_drive_that_cannot_be_asked_raises_none() -> None:
+    """Whether writing works is for the log to say: publishers must not stop for a drive that has room."""
+
+    def gone(_directory: Path) -> int:
+        raise OSError("no such device")
+
+    assert not Alarms(LIMITS, [DATA], memory=lambda: 0, disk=gone).check()
+
+
+def test_the_real_measures_measure_something(tmp_path: Path) -> None:
+    assert free_bytes(tmp_path) > 0
+    assert resident_bytes() > 1 << 20

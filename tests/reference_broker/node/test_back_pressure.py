@@ -1,0 +1,211 @@
+"""A flood stops at the socket: what a node holds for a client is bounded, and other clients do not wait for it.
+
+A whole node in one thread with a disk that syncs when the test says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from pamqp import base, commands
+
+from reference_broker.amqp.link import ConnectionConfig
+from reference_broker.amqp.testing import PROTOCOL_HEADER, method, parse, publish
+from reference_broker.log.memory_files import MemoryFiles
+from reference_broker.node.client import ClientConnection
+from reference_broker.node.config import Limits, Member, NodeConfig
+from reference_broker.node.shard import Shard
+from reference_broker.types import METADATA_GROUP, NodeId
+
+Basic, Connection = commands.Basic, commands.Connection
+ME = Member(node=NodeId(1), name="node1", host="127.0.0.1", amqp_port=1, peer_port=2, control_port=3)
+BODY = b"x" * 1000
+TURNS = 40
+
+
+class Socket:
+    """The transport of one client."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.reading = True
+        self.closed = False
+
+    def writelines(self, buffers: list[bytes]) -> None:
+        self.written += [bytes(each) for each in buffers]
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+class World:
+    """One node, its disk, its clock and its clients."""
+
+    def __init__(self, **limits: int) -> None:
+        config = NodeConfig(
+            name="node1",
+            node=NodeId(1),
+            cluster="c",
+            members=(ME,),
+            data_dir=Path("data"),
+            wal_dir=Path("wal"),
+            segment_dir=Path("segments"),
+            logs_dir=Path("logs"),
+            users={"guest": "guest"},
+            limits=Limits(**limits),
+        )
+        self.failures: list[str] = []
+        self.shard = Shard(config, 1, self.failures.append, files=MemoryFiles(), threads=False)
+
+    async def settle(self) -> None:
+        """Let everything happen that can, the disk included."""
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+            self.shard.log.run_pending()
+        assert not self.failures
+
+    async def ready(self) -> None:
+        """Until the node leads itself and a queue is declared."""
+        self.shard.runners[METADATA_GROUP].lead_if_nobody_does()
+        await self.settle()
+        client = Client(self)
+        client.send(1, commands.Queue.Declare(0, "q", durable=True, arguments={"x-queue-type": "quorum"}))
+        await self.settle()
+        assert [type(each) for each in client.heard()] == [commands.Queue.DeclareOk]
+
+
+class Client:
+    """A client that is logged in and has channel 1 open in confirm mode."""
+
+    def __init__(self, world: World, heartbeat: int = 0) -> None:
+        self.socket = Socket()
+        self.server = ClientConnection(world.shard, ConnectionConfig(users={"guest": "guest"}))
+        self.server.connection_made(self.socket)  # type: ignore[arg-type]
+        properties: Any = {"capabilities": {"connection.blocked": True}}
+        self.raw(PROTOCOL_HEADER)
+        self.send(0, Connection.StartOk(properties, "PLAIN", "\0guest\0guest", "en_US"))
+        self.send(0, Connection.TuneOk(2047, 131_072, heartbeat), Connection.Open("/"))
+        self.send(1, commands.Channel.Open(), commands.Confirm.Select())
+        self.heard()
+
+    def raw(self, octets: bytes) -> None:
+        assert self.socket.reading, "a real transport would not have read this"
+        self.server.data_received(octets)
+
+    def send(self, channel: int, *methods: base.Frame) -> None:
+        self.raw(method(channel, *methods))
+
+    def heard(self) -> list[object]:
+        written, self.socket.written = b"".join(self.socket.written), []
+        return [frame for _, frame in parse(written)]
+
+    def flood(self, most: int) -> int:
+        """Publish until the socket is not read any more; how many messages that took."""
+        for sent in range(most):
+            if not self.socket.reading:
+                return sent
+            self.raw(publish(1, "q", BODY))
+        return most
+
+
+def delivery_tags(client: Client) -> list[int]:
+    return [each.delivery_tag for each in client.heard() if isinstance(each, Basic.Deliver)]
+
+
+def run(scenario: Callable[[World], Awaitable[None]], **limits: int) -> None:
+    async def whole() -> None:
+        world = World(**limits)
+        await world.ready()
+        await scenario(world)
+
+    asyncio.run(whole())
+
+
+def test_a_flood_is_not_read_beyond_the_limit_of_octets() -> None:
+    """A publisher that never waits for a confirm must fill its own socket, not the node's memory."""
+
+    async def scenario(world: World) -> None:
+        flooder = Client(world)
+        sent = flooder.flood(1000)
+        assert 50_000 < sent * len(publish(1, "q", BODY)) < 60_000
+        await world.settle()
+        assert flooder.socket.reading, "the disk has caught up"
+        assert [(each.delivery_tag, each.multiple) for each in flooder.heard()] == [(sent, True)]  # type: ignore[attr-defined]
+        assert flooder.flood(1000) == sent, "and the same again"
+
+    run(scenario, publish_bytes_max=50_000)
+
+
+def test_a_flood_is_not_read_beyond_the_limit_of_commands() -> None:
+    """Small messages cost more than their octets."""
+
+    async def scenario(world: World) -> None:
+        flooder = Client(world)
+        assert flooder.flood(1000) == 21
+        await world.settle()
+        assert flooder.socket.reading
+
+    run(scenario, publish_commands_max=20)
+
+
+def test_others_consume_and_settle_while_a_flood_waits() -> None:
+    """The way out of a full queue is to empty it."""
+
+    async def scenario(world: World) -> None:
+        flooder, consumer = Client(world), Client(world)
+        flooder.flood(1000)
+        await world.settle()
+        flooder.flood(1000)
+        assert not flooder.socket.reading
+        consumer.send(1, Basic.Qos(0, 30, False), Basic.Consume(0, "q", "c"))
+        await world.settle()
+        assert delivery_tags(consumer) == list(range(1, 31))
+        consumer.send(1, Basic.Ack(30, True))
+        await world.settle()
+        assert delivery_tags(consumer) == list(range(31, 61))
+        assert world.shard.queues["q"].host.machine.counts().settled == 30
+
+    run(scenario, publish_bytes_max=50_000)
+
+
+def test_an_alarm_stops_publishers_at_their_next_publish_and_nobody_else() -> None:
+    """A node that is low on disk must take no more in, and let consumers make room."""
+
+    async def scenario(world: World) -> None:
+        publisher, consumer = Client(world, heartbeat=10), Client(world)
+        free = {"octets": 0}
+        world.shard.alarms._disk = lambda _directory: free["octets"]
+        world.shard.check_alarms()
+        await world.settle()
+        assert (publisher.socket.reading, publisher.heard()) == (True, [])
+        publisher.raw(publish(1, "q", BODY))
+        await world.settle()
+        heard = publisher.heard()
+        assert [each.reason for each in heard if isinstance(each, Connection.Blocked)] == ["low on disk"]
+        assert any(isinstance(each, Basic.Ack) for each in heard), "what it sent counts"
+        assert not publisher.socket.reading
+        consumer.send(1, Basic.Get(0, "q", True))
+        await world.settle()
+        assert any(isinstance(each, Basic.GetOk) for each in consumer.heard())
+        publisher.server.core._heard_s -= 1000
+        publisher.server.tick()
+        assert not publisher.socket.closed, "a client that is not read is not silent"
+        free["octets"] = 1 << 40
+        world.shard.check_alarms()
+        await world.settle()
+        assert any(isinstance(each, Connection.Unblocked) for each in publisher.heard())
+        assert publisher.socket.reading
+
+    run(scenario)
