@@ -65,9 +65,9 @@ class Backlog:
             self._head.append(record)
             return
         self._tail.append(record)
-        if len(self._tail) == BLOCK_RECORDS:
-            self._blocks.append(_pack(self._tail))
-            self._tail.clear()
+        if len(self._tail) >= BLOCK_RECORDS:  # above it, if the last block was thawed
+            self._blocks.append(_pack(self._tail[:BLOCK_RECORDS]))
+            del self._tail[:BLOCK_RECORDS]
 
     def peek(self) -> Record:
         """The record at the head of a backlog that is not empty."""

@@ -42,7 +42,7 @@ def refuse_tail(state: State, count: int) -> int:
     already is not among them. Returns how many."""
     backlog = state.ready.backlog
     refused = 0
-    if not state.is_limited or state.config.overflow is Overflow.DROP_HEAD:
+    if not state.is_limited or state.config.overflow is Overflow.DROP_HEAD or not _excess(state, 1):
         return 0
     while refused < count and backlog.count:
         *_place, held, _expires, size = backlog.peek_tail()

@@ -16,7 +16,7 @@ from .logs import apply, channel, run_with
 MESSAGES = 1_000_000
 STATE_BYTES_MAX = 40_000_000
 ENQUEUES = 128
-CONFIG = FifoConfig(name="q", max_length=MESSAGES, overflow=Overflow.REJECT_PUBLISH, message_ttl_ms=1000)
+CONFIG = FifoConfig(name="q", max_length=2 * MESSAGES, overflow=Overflow.REJECT_PUBLISH, message_ttl_ms=1000)
 
 
 @pytest.mark.parametrize("run_size", [100, 1])
