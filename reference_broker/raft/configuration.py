@@ -11,7 +11,7 @@ the same rule and uses the same :class:`History`.
 One voter is added or removed at a time (thesis 4.1): then any majority of the old configuration shares a member with
 any majority of the new one, and it does not matter which of the two a member counts by.
 
-Back of the envelope: a configuration of three members is 17 octets; appended once in the life of most groups.
+Back of the envelope: a configuration of three members is 41 octets; appended once in the life of most groups.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Final, Generic, TypeVar
 from reference_broker.types import LogIndex, NodeId
 
 _HEAD: Final = Struct(">BHH")
+_MEMBER: Final = Struct(">IQ")
 _FORMAT: Final = 1
 T = TypeVar("T")
 
@@ -34,14 +35,21 @@ class Configuration:
     """The members of a group. Voters decide; learners receive the log and decide nothing yet (thesis 4.2.1).
 
     Both are kept sorted, so equal configurations are equal octets. Raises ValueError if a node is named twice.
+
+    ``lives`` tells apart the replicas that one node had in this group, one after the other: (node, life) where the
+    life is not 0. A replica that begins anew receives the old log, which names its node as the voter that it was; it
+    must not take that for itself, as it has forgotten what that voter promised. Alone in that configuration it would
+    elect itself.
     """
 
     voters: tuple[NodeId, ...]
     learners: tuple[NodeId, ...] = ()
+    lives: tuple[tuple[NodeId, int], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "voters", tuple(sorted(self.voters)))
         object.__setattr__(self, "learners", tuple(sorted(self.learners)))
+        object.__setattr__(self, "lives", tuple(sorted((node, life) for node, life in self.lives if life)))
         if len(set(self.members)) != len(self.members):
             raise ValueError(f"raft.members: {self} names a node twice; name each once")
 
@@ -54,24 +62,30 @@ class Configuration:
         """Voters, then learners."""
         return self.voters + self.learners
 
-    def with_learner(self, node: NodeId) -> Configuration:
+    def life_of(self, node: NodeId) -> int:
+        """Which of the node's replicas is meant."""
+        return next((life for other, life in self.lives if other == node), 0)
+
+    def with_learner(self, node: NodeId, life: int = 0) -> Configuration:
         """``node`` begins to receive the log."""
-        return replace(self, learners=(*self.learners, node))
+        return replace(self, learners=(*self.learners, node), lives=(*self.lives, (node, life)))
 
     def promoted(self, node: NodeId) -> Configuration:
         """The learner ``node`` becomes a voter."""
-        return Configuration((*self.voters, node), tuple(other for other in self.learners if other != node))
+        learners = tuple(other for other in self.learners if other != node)
+        return replace(self, voters=(*self.voters, node), learners=learners)
 
     def without(self, node: NodeId) -> Configuration:
         """``node``, voter or learner, is gone."""
         return Configuration(
             tuple(other for other in self.voters if other != node),
             tuple(other for other in self.learners if other != node),
+            tuple((other, life) for other, life in self.lives if other != node),
         )
 
     def encode(self) -> bytes:
-        """The payload of a CONFIG entry: format u8, voters u16, learners u16, then a u32 for each node."""
-        nodes = b"".join(node.to_bytes(4, "big") for node in self.members)
+        """The payload of a CONFIG entry: format u8, voters u16, learners u16, then node u32 and life u64 for each."""
+        nodes = b"".join(_MEMBER.pack(node, self.life_of(node)) for node in self.members)
         return _HEAD.pack(_FORMAT, len(self.voters), len(self.learners)) + nodes
 
     @classmethod
@@ -81,11 +95,11 @@ class Configuration:
             kind, voters, learners = _HEAD.unpack_from(octets)
         except StructError as error:
             raise ValueError(f"a Raft configuration of {len(octets)} octets is too short") from error
-        if kind != _FORMAT or len(octets) != _HEAD.size + 4 * (voters + learners):
+        if kind != _FORMAT or len(octets) != _HEAD.size + _MEMBER.size * (voters + learners):
             raise ValueError(f"{len(octets)} octets of format {kind} are no Raft configuration that this version knows")
-        numbers = [int.from_bytes(octets[at : at + 4], "big") for at in range(_HEAD.size, len(octets), 4)]
-        nodes = [NodeId(number) for number in numbers]
-        return cls(tuple(nodes[:voters]), tuple(nodes[voters:]))
+        lives = [(NodeId(node), life) for node, life in _MEMBER.iter_unpack(octets[_HEAD.size :])]
+        nodes = tuple(node for node, _ in lives)
+        return cls(nodes[:voters], nodes[voters:], tuple(lives))
 
 
 class History(Generic[T]):

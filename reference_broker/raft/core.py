@@ -78,11 +78,14 @@ class RaftCore(Standing):
         config: RaftConfig,
         jitter: Jitter,
         machine_version: int = 1,
+        life: int = 0,
     ) -> None:
         """``log`` and ``hard_state`` are what recovery found; ``jitter`` is the only source of chance.
 
         ``members`` are the voters that the group was created with; none for a member that joins a group, which knows
-        of no configuration before it receives one. If the log is not empty, :meth:`restored` and :meth:`recovered`
+        of no configuration before it receives one. ``life`` tells this replica from an earlier one of the same node in
+        this group, which was removed and deleted: a number never used for that before, and the same as in :meth:`add`;
+        it stays the same over restarts. If the log is not empty, :meth:`restored` and :meth:`recovered`
         follow before any other input.
         Raises ValueError if ``node`` is not one of ``members`` or the settings are unsound.
         """
@@ -91,7 +94,7 @@ class RaftCore(Standing):
             problems.append(f"raft.members: node {node} must be one of {members}, and each member named once")
         if problems:
             raise ValueError("\n".join(problems))
-        super().__init__(node, members, log, hard_state, config, machine_version)
+        super().__init__(node, members, log, hard_state, config, machine_version, life)
         self._follower = Follower(self)
         self._leadership: Leadership | None = None
         self._elections = Elections(self, jitter, self._become_follower, self._become_leader)
@@ -205,13 +208,13 @@ class RaftCore(Standing):
         """Whether :meth:`propose` takes entries: this member leads, and is not handing over."""
         return self._leadership is not None and self._leadership.accepting
 
-    def add(self, node: NodeId) -> LogIndex:
+    def add(self, node: NodeId, life: int = 0) -> LogIndex:
         """Let ``node`` join: a learner at once, a voter by itself as soon as it has caught up (thesis 4.2.1).
 
-        The node runs a core with ``members=()``. Returns the index of the entry that makes it a learner.
+        The node runs a core with ``members=()`` and the same ``life``. Returns the index of the learner's entry.
         Raises NotLeaderError, ChangeUnderWayError, TransferUnderWayError, and ValueError if it is a member already.
         """
-        return self._led().add(node)
+        return self._led().add(node, life)
 
     def remove(self, node: NodeId) -> LogIndex:
         """Go on without ``node``, voter or learner; a leader that removes itself steps down once that is committed.
@@ -443,6 +446,8 @@ class RaftCore(Standing):
             self.outbox.send(sender, rejection)
         else:
             self.raise_commit(LogIndex(min(message.commit, self._follower.verified)))
+            if self._elections.timer.running:  # this member's own removal may be what is committed now
+                self._elections.reconsider()
 
     def _on_install(self, sender: NodeId, message: InstallSnapshot) -> None:
         if message.term < self.term:

@@ -135,12 +135,12 @@ class Leadership:
 
     # Membership
 
-    def add(self, node: NodeId) -> LogIndex:
+    def add(self, node: NodeId, life: int) -> LogIndex:
         """Let ``node`` learn the log, and promote it when it has caught up."""
         configuration = self._changeable()
         if node in configuration.members:
             raise ValueError(f"node {node} is a member already: {configuration}")
-        return self._change_to(configuration.with_learner(node))
+        return self._change_to(configuration.with_learner(node, life))
 
     def remove(self, node: NodeId) -> LogIndex:
         """Go on without ``node``."""
@@ -201,11 +201,16 @@ class Leadership:
         self._hand_over()
 
     def _promote(self, progress: Progress) -> None:
-        """A learner that is at most one message behind becomes a voter (thesis 4.2.1)."""
+        """A learner that is at most one message behind becomes a voter (thesis 4.2.1).
+
+        It has the entry that made it a learner on disk by then: a voter whose log does not name it yet could not vote.
+        """
         at = self._at
+        named = max(at.configurations.latest_index, at.log.snapshot_index)
         if (
             progress.node in at.configuration.learners
             and progress.flow is Flow.PIPELINE
+            and progress.match_index >= named
             and at.log.last_index - progress.match_index <= at.config.max_entries_per_append
             and self._transfer is None
             and not at.change_under_way
@@ -236,7 +241,7 @@ class Leadership:
     def _ask_round(self) -> None:
         at, reads = self._at, self._reads
         for progress in self._voting:
-            if reads.lacks(progress.node):
+            if progress.reachable and reads.lacks(progress.node):
                 at.outbox.send(progress.node, Heartbeat(term=at.term, leader=at.node, round=reads.round))
 
     def _answer_reads(self) -> None:

@@ -25,6 +25,7 @@ class Standing:
         "configurations",
         "down",
         "leader",
+        "life",
         "log",
         "machine_version",
         "node",
@@ -44,7 +45,9 @@ class Standing:
         hard_state: HardState,
         config: RaftConfig,
         machine_version: int,
+        life: int,
     ) -> None:
+        self.life = life
         self.node, self.log, self.config, self.machine_version = node, log, config, machine_version
         self.role = Role.FOLLOWER
         self.leader = NOBODY
@@ -71,7 +74,12 @@ class Standing:
     @property
     def is_voter(self) -> bool:
         """Whether the configuration in effect counts this member."""
-        return self.node in self.configurations.latest.voters
+        return self._is_voter_of(self.configurations.latest)
+
+    def _is_voter_of(self, configuration: Configuration) -> bool:
+        return self.node in configuration.voters and (
+            not (configuration.lives or self.life) or configuration.life_of(self.node) == self.life
+        )
 
     @property
     def may_campaign(self) -> bool:
@@ -79,15 +87,18 @@ class Standing:
 
         One whose removal is not yet committed may (thesis 4.2.2): the others may need it to get that far.
         """
-        return self.is_voter or self.node in self.configurations.at(self.commit_index).voters
+        return self.is_voter or self._is_voter_of(self.configurations.at(self.commit_index))
 
     @property
     def may_vote(self) -> bool:
-        """Whether this member's log ever named it; a joining member's does not, and it knows nothing to protect.
+        """Whether this member's log ever named it, in its present life. That of a joining member does not yet.
 
         A learner votes if asked: who asks holds the entry that promotes it, and may need the vote to send it.
         """
-        return any(self.node in configuration.members for configuration in self.configurations.all())
+        return any(
+            self.node in configuration.members and configuration.life_of(self.node) == self.life
+            for configuration in self.configurations.all()
+        )
 
     @property
     def trusts_leader(self) -> bool:

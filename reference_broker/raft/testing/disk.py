@@ -96,12 +96,12 @@ class Disk:
         above = self.snapshot.index if self.snapshot is not None else 0
         return [self.entries[at] for at in sorted(self.entries) if at > above and self.entries[at].kind is not COMMAND]
 
-    def configurations(self, above: int) -> list[Configuration]:
+    def configurations(self, created_with: Configuration, above: int) -> list[Configuration]:
         """The configuration in effect at index ``above`` and those of the entries behind it; none if the log is
         shorter."""
         if max(self.entries, default=0) < above and (self.snapshot is None or self.snapshot.index < above):
             return []
-        found = [self.snapshot.configuration] if self.snapshot is not None else []
+        found = [self.snapshot.configuration if self.snapshot is not None else created_with]
         for entry in self.special():
             if entry.kind is EntryKind.CONFIG:
                 found = found if entry.index > above else []

@@ -34,7 +34,7 @@ class Member:
         self.disk = disk
         self.up = False
         self._cluster = cluster
-        self._wiped = False
+        self.life = 0
         self.restart()
 
     def restart(self) -> None:
@@ -42,9 +42,11 @@ class Member:
         disk, cluster = self.disk, self._cluster
         cluster.forget(self.node)
         view = disk.recover()
-        members = cluster.voters if self.node in cluster.voters and not self._wiped else ()
+        members = cluster.voters if self.node in cluster.voters and not self.life else ()
         version = cluster.machine_versions.get(self.node, 1)
-        self.core = RaftCore(self.node, members, view, disk.hard_state, cluster.config, cluster.jitter, version)
+        self.core = RaftCore(
+            self.node, members, view, disk.hard_state, cluster.config, cluster.jitter, version, self.life
+        )
         if disk.snapshot is not None:
             self.core.restored(disk.snapshot.configuration)
         self.changes: list[LogIndex] = []  # where configurations are in its log
@@ -73,7 +75,7 @@ class Member:
     def wipe(self) -> None:
         """The removed member's replica is deleted; the node is ready to join again, with no memory. Its links are new
         then: nothing of its former life arrives any more."""
-        self._wiped = True
+        self.life += 1
         for token in self._asked:
             self._cluster.checker.forgotten(token)
         self.disk.wipe()

@@ -166,7 +166,8 @@ class Storm:
     def add(self) -> None:
         if (member := self._leading()) is not None and self.spare:
             node = self.random.choice(sorted(self.spare))
-            if self._changes(member, member.core.add, node):
+            life = self.cluster.members[node].life
+            if self._changes(member, lambda joining: member.core.add(joining, life), node):
                 self.spare.discard(node)
 
     def remove(self) -> None:
@@ -202,7 +203,7 @@ class Storm:
         """The configurations that may be in effect on ``member``: at what is committed by anybody, and above."""
         committed = len(self.cluster.checker.committed)
         if not member.up:
-            return member.disk.configurations(committed)
+            return member.disk.configurations(Configuration(self.cluster.voters), committed)
         core = member.core
         if core.log.last_index < committed:
             return []

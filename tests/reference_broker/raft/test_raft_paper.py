@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 from zlib import crc32
@@ -15,16 +15,25 @@ import pytest
 from reference_broker.raft.config import RaftConfig
 from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.core import RaftCore
-from reference_broker.raft.errors import NotLeaderError, SafetyViolationError
+from reference_broker.raft.errors import (
+    ChangeUnderWayError,
+    NotLeaderError,
+    SafetyViolationError,
+    TransferUnderWayError,
+)
 from reference_broker.raft.log_view import LogView
+from reference_broker.raft.machine_version import noop_payload
 from reference_broker.raft.messages import (
     AppendEntries,
     AppendReply,
+    Heartbeat,
+    HeartbeatReply,
     InstallReply,
     InstallSnapshot,
     Message,
     PreVoteReply,
     PreVoteRequest,
+    TimeoutNow,
     VoteReply,
     VoteRequest,
 )
@@ -857,3 +866,456 @@ def test_an_idle_group_with_everything_answered_needs_no_ticks() -> None:
         for send in sent(core.ready(), SendEntries):
             core.step(send.to, synced_reply(core, 1))
     assert ticks == 20, "the last notice is repeated once, answered, and that is that"
+
+
+# Section 6 and thesis chapter 4: membership
+
+
+def config_entry(index: int, term: int, configuration: Configuration) -> Entry:
+    payload = configuration.encode()
+    return Entry(LogIndex(index), Term(term), EntryKind.CONFIG, crc32(payload), payload)
+
+
+def noop_entry(index: int, term: int, version: int) -> Entry:
+    payload = noop_payload(version)
+    return Entry(LogIndex(index), Term(term), EntryKind.NOOP, crc32(payload), payload)
+
+
+def config_append(term: int, prev: int, prev_term: int, entries: Sequence[Entry], commit: int = 0) -> AppendEntries:
+    return replace(append(term, prev, prev_term, commit=commit), entries=tuple(entries))
+
+
+def established(**settings: int) -> RaftCore:
+    """A leader whose first entry is committed."""
+    core = leader(**settings)
+    core.synced(LogIndex(1), core.term)
+    for peer in core.configuration.voters[1:]:
+        core.step(peer, synced_reply(core, 1))
+    core.ready()
+    assert core.commit_index == 1
+    return core
+
+
+def joining(life: int = 0) -> RaftCore:
+    hard_state = HardState(term=Term(0), voted_for=NOBODY)
+    return RaftCore(ME, (), LogView(), hard_state, RaftConfig(), lambda low, high: low, life=life)
+
+
+def nodes(*numbers: int) -> tuple[NodeId, ...]:
+    return tuple(NodeId(number) for number in numbers)
+
+
+def test_a_configuration_is_in_effect_when_it_is_appended_on_the_leader() -> None:
+    """6: "Once a given server adds the new configuration entry to its log, it uses that configuration for all future
+    decisions". Here: the removed voter's disk counts no more, for the removal itself."""
+    core = established()
+    index = core.remove(OTHER)
+    assert core.configuration == Configuration((ME, PEER)) and core.change_under_way
+    core.synced(index, core.term)
+    core.step(OTHER, synced_reply(core, index))
+    assert core.commit_index == 1
+    core.step(PEER, synced_reply(core, index))
+    assert core.commit_index == index and not core.change_under_way
+
+
+def test_a_configuration_is_in_effect_when_it_is_appended_on_a_follower() -> None:
+    """6, "regardless of whether the entry is committed": it asks for votes only whom the new one counts."""
+    core = follower()
+    core.step(PEER, config_append(1, 0, 0, [config_entry(1, 1, Configuration((ME, OTHER)))]))
+    core.ready()
+    core.campaign()
+    assert [send.to for send in core.ready().messages if isinstance(send, Send)] == [OTHER]
+
+
+def test_an_overwritten_configuration_never_was() -> None:
+    """Thesis 4.1: "a server may have to fall back to the previous configuration in its log" if the newest goes."""
+    core = follower()
+    core.step(PEER, config_append(1, 0, 0, [config_entry(1, 1, Configuration((ME, PEER)))]))
+    assert core.configuration == Configuration((ME, PEER))
+    core.ready()
+    core.synced(LogIndex(1), Term(1))
+    core.step(PEER, append(2, 0, 0, [2]))
+    assert core.configuration == THREE and core.configuration_at(LogIndex(1)) == THREE
+
+
+def test_a_configuration_is_found_again_after_a_restart() -> None:
+    """6: the log is where members are kept; above the snapshot by entries, below it by the snapshot itself."""
+    core = member((1, 1, 1))
+    core.restored(Configuration((ME, PEER)))
+    core.recovered(config_entry(3, 1, Configuration((ME, PEER), (OTHER,))))
+    assert core.configuration == Configuration((ME, PEER), (OTHER,))
+    assert core.configuration_at(LogIndex(2)) == Configuration((ME, PEER))
+
+
+def test_one_change_at_a_time() -> None:
+    """Thesis 4.1: two changes under way could have majorities that share no member."""
+    core = established()
+    index = core.remove(OTHER)
+    with pytest.raises(ChangeUnderWayError):
+        core.add(NodeId(4))
+    core.synced(index, core.term)
+    core.step(PEER, synced_reply(core, index))
+    core.add(NodeId(4))
+
+
+def test_no_change_before_an_entry_of_the_own_term_is_committed() -> None:
+    """Thesis 4.1, as corrected (raft-dev, July 2015): two leaders could each change from another configuration."""
+    core = leader()
+    with pytest.raises(ChangeUnderWayError):
+        core.remove(OTHER)
+    core.synced(LogIndex(1), core.term)
+    core.step(PEER, synced_reply(core, 1))
+    core.remove(OTHER)
+
+
+def test_impossible_changes_are_refused() -> None:
+    """A group without voters could never come back; and only the leader changes anything."""
+    core = established()
+    for change in (lambda: core.add(PEER), lambda: core.remove(NodeId(9))):
+        with pytest.raises(ValueError, match="member"):
+            change()
+    alone = member(size=1)
+    alone.tick()
+    alone.synced(LogIndex(1), Term(1))
+    with pytest.raises(ValueError, match="last voter"):
+        alone.remove(ME)
+    with pytest.raises(NotLeaderError):
+        follower().add(NodeId(4))
+
+
+def test_a_new_server_learns_before_it_votes() -> None:
+    """Thesis 4.2.1: "a new server joins the cluster as a non-voting member", and its disk does not count."""
+    core = established()
+    index = core.add(NodeId(4))
+    assert core.configuration == Configuration((ME, PEER, OTHER), nodes(4))
+    assert NodeId(4) in [send.to for send in core.ready().messages if isinstance(send, SendEntries)]
+    core.synced(index, core.term)
+    core.step(NodeId(4), synced_reply(core, index))
+    assert core.commit_index == 1
+    core.step(PEER, synced_reply(core, index))
+    assert core.commit_index == index
+    assert core.configuration == Configuration(nodes(1, 2, 3, 4)), "and then it had caught up"
+
+
+def test_a_server_that_lags_is_not_promoted() -> None:
+    """Thesis 4.2.1: only "once the new server has caught up"; here, when what it lacks fits into one message."""
+    core = established()
+    last = core.add(NodeId(4))
+    for _ in range(40):
+        last = core.propose(EntryKind.COMMAND, b"x", crc32(b"x"))
+    core.synced(last, core.term)
+    core.step(PEER, synced_reply(core, last))
+    lag = core.config.max_entries_per_append
+    core.step(NodeId(4), synced_reply(core, last - lag - 1))
+    assert core.configuration.learners == (4,)
+    core.step(NodeId(4), synced_reply(core, last - lag))
+    assert core.configuration.voters == (1, 2, 3, 4)
+
+
+def test_a_learner_is_promoted_when_its_log_names_it() -> None:
+    """Beyond the thesis: who is counted must be able to vote, and votes only when its log names it."""
+    core = established()
+    index = core.add(NodeId(4))
+    core.synced(index, core.term)
+    core.step(PEER, synced_reply(core, index))
+    core.step(NodeId(4), synced_reply(core, index - 1))
+    assert core.configuration.learners == (4,)
+    core.step(NodeId(4), synced_reply(core, index))
+    assert core.configuration.voters == (1, 2, 3, 4)
+
+
+def test_a_leader_that_removes_itself_leads_until_that_is_committed() -> None:
+    """Thesis 4.2.2: it "steps down once the Cnew entry is committed", and "does not count itself in majorities"."""
+    core = established()
+    index = core.remove(ME)
+    core.synced(index, core.term)
+    core.step(PEER, synced_reply(core, index))
+    assert core.role is Role.LEADER and core.commit_index == 1
+    core.step(OTHER, synced_reply(core, index))
+    ready = core.ready()
+    assert (core.role, core.leader, ready.commit) == (Role.FOLLOWER, NOBODY, index)
+    assert {send.commit for send in sent(ready, SendEntries)} == {index} and sent(ready, TimeoutNow)
+    core.campaign()
+    assert core.role is Role.FOLLOWER and not core.needs_tick
+
+
+def test_a_server_outside_its_configuration_campaigns_until_its_removal_is_committed() -> None:
+    """Thesis 4.2.2: "it should still start new elections, as it might still be needed", but its vote counts nothing."""
+    core = follower()
+    core.step(PEER, config_append(1, 0, 0, [config_entry(1, 1, Configuration((PEER, OTHER)))]))
+    core.node_down(PEER)
+    core.ready()
+    core.campaign()
+    token = sent(core.ready(), PreVoteRequest)[0].token
+    core.step(OTHER, PreVoteReply(term=Term(1), token=token, granted=True))
+    assert core.role is Role.PRE_CANDIDATE, "one of two, and itself not counted"
+    core.step(PEER, append(1, 1, 1, commit=1))
+    core.campaign()
+    assert core.role is Role.FOLLOWER and core.commit_index == 1 and not core.needs_tick
+
+
+def test_members_doubt_a_leader_that_they_removed() -> None:
+    """Thesis 4.2.2 with our detector: nobody says that it left, so nobody may rely on it."""
+    core = follower()
+    core.step(PEER, config_append(1, 0, 0, [config_entry(1, 1, Configuration((ME, OTHER)))]))
+    core.ready()
+    assert core.needs_tick
+    core.step(OTHER, pre_vote_request(1, last=1, last_term=1))
+    assert [reply.granted for reply in sent(core.ready(), PreVoteReply)] == [True]
+
+
+@pytest.mark.parametrize("request_of", [vote_request, pre_vote_request])
+def test_a_removed_server_does_not_unseat_the_leader(request_of: Callable[..., Message]) -> None:
+    """Thesis 4.2.3: "disruptive servers" - neither by the leader nor by a follower that trusts it."""
+    for core in (established(), follower()):
+        term = core.term
+        core.step(NodeId(9), request_of(9, 9, 9))
+        replies = [send.message for send in core.ready().messages if isinstance(send, Send)]
+        assert [getattr(reply, "granted", None) for reply in replies] == [False]
+        assert core.term == term and core.leader != NOBODY
+
+
+def test_a_joining_member_has_no_say() -> None:
+    """Thesis 4.2.1, and our rule: it neither campaigns nor votes before its log names it."""
+    core = joining()
+    core.campaign()
+    core.tick()
+    core.step(PEER, vote_request(3))
+    core.step(PEER, pre_vote_request(3))
+    assert core.role is Role.FOLLOWER and not core.needs_tick
+    replies = [send.message for send in core.ready().messages if isinstance(send, Send)]
+    assert [getattr(reply, "granted", None) for reply in replies] == [False, False]
+
+
+def test_a_learner_votes_if_asked_and_never_asks() -> None:
+    """Thesis 4.2.1: who asks holds the entry that promotes it, and may need this vote to send it. As in etcd."""
+    core = joining()
+    core.step(PEER, config_append(1, 0, 0, [config_entry(1, 1, Configuration((PEER, OTHER), (ME,)))]))
+    core.node_down(PEER)
+    core.ready()
+    core.campaign()
+    assert core.role is Role.FOLLOWER and not core.needs_tick
+    core.step(OTHER, vote_request(2, 1, 1, candidate=OTHER))
+    assert [reply.granted for reply in sent(core.ready(), VoteReply)] == [True]
+
+
+def test_a_joining_member_cannot_vote_again_in_a_term_that_it_forgot() -> None:
+    """5.2 "at most one candidate in a given term", when the vote was given before the replica was deleted: accepting
+    the term's leader is written down as the vote."""
+    core = joining(life=2)
+    core.step(PEER, append(5, 0, 0))
+    assert core.ready().hard_state == HardState(term=Term(5), voted_for=PEER)
+
+
+def test_a_member_is_not_the_one_that_its_node_once_had() -> None:
+    """Beyond the thesis: the old log names the node as voter, alone even. The new replica forgot what that promised."""
+    core = joining(life=2)
+    core.step(PEER, config_append(5, 0, 0, [config_entry(1, 1, Configuration((ME,)))], commit=1))
+    core.node_down(PEER)
+    core.campaign()
+    core.tick()
+    core.step(OTHER, vote_request(6, 1, 5, candidate=OTHER))
+    assert core.role is Role.FOLLOWER and not any(reply.granted for reply in sent(core.ready(), VoteReply))
+    mine = Configuration((ME, PEER), lives=((ME, 2),))
+    core.step(PEER, config_append(6, 1, 1, [config_entry(2, 6, mine)]))
+    core.node_down(PEER)
+    core.campaign()
+    assert core.role is Role.PRE_CANDIDATE
+
+
+def test_a_snapshot_brings_the_configuration_of_its_last_entry() -> None:
+    """6 and 7: "Raft ... includes the latest configuration in the snapshot as of last included index"."""
+    core = joining()
+    core.step(PEER, append(4, 9, 4))
+    core.step(PEER, install(4, 9, 3))
+    configuration = Configuration((PEER, OTHER), (ME,))
+    core.installed(LogIndex(9), Term(3), configuration, 2)
+    assert core.configuration == core.configuration_at(LogIndex(9)) == configuration
+    assert core.machine_version_in_effect == core.machine_version_at(LogIndex(9)) == 2
+
+
+# Thesis 3.10: leadership transfer
+
+
+def test_a_transfer_waits_until_the_heir_has_everything_and_takes_no_proposals() -> None:
+    """Thesis 3.10, steps 1 to 3."""
+    core = established()
+    index = core.propose(EntryKind.COMMAND, b"x", crc32(b"x"))
+    core.transfer(PEER)
+    assert not core.accepting and not sent(core.ready(), TimeoutNow)
+    with pytest.raises(TransferUnderWayError):
+        core.propose(EntryKind.COMMAND, b"x", crc32(b"x"))
+    with pytest.raises(TransferUnderWayError):
+        core.remove(OTHER)
+    core.step(OTHER, synced_reply(core, index))
+    assert not sent(core.ready(), TimeoutNow)
+    core.step(PEER, synced_reply(core, index))
+    assert len(sent(core.ready(), TimeoutNow)) == 1
+
+
+def test_a_transfer_that_comes_to_nothing_ends_after_an_election_time() -> None:
+    """Thesis 3.10: "the prior leader aborts the transfer and resumes accepting client requests"."""
+    core = established()
+    core.transfer(PEER)
+    for _ in range(core.config.election_ticks_max):
+        assert not core.accepting and core.needs_tick
+        core.tick()
+    assert core.accepting
+
+
+def test_only_another_voter_can_be_given_the_leadership() -> None:
+    """Thesis 3.10: the target is a server of the cluster."""
+    core = established()
+    for to in (ME, NodeId(9)):
+        with pytest.raises(ValueError, match="another voter"):
+            core.transfer(to)
+    assert core.accepting
+
+
+def test_timeout_now_starts_an_election_that_nobody_who_trusts_the_leader_refuses() -> None:
+    """Thesis 3.10 and 4.2.3: no pre-vote, and a flag that the leader wished for it."""
+    core = follower()
+    core.step(PEER, TimeoutNow(term=Term(1), leader=PEER))
+    assert (core.role, core.term) == (Role.CANDIDATE, 2)
+    assert {request.transfer for request in sent(core.ready(), VoteRequest)} == {True}
+    for transfer in (False, True):
+        core = follower()
+        core.step(OTHER, replace(vote_request(2, candidate=OTHER), transfer=transfer))
+        assert [reply.granted for reply in sent(core.ready(), VoteReply)] == [transfer]
+        assert core.term == (2 if transfer else 1)
+
+
+@pytest.mark.parametrize("sender", [PEER, OTHER])
+def test_timeout_now_of_another_term_or_sender_is_ignored(sender: NodeId) -> None:
+    """Thesis 3.10: it is the present leader's to give."""
+    core = follower(term=3)
+    core.step(sender, TimeoutNow(term=Term(2 if sender == PEER else 3), leader=sender))
+    assert core.role is Role.FOLLOWER and core.term == 3
+
+
+def test_an_older_machine_does_not_take_over() -> None:
+    """Beyond the thesis: nobody was asked for a pre-vote, so the heir itself has to see it."""
+    core = follower()
+    core.step(PEER, config_append(1, 0, 0, [noop_entry(1, 1, version=2)]))
+    core.step(PEER, TimeoutNow(term=Term(1), leader=PEER))
+    assert core.role is Role.FOLLOWER and core.term == 1
+
+
+def test_an_overwritten_machine_version_never_was() -> None:
+    """As with a configuration (section 6): else members of the old version could not be elected any more."""
+    core = follower()
+    core.step(PEER, config_append(1, 0, 0, [noop_entry(1, 1, version=2)]))
+    assert core.machine_version_in_effect == 2
+    core.ready()
+    core.synced(LogIndex(1), Term(1))
+    core.step(PEER, config_append(2, 0, 0, [noop_entry(1, 2, version=1)]))
+    assert core.machine_version_in_effect == 1
+
+
+# Section 8 and thesis 6.4: reads; thesis 6.2: a leader that is alone
+
+
+def heartbeats(core: RaftCore) -> list[int]:
+    return sorted({beat.round for beat in sent(core.ready(), Heartbeat)})
+
+
+def test_a_read_is_answered_after_a_round_that_began_after_it() -> None:
+    """8: "exchange heartbeat messages with a majority of the cluster before responding to read-only requests"."""
+    core = established()
+    core.read(1)
+    assert heartbeats(core) == [1]
+    core.read(2)
+    assert heartbeats(core) == [2]
+    core.step(PEER, HeartbeatReply(term=core.term, round=1))
+    assert core.ready().reads == ((1, 1),)
+    core.step(NodeId(9), HeartbeatReply(term=core.term, round=2))
+    core.step(OTHER, HeartbeatReply(term=Term(core.term - 1), round=2))
+    assert core.ready().reads == ()
+    core.step(OTHER, HeartbeatReply(term=core.term, round=2))
+    assert core.ready().reads == ((2, 1),)
+
+
+def test_a_majority_of_five_answers_a_read() -> None:
+    """8, as above: two others, not one."""
+    core = established(size=5)
+    core.read(1)
+    core.ready()
+    core.step(PEER, HeartbeatReply(term=core.term, round=1))
+    assert core.ready().reads == ()
+    core.step(OTHER, HeartbeatReply(term=core.term, round=1))
+    assert core.ready().reads == ((1, 1),)
+
+
+def test_a_read_waits_for_the_leaders_first_entry() -> None:
+    """8: "the leader must have the latest information on which entries are committed ... a blank no-op"."""
+    core = leader((1, 1), term=1)
+    core.read(1)
+    assert heartbeats(core) == []
+    core.synced(LogIndex(3), core.term)
+    core.step(PEER, synced_reply(core, 3))
+    assert heartbeats(core) == [1]
+    core.step(PEER, HeartbeatReply(term=core.term, round=1))
+    assert core.ready().reads == ((1, 3),)
+
+
+def test_reads_end_with_the_leadership() -> None:
+    """8: who "has been replaced by another leader" must not answer."""
+    core = established()
+    core.read(1)
+    core.ready()
+    core.read(2)
+    core.step(PEER, HeartbeatReply(term=Term(core.term + 1), round=1))
+    assert core.ready().reads_refused == (1, 2) and core.role is Role.FOLLOWER
+    with pytest.raises(NotLeaderError):
+        core.read(3)
+
+
+def test_a_lost_round_is_asked_for_again() -> None:
+    """8 on a network that loses messages: else one lost message would leave the client without an answer."""
+    core = established()
+    core.read(1)
+    core.ready()
+    for _ in range(core.config.resend_ticks):
+        assert core.needs_tick and not sent(core.ready(), Heartbeat)
+        core.tick()
+    assert heartbeats(core) == [1]
+    core.node_down(PEER)
+    core.node_up(PEER)
+    assert heartbeats(core) == [1]
+
+
+def test_a_heartbeat_is_answered_with_the_term() -> None:
+    """5.1 and 8: the leader of an old term learns the newer one, and its question goes unanswered."""
+    core = follower(term=3)
+    core.step(PEER, Heartbeat(term=Term(3), leader=PEER, round=5))
+    core.step(OTHER, Heartbeat(term=Term(2), leader=OTHER, round=6))
+    assert [(reply.term, reply.round) for reply in sent(core.ready(), HeartbeatReply)] == [(3, 5), (3, 6)]
+
+
+def test_a_leader_without_a_majority_steps_down_after_an_election_time() -> None:
+    """Thesis 6.2: "a leader steps down if an election timeout elapses without a successful round ... to a majority"."""
+    core = established()
+    core.node_down(PEER)
+    core.node_down(OTHER)
+    for _ in range(core.config.election_ticks_max - 1):
+        core.tick()
+    core.node_up(OTHER)
+    for _ in range(core.config.election_ticks_max):
+        core.tick()
+    assert core.role is Role.LEADER
+    core.node_down(OTHER)
+    for _ in range(core.config.election_ticks_max):
+        assert core.role is Role.LEADER
+        core.tick()
+    assert core.role is Role.FOLLOWER and core.leader == NOBODY
+
+
+def test_learners_do_not_make_a_majority_reachable() -> None:
+    """Thesis 6.2 with 4.2.1."""
+    core = established()
+    core.add(NodeId(4))
+    core.node_down(PEER)
+    core.node_down(OTHER)
+    for _ in range(core.config.election_ticks_max):
+        core.tick()
+    assert core.role is Role.FOLLOWER

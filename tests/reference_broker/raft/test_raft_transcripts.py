@@ -3,7 +3,7 @@
 Commands (node numbers are 1, 2, ...)::
 
     disk N terms=1,1,2 [term=2] [vote=1]   what node N has on disk before the start: one term an entry
-    start COUNT [window=N] [batch=N]       start that many nodes; timers take 4 ticks, resends 20
+    start COUNT [window=N] [batch=N] [voters=1,2]   start that many nodes; timers take 4 ticks, resends 20; not all vote
     campaign N | tick N COUNT | propose N TEXT | snapshot N
     hard N                                 sync the oldest hard state of N: its messages leave
     sync N [quietly]                       sync what N wrote and, unless quietly, tell its core
@@ -12,7 +12,8 @@ Commands (node numbers are 1, 2, ...)::
     settle [quietly]                       everything, until nothing is left to do
     down N A,B | up N A,B                  N is suspected by A and B, or trusted again
     cut A B | mend                         frames from A to B vanish | no more
-    crash N [SURVIVING] | restart N
+    crash N [SURVIVING] | restart N | wipe N   the replica of N is deleted, and may join again
+    add N NODE | remove N NODE | transfer N NODE | read N TOKEN   asked of the leader N
     show [N]
 """
 
@@ -26,7 +27,7 @@ from zlib import crc32
 import pytest
 
 from reference_broker.raft.config import RaftConfig
-from reference_broker.raft.errors import NotLeaderError
+from reference_broker.raft.errors import ChangeUnderWayError, NotLeaderError, TransferUnderWayError
 from reference_broker.raft.ready import HardState
 from reference_broker.raft.testing import Cluster, Disk, Member, replay
 from reference_broker.types import NOBODY, Entry, EntryKind, LogIndex, NodeId, Term
@@ -73,7 +74,8 @@ class Director:
             max_pipeline_entries=int(given.get("window", 64)), max_entries_per_append=int(given.get("batch", 16))
         )
         disks = {NodeId(node): self._disks.get(NodeId(node), Disk()) for node in range(1, int(count) + 1)}
-        self._cluster = Cluster(disks, config, lambda low, high: low)
+        voters = tuple(NodeId(int(node)) for node in given["voters"].split(",")) if "voters" in given else None
+        self._cluster = Cluster(disks, config, lambda low, high: low, voters)
         self._cluster.trace = self._said_line
         for member in self._cluster.members.values():
             member.pump()
@@ -93,8 +95,31 @@ class Director:
     def do_propose(self, node: str, text: str) -> None:
         try:
             self._member(node).propose(text.encode())
-        except NotLeaderError as error:
+        except (NotLeaderError, TransferUnderWayError) as error:
             self._said.append(str(error))
+
+    def do_add(self, leader: str, node: str) -> None:
+        member, joining = self._member(leader), self._member(node)
+        self._try(leader, lambda: member.core.add(joining.node, joining.life))
+
+    def do_remove(self, leader: str, node: str) -> None:
+        self._try(leader, lambda: self._member(leader).core.remove(NodeId(int(node))))
+
+    def do_transfer(self, leader: str, node: str) -> None:
+        self._try(leader, lambda: self._member(leader).core.transfer(NodeId(int(node))))
+
+    def do_read(self, node: str, token: str) -> None:
+        self._try(node, lambda: self._member(node).read(int(token)))
+
+    def do_wipe(self, node: str) -> None:
+        self._member(node).wipe()
+
+    def _try(self, node: str, ask: Callable[[], object]) -> None:
+        try:
+            ask()
+        except (NotLeaderError, ChangeUnderWayError, TransferUnderWayError, ValueError) as error:
+            self._said.append(str(error))
+        self._member(node).pump()
 
     def do_snapshot(self, node: str) -> None:
         assert self._member(node).take_snapshot()
@@ -165,4 +190,4 @@ def test_cluster_does_what_was_recorded(name: str) -> None:
 
 def test_there_are_transcripts() -> None:
     """A wrong path would make the test above pass without testing."""
-    assert len(TRANSCRIPTS) >= 9
+    assert len(TRANSCRIPTS) >= 20

@@ -37,7 +37,8 @@ NODE = st.integers(1, 2**31)
 def configurations(draw: Any) -> Configuration:
     nodes = draw(st.lists(NODE, max_size=9, unique=True))
     voters = draw(st.integers(0, len(nodes)))
-    return Configuration(tuple(nodes[:voters]), tuple(nodes[voters:]))
+    lives = tuple((NodeId(node), draw(U64)) for node in nodes[::2])
+    return Configuration(tuple(nodes[:voters]), tuple(nodes[voters:]), lives)
 
 
 @st.composite
