@@ -127,6 +127,7 @@ class Member:
             return False
         self.disk.hard_state = self.disk.hard_states.popleft()
         self._hard_states_synced += 1
+        self._note_office()
         self._release()
         return True
 
@@ -180,8 +181,13 @@ class Member:
         self._release()
         self._apply(ready.commit)
         self._answer_reads(ready)
-        if ready.role is Role.LEADER and self._led != self.core.term:
-            self._led = self.core.term
+        self._note_office()
+
+    def _note_office(self) -> None:
+        """This member leads, and would know of the term after a crash. A lone voter leads before that, for itself."""
+        core = self.core
+        if core.role is Role.LEADER and self._led != core.term and self.disk.hard_state.term == core.term:
+            self._led = core.term
             self._cluster.checker.leads(self)
 
     def _note(self, entries: Sequence[Entry]) -> None:
