@@ -119,6 +119,8 @@ class World:
         for _file in range(files):
             before = self.log.counters()["wal_rolls"]
             while self.log.counters()["wal_rolls"] == before:
+                if any(isinstance(notice, Failed) for notice in self.notices):
+                    return
                 last = max(self.models[group].states[-1].log, default=self.models[group].states[-1].base)
                 self.append(group, last + 1, size=self.config.wal_file_bytes // 3)
                 self.step()

@@ -155,7 +155,70 @@ def supersede(world: Any) -> None:
     world.step()
 
 
-SCRIPTS = (append_and_roll, supersede, elect, overwrite, take_snapshots, delete, install, install_over_branch)
+def flush(world: Any) -> None:
+    """Closed files are copied: a backlog, an old message, an overwrite and a truncation go into segments."""
+    backlog, old, other = world.create(1), world.create(2), world.create(3)
+    world.append(old, 1, 3, size=300)
+    world.append(other, 1, 6, size=700)
+    for turn in range(9):
+        world.append(backlog, 3 * turn + 1, 3, size=1500)
+        world.step()
+        if turn == 2:
+            world.snapshot(old, 3, 1, [(2, 2)])
+            world.append(other, 3, 2, term=2, size=900)
+        if turn == 5:
+            world.truncate(other, 4)
+    world.roll(4)
+    world.truncate(other, 3)
+    world.roll(4)
+    world.check_readable()
+
+
+def compact(world: Any) -> None:
+    """Segments become poor and are rewritten, then die; numbers stand between, older ones hide nothing."""
+    group, other = world.create(1), world.create(2)
+    for turn in range(6):
+        world.append(group, 4 * turn + 1, 4, size=1500)
+        world.append(other, 2 * turn + 1, 2, term=turn + 1, size=200)
+        world.step()
+    world.roll(3)
+    world.append(other, 4, 2, term=9, size=200)
+    world.snapshot(group, 20, 1, [(2, 2), (9, 11), (18, 18)])
+    world.step()
+    world.roll(3)
+    world.snapshot(group, 22, 1, [(9, 9)])
+    world.snapshot(other, 4, 9, [(1, 1)])
+    world.step()
+    world.roll(3)
+    world.append(group, 25, 3, size=1500)
+    world.snapshot(group, 26, 1)
+    world.step()
+
+
+def install_over_segments(world: Any) -> None:
+    """A snapshot arrives at a member whose log, a dead branch, is in segments."""
+    chunks, kept = chunks_of(type(world))
+    group, other = world.create(1), world.create(2)
+    for turn in range(8):
+        world.append(group, 4 * turn + 1, 4, term=2, size=1200)
+        world.step()
+    world.append(other, 1, 2, size=500)
+    world.roll(3)
+    world.install(group, chunks, kept)
+    world.step()
+    world.reset(group, 20, 3)
+    world.step()
+    world.roll(3)
+    world.append(group, 21, 2, term=3, size=900)
+    world.roll(3)
+    world.delete(other)
+    world.step()
+
+
+SCRIPTS = (
+    append_and_roll, supersede, elect, overwrite, take_snapshots, delete, install, install_over_branch, flush, compact,
+    install_over_segments,
+)  # fmt: skip
 
 
 def go_on(world: Any) -> None:

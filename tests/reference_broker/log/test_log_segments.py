@@ -1,0 +1,194 @@
+"""Segments: who pays for them, that the disk stays bounded, and that damage to them never passes unnoticed."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import pytest
+
+from reference_broker.log.errors import DamagedLogError
+from reference_broker.log.extents import merged
+from reference_broker.log.notices import Failed, RolledOver
+from reference_broker.log.segment_codec import DamagedSegmentError, decode_head, decode_index, encode, placed
+from reference_broker.types import GroupId, LogIndex
+
+SEGMENTS = "/disk/data/segments"
+
+
+def run_queue(world: Any, group: Any, turns: int, live: Callable[[int], list[tuple[int, int]]]) -> None:
+    """A queue at work: entries come, and after each roll-over the groups that are due take a snapshot."""
+    for _turn in range(turns):
+        state = world.models[group].states[-1]
+        last = max(state.log, default=state.base)
+        world.append(group, last + 1, 4, size=700)
+        if any(isinstance(notice, RolledOver) for notice in world.step()):
+            last += 4
+            if group in world.log.snapshot_due(lambda _group, last=last: live(last)):
+                world.snapshot(group, last, 1, live(last))
+            world.step()
+
+
+def segment_files(world: Any) -> list[str]:
+    return [
+        f"{SEGMENTS}/{directory}/{name}"
+        for directory in world.files.names(SEGMENTS)
+        if directory != "identity"
+        for name in world.files.names(f"{SEGMENTS}/{directory}")
+    ]
+
+
+def test_a_queue_whose_consumers_keep_up_writes_nothing_to_segments(world: Any) -> None:
+    """Writing every body twice would halve what a drive can do. What is on its way at a roll-over is settled soon."""
+    run_queue(world, world.create(1), 300, lambda last: [(last - 3, last)])
+    counters = world.log.counters()
+    assert counters["wal_rolls"] > 40 and counters["wal_entries"] == 1200
+    assert (counters["segment_bytes"], counters["segment_entries"]) == (0, 0)
+    assert counters["segment_entries_skipped"] > 1000
+    assert len(world.files.names("/disk/wal")) <= 8
+
+
+def test_one_old_message_is_copied_once_and_pins_nothing(world: Any) -> None:
+    """A consumer that sits on a message for an hour must cost that message."""
+    group = world.create(1)
+    run_queue(world, group, 300, lambda last: [(2, 2), (last - 3, last)])
+    counters = world.log.counters()
+    assert counters["segment_entries"] <= 4 and len(segment_files(world)) == 1
+    assert len(world.files.names("/disk/wal")) <= 8
+    assert world.log.payload(group, LogIndex(2))
+
+
+def test_an_idle_group_with_an_old_message_is_left_alone(world: Any) -> None:
+    """A snapshot that frees nothing is asked for once per roll-over, for ever, by a log that looks at files only."""
+    idle, busy = world.create(1), world.create(2)
+    world.append(idle, 1)
+    for _turn in range(6):
+        run_queue(world, busy, 20, lambda _last: [])
+        assert idle not in world.log.snapshot_due(lambda group: [(1, 1)] if group == idle else [])
+    assert [found.entries for found in world.log._state.groups[idle].segments] == [1]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_disk_holds_the_backlog_and_little_more(seed: int, make_world: Callable[..., Any]) -> None:
+    """A drive that fills up although the queue is short stops the node."""
+    chance = Random(seed)
+    world = make_world(memtable_bytes=0).open()
+    group = world.create(1)
+    live: list[int] = []
+    for turn in range(250):
+        last = max(world.models[group].states[-1].log, default=0)
+        world.append(group, last + 1, 4, size=700)
+        live += range(last + 1, last + 5)
+        keep = 200 if turn % 100 < 50 else 4
+        while len(live) > keep:
+            live.pop(chance.randrange(1, 9) if len(live) > 9 else 1)
+        if any(isinstance(notice, RolledOver) for notice in world.step()):
+            wanted = merged([(index, index) for index in live])
+            if group in world.log.snapshot_due(lambda _group, wanted=wanted: wanted):
+                world.snapshot(group, last + 4, 1, wanted)
+            world.step()
+            octets = sum(world.log._state.segment_files._files.open(path).size() for path in segment_files(world))
+            assert octets <= 2 * 700 * len(live) + 20 * 16384, f"turn {turn}"
+            assert len(world.files.names("/disk/wal")) <= 8
+    for index in live:
+        if index <= last:
+            assert world.log.payload(group, LogIndex(index))
+    world.restart()
+
+
+# Damage
+
+
+def with_segments(make_world: Callable[..., Any]) -> tuple[Any, Any, str]:
+    world = make_world(memtable_bytes=0).open()
+    group = world.create(1)
+    world.append(group, 1, 6, size=200)
+    world.step()
+    world.roll()
+    [path] = segment_files(world)
+    world.log.close()
+    return world, group, path
+
+
+def test_every_damaged_octet_of_header_and_index_is_refused(make_world: Callable[..., Any]) -> None:
+    """Half a log must not pass for a whole one; the message says which file."""
+    world, _group, path = with_segments(make_world)
+    for offset in range(80 + 12 + 6 * 25):
+        world.files.flip(path, offset, 1 << offset % 8)
+        with pytest.raises(DamagedLogError, match=path):
+            world.open()
+        world.files.flip(path, offset, 1 << offset % 8)
+    world.open()
+
+
+def test_every_damaged_octet_of_a_payload_is_found_on_reading(make_world: Callable[..., Any]) -> None:
+    """A body that rotted is an error with file and offset, never a message."""
+    world, group, path = with_segments(make_world)
+    for offset in range(512, 512 + 6 * 200, 37):
+        world.files.flip(path, offset)
+        index = (offset - 512) // 200 + 1
+        with pytest.raises(DamagedLogError, match=f"{path}, offset {512 + 200 * (index - 1)}"):
+            world.open()  # reads no-ops and configurations
+            world.log.payload(group, LogIndex(index))
+        world.files.flip(path, offset)
+    world.open()
+    world.check_readable()
+
+
+def test_a_segment_of_every_other_length_is_refused(make_world: Callable[..., Any]) -> None:
+    """A file that was cut, or grew, was not left so by the log: it renames only what is whole and synced."""
+    world, _group, path = with_segments(make_world)
+    file = world.files.open(path)
+    octets = file.read(0, file.size())
+    for size in [*range(0, len(octets), 50), len(octets) - 1, len(octets) + 1]:
+        world.files.create(path).write([octets.ljust(size, b"x")[:size]], 0)
+        with pytest.raises(DamagedLogError, match=path):
+            world.open()
+
+
+def test_a_segment_of_another_place_is_refused() -> None:
+    """Copied from another node, group or number, its entries would be another log's."""
+    octets = encode(b"s" * 16, GroupId(7), 1000, 3, 5, placed(1000, []))
+    head = decode_head(octets[:80], b"s" * 16, GroupId(7), 1000)
+    assert (head.since, head.truncates, decode_index(head, b"")) == (3, 5, [])
+    for store, group, number in ((b"t" * 16, 7, 1000), (b"s" * 16, 8, 1000), (b"s" * 16, 7, 1001)):
+        with pytest.raises(DamagedSegmentError):
+            decode_head(octets[:80], store, GroupId(group), number)
+
+
+# Failing drives
+
+
+def busy(world: Any) -> None:
+    """A backlog goes into segments, becomes poor, and is rewritten."""
+    group = world.create(1)
+    for turn in range(7):
+        world.append(group, 4 * turn + 1, 4, size=1500)
+        world.step()
+    world.roll(2)
+    world.snapshot(group, 26, 1, [(2, 2), (9, 9)])
+    world.step()
+    world.roll(3)
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_one_failed_call_of_the_housekeeper_stops_the_log_for_good(error: int, make_world: Callable[..., Any]) -> None:
+    """A WAL file that goes although its copy is not safe takes messages along."""
+    clean = make_world().open()
+    opened = clean.files.calls
+    busy(clean)
+    assert clean.log.counters()["segment_compactions"] > 0
+    for call in range(1, clean.files.calls - opened + 1):
+        world = make_world().open()
+        world.faulty = True
+        world.files.fail_at(call, error)
+        with suppress(ValueError, KeyError):  # the script met a log that has stopped
+            busy(world)
+        failures = [notice for notice in world.notices if isinstance(notice, Failed)]
+        assert len(failures) == 1 and world.notices[-1] is failures[0], f"call {call}"
+        assert world.files.trace[opened + call - 1][1].split(" ")[0] in failures[0].error, "the file is named"
+        world.crash(Random(call))
+        world.check_readable()
