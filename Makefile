@@ -18,8 +18,10 @@ check: $(SETUP)  ## ruff and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-sim: $(SETUP)  ## long seeded storms over the Raft core; SEEDS=60 by default
-	RAFT_SEEDS=$(or $(SEEDS),60) $(BIN)/pytest tests/reference_broker/raft/test_raft_cluster_random.py
+sim: $(SETUP)  ## the cluster in a seeded world: SEED=n replays one, SEEDS=n or MINUTES=n runs many; STEPS, JOBS
+	$(BIN)/python -m reference_broker.sim --jobs $(or $(JOBS),$(shell nproc 2>/dev/null || echo 2)) \
+		$(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) \
+		$(if $(STEPS),--steps $(STEPS)) $(if $(FIRST),--first $(FIRST))
 
 storm: $(SETUP)  ## kill -9 of nodes in turn under load, with a checker that knows only AMQP; KILLS=50 SEED=20
 	STORM_KILLS=$(or $(KILLS),50) STORM_SEED=$(or $(SEED),20) $(BIN)/pytest -s tests/integration/test_kill_storm.py

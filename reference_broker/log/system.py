@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
 from reference_broker.log.config import LogConfig
 from reference_broker.log.errors import EntryGoneError, SnapshotGoneError, UnknownGroupError
@@ -137,6 +137,11 @@ class LogSystem:
         while self._writing.run_pending() or self._housekeeping.run_pending():
             worked = True
         return worked
+
+    @property
+    def workers(self) -> tuple[Worker[Any], ...]:
+        """Without threads: those whose ``run_pending`` the owner may call one by one, each when it likes."""
+        return self._writing, self._housekeeping
 
     def close(self) -> None:
         """Make durable what waits, stop the threads, close the files. Notices still come until this returns."""

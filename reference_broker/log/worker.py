@@ -22,7 +22,7 @@ class Worker(Generic[Op]):
 
     def __init__(self, name: str, handle: Callable[[list[Op]], None], gather: Callable[[], None] | None = None) -> None:
         """``gather`` is called when something waits for :meth:`go`."""
-        self._name = name
+        self.name = name
         self._handle = handle
         self._gather = gather
         self._pending: list[Op] = []
@@ -35,7 +35,7 @@ class Worker(Generic[Op]):
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self._thread.start()
 
     def submit(self, operation: Op) -> None:
@@ -64,6 +64,11 @@ class Worker(Generic[Op]):
         if self._asleep:
             self._asleep = False
             self._wake.release()
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is something to do."""
+        return bool(self._pending)
 
     def run_pending(self) -> bool:
         """Handle what is waiting, in the calling thread. False if there was nothing."""

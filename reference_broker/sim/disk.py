@@ -1,0 +1,70 @@
+"""A node's drive: the one in memory, with power that goes at any of its operations, and errors.
+
+Everything that :class:`~reference_broker.log.memory_files.MemoryFiles` can do to unsynced octets and names happens
+here by chance. What the failure model forbids does not: only one node's drive is damaged at rest, and octets that were
+synced come back.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from typing import Final
+
+from reference_broker.log.memory_files import MemoryFiles
+from reference_broker.sim.loop import Scheduler
+
+_ERRORS: Final = (errno.EIO, errno.ENOSPC)
+
+
+class PowerLossError(BaseException):
+    """The node stops here, in the middle of whatever it does. Not an Exception: nothing may handle it."""
+
+
+class SimFiles(MemoryFiles):
+    """The drive of one node."""
+
+    def __init__(self, scheduler: Scheduler, host: str) -> None:
+        super().__init__()
+        self._scheduler = scheduler
+        self._host = host
+        self._power_until: int | None = None
+        self._error_at: int | None = None
+        self.injected = False
+        """Whether an error was raised since the last :meth:`repair`."""
+
+    def lose_power_after(self, operations: int) -> None:
+        """Stop the node at the n-th changing call from now on."""
+        self._power_until = self.calls + operations
+
+    def fail_after(self, operations: int) -> None:
+        """Let the n-th changing call from now on raise."""
+        self._error_at = self.calls + operations
+
+    def repair(self) -> None:
+        """No faults are planned any more."""
+        self._power_until = self._error_at = None
+        self.injected = False
+
+    def changing(self, name: str, path: str, growth: int = 0, partly: Callable[[], object] | None = None) -> None:
+        """Every changing operation passes here: it is an event of the world."""
+        self.calls += 1
+        scheduler = self._scheduler
+        scheduler.trace.note(scheduler.now, self._host, name, path)
+        if self._power_until is not None and self.calls >= self._power_until:
+            self._power_until = None
+            if partly is not None and scheduler.chance.random() < 0.5:
+                partly()
+            raise PowerLossError(path)
+        if self._error_at is not None and self.calls >= self._error_at:
+            self._error_at = None
+            self.injected = True
+            if partly is not None:
+                partly()
+            error = scheduler.chance.choice(_ERRORS)
+            raise OSError(error, os.strerror(error), path)
+
+    def octets(self, directory: str) -> int:
+        """What the files in a directory take."""
+        return sum(self.open(f"{directory}/{name}").size() for name in self.names(directory))

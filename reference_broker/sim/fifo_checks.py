@@ -1,0 +1,92 @@
+"""The queue's promises, checked on the machines of all members: I13 to I18 and I25.
+
+A state is compared with those of the other members at the same index, and looked through, at every few entries: at the
+same ones on all members.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from zlib import crc32
+
+from reference_broker.machines.consumers import UNLIMITED, Status
+from reference_broker.machines.fifo import FifoMachine
+from reference_broker.sim.invariants import ViolationError, check
+from reference_broker.sim.raft_checks import GroupTruth
+from reference_broker.types import ConsumerId, NodeId
+
+COMPARE_EVERY: Final = 4
+LOOK_EVERY: Final = 16
+_NUMBERS_MAX: Final = 5000
+_WAYS_OUT: Final = ("settled", "discarded", "delivery_limited", "expired", "dropped", "purged")
+
+
+def compare(truth: GroupTruth, node: NodeId, index: int, machine: Any) -> None:
+    """A member has applied an entry: its state must be that of the others there."""
+    found = crc32(machine.snapshot())
+    known = truth.state_hashes.setdefault(index, found)
+    check(known == found, "I13", f"node {node} has another state at entry {index}")
+
+
+def look_through(node: NodeId, machine: FifoMachine) -> None:
+    """One member's state must be sound in itself."""
+    where = f"node {node}, queue {machine.config.name} at entry {machine.applied}"
+    ready = machine._state.ready
+    counts = machine.counts()
+    here = counts.ready + counts.unacked
+    gone = sum(getattr(counts, way) for way in _WAYS_OUT)
+    check(counts.enqueued == here + gone, "I14", f"{where}: {counts.enqueued} came, {here} are here, {gone} left")
+    returned = sum(stretch[1] for stretch in ready.returned)
+    records = sum(record[3] for record in ready.backlog)
+    check(ready.returned_count == returned and ready.backlog.count == records, "I14", f"{where}: counts are off")
+    _look_at_consumers(where, machine)
+    if here <= _NUMBERS_MAX:
+        _look_at_numbers(where, machine, here)
+
+
+def _look_at_consumers(where: str, machine: FifoMachine) -> None:
+    service = machine.service_order()
+    check(len(service) == len(set(service)), "I18", f"{where}: somebody stands twice in the service queue")
+    state = machine._state
+    ready = state.ready.count
+    check(not (ready and service), "I18", f"{where}: {ready} messages wait although {len(service)} have credit")
+    standing = set(service)
+    active = [one.id for one in state.all_consumers() if one.status in (Status.UP, Status.QUIESCING)]
+    check(not machine.config.single_active or len(active) <= 1, "I20", f"{where}: {active} are all active")
+    for consumer in state.consumers():
+        if consumer.status is Status.GETTING:
+            continue
+        held = sum(stretch.count for stretch in consumer.held)
+        credit = UNLIMITED if consumer.auto_settle else max(0, consumer.prefetch - held)
+        sound = consumer.unacked == held and consumer.credit == credit
+        check(sound, "I17", f"{where}: {consumer.id} has credit {consumer.credit}, holds {held}")
+        stands = consumer.status is Status.UP and credit > 0
+        check(stands == (consumer.id in standing), "I18", f"{where}: {consumer.id} stands {not stands} in service")
+
+
+def _look_at_numbers(where: str, machine: FifoMachine, here: int) -> None:
+    state = machine._state
+    first = state.ready.backlog.first_number
+    numbers = set(range(first, first + state.ready.backlog.count))
+    for number, count, _start, step, _origin in state.ready.returned:
+        numbers.update(range(number, number + count * step, step))
+    for consumer in state.consumers():
+        for held in consumer.held:
+            numbers.update(range(held.number, held.number + held.count * held.step, held.step))
+    check(len(numbers) == here, "I16", f"{where}: {here} messages, but {len(numbers)} different ones")
+
+
+class Deliveries:
+    """Who executes which delivery: I25, and the ids of I19."""
+
+    def __init__(self) -> None:
+        self._next: dict[ConsumerId, int] = {}
+
+    def executed(self, node: NodeId, incarnation: int, consumer: ConsumerId, first: int, count: int, gap: bool) -> None:
+        """A node hands ids ``first``, +1 ... to its connection. ``gap``: it jumped over entries in this life."""
+        channel = consumer.channel
+        if (channel.node, channel.incarnation) != (node, incarnation):
+            raise ViolationError("I25", f"node {node} in life {incarnation} delivers to {consumer}")
+        expected = self._next.get(consumer, first)
+        check(first <= expected or gap, "I19", f"node {node}: ids {first}.. for {consumer} after {expected - 1}")
+        self._next[consumer] = max(expected, first + count)

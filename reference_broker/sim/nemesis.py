@@ -1,0 +1,170 @@
+"""Everything that goes wrong, at times that chance chooses.
+
+Each world draws which kinds of trouble it has and how often (what is called swarm testing): a world in which
+everything happens at once hides what needs two rare things and quiet in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from reference_broker.raft.ready import Role
+from reference_broker.sim.node import SimNode, host_of
+
+if TYPE_CHECKING:
+    from reference_broker.sim.world import World
+
+
+class Nemesis:
+    """Trouble for one world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        chance = world.chance
+        self._every_s = chance.choice((0.02, 0.1, 0.4))
+        self._outage_s = chance.choice((0.1, 0.5, 2.0))
+        kinds: list[Callable[[SimNode], None]] = [
+            self.kill,
+            self.power,
+            self.power_at_operation,
+            self.disk_error,
+            self.pause,
+            self.jump_clock,
+            self.part_one_way,
+            self.part_both_ways,
+            self.isolate,
+            self.break_connection,
+            self.slow_disk,
+            self.weather,
+            self.snapshot,
+            self.campaign,
+            self.transfer,
+        ]
+        self._kinds = [kind for kind in kinds if chance.random() < 0.6] or kinds
+        self._weights = [chance.choice((1, 3, 10)) for _ in self._kinds]
+        world.scheduler.after(0.3, self._begin)
+
+    def _begin(self) -> None:
+        self.world.scheduler.after(self.world.chance.expovariate(1 / self._every_s), self._strike)
+
+    def _strike(self) -> None:
+        if self.world.draining:
+            return
+        (kind,) = self.world.chance.choices(self._kinds, self._weights)
+        node = self.world.chance.choice(list(self.world.nodes.values()))
+        if node.alive:
+            self.world.scheduler.trace.note(self.world.scheduler.now, node.host, "nemesis", kind.__name__)
+            kind(node)
+        self._begin()
+
+    def _outage(self) -> float:
+        return self._outage_s * self.world.chance.random()
+
+    def _spare(self) -> bool:
+        """Whether a majority would still be up with one node less; now and then even that does not matter."""
+        up = sum(node.alive for node in self.world.nodes.values())
+        return 2 * (up - 1) > len(self.world.nodes) or self.world.chance.random() < 0.1
+
+    # The process and its machine
+
+    def kill(self, node: SimNode) -> None:
+        """kill -9: the kernel keeps what was written."""
+        if self._spare():
+            node.crash(power=False)
+
+    def power(self, node: SimNode) -> None:
+        """The machine goes, with what was not synced."""
+        if self._spare():
+            node.crash(power=True, silent=self.world.chance.random() < 0.5)
+
+    def power_at_operation(self, node: SimNode) -> None:
+        """The machine goes in the middle of an operation of its drive."""
+        if self._spare():
+            node.files.lose_power_after(self.world.chance.randint(1, 40))
+
+    def pause(self, node: SimNode) -> None:
+        """The process stands still, its sockets stay open."""
+        if node.loop is not None:
+            node.loop.paused_until = self.world.scheduler.now + self._outage()
+
+    def jump_clock(self, node: SimNode) -> None:
+        """Its wall clock is set."""
+        node.clock_offset_ms += self.world.chance.choice((-3_600_000, -1000, -1, 1, 1000, 3_600_000))
+
+    # The drive
+
+    def disk_error(self, node: SimNode) -> None:
+        """One operation fails soon; the node has to stop."""
+        if self._spare():
+            node.files.fail_after(self.world.chance.randint(1, 40))
+
+    def slow_disk(self, node: SimNode) -> None:
+        """Syncs take their time, until the next change."""
+        node.sync_s = self.world.chance.choice((0.0001, 0.0003, 0.002, 0.02))
+
+    # The network
+
+    def part_one_way(self, node: SimNode) -> None:
+        """Another node no longer hears this one."""
+        self._part([(node.host, self._other(node))])
+
+    def part_both_ways(self, node: SimNode) -> None:
+        """Two nodes do not hear each other."""
+        other = self._other(node)
+        self._part([(node.host, other), (other, node.host)])
+
+    def isolate(self, node: SimNode) -> None:
+        """No node hears this one; its clients do."""
+        others = [host_of(other) for other in self.world.node_ids if other != node.node]
+        self._part([pair for other in others for pair in ((node.host, other), (other, node.host))])
+
+    def _other(self, node: SimNode) -> str:
+        others = [each for each in self.world.node_ids if each != node.node]
+        return host_of(self.world.chance.choice(others or [node.node]))
+
+    def _part(self, pairs: list[tuple[str, str]]) -> None:
+        for source, target in pairs:
+            self.world.network.block(source, target)
+        self.world.scheduler.after(self._outage(), self._mend, pairs)
+
+    def _mend(self, pairs: list[tuple[str, str]]) -> None:
+        for source, target in pairs:
+            self.world.network.unblock(source, target)
+
+    def break_connection(self, _node: SimNode) -> None:
+        """Any connection, whoever made it."""
+        if transports := list(self.world.network.transports):
+            self.world.network.break_connection(self.world.chance.choice(transports))
+
+    def weather(self, _node: SimNode) -> None:
+        """The network gets faster or slower."""
+        weather, chance = self.world.network.weather, self.world.chance
+        weather.latency_s = chance.choice((0.00005, 0.0005, 0.01))
+        weather.jitter_s = chance.choice((0.0, 0.001, 0.02))
+        weather.bandwidth = chance.choice((1e6, 1e8))
+
+    # What an operator or a timer may do
+
+    def snapshot(self, node: SimNode) -> None:
+        """A member takes a snapshot now."""
+        if node.shard is not None and node.loop is not None:
+            node.loop.run(self.world.chance.choice(list(node.shard.runners.values())).take_snapshot)
+
+    def campaign(self, node: SimNode) -> None:
+        """A member asks for votes although nobody is suspected."""
+        if node.shard is not None and node.loop is not None:
+            runner = self.world.chance.choice(list(node.shard.runners.values()))
+            node.loop.run(runner.core.campaign)
+            node.loop.run(node.shard.wake, runner)
+
+    def transfer(self, node: SimNode) -> None:
+        """A leader hands over to somebody else."""
+        if node.shard is not None and node.loop is not None:
+            leads = [runner for runner in node.shard.runners.values() if runner.core.role is Role.LEADER]
+            if leads:
+                runner = self.world.chance.choice(leads)
+                to = self.world.chance.choice(runner.core.configuration.voters)
+                if to != node.node and runner.core.accepting:
+                    node.loop.run(runner.core.transfer, to)
+                    node.loop.run(node.shard.wake, runner)

@@ -1,0 +1,302 @@
+"""A node of the world: the production shard and its connections, on a simulated loop, network and drive.
+
+:class:`SimShard` changes nothing; it shows the checkers what passes. :class:`SimNode` does what the process around a
+shard does (serve clients, tick, stop when the log fails), and what happens to processes: they are killed, lose
+power at any operation of their drive, stand still, come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from reference_broker.amqp.link import ConnectionConfig
+from reference_broker.log.errors import LogError
+from reference_broker.log.notices import Notice
+from reference_broker.node.client import ClientConnection
+from reference_broker.node.config import Limits, Member, NodeConfig
+from reference_broker.node.group import GroupRunner
+from reference_broker.node.peers import Kind
+from reference_broker.node.shard import Shard
+from reference_broker.queues.quorum import Piece, QuorumQueue
+from reference_broker.sim import fifo_checks
+from reference_broker.sim.disk import PowerLossError, SimFiles
+from reference_broker.sim.invariants import ViolationError
+from reference_broker.sim.loop import SimLoop
+from reference_broker.types import METADATA_GROUP, ConsumerId, Entry, NodeId
+
+if TYPE_CHECKING:
+    from reference_broker.log.worker import Worker
+    from reference_broker.sim.world import World
+
+AMQP_PORT: Final = 5672
+_PEER_PORT: Final = 5700
+_TICK_S: Final = 0.5
+_READ: Final = 0.1
+_EPOCH_MS: Final = 1_700_000_000_000
+
+
+def host_of(node: int) -> str:
+    """The name of a node's host."""
+    return f"n{node}"
+
+
+class SimShard(Shard):
+    """A shard that shows what passes."""
+
+    def __init__(self, owner: SimNode, config: NodeConfig, incarnation: int) -> None:
+        self.owner = owner
+        self.checks = owner.world.raft
+        self.jumped = False
+        super().__init__(
+            config,
+            incarnation,
+            owner.failed,
+            files=owner.files,
+            threads=False,
+            now_ms=owner.now_ms,
+            random_bits=owner.world.chance.getrandbits,
+        )
+        self._show("append", self.checks.appended)
+        self._show("truncate_from", self.checks.truncated)
+        self._show("reset", self.checks.reset)
+        self._show("delete_group", self.checks.deleted)
+
+    def _show(self, name: str, checker: Callable[..., None]) -> None:
+        """Have a checker see each call of a method of the log, before the log does."""
+        method, node = getattr(self.log, name), self.node
+
+        def shown(*arguments: Any) -> Any:
+            checker(node, *arguments)
+            return method(*arguments)
+
+        setattr(self.log, name, shown)
+
+    def _notify(self, notices: list[Notice]) -> None:
+        self.checks.noticed(self.node, notices)
+        super()._notify(notices)
+
+    def _run(self, *arguments: Any) -> GroupRunner:
+        runner = super()._run(*arguments)
+        self.checks.recovered(self.node, runner, arguments[-1])
+        self._show_applies(runner)
+        return runner
+
+    def _show_applies(self, runner: GroupRunner) -> None:
+        host: Any = runner.host
+        apply, install, node, group = host.apply, host.install, self.node, runner.group
+        truth, former = self.checks.group(group), runner.applied
+        is_queue, ledger = isinstance(host, QuorumQueue), self.owner.world.ledger
+
+        def shown(entry: Entry, end: int, skip: frozenset[int]) -> None:
+            nonlocal former
+            self.checks.applies(node, group, entry, former)
+            former = entry.index
+            if is_queue:
+                ledger.committed(entry.payload)
+            apply(entry, end, skip)
+            if entry.index % fifo_checks.COMPARE_EVERY == 0 and not truth.deleted:
+                fifo_checks.compare(truth, node, entry.index, host.machine)
+            if is_queue and entry.index % fifo_checks.LOOK_EVERY == 0:
+                fifo_checks.look_through(node, host.machine)
+
+        def jumps(*arguments: Any) -> None:
+            nonlocal former
+            self.jumped = True
+            former = runner.applied
+            truth.member(node).applied = former
+            install(*arguments)
+
+        host.apply, host.install = shown, jumps
+
+    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
+        """Show each Raft message that leaves."""
+        if kind is Kind.RAFT:
+            self.checks.sends(self.node, node, buffers[0], len(buffers) == 1)
+        return super().send(node, kind, buffers)
+
+    def leader_changed(self, runner: GroupRunner) -> None:
+        """Look at once: who leads for a moment only is a leader too."""
+        self.checks.looked_at(self.node, runner)
+        super().leader_changed(runner)
+
+    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
+        """Show who executes which delivery."""
+        count = sum(piece[2] for piece in pieces)
+        self.owner.world.deliveries.executed(
+            self.node, self.incarnation, consumer, first_message_id, count, self.jumped
+        )
+        super().deliver(consumer, first_message_id, pieces, delivery_count)
+
+
+class SimNode:
+    """One node over all its lives."""
+
+    def __init__(self, world: World, node: NodeId, nodes: int, limits: Limits) -> None:
+        self.world = world
+        self.node = node
+        self.host = host_of(node)
+        self.files = SimFiles(world.scheduler, self.host)
+        self.incarnation = 0
+        self.clock_offset_ms = 0
+        self.sync_s = 0.0003
+        self.loop: SimLoop | None = None
+        self.shard: SimShard | None = None
+        members = tuple(
+            Member(node=NodeId(n), name=host_of(n), host=host_of(n), amqp_port=AMQP_PORT, peer_port=_PEER_PORT,
+                   control_port=_PEER_PORT + 1)
+            for n in range(1, nodes + 1)
+        )  # fmt: skip
+        self._config = NodeConfig(
+            name=self.host, node=node, cluster="sim", members=members, data_dir=Path("data"), wal_dir=Path("wal"),
+            segment_dir=Path("segments"), logs_dir=Path("logs"),
+            users={"guest": "guest"}, limits=limits,
+        )  # fmt: skip
+        self._amqp = ConnectionConfig(users=self._config.users, heartbeat_s=0)
+        self._busy: set[str] = set()
+        self._stopping = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process runs."""
+        return self.loop is not None
+
+    def now_ms(self) -> int:
+        """Its wall clock, which may jump."""
+        return _EPOCH_MS + int(self.world.scheduler.now * 1000) + self.clock_offset_ms
+
+    # Life
+
+    def start(self) -> None:
+        """A new life on the same drive."""
+        self.incarnation += 1
+        self._stopping = False
+        self._busy.clear()
+        loop = self.loop = SimLoop(self.world.scheduler, self.world.network, self.host)  # type: ignore[abstract]
+        loop.on_idle, loop.on_error = self._after, self._raised
+        self.world.scheduler.trace.note(self.world.scheduler.now, self.host, "start", self.incarnation)
+        self.world.network.host_up(self.host)
+        loop.run(self._begin)
+
+    def _begin(self) -> None:
+        assert self.loop is not None
+        try:
+            self.shard = SimShard(self, self._config, self.incarnation)
+        except LogError as error:
+            if not self.world.damaged(self.node):
+                raise ViolationError("I10", f"node {self.node} cannot start: {error}") from error
+            self.crash(power=False)
+            return
+        self.loop.create_task(self.shard.start())
+        self.loop.create_task(self._tick())
+        self.shard.when_ready(self._serve)
+
+    def _serve(self) -> None:
+        assert self.loop is not None
+        self.world.network.listen(self.loop, AMQP_PORT, self._client)
+
+    def _client(self) -> ClientConnection:
+        assert self.shard is not None
+        return ClientConnection(self.shard, self._amqp)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            for connection in list(self.shard.clients if self.shard is not None else ()):
+                connection.tick()
+
+    def failed(self, error: str) -> None:
+        """The shard gives up, which only an error of the drive may make it do."""
+        if error.startswith("defect") or not self.files.injected:
+            raise ViolationError("I9", f"node {self.node} stops: {error}")
+        if not self._stopping:
+            self._stopping = True
+            self.world.scheduler.after(0.001, self._stop, self.incarnation)
+
+    def _stop(self, life: int) -> None:
+        if self.alive and life == self.incarnation:
+            self.crash(power=self.world.chance.random() < 0.5)
+
+    def crash(self, *, power: bool, silent: bool = False) -> None:
+        """The process ends without a word. With ``power``, what was not synced goes by chance."""
+        assert self.loop is not None
+        self.world.scheduler.trace.note(self.world.scheduler.now, self.host, "power" if power else "kill", "")
+        self.loop.kill()
+        self.loop = self.shard = None
+        self.world.network.host_down(self.host, silent=silent)
+        if power:
+            self.files.crash(self.world.chance)
+        self.files.repair()
+        self.world.node_ended(self)
+
+    def _raised(self, error: BaseException) -> None:
+        if isinstance(error, PowerLossError):
+            self.crash(power=True, silent=self.world.chance.random() < 0.5)
+        elif isinstance(error, OSError) and self.files.injected:
+            self.crash(power=False)
+        elif isinstance(error, ViolationError):
+            raise error
+        else:
+            raise ViolationError("I9", f"node {self.node}: {error!r}") from error
+
+    # After each step
+
+    def _after(self) -> None:
+        shard = self.shard
+        if shard is None:
+            return
+        for runner in shard.runners.values():
+            core = runner.core
+            member = self.world.raft.groups[runner.group].members[self.node]
+            if (
+                core.commit_index != member.commit
+                or runner.applied != member.applied
+                or (core.leader == self.node and core.term != member.leads_in)
+            ):
+                self.world.raft.looked_at(self.node, runner)
+        for worker in shard.log.workers:
+            if worker.waits and worker.name not in self._busy:
+                self._busy.add(worker.name)
+                self.world.scheduler.after(self._sync_time(), self._disk, worker, self.incarnation)
+
+    def _sync_time(self) -> float:
+        return self.sync_s * (0.2 + 4 * self.world.chance.random() ** 3)
+
+    def _disk(self, worker: Worker[Any], life: int) -> None:
+        """A thread of the log has its turn."""
+        if life != self.incarnation or self.loop is None:
+            return
+        if self.loop.paused_until > self.world.scheduler.now:
+            self.world.scheduler.at(self.loop.paused_until, self._disk, worker, life)
+            return
+        self._busy.discard(worker.name)
+        self.loop.run(worker.run_pending)
+        if self.loop is not None and self.world.chance.random() < _READ:
+            self.loop.run(self._read_something)
+
+    def _read_something(self) -> None:
+        if self.shard is None or self.files.injected:
+            return
+        chance = self.world.chance
+        runner = chance.choice(list(self.shard.runners.values()))
+        member = self.world.raft.group(runner.group).member(self.node)
+        first, last = member.snapshot + 1, runner.core.log.last_index  # what the log knows, the core hears later
+        live = runner.host.lowest_live_entry()
+        if live is not None and chance.random() < 0.5:
+            self.world.raft.reads(self.node, runner, live)
+        elif first <= last:
+            self.world.raft.reads(self.node, runner, chance.randint(first, last))
+
+    # For the end
+
+    def is_ready(self) -> bool:
+        """Whether it knows a leader of the metadata."""
+        return self.shard is not None and self.shard.runners[METADATA_GROUP].core.leader != 0
+
+
+def sim_limits(**changes: int) -> Limits:
+    """Limits so small that everything happens often."""
+    return replace(Limits(), **changes)

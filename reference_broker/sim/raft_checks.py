@@ -1,0 +1,334 @@
+"""Raft's promises, checked from outside on every step: I1 to I12.
+
+Nothing here trusts what a member says of itself. What is on a disk is known from the log's notices, and whether those
+told the truth is seen after each crash, when the log is read back. All checks are incremental: they look at what has
+changed since the last look.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final
+from zlib import crc32
+
+from reference_broker.log.errors import LogError
+from reference_broker.log.notices import HardStateSynced, Notice, SnapshotInstalled, SnapshotTaken, Written
+from reference_broker.log.opening import RecoveredGroup
+from reference_broker.node.group import GroupRunner
+from reference_broker.raft import wire
+from reference_broker.raft.core import RaftCore
+from reference_broker.raft.messages import AppendReply, VoteReply, VoteRequest
+from reference_broker.raft.quorum import majority
+from reference_broker.raft.ready import Role
+from reference_broker.sim.invariants import ViolationError, check
+from reference_broker.types import NOBODY, Entry, EntryKind, GroupId, LogIndex, NodeId
+
+ANYBODY: Final = -1
+_PRUNE_EVERY: Final = 512
+_KEPT_BELOW: Final = 64
+
+
+class MemberTruth:
+    """One member of one group over all its lives: what it was asked to store, and what of it is on disk."""
+
+    def __init__(self) -> None:
+        self.terms: dict[int, int] = {}
+        """Term by index of the log it should hold, above its snapshot."""
+        self.durable = 0
+        """The log is on disk up to here."""
+        self.snapshot = 0
+        self.installing: tuple[int, int] = (0, 0)
+        self.hard_state: tuple[int, int] = (0, NOBODY)
+        self.commit = 0
+        self.applied = 0
+        self.leads_in = 0
+        self.config = 0
+        """Where its log has the newest change of members."""
+
+    def holds(self, index: int, term: int) -> bool:
+        """Whether an entry is on this member's disk."""
+        return index <= self.snapshot or (index <= self.durable and self.terms.get(index) == term)
+
+
+class GroupTruth:
+    """One group: everything that was ever appended anywhere and may still be seen, and what is committed."""
+
+    def __init__(self) -> None:
+        self.entries: dict[tuple[int, int], tuple[int, int]] = {}
+        """(index, term) -> CRC, term of the entry before."""
+        self.committed: dict[int, tuple[int, int]] = {}
+        """index -> term, CRC"""
+        self.last_committed = 0
+        self.commit_terms: list[int] = []
+        self.commit_ends: list[int] = []
+        """The last index committed by the leader of each term."""
+        self.leaders: dict[int, NodeId] = {}
+        self.votes: dict[tuple[int, NodeId], int] = {}
+        self.state_hashes: dict[int, int] = {}
+        self.members: dict[NodeId, MemberTruth] = {}
+        self.deleted = False
+        """Somebody deleted it, so its deletion is committed and its promises are over. A member that restarts on
+        metadata of before may have it once more, empty, until it comes to the deletion."""
+
+    def member(self, node: NodeId) -> MemberTruth:
+        """What is known of a member."""
+        if node not in self.members:
+            self.members[node] = MemberTruth()
+        return self.members[node]
+
+    def prune(self) -> None:
+        """Forget what no member can ask for any more."""
+        low = min((member.snapshot for member in self.members.values()), default=0) - _KEPT_BELOW
+        for index in [index for index in self.committed if index < low]:
+            del self.committed[index]
+            self.state_hashes.pop(index, None)
+        for key in [key for key in self.entries if key[0] < low]:
+            del self.entries[key]
+
+
+class RaftChecks:
+    """The checks of all groups of all nodes."""
+
+    def __init__(self) -> None:
+        self.groups: dict[GroupId, GroupTruth] = {}
+        self.on_commit: list[GroupId] = []
+
+    def group(self, group: GroupId) -> GroupTruth:
+        """What is known of a group."""
+        if group not in self.groups:
+            self.groups[group] = GroupTruth()
+        return self.groups[group]
+
+    # What a member asks of its log
+
+    def appended(self, node: NodeId, group: GroupId, entries: Sequence[Entry]) -> None:
+        """Entries were handed to a member's log."""
+        truth = self.group(group)
+        if truth.deleted:
+            return
+        member = truth.member(node)
+        if entries and entries[0].index <= member.durable:
+            self.truncated(node, group, entries[0].index)
+        for entry in entries:
+            before = member.terms.get(entry.index - 1, -1)
+            known_crc, known_before = truth.entries.setdefault((entry.index, entry.term), (entry.crc, before))
+            same = known_crc == entry.crc and (before in (-1, known_before) or known_before == -1)
+            if not same:
+                raise ViolationError(
+                    "I2", f"group {group:x}: node {node} has another entry {entry.index} of term {entry.term}"
+                )
+            member.terms[entry.index] = entry.term
+            if entry.kind is EntryKind.CONFIG:
+                where = f"group {group:x}: node {node} appends a change at {entry.index}"
+                check(member.config <= truth.last_committed, "I8", f"{where} with one at {member.config}")
+                member.config = entry.index
+
+    def truncated(self, node: NodeId, group: GroupId, index: int) -> None:
+        """A member was told to drop the end of its log."""
+        member = self.group(group).member(node)
+        for above in [above for above in member.terms if above >= index]:
+            del member.terms[above]
+        member.durable = min(member.durable, index - 1)
+        if member.config >= index:
+            member.config = 0
+
+    def reset(self, node: NodeId, group: GroupId, index: int, _term: int) -> None:
+        """A snapshot replaced a member's log."""
+        member = self.group(group).member(node)
+        member.terms.clear()
+        member.snapshot = member.durable = index
+
+    def deleted(self, _node: NodeId, group: GroupId) -> None:
+        """The group goes."""
+        self.group(group).deleted = True
+
+    def noticed(self, node: NodeId, notices: Sequence[Notice]) -> None:
+        """The log says that something is on disk."""
+        for notice in notices:
+            match notice:
+                case Written(group, index, term):
+                    member = self.group(group).member(node)
+                    if member.terms.get(index) == term:
+                        member.durable = max(member.durable, index)
+                case HardStateSynced(group, term, voted_for):
+                    self._hard_state(node, group, term, voted_for)
+                case SnapshotTaken(group, index, _term):
+                    truth = self.group(group)
+                    covered = index <= truth.last_committed or truth.deleted
+                    check(covered, "I11", f"group {group:x}: snapshot of node {node} at {index}")
+                    self._snapshot(truth.member(node), index)
+                case SnapshotInstalled(group, index, term):
+                    member = self.group(group).member(node)
+                    member.installing = (index, term)
+                    if member.terms.get(index) == term:
+                        self._snapshot(member, index)
+
+    def _hard_state(self, node: NodeId, group: GroupId, term: int, voted_for: int) -> None:
+        truth = self.group(group)
+        member = truth.member(node)
+        old_term, old_vote = member.hard_state
+        back = term < old_term or (term == old_term and old_vote not in (NOBODY, voted_for))
+        check(
+            not back or truth.deleted,
+            "I6",
+            f"group {group:x}: node {node} stores {term}/{voted_for} over {old_term}/{old_vote}",
+        )
+        member.hard_state = (term, voted_for)
+
+    def _snapshot(self, member: MemberTruth, index: int) -> None:
+        if index > member.snapshot:
+            member.snapshot = index
+            member.durable = max(member.durable, index)
+            for below in [below for below in member.terms if below < index]:
+                del member.terms[below]
+
+    # What a member says
+
+    def sends(self, node: NodeId, to: NodeId, head: bytes | memoryview, last: bool) -> None:
+        """A Raft message leaves a node. ``head`` is its first buffer, ``last`` whether it is the only one."""
+        kind, group = head[0], GroupId(int.from_bytes(head[1:9], "big"))
+        term = int.from_bytes(head[9:17], "big")
+        truth = self.group(group)
+        if truth.deleted:
+            return
+        member = truth.member(node)
+        stored, vote = member.hard_state
+        check(term <= stored, "I6", f"group {group:x}: node {node} speaks in term {term}, on disk is {stored}")
+        if not last or kind == wire._K_APPEND:
+            return
+        if stored > term:
+            vote = ANYBODY  # it can never vote in this term again
+        _, message = wire.decode(head)
+        match message:
+            case VoteReply(granted=True):
+                self._vote(truth, group, node, term, to, vote)
+            case VoteRequest():
+                self._vote(truth, group, node, term, node, vote)
+            case AppendReply(success=True, synced_index=synced):
+                claimed = max(member.durable, member.snapshot)
+                check(synced <= claimed, "I5", f"group {group:x}: node {node} claims {synced}, on disk is {claimed}")
+
+    def _vote(self, truth: GroupTruth, group: GroupId, node: NodeId, term: int, candidate: int, stored: int) -> None:
+        check(
+            stored in (candidate, ANYBODY),
+            "I6",
+            f"group {group:x}: node {node} votes for {candidate}, on disk is {stored}",
+        )
+        first = truth.votes.setdefault((term, node), candidate)
+        check(first == candidate, "I1", f"group {group:x}: node {node} votes for {first} and {candidate} in {term}")
+
+    # Where a member stands
+
+    def recovered(self, node: NodeId, runner: GroupRunner, state: RecoveredGroup | None) -> None:
+        """A member begins a life with what was found on its disk."""
+        truth = self.group(runner.group)
+        member, log = truth.member(node), runner.core.log
+        if truth.deleted:
+            return
+        where = f"group {runner.group:x}: node {node}"
+        term, vote = (state.term, state.voted_for) if state is not None else (0, NOBODY)
+        old_term, old_vote = member.hard_state
+        kept = term > old_term or (term == old_term and old_vote in (NOBODY, vote))
+        check(kept, "I6", f"{where} recovered {term}/{vote}, on disk was {old_term}/{old_vote}")
+        replaced = (log.snapshot_index, log.snapshot_term) == member.installing
+        replaced = replaced and member.terms.get(log.snapshot_index) != log.snapshot_term
+        if not replaced:
+            self._check_recovered(where, member, runner.core)
+        # A member that is alone leads from its first moment, and has appended already.
+        last = min(log.last_index, max(state.last_index, log.snapshot_index)) if state is not None else 0
+        for index in range(max(log.snapshot_index, member.durable) + 1, last + 1):
+            known = (index, log.term_at(LogIndex(index)) or 0) in truth.entries
+            check(known, "I10", f"{where} recovered entry {index}, which nobody ever appended")
+        member.terms = {
+            index: log.term_at(LogIndex(index)) or 0 for index in range(max(1, log.snapshot_index), last + 1)
+        }
+        member.durable, member.snapshot, member.hard_state = last, log.snapshot_index, (term, vote)
+        member.commit = member.applied = log.snapshot_index
+        member.leads_in = 0
+
+    def _check_recovered(self, where: str, member: MemberTruth, core: RaftCore) -> None:
+        log = core.log
+        check(log.snapshot_index >= member.snapshot, "I10", f"{where} lost its snapshot at {member.snapshot}")
+        check(log.last_index >= member.durable, "I10", f"{where} lost entries up to {member.durable}")
+        for index in range(log.snapshot_index + 1, member.durable + 1):
+            found, wanted = log.term_at(LogIndex(index)), member.terms.get(index)
+            check(found == wanted, "I10", f"{where} recovered entry {index} of term {found}, written was {wanted}")
+
+    def looked_at(self, node: NodeId, runner: GroupRunner) -> None:
+        """Compare a member with what it was at the last look."""
+        core = runner.core
+        truth = self.group(runner.group)
+        if truth.deleted:
+            return
+        member = truth.member(node)
+        if core.role is Role.LEADER and member.leads_in != core.term:
+            self._leads(truth, node, runner)
+        if core.commit_index != member.commit:
+            self._commits(truth, node, member, runner)
+        if runner.applied != member.applied:
+            where = f"group {runner.group:x}: node {node} applied {runner.applied} after {member.applied}"
+            check(member.applied < runner.applied <= core.commit_index, "I7", where)
+            member.applied = runner.applied
+
+    def _leads(self, truth: GroupTruth, node: NodeId, runner: GroupRunner) -> None:
+        core, log = runner.core, runner.core.log
+        first = truth.leaders.setdefault(core.term, node)
+        check(first == node, "I1", f"group {runner.group:x}: nodes {first} and {node} lead term {core.term}")
+        truth.member(node).leads_in = core.term
+        at = bisect_left(truth.commit_terms, core.term)
+        index = LogIndex(truth.commit_ends[at - 1]) if at else LogIndex(0)
+        if index <= log.snapshot_index:
+            return
+        term = truth.committed[index][0] if index in truth.committed else None
+        where = f"group {runner.group:x}: node {node} leads term {core.term} without entry {index} of term {term}"
+        check(log.term_at(index) == term, "I3", where)
+
+    def _commits(self, truth: GroupTruth, node: NodeId, member: MemberTruth, runner: GroupRunner) -> None:
+        core, where = runner.core, f"group {runner.group:x}: node {node}"
+        check(core.commit_index > member.commit, "I7", f"{where} takes commit {member.commit} back")
+        for index in range(member.commit + 1, core.commit_index + 1):
+            term = core.log.term_at(LogIndex(index))
+            if index > truth.last_committed:
+                self._newly(truth, where, core, index, term)
+            elif term is not None and index in truth.committed:
+                same = truth.committed[index][0] == term
+                check(same, "I4", f"{where} commits entry {index} of term {term}, not {truth.committed[index][0]}")
+        member.commit = core.commit_index
+
+    def _newly(self, truth: GroupTruth, where: str, core: RaftCore, index: int, term: int | None) -> None:
+        """The first member that takes an entry for committed is its leader; a majority must have it on disk."""
+        if term is None or (index, term) not in truth.entries:
+            raise ViolationError("I4", f"{where} commits entry {index} of term {term}, which nobody appended")
+        voters = core.configuration.voters
+        holders = [each for each in voters if truth.member(each).holds(index, term)]
+        text = f"{where} commits entry {index} of term {term}; on disk it is at {holders} of {list(voters)}"
+        check(len(holders) >= majority(len(voters)), "I5", text)
+        truth.committed[index] = (term, truth.entries[index, term][0])
+        truth.last_committed = index
+        if not truth.commit_terms or truth.commit_terms[-1] < core.term:
+            truth.commit_terms.append(core.term)
+            truth.commit_ends.append(index)
+        truth.commit_ends[-1] = index
+        if index % _PRUNE_EVERY == 0:
+            truth.prune()
+
+    def reads(self, node: NodeId, runner: GroupRunner, index: int) -> None:
+        """Read one entry above the snapshot, or one that the state refers to, while files come and go."""
+        where = f"group {runner.group:x}: node {node}"
+        try:
+            payload = runner.payload(LogIndex(index))
+        except (LogError, LookupError) as error:
+            raise ViolationError("I12", f"{where} cannot read entry {index}: {error}") from error
+        known = self.group(runner.group).committed.get(index)
+        check(known is None or known[1] == crc32(payload), "I12", f"{where} reads something else at {index}")
+
+    def applies(self, node: NodeId, group: GroupId, entry: Entry, former: int) -> None:
+        """A member applies an entry; ``former`` is the last one that its machine got."""
+        truth, where = self.group(group), f"group {group:x}: node {node}"
+        if truth.deleted:
+            return
+        check(entry.index > former, "I4", f"{where} applies entry {entry.index} after {former}")
+        known = truth.committed.get(entry.index)
+        if known is not None:
+            check(known == (entry.term, entry.crc), "I4", f"{where} applies another entry {entry.index}")

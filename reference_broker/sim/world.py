@@ -1,0 +1,190 @@
+"""One world: nodes, clients, network, trouble and checkers, made from one seed and run to a good end or a violation.
+
+A world lives through two times. In the first everything happens. In the second all faults are healed, clients only
+finish what they began, and the promises about the end are checked: leaders are found, publishers get their confirms,
+queues drain, members agree, nothing confirmed is lost, disks are bounded.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+from zlib import crc32
+
+from reference_broker.node.config import Limits
+from reference_broker.sim.clients import SimClient
+from reference_broker.sim.fifo_checks import Deliveries
+from reference_broker.sim.invariants import check
+from reference_broker.sim.ledger import Ledger
+from reference_broker.sim.loop import Scheduler
+from reference_broker.sim.nemesis import Nemesis
+from reference_broker.sim.network import Network, Weather
+from reference_broker.sim.node import SimNode, sim_limits
+from reference_broker.sim.queues import plan_queues
+from reference_broker.sim.raft_checks import RaftChecks
+from reference_broker.sim.trace import Trace
+from reference_broker.types import NodeId
+
+_PATIENCE_S: Final = 120.0
+_LOOK_S: Final = 0.05
+_TIDY_S: Final = 0.5
+_WAL_FILES_MAX: Final = 12
+
+
+class World:
+    """Everything, made from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.chance = chance = Random(seed)
+        self.trace = Trace()
+        self.scheduler = Scheduler(chance, self.trace)
+        self.network = Network(self.scheduler)
+        self.raft = RaftChecks()
+        self.deliveries = Deliveries()
+        self.ledger = Ledger()
+        self.draining = False
+        self.queues = plan_queues(chance)
+        self._wal_file_bytes = chance.choice((16_384, 65_536))
+        limits = self._limits()
+        count = chance.choice((1, 3, 3, 3, 3, 3, 5))
+        self.node_ids = [NodeId(node) for node in range(1, count + 1)]
+        self.nodes = {node: SimNode(self, node, count, limits) for node in self.node_ids}
+        for node in self.nodes.values():
+            node.start()
+        self.clients = [SimClient(self, number) for number in range(1, chance.randint(2, 6) + 1)]
+        self.nemesis = Nemesis(self)
+
+    def _limits(self) -> Limits:
+        chance = self.chance
+        fast = chance.random() < 0.8
+        return sim_limits(
+            tick_ms=10 if fast else 50,
+            heartbeat_ms=50 if fast else 250,
+            suspect_after_ms=200 if fast else 2000,
+            batch_bytes_max=chance.choice((1024, 8192, 65_536)),
+            batch_commands_max=chance.choice((2, 64, 4096)),
+            entries_uncommitted_max=chance.choice((1, 4, 8)),
+            publish_bytes_max=chance.choice((4096, 1 << 20)),
+            wal_file_bytes=self._wal_file_bytes,
+            memtable_bytes=chance.choice((4096, 65_536)),
+        )
+
+    def damaged(self, _node: NodeId) -> bool:
+        """Whether a node's drive was damaged at rest."""
+        return False
+
+    def node_ended(self, node: SimNode) -> None:
+        """A node's process ended: it comes back after a while."""
+        delay = 0.01 if self.draining else 0.02 + 2 * self.chance.random() ** 3
+        self.scheduler.after(delay, self._restart, node)
+
+    def _restart(self, node: SimNode) -> None:
+        if not node.alive:
+            node.start()
+
+    # Running
+
+    def run(self, events: int) -> None:
+        """Let so many events happen, then come to a good end. Raises ViolationError."""
+        scheduler = self.scheduler
+        while self.trace.count < events:
+            scheduler.step()
+        self.heal()
+        self.drain()
+        self.tidy_up()
+        self.check_end()
+
+    def heal(self) -> None:
+        """No more trouble."""
+        self.draining = True
+        self.trace.note(self.scheduler.now, "", "heal")
+        self.network.weather = Weather()
+        for source, target in sorted(self.network.blocked):
+            self.network.unblock(source, target)
+        for node in self.nodes.values():
+            node.files.repair()
+            node.sync_s = 0.0003
+            if node.loop is not None:
+                node.loop.paused_until = 0.0
+        for client in self.clients:
+            client.restart()
+
+    def drain(self) -> None:
+        """Run until nothing is left to do."""
+        end = self.scheduler.now + _PATIENCE_S
+        while (waits := self.waits_for()) is not None:
+            look = self.scheduler.now + _LOOK_S
+            while self.scheduler.now < look:
+                self.scheduler.step()
+            check(self.scheduler.now < end, "I27", f"{_PATIENCE_S:.0f} s after the last fault: {waits}")
+
+    def tidy_up(self) -> None:
+        """Have every member take a snapshot of its empty queue, so that its log can go."""
+        for node in self.nodes.values():
+            assert node.shard is not None and node.loop is not None
+            for runner in node.shard.runners.values():
+                node.loop.run(runner.take_snapshot)
+        end = self.scheduler.now + _TIDY_S
+        while self.scheduler.now < end:
+            self.scheduler.step()
+
+    def waits_for(self) -> str | None:
+        """What keeps the world from being at its end; None if nothing does."""
+        for node in self.nodes.values():
+            if node.shard is None or not node.is_ready():
+                return f"node {node.node} is not ready"
+        for client in self.clients:
+            if not client.is_quiet:
+                return f"{client.host} waits"
+        return self._queues_wait() or self._members_wait()
+
+    def _queues_wait(self) -> str | None:
+        for node in self.nodes.values():
+            assert node.shard is not None
+            for name, queue in node.shard.queues.items():
+                counts = queue.host.machine.counts()
+                if counts.ready or counts.unacked:
+                    return f"queue {name} on node {node.node}: {counts.ready} ready, {counts.unacked} unacked"
+        return None
+
+    def _members_wait(self) -> str | None:
+        standings: dict[int, tuple[int, int]] = {}
+        for node in self.nodes.values():
+            assert node.shard is not None
+            for group, runner in node.shard.runners.items():
+                core = runner.core
+                known = standings.setdefault(group, (core.leader, runner.applied))
+                if core.leader == 0 or known != (core.leader, runner.applied):
+                    return f"group {group:x} on node {node.node}: leader {core.leader}, applied {runner.applied}"
+        return None
+
+    def check_end(self) -> None:
+        """What must be true when all is quiet."""
+        self.ledger.check_nothing_lost()
+        states: dict[int, int] = {}
+        for node in self.nodes.values():
+            assert node.shard is not None
+            for group, runner in node.shard.runners.items():
+                found = crc32(runner.host.snapshot())
+                check(states.setdefault(group, found) == found, "I13", f"group {group:x} differs on node {node.node}")
+            used = node.files.octets("wal")
+            bound = _WAL_FILES_MAX * self._wal_file_bytes
+            check(used <= bound, "I28", f"node {node.node} keeps {used} octets of WAL for empty queues")
+        self.trace.note(self.scheduler.now, "", "end")
+
+    def summary(self) -> str:
+        """The run in one line."""
+        ledger, counts = self.ledger, self.trace.counts
+        starts = counts.get("start", 0) - len(self.nodes)
+        return (
+            f"{self.trace.count} events in {self.scheduler.now:.1f} virtual s, {len(self.nodes)} nodes,"
+            f" {starts} restarts, {ledger.published} published, {ledger.confirmed} confirmed,"
+            f" {ledger.delivered} delivered, {ledger.redelivered} again, hash {self.trace.hash:08x}"
+        )
+
+    def close(self) -> None:
+        """Let everything go."""
+        for loop in [node.loop for node in self.nodes.values()] + [client.loop for client in self.clients]:
+            if loop is not None:
+                loop.kill()
