@@ -1,0 +1,320 @@
+"""One script, two brokers: what a quorum queue answers here and in a real RabbitMQ, word for word.
+
+Where we differ on purpose the table says so, with the reason; everything else must be equal.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pika
+import pika.exceptions
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+from infra import local_cluster, rabbitmq_cluster
+
+pytestmark = [
+    pytest.mark.rabbitmq,
+    pytest.mark.processes,
+    pytest.mark.skipif(
+        not rabbitmq_cluster.is_installed(), reason="rabbitmq-server is not installed (apt-get install rabbitmq-server)"
+    ),
+]
+
+QUORUM = {"x-queue-type": "quorum"}
+Answer = Any
+Script = Callable[[BlockingChannel, str], Answer]
+DEADLINE_S = 20
+TOO_LONG_MS = 315_360_000_001
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """URIs of our cluster and of RabbitMQ."""
+    with (
+        rabbitmq_cluster.running(tmp_path_factory.mktemp("rabbitmq"), nodes=1) as rabbitmq,
+        local_cluster.temporary(tmp_path_factory.mktemp("ours")) as ours,
+    ):
+        yield ours.nodes[0].uri, rabbitmq.uris[0]
+
+
+def connect(uri: str) -> pika.BlockingConnection:
+    parameters = pika.URLParameters(uri)
+    parameters.socket_timeout = parameters.blocked_connection_timeout = DEADLINE_S
+    return pika.BlockingConnection(parameters)
+
+
+def answer(uri: str, queue: str, script: Script) -> Answer:
+    """What the script got, or what it was closed with."""
+    connection = connect(uri)
+    try:
+        return script(connection.channel(), queue)
+    except pika.exceptions.ChannelClosedByBroker as closed:
+        return "channel", closed.reply_code, closed.reply_text
+    except pika.exceptions.ConnectionClosedByBroker as closed:
+        return "connection", closed.reply_code, closed.reply_text
+    finally:
+        if connection.is_open:
+            connection.close()
+        with connect(uri) as other:
+            for name in (queue, f"{queue}-dead"):
+                other.channel().queue_delete(name)
+
+
+def declaring(*declarations: dict[str, Any]) -> Script:
+    """Declare, one after the other; the answer to the last."""
+
+    def script(channel: BlockingChannel, queue: str) -> Answer:
+        for declaration in declarations:
+            flags = {key: value for key, value in declaration.items() if not key.startswith("x-")}
+            arguments = {key: value for key, value in declaration.items() if key.startswith("x-")}
+            channel.queue_declare(queue, **{"durable": True, **flags, "arguments": {**QUORUM, **arguments}})
+        return "ok"
+
+    return script
+
+
+DECLARATIONS: list[tuple[dict[str, Any], ...]] = [
+    ({},),
+    ({"exclusive": True},),
+    ({"auto_delete": True},),
+    ({"durable": False},),
+    ({"durable": False, "exclusive": True, "auto_delete": True},),
+    ({"x-max-priority": 5},),
+    ({"x-queue-mode": "lazy"},),
+    ({"x-queue-version": 2},),
+    ({"x-of-an-application": 1},),
+    ({"x-queue-type": "moon"},),
+    ({"x-queue-type": 1},),
+    *(({key: value},) for key in ("x-expires", "x-message-ttl") for value in (-1, 0, "1", True, 10_000, TOO_LONG_MS)),
+    *(({key: value},) for key in ("x-max-length", "x-max-length-bytes") for value in (-1, 0, "5", True, 2**40)),
+    *(({"x-overflow": value},) for value in ("drop-head", "reject-publish", "explode", 1)),
+    *(({"x-delivery-limit": value},) for value in (-1, 0, 5)),
+    *(({"x-dead-letter-exchange": value},) for value in ("", "missing", 1)),
+    ({"x-dead-letter-routing-key": "k"},),
+    ({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": 3},),
+    ({"x-dead-letter-exchange": "", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"},),
+    *(({"x-dead-letter-strategy": value},) for value in ("at-most-once", "never", 1)),
+    *(({"x-single-active-consumer": value},) for value in (True, "true", 1)),
+    *(({"x-queue-leader-locator": value},) for value in ("client-local", "balanced", "moon", 1)),
+    *(({"x-quorum-initial-group-size": value},) for value in (1, 0, -1, "3")),
+    *(({"x-max-in-memory-length": value},) for value in (5, -5)),
+    ({"x-max-in-memory-bytes": "s"},),
+    ({"x-delivery-limit": 3}, {"x-delivery-limit": 3}),
+    ({"x-delivery-limit": 3}, {}),
+    ({}, {"x-delivery-limit": 3}),
+    ({"x-delivery-limit": 3}, {"x-delivery-limit": 4}),
+    ({"x-dead-letter-exchange": "a"}, {"x-dead-letter-exchange": "b"}),
+    ({"x-single-active-consumer": True}, {}),
+    ({}, {"x-single-active-consumer": False}),
+    ({}, {"x-max-length": "str"}),
+    ({}, {"x-expires": 60_000, "x-max-length": 5}),
+    ({}, {"x-max-length": 5, "x-overflow": "drop-head"}),
+    ({}, {"x-queue-type": "classic"}),
+    ({}, {"x-queue-type": "moon"}),
+    ({}, {"durable": False}),
+    ({}, {"exclusive": True}),
+    ({}, {"auto_delete": True}),
+    ({}, {"x-max-priority": 5}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("declarations", DECLARATIONS, ids=lambda each: " then ".join(map(str, each)))
+def test_declarations(
+    brokers: tuple[str, str], declarations: tuple[dict[str, Any], ...], request: pytest.FixtureRequest
+) -> None:
+    """An application that was configured for RabbitMQ must fail here in the words its people know, or not at all."""
+    queue = f"declared-{DECLARATIONS.index(declarations)}"
+    ours, theirs = (answer(uri, queue, declaring(*declarations)) for uri in brokers)
+    assert ours == theirs
+
+
+def publish(channel: BlockingChannel, queue: str, count: int = 1, **properties: Any) -> None:
+    channel.confirm_delivery()
+    for number in range(count):
+        channel.basic_publish("", queue, b"%d" % number, pika.BasicProperties(delivery_mode=2, **properties))
+
+
+def get(channel: BlockingChannel, queue: str, **options: Any) -> tuple[Any, ...]:
+    """The next message, waited for: what is told about it, headers and body. RabbitMQ 3.10 counts from 0, we from 1 as
+    later ones do; and when a message died nobody can know beforehand."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        method, properties, body = channel.basic_get(queue, **options)
+        if method is not None:
+            headers = dict(properties.headers or {})
+            if headers.get("x-delivery-count") == 0:
+                del headers["x-delivery-count"]
+            for death in headers.get("x-death", []):
+                assert death.pop("time") is not None
+            told = (method.delivery_tag, method.redelivered, method.exchange, method.routing_key, method.message_count)
+            return (*told, headers, properties.expiration, body)
+    raise AssertionError("no message came")
+
+
+def to_dead(queue: str, **more: Any) -> dict[str, Any]:
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{queue}-dead"}
+    return {**letters, **{f"x-{key.replace('_', '-')}": value for key, value in more.items()}}
+
+
+def declare(channel: BlockingChannel, queue: str, **arguments: Any) -> None:
+    channel.queue_declare(queue, durable=True, arguments={**QUORUM, **arguments})
+
+
+def gets(channel: BlockingChannel, queue: str) -> Answer:
+    declare(channel, queue)
+    publish(channel, queue, 3)
+    return get(channel, queue), get(channel, queue, auto_ack=True), get(channel, queue), channel.basic_get(queue)
+
+
+def get_of_nothing(channel: BlockingChannel, queue: str) -> Answer:
+    return channel.basic_get(queue)
+
+
+def get_under_single_active_consumer(channel: BlockingChannel, queue: str) -> Answer:
+    declare(channel, queue, **{"x-single-active-consumer": True})
+    return channel.basic_get(queue)
+
+
+def recover(channel: BlockingChannel, queue: str) -> Answer:
+    declare(channel, queue)
+    publish(channel, queue, 2)
+    before = get(channel, queue), get(channel, queue)
+    channel.basic_recover(requeue=True)
+    return before, get(channel, queue), get(channel, queue)
+
+
+def recover_without_requeue(channel: BlockingChannel, queue: str) -> Answer:
+    return channel.basic_recover(requeue=False)
+
+
+def deliveries_are_counted(channel: BlockingChannel, queue: str) -> Answer:
+    declare(channel, queue)
+    publish(channel, queue, headers={"k": "v"})
+    return [returned(channel, queue) for _ in range(4)]
+
+
+def returned(channel: BlockingChannel, queue: str) -> Answer:
+    message = get(channel, queue)
+    channel.basic_nack(message[0], requeue=True)
+    return message
+
+
+def dead_by_rejection(channel: BlockingChannel, queue: str) -> Answer:
+    declare(channel, queue, **to_dead(queue))
+    declare(channel, f"{queue}-dead")
+    publish(channel, queue, headers={"k": "v"})
+    channel.basic_reject(get(channel, queue)[0], requeue=False)
+    return get(channel, f"{queue}-dead")
+
+
+def dead_by_delivery_limit(channel: BlockingChannel, queue: str) -> Answer:
+    declare(channel, queue, **to_dead(queue, delivery_limit=1))
+    declare(channel, f"{queue}-dead")
+    publish(channel, queue)
+    return returned(channel, queue), returned(channel, queue), get(channel, f"{queue}-dead")
+
+
+def dead_by_expiration(channel: BlockingChannel, queue: str) -> Answer:
+    declare(channel, queue, **to_dead(queue))
+    declare(channel, f"{queue}-dead")
+    publish(channel, queue, expiration="50")
+    return get(channel, f"{queue}-dead")
+
+
+def dead_by_queue_ttl(channel: BlockingChannel, queue: str) -> Answer:
+    declare(channel, queue, **to_dead(queue, message_ttl=50))
+    declare(channel, f"{queue}-dead")
+    publish(channel, queue, expiration="3600000")
+    return get(channel, f"{queue}-dead")
+
+
+def dead_by_length(channel: BlockingChannel, queue: str) -> Answer:
+    declare(channel, queue, **to_dead(queue, max_length=1))
+    declare(channel, f"{queue}-dead")
+    publish(channel, queue, 2)
+    return get(channel, f"{queue}-dead")
+
+
+def dead_again_and_again(channel: BlockingChannel, queue: str) -> Answer:
+    """Rejected, waiting in the other queue, back by expiry: what retry loops are made of."""
+    declare(channel, queue, **to_dead(queue))
+    back = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue, "x-message-ttl": 20}
+    declare(channel, f"{queue}-dead", **back)
+    publish(channel, queue)
+    lives = []
+    for _ in range(3):
+        lives.append(get(channel, queue))
+        channel.basic_reject(lives[-1][0], requeue=False)
+    return lives
+
+
+def bad_expiration(text: str) -> Script:
+    def script(channel: BlockingChannel, queue: str) -> Answer:
+        declare(channel, queue)
+        return publish(channel, queue, expiration=text)
+
+    script.__name__ = f"expiration_{text!r}"
+    return script
+
+
+def bad_priority(channel: BlockingChannel, queue: str) -> Answer:
+    declare(channel, queue)
+    return channel.basic_consume(queue, lambda *_: None, arguments={"x-priority": "high"})
+
+
+def global_qos(channel: BlockingChannel, queue: str) -> Answer:
+    declare(channel, queue)
+    channel.basic_qos(prefetch_count=3, global_qos=True)
+    return channel.basic_consume(queue, lambda *_: None)
+
+
+def prefetch_size(channel: BlockingChannel, queue: str) -> Answer:
+    return channel.basic_qos(prefetch_size=1000)
+
+
+def forged_user(channel: BlockingChannel, queue: str) -> Answer:
+    declare(channel, queue)
+    return publish(channel, queue, user_id="root")
+
+
+BEHAVIOURS: list[Script] = [
+    gets, get_of_nothing, get_under_single_active_consumer, recover, recover_without_requeue, deliveries_are_counted,
+    dead_by_rejection, dead_by_delivery_limit, dead_by_expiration, dead_by_queue_ttl, dead_by_length,
+    dead_again_and_again, bad_priority, global_qos, prefetch_size, forged_user,
+    *map(bad_expiration, ("soon", "-1", "", "1.5", "1abc", "315360000001", "+5", "315360000000")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("script", BEHAVIOURS, ids=lambda script: script.__name__)
+def test_behaviours(brokers: tuple[str, str], script: Script) -> None:
+    """The same messages, headers, flags, counts and refusals."""
+    queue = f"behaviour-{BEHAVIOURS.index(script)}"
+    ours, theirs = (answer(uri, queue, script) for uri in brokers)
+    assert ours == theirs
+
+
+REFUSED = "PRECONDITION_FAILED - invalid arg '{}' for queue '{}' in vhost '/': {}"
+OURS: list[tuple[str, Script, Answer]] = [
+    (
+        "RabbitMQ takes it and does not do it",
+        declaring({"x-overflow": "reject-publish-dlx"}),
+        ("channel", 406, REFUSED.format("x-overflow", "ours-0", "invalid_overflow")),
+    ),
+    (
+        "RabbitMQ takes any type and ignores it",
+        declaring({"x-delivery-limit": "no"}),
+        ("channel", 406, REFUSED.format("x-delivery-limit", "ours-1", '"expected integer, got longstr"')),
+    ),
+]
+
+
+@pytest.mark.parametrize(("why", "script", "expected"), OURS, ids=[why for why, _, _ in OURS])
+def test_where_we_are_stricter(brokers: tuple[str, str], why: str, script: Script, expected: Answer) -> None:
+    """A setting that is taken and not kept is a promise broken in production."""
+    number = [each[0] for each in OURS].index(why)
+    assert answer(brokers[0], f"ours-{number}", script) == expected
+    assert answer(brokers[1], f"ours-{number}", script) == "ok"
