@@ -1,10 +1,16 @@
-"""The metadata machine: which queues the cluster has.
+"""The metadata machine: which queues the cluster has, where their members are wanted, and which policies hold.
 
 One Raft group of all nodes (group 0) replicates it, as Khepri does for RabbitMQ 4. Commands are rare and small, so
 they are JSON.
 A queue's *record* names its incarnation (the Raft group) and its members; declaring a name that exists returns the
-existing
-record, so that two channels which declare the same queue at the same time agree on one incarnation.
+existing record, so that two channels which declare the same queue at the same time agree on one incarnation.
+
+Members
+    The record says what is wanted; the queue's own log says what is (its configuration). The queue's leader brings the
+    second in line with the first, one change at a time, and reports with :class:`MemberLeft` that a node is out of the
+    configuration for good: only then does that node delete its replica. A member that is added begins a *stay*, with a
+    number that is never given again: a node that left and came back must not mistake the one replica for the other, or
+    it would forget votes and entries that it had acknowledged.
 
 Pure: the group id of a new queue is drawn by the declaring node and travels in the command.
 """
@@ -13,23 +19,54 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from reference_broker.types import GroupId, NodeId
+from reference_broker.types import NOBODY, GroupId, NodeId
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""Of the snapshot. 1 knew no changes of membership and no policies; it can still be read."""
+
 ArgumentValue = str | int | bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRecord:
-    """A queue that exists. ``arguments`` are those of its declaration, without ``x-queue-type``."""
+    """A queue that exists. ``arguments`` are those of its declaration, without ``x-queue-type``.
+
+    ``members`` are the nodes on which a member is wanted, ``leaving`` those whose member is being removed.
+    ``founders`` had a member from the start; ``stays`` has (node, number) for each that was added later, and
+    ``changes`` is the highest number given. ``leader`` is the node that leads first, if it can.
+    """
 
     name: str
     group: GroupId
     members: tuple[NodeId, ...]
     arguments: tuple[tuple[str, ArgumentValue], ...] = ()
+    founders: tuple[NodeId, ...] = ()
+    leaving: tuple[NodeId, ...] = ()
+    stays: tuple[tuple[NodeId, int], ...] = ()
+    changes: int = 0
+    leader: NodeId = NOBODY
+
+    def stay(self, node: NodeId) -> int:
+        """The number of the node's stay: 0 for a founder that was never removed."""
+        return dict(self.stays).get(node, 0)
+
+    def first_configuration(self, node: NodeId) -> tuple[NodeId, ...]:
+        """What a replica that begins on ``node`` takes for the group's members: nobody, if it joins those that are
+        there, and learns of them from their log."""
+        return () if self.stay(node) else self.founders or self.members
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """``definition`` holds for the queues whose name ``pattern`` finds, unless a policy of higher priority does too."""
+
+    name: str
+    pattern: str
+    definition: tuple[tuple[str, ArgumentValue], ...]
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +88,80 @@ class DeleteQueue:
     correlation: int
 
 
-MetadataCommand = DeclareQueue | DeleteQueue
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddMember:
+    """A member on the node ``member`` is wanted. Nothing happens if there is one, or one is being removed."""
+
+    name: str
+    group: GroupId
+    member: NodeId
+    node: NodeId
+    correlation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveMember:
+    """The member on the node ``member`` is to go. Nothing happens if it is the last one."""
+
+    name: str
+    group: GroupId
+    member: NodeId
+    node: NodeId
+    correlation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberLeft:
+    """The queue's leader says: the node, in that stay, is out of the configuration, and that is committed."""
+
+    name: str
+    group: GroupId
+    member: NodeId
+    stay: int
+    node: NodeId
+    correlation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookUp:
+    """Nothing changes. The answer is the record as it is now, and no older than the question."""
+
+    name: str
+    group: GroupId
+    node: NodeId
+    correlation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetPolicy:
+    """Set, or replace, a policy."""
+
+    policy: Policy
+    node: NodeId
+    correlation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClearPolicy:
+    """Remove a policy."""
+
+    name: str
+    node: NodeId
+    correlation: int
+
+
+MetadataCommand = DeclareQueue | DeleteQueue | AddMember | RemoveMember | MemberLeft | LookUp | SetPolicy | ClearPolicy
+_OPERATIONS: Final[dict[str, type[Any]]] = {
+    "declare": DeclareQueue,
+    "delete": DeleteQueue,
+    "add-member": AddMember,
+    "remove-member": RemoveMember,
+    "member-left": MemberLeft,
+    "look-up": LookUp,
+    "set-policy": SetPolicy,
+    "clear-policy": ClearPolicy,
+}
+_NAMES: Final = {command: name for name, command in _OPERATIONS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +179,27 @@ class QueueRemoved:
 
 
 @dataclass(frozen=True, slots=True)
+class MembersChanged:
+    """Every node: this is wanted now. A node that is new among the members starts a replica; the leader reconciles."""
+
+    record: QueueRecord
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaGone:
+    """The node ``member``: delete the replica, if it is the one of this stay. ``record`` is the queue as it is now."""
+
+    record: QueueRecord
+    member: NodeId
+    stay: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoliciesChanged:
+    """Every leader: look which policy holds for the queue now."""
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The node ``node`` only: the command with this correlation is done. ``record`` is the queue as it is now, None
     if there is none."""
@@ -78,36 +209,66 @@ class Answer:
     record: QueueRecord | None
 
 
-MetadataEffect = QueueAdded | QueueRemoved | Answer
+MetadataEffect = QueueAdded | QueueRemoved | MembersChanged | ReplicaGone | PoliciesChanged | Answer
 
 
 class MetadataMachine:
-    """The queues by name. ``apply`` is deterministic; effects are to be executed as their types say."""
+    """The queues and policies by name. ``apply`` is deterministic; effects are to be executed as their types say."""
 
     def __init__(self) -> None:
         self.queues: dict[str, QueueRecord] = {}
+        self.policies: dict[str, Policy] = {}
 
     def apply(self, payload: bytes | memoryview, skip: frozenset[int] = frozenset()) -> list[MetadataEffect]:
         """Apply one log entry, as :func:`encode` wrote it, but for the commands at the positions ``skip``."""
         effects: list[MetadataEffect] = []
         for position, command in enumerate(decode(payload)):
-            if position in skip:
-                continue
-            effects.extend(self._declare(command) if isinstance(command, DeclareQueue) else self._delete(command))
+            if position not in skip:
+                effects.extend(self._apply_command(command))
         return effects
+
+    def _apply_command(self, command: MetadataCommand) -> list[MetadataEffect]:
+        match command:
+            case DeclareQueue():
+                return self._declare(command)
+            case DeleteQueue():
+                return self._delete(command)
+            case LookUp():
+                existing = self.queues.get(command.name)
+                found = existing if existing is not None and existing.group == command.group else None
+                return [Answer(command.node, command.correlation, found)]
+            case SetPolicy(policy=policy):
+                self.policies[policy.name] = policy
+            case ClearPolicy(name=name):
+                self.policies.pop(name, None)
+            case _:
+                return self._change_members(command)
+        return [PoliciesChanged(), Answer(command.node, command.correlation, None)]
 
     def snapshot(self) -> bytes:
         """The state, canonical: equal states give equal octets."""
-        queues = [asdict(self.queues[name]) for name in sorted(self.queues)]
-        return json.dumps({"version": VERSION, "queues": queues}, separators=(",", ":"), sort_keys=True).encode()
+        state = {
+            "version": VERSION,
+            "queues": [asdict(self.queues[name]) for name in sorted(self.queues)],
+            "policies": [asdict(self.policies[name]) for name in sorted(self.policies)],
+        }
+        return json.dumps(state, separators=(",", ":"), sort_keys=True).encode()
 
     @classmethod
     def restore(cls, state: bytes) -> MetadataMachine:
-        """Read back what :meth:`snapshot` wrote."""
+        """Read back what :meth:`snapshot` wrote, of this version or an older one. Raises ValueError for a newer one."""
+        content = json.loads(state)
+        if content["version"] > VERSION:
+            raise ValueError(
+                f"the metadata snapshot has version {content['version']}, this program knows {VERSION}: "
+                "start the version of the program that wrote it"
+            )
         machine = cls()
-        for raw in json.loads(state)["queues"]:
+        for raw in content["queues"]:
             record = record_from_json(raw)
             machine.queues[record.name] = record
+        for raw in content.get("policies", ()):
+            machine.policies[raw["name"]] = _policy_from_json(raw)
         return machine
 
     def _declare(self, command: DeclareQueue) -> list[MetadataEffect]:
@@ -127,24 +288,66 @@ class MetadataMachine:
         del self.queues[command.name]
         return [QueueRemoved(existing), answer]
 
+    def _change_members(self, command: AddMember | RemoveMember | MemberLeft) -> list[MetadataEffect]:
+        existing = self.queues.get(command.name)
+        if existing is None or existing.group != command.group:
+            return [Answer(command.node, command.correlation, None)]
+        match command:
+            case AddMember():
+                changed = _added(existing, command.member)
+            case RemoveMember():
+                changed = _removed(existing, command.member)
+            case MemberLeft():
+                changed = _left(existing, command.member, command.stay)
+        answer = Answer(command.node, command.correlation, changed)
+        if changed == existing:
+            return [answer]
+        self.queues[command.name] = changed
+        gone: list[MetadataEffect] = []
+        if isinstance(command, MemberLeft):
+            gone = [ReplicaGone(changed, command.member, command.stay)]
+        return [*gone, MembersChanged(changed), answer]
+
+
+def _added(record: QueueRecord, member: NodeId) -> QueueRecord:
+    if member in record.members or member in record.leaving:
+        return record
+    number = record.changes + 1
+    members = tuple(sorted((*record.members, member)))
+    return replace(record, members=members, stays=tuple(sorted((*record.stays, (member, number)))), changes=number)
+
+
+def _removed(record: QueueRecord, member: NodeId) -> QueueRecord:
+    if member not in record.members or len(record.members) == 1:
+        return record
+    members = tuple(node for node in record.members if node != member)
+    return replace(record, members=members, leaving=tuple(sorted((*record.leaving, member))))
+
+
+def _left(record: QueueRecord, member: NodeId, stay: int) -> QueueRecord:
+    if member not in record.leaving or record.stay(member) != stay:
+        return record
+    leaving = tuple(node for node in record.leaving if node != member)
+    return replace(record, leaving=leaving, stays=tuple(stay for stay in record.stays if stay[0] != member))
+
 
 def encode(commands: Sequence[MetadataCommand]) -> bytes:
     """The commands as a log entry."""
-    rows = [{"op": "declare" if isinstance(c, DeclareQueue) else "delete", **asdict(c)} for c in commands]
+    rows = [{"op": _NAMES[type(command)], **asdict(command)} for command in commands]
     return json.dumps(rows, separators=(",", ":")).encode()
 
 
 def decode(payload: bytes | memoryview) -> list[MetadataCommand]:
-    """Read back what :func:`encode` wrote."""
+    """Read back what :func:`encode` wrote. Raises ValueError, KeyError or TypeError for anything else."""
     commands: list[MetadataCommand] = []
     for raw in json.loads(bytes(payload)):
-        node, correlation = NodeId(raw["node"]), int(raw["correlation"])
-        if raw["op"] == "declare":
-            record = record_from_json(raw["record"])
-            commands.append(DeclareQueue(record=record, node=node, correlation=correlation))
-        else:
-            group = GroupId(raw["group"])
-            commands.append(DeleteQueue(name=raw["name"], group=group, node=node, correlation=correlation))
+        values = dict(raw)
+        command = _OPERATIONS[values.pop("op")]
+        if "record" in values:
+            values["record"] = record_from_json(values["record"])
+        if "policy" in values:
+            values["policy"] = _policy_from_json(values["policy"])
+        commands.append(command(**values))
     return commands
 
 
@@ -154,10 +357,21 @@ def record_to_json(record: QueueRecord) -> bytes:
 
 
 def record_from_json(raw: dict[str, Any]) -> QueueRecord:
-    """A record out of parsed JSON."""
+    """A record out of parsed JSON; one of an older version has no more than a name, a group, members and arguments."""
+    members = tuple(NodeId(node) for node in raw["members"])
     return QueueRecord(
         name=raw["name"],
         group=GroupId(raw["group"]),
-        members=tuple(NodeId(node) for node in raw["members"]),
+        members=members,
         arguments=tuple((key, value) for key, value in raw["arguments"]),
+        founders=tuple(NodeId(node) for node in raw.get("founders") or members),
+        leaving=tuple(NodeId(node) for node in raw.get("leaving", ())),
+        stays=tuple((NodeId(node), int(number)) for node, number in raw.get("stays", ())),
+        changes=int(raw.get("changes", 0)),
+        leader=NodeId(raw.get("leader", NOBODY)),
     )
+
+
+def _policy_from_json(raw: dict[str, Any]) -> Policy:
+    definition = tuple((key, value) for key, value in raw["definition"])
+    return Policy(name=raw["name"], pattern=raw["pattern"], definition=definition, priority=int(raw["priority"]))

@@ -52,7 +52,8 @@ from reference_broker.queues.session import PublishSession
 from reference_broker.types import ChannelId, ConsumerId, GroupId
 
 if TYPE_CHECKING:
-    from reference_broker.node.shard import Queue, Shard
+    from reference_broker.node.hosting import Queue
+    from reference_broker.node.shard import Shard
 
 log = logging.getLogger(__name__)
 
@@ -341,7 +342,7 @@ class ClientConnection(asyncio.Protocol):
         existing = self._shard.queues.get(name)
         try:
             if event.passive or existing is not None:
-                self._declared(event, declaration.check(event, existing))
+                self._declared(channel, event, declaration.check(event, existing))
                 return
             record = declaration.new_record(
                 event, name, [member.node for member in self._shard.config.members], self._shard.random_bits
@@ -353,31 +354,57 @@ class ClientConnection(asyncio.Protocol):
 
         def answered(queue: Queue) -> None:
             if done():
+                channel.busy = False
                 try:
-                    self._declared(event, declaration.check(event, queue))
+                    self._declared(channel, event, declaration.check(event, queue))
                 except RefusedError as refused:
                     self._refuse(event.channel, refused.code, refused.text, "queue.declare")
-                self._resume(channel)
+                if not channel.busy:
+                    self._resume(channel)
 
         self._shard.declare(record, answered)
 
-    def _declared(self, event: QueueDeclare, queue: Queue) -> None:
-        counts = queue.host.machine.counts()
+    def _declared(self, channel: Channel, event: QueueDeclare, queue: Queue) -> None:
+        def counted(ready: int, consumers: int) -> None:
+            self.core.queue_declare_ok(event.channel, queue.record.name, ready, consumers)
+
         if not event.nowait:
-            self.core.queue_declare_ok(event.channel, queue.record.name, counts.ready, counts.consumers)
+            self._count(channel, queue, counted)
+
+    def _count(self, channel: Channel, queue: Queue, counted: Callable[[int, int], None]) -> None:
+        """Call with the numbers of ready messages and consumers: at once, unless another node has to be asked."""
+        if queue.host is not None:
+            counts = queue.host.machine.counts()
+            counted(counts.ready, counts.consumers)
+            return
+        done = self._busy(channel)
+
+        def answered(ready: int, consumers: int) -> None:
+            if done():
+                channel.busy = False
+                counted(ready, consumers)
+                if not channel.busy:
+                    self._resume(channel)
+
+        self._shard.count(queue, answered)
 
     def _delete(self, channel: Channel, event: QueueDelete) -> None:
         queue = self._shard.queues.get(event.queue)
-        counts = queue.host.machine.counts() if queue is not None else None
-        if queue is None or counts is None:  # deleting what does not exist is no error (RabbitMQ since 3.2)
+        if queue is None:  # deleting what does not exist is no error (RabbitMQ since 3.2)
             self._deleted(event, 0)
             return
-        if (event.if_empty and counts.ready) or (event.if_unused and counts.consumers):
-            why = "not empty" if event.if_empty and counts.ready else "in use"
+        self._count(channel, queue, lambda ready, consumers: self._delete_counted(channel, event, ready, consumers))
+
+    def _delete_counted(self, channel: Channel, event: QueueDelete, ready: int, consumers: int) -> None:
+        if (event.if_empty and ready) or (event.if_unused and consumers):
+            why = "not empty" if event.if_empty and ready else "in use"
             self._refuse(event.channel, 406, f"queue '{event.queue}' in vhost '/' {why}", "queue.delete")
             return
+        queue = self._shard.queues.get(event.queue)
+        if queue is None:
+            self._deleted(event, 0)
+            return
         done = self._busy(channel)
-        ready = counts.ready
 
         def answered() -> None:
             if done():
@@ -419,7 +446,7 @@ class ClientConnection(asyncio.Protocol):
         channel.groups.add(group)
 
         def consuming(next_message_id: int) -> None:
-            known.next_message_id = next_message_id
+            known.next_message_id = max(known.next_message_id, next_message_id)  # a late answer may tell of held ones
             if not event.nowait:
                 self.core.consume_ok(event.channel, event.consumer_tag)
 
@@ -430,7 +457,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _cancel(self, channel: Channel, event: Cancel) -> None:
         consumer = channel.consumers.get(event.consumer_tag)
-        runner = self._shard.runners.get(consumer.group) if consumer is not None else None
+        runner = self._shard.proposer(consumer.group) if consumer is not None else None
         if consumer is None or runner is None:
             self.core.cancel_ok(event.channel, event.consumer_tag)
             return
@@ -562,7 +589,7 @@ class ClientConnection(asyncio.Protocol):
         self, group: GroupId, command: commands.Command, size: int, lane: Lane = Lane.BULK, *, lazy: bool = False
     ) -> int:
         """Propose to a queue's group; the number of the proposal, 0 if the queue is gone."""
-        runner = self._shard.runners.get(group)
+        runner = self._shard.proposer(group)
         return runner.propose(command, size, lane, lazy=lazy) if runner is not None else 0
 
     def _refuse(self, channel: int, code: int, text: str, method: str) -> None:

@@ -56,6 +56,10 @@ class Limits:
     ``dead_letter_retry_ms`` is when a dead letter that nobody took is offered again (at least once only).
     ``disk_free_bytes_min`` free octets on the drives of the node, and ``memory_bytes_max`` octets of resident memory of
     its process, looked at every ``alarm_check_ms``: beyond either an alarm stops the node's publishing connections.
+    ``request_timeout_ms`` is how long a node waits for another's answer to a question of an operator, of at most
+    ``request_bytes_max`` octets; ``requests_max`` of them may wait at a time.
+    ``change_timeout_ms`` is how long the control port waits for a change of membership to be done: a new member may
+    need a whole snapshot first.
     ``credit_default`` is what a consumer without a prefetch limit gets (RabbitMQ: 2000).
     """
 
@@ -81,6 +85,10 @@ class Limits:
     alarm_check_ms: int = 1000
     wal_file_bytes: int = 64 * 1024 * 1024
     memtable_bytes: int = 128 * 1024 * 1024
+    request_timeout_ms: int = 2000
+    request_bytes_max: int = 1024 * 1024
+    requests_max: int = 1024
+    change_timeout_ms: int = 30_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -214,7 +214,7 @@ class Mailer:
             self._send(sorted(number for number in unsent if number in self._open))
 
     def _propose(self, group: GroupId, command: ChannelDown | DeadLetterSettled) -> None:
-        if (runner := self._shard.runners.get(group)) is not None:
+        if (runner := self._shard.proposer(group)) is not None:
             runner.propose(command, _SMALL, Lane.EXPRESS)
 
     # What else a connection is asked for: nothing is delivered to a mailer, and it has no socket.

@@ -20,26 +20,25 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 from reference_broker.anatomy.anatomy import Anatomy
-from reference_broker.log.errors import EntryGoneError, SnapshotGoneError
 from reference_broker.log.system import LogSystem
 from reference_broker.node.config import Limits
+from reference_broker.node.group_snapshot import GroupSnapshot
+from reference_broker.node.guests import Guest
+from reference_broker.node.outbox import Outbox
 from reference_broker.node.peers import Kind
-from reference_broker.node.proposals import Lane, Pending, Proposal, Proposer, Seen, Segment, seal, sealed_at, unseal
-from reference_broker.raft import wire
+from reference_broker.node.proposals import Lane, Pending, Proposal, Seen, Segment, seal, sealed_at, unseal
+from reference_broker.node.sending import READ_MAX, Sender
 from reference_broker.raft.core import RaftCore
+from reference_broker.raft.machine_version import noop_version
 from reference_broker.raft.messages import InstallSnapshot, Message
-from reference_broker.raft.ready import Ready, Role, Send, SendEntries, SendSnapshot
+from reference_broker.raft.ready import Ready, Role
 from reference_broker.types import NOBODY, Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
 log = logging.getLogger(__name__)
-
-_READ_MAX = 1 << 40
-"""A range that the core asked to send is sent whole: the core bounds it in entries, the batch limit in octets."""
-
 
 _HURRY_ENTRIES = 8
 """So many entries after the last hurried settle the group goes back to big batches."""
@@ -47,6 +46,9 @@ _HURRY_ENTRIES = 8
 
 class Host(Protocol):
     """What a group replicates: a machine, and the execution of its effects on this node."""
+
+    version: int
+    """Of the machine: entries that a newer one made are not for this one to apply."""
 
     def encode(self, commands: Sequence[Any]) -> list[bytes | memoryview]:
         """The commands as one batch, stamped with the leader's time."""
@@ -59,8 +61,13 @@ class Host(Protocol):
         """Apply one entry, whose batch ends at octet ``end``, but for the commands at the positions ``skip``; effects
         gather until :meth:`run_effects`."""
 
-    def run_effects(self) -> None:
-        """Carry out the effects of all entries applied since the last call."""
+    def run_effects(self, guests: Collection[Guest] = ()) -> None:
+        """Carry out the effects of all entries applied since the last call, also those for the clients of ``guests``,
+        nodes without a member."""
+
+    def catch_up(self, channels: Guest, asked: Sequence[Any]) -> None:
+        """Tell a guest's clients what they may have missed: what is committed, the answers to their applied commands
+        ``asked``, and what their consumers hold."""
 
     def has_clients_on(self, node: NodeId) -> bool:
         """Whether somebody on that node waits for what is committed."""
@@ -114,11 +121,23 @@ class Surroundings(Protocol):
     def leader_changed(self, runner: GroupRunner) -> None:
         """The runner's role, leader or term is another than before."""
 
+    def members_committed(self, runner: GroupRunner) -> None:
+        """A change of the group's members is committed."""
+
 
 class GroupRunner:
     """One member of one group."""
 
-    def __init__(self, group: GroupId, core: RaftCore, system: LogSystem, host: Host, node: Surroundings) -> None:
+    def __init__(
+        self,
+        group: GroupId,
+        core: RaftCore,
+        system: LogSystem,
+        host: Host,
+        node: Surroundings,
+        pending: dict[Lane, Pending] | None = None,
+    ) -> None:
+        """``pending``: what this node has proposed to the group without a member of its own (:mod:`node.proxy`)."""
         self.group = group
         self.core = core
         self.host = host
@@ -127,53 +146,84 @@ class GroupRunner:
         self._log = system
         self._node = node
         self._me = (node.node, node.incarnation)
-        self._pending = {lane: Pending() for lane in Lane}
-        self._outbox: dict[Lane, list[tuple[Any, int, Proposer, int]]] = {lane: [] for lane in Lane}
-        """Command, octets, proposer, its number; by lane."""
-        self._outbox_bytes = 0
+        self.pending = pending if pending is not None else {lane: Pending() for lane in Lane}
+        self._outbox = Outbox()
+        self._sender = Sender(group, system, node, host.has_clients_on)
+        self._guests: dict[NodeId, Guest] = {}
+        """Nodes without a member that are up to date with this leader."""
         self._held: list[Ready] = []
         self._hard_state_writes = 0
         self._standing: tuple[Role, NodeId, Term] = (Role.FOLLOWER, NOBODY, core.term)
         """What the machine knows of; the only member of a group leads from the start, and the machine must hear it."""
         self._stopped = False
         self._snapshot_asked = LogIndex(0)  # a snapshot is being taken as long as this is above the log's own
-        self._sending_snapshot = False
-        self._installing: tuple[LogIndex, bytes] | None = None
-        self._urgent = False  # the outbox holds a command that is not lazy
+        self._installing: tuple[LogIndex, GroupSnapshot] | None = None
         self._waiting = False  # a timer runs for lazy ones
-        self._put_off: dict[NodeId, SendEntries] = {}  # notices of a commit that nobody on the node waits for
         self._hurry_until = 0  # up to this entry, a consumer is short of credit
         self._seen = Seen()
         self.track = node.anatomy.track()
+        self.newer_machine = 0
+        """The version of the machine in effect if this node's is older: then the member keeps the log, and applies
+        nothing (docs/internals/node.md)."""
+
+    @property
+    def leader(self) -> NodeId:
+        """Who leads, as far as this member knows."""
+        return self.core.leader
 
     # Inputs
 
     def propose(self, command: object, size: int, lane: Lane = Lane.BULK, *, lazy: bool = False) -> int:
         """Have ``command`` applied by every member, once, in this node's order within the lane; a lazy one a little
         later. Returns its number in the lane."""
-        number = self._pending[lane].add(command, size)
+        number = self.pending[lane].add(command, size)
         if self._standing[0] is Role.LEADER or self._standing[1]:
-            self._gather(command, size, (self._me[0], lane, self._me[1]), number)
-        self._urgent = self._urgent or not lazy
+            self._outbox.add(command, size, (self._me[0], lane, self._me[1]), number)
+        self._outbox.urgent = self._outbox.urgent or not lazy
         if lane is Lane.EXPRESS and not lazy:
             self._hurry()
         self._node.wake(self)
         return number
 
-    def proposed_by_peer(self, proposal: Proposal, sealed: bytes) -> None:
-        """A follower's commands. Refused unless this member leads in just the term that the follower believes in."""
-        if self._standing[0] is not Role.LEADER or proposal.term != self._standing[2]:
-            return
+    def read_proposal(self, sealed: bytes) -> tuple[list[Segment], list[tuple[Any, int]]]:
+        """What a forwarded proposal holds: segments, and commands with their sizes. Raises ValueError if damaged."""
         end, segments = unseal(sealed)
         sent_ns, clock = sealed_at(sealed)
-        commands = iter(self.host.decode(sealed, end, sent_ns if clock == self._node.anatomy.clock else 0))
+        commands = self.host.decode(sealed, end, sent_ns if clock == self._node.anatomy.clock else 0)
+        if len(commands) != sum(segment[4] for segment in segments):
+            raise ValueError(f"{len(commands)} commands in a proposal whose segments are {segments}")
+        return segments, commands
+
+    def proposed_by_peer(
+        self, proposal: Proposal, segments: Sequence[Segment], commands: Sequence[tuple[Any, int]]
+    ) -> None:
+        """Another node's commands. Refused unless this member leads in just the term that the node believes in."""
+        if self._standing[0] is not Role.LEADER or proposal.term != self._standing[2]:
+            return
+        remaining = iter(commands)
         for node, lane, incarnation, first, count in segments:
-            for number, (command, size) in zip(range(first, first + count), commands, strict=False):
-                self._gather(command, size, (node, lane, incarnation), number)
-        self._urgent = True
+            for number, (command, size) in zip(range(first, first + count), remaining, strict=False):
+                self._outbox.add(command, size, (node, lane, incarnation), number)
+        self._outbox.urgent = True
         if proposal.hurried:
             self._hurry()
         self._node.wake(self)
+
+    def catch_up(self, node: NodeId, term: Term, incarnation: int, asked: Sequence[Any]) -> None:
+        """A node without a member has heard that this one leads: tell it what it may have missed, and from now on
+        everything."""
+        if self._standing[0] is Role.LEADER and term == self._standing[2]:
+            guest = self._guests[node] = Guest(self.group, node, incarnation, self._node)
+            self.host.catch_up(guest, asked)
+
+    def guest_left(self, node: NodeId) -> None:
+        """Nobody there wants to be told any more."""
+        self._guests.pop(node, None)
+
+    def seen_of(self, node: NodeId, incarnation: int) -> tuple[int, int]:
+        """The highest numbers applied of that life of a node, in the express and in the bulk lane."""
+        express, bulk = (self._seen.highest((node, lane, incarnation)) for lane in Lane)
+        return express, bulk
 
     def step(self, sender: NodeId, message: Message) -> None:
         """A Raft message of a peer."""
@@ -197,7 +247,7 @@ class GroupRunner:
         if not self._hard_state_writes:
             held, self._held = self._held, []
             for ready in held:
-                self._send_all(ready)
+                self._sender.send_all(ready)
         self._node.wake(self)
 
     def snapshot_taken(self, index: LogIndex, term: Term) -> None:
@@ -208,9 +258,11 @@ class GroupRunner:
     def snapshot_installed(self, index: LogIndex, term: Term, state: bytes) -> None:
         """The leader's snapshot is on this node's disk: it replaces log and state."""
         self._drain()
-        self.core.installed(index, term, self.core.configuration)
+        snapshot = GroupSnapshot.unpack(state)
+        configuration = snapshot.configuration or self.core.configuration_at(self.core.log.snapshot_index)
+        self.core.installed(index, term, configuration, snapshot.machine_version)
         if index > self.applied:
-            self._installing = (index, state)
+            self._installing = (index, snapshot)
         self._node.wake(self)
 
     def snapshot_rejected(self, index: LogIndex) -> None:
@@ -220,8 +272,12 @@ class GroupRunner:
 
     def restore(self, state: bytes) -> None:
         """At the start: take over the state of this member's own snapshot, as :meth:`take_snapshot` wrote it."""
-        self._seen, machine_state = Seen.unpack(state)
-        self.host.restore(machine_state)
+        snapshot = GroupSnapshot.unpack(state)
+        configuration = snapshot.configuration or self.core.configuration
+        self.core.restored(configuration, snapshot.machine_version)
+        if self._may_apply(snapshot.machine_version):
+            self._seen = snapshot.seen
+            self.host.restore(snapshot.state)
 
     def lead_if_nobody_does(self) -> None:
         """Ask for votes at once instead of when a timer ends. Pre-vote makes it harmless if somebody leads."""
@@ -243,6 +299,7 @@ class GroupRunner:
 
     def peer_down(self, node: NodeId) -> None:
         """The link to ``node`` broke."""
+        self._guests.pop(node, None)
         self.core.node_down(node)
         self._node.wake(self)
 
@@ -254,30 +311,31 @@ class GroupRunner:
         if self._stopped:
             return
         self._drain()
-        if self._outbox_bytes and self._due():
+        if self._outbox.octets and self._due():
             if self._standing[0] is Role.LEADER:
                 self._lead()
             elif self._standing[1]:
                 self._forward()
         self._drain()
-        if self._sending_snapshot and not self.core.pinned_snapshots():
-            self._sending_snapshot = False
-            self._log.release_snapshot(self.group)
+        if self._sender.sending_snapshot and not self.core.pinned_snapshots():
+            self._sender.release_snapshot()
 
     def stop(self) -> None:
         """The group is gone from this node, its log with it: whatever still calls, nothing more happens."""
         self._stopped = True
+        self._sender.stop()
 
     def take_snapshot(self) -> None:
         """Write the state at the last applied entry, so that the log before it can go."""
         newest = self.core.log.snapshot_index
-        if self._snapshot_asked > newest or self.applied <= newest:
+        if self._snapshot_asked > newest or self.applied <= newest or self.newer_machine:
             return
         term = self.core.log.term_at(self.applied)
         if term is None:
             return
         self._snapshot_asked = self.applied
-        state = self._seen.pack() + self.host.snapshot()
+        configuration, version = self.core.configuration_at(self.applied), self.core.machine_version_at(self.applied)
+        state = GroupSnapshot(configuration, version, self._seen, self.host.snapshot()).pack()
         self._log.take_snapshot(self.group, self.applied, term, state, self.host.live_entries())
 
     def needed_entries(self) -> list[tuple[int, int]]:
@@ -295,25 +353,21 @@ class GroupRunner:
 
     def _due(self) -> bool:
         """Whether the outbox should become entries now; if it holds lazy commands only, soon."""
-        if not self._urgent and not self._waiting:
+        if not self._outbox.urgent and not self._waiting:
             self._waiting = True
             self._node.later(self._node.limits.settle_delay_ms / 1000, self._wait_no_longer)
-        return self._urgent
+        return self._outbox.urgent
 
     def _wait_no_longer(self) -> None:
         self._waiting = False
-        if self._outbox_bytes:
-            self._urgent = True
+        if self._outbox.octets:
+            self._outbox.urgent = True
             self._node.wake(self)
-
-    def _gather(self, command: object, size: int, proposer: Proposer, number: int) -> None:
-        self._outbox[proposer[1]].append((command, size, proposer, number))
-        self._outbox_bytes += size
 
     def _lead(self) -> None:
         """Make entries of the outbox while the disk is idle or a full batch is there."""
-        while self._outbox_bytes and self._has_room():
-            commands, segments = self._cut_batch()
+        while self._outbox.octets and self._has_room():
+            commands, segments = self._outbox.cut(self._batch_bytes_max(), self._node.limits.batch_commands_max)
             payload = seal(self.host.encode(commands), segments, self._node.now_ns(), self._node.anatomy.clock)
             self.core.propose(EntryKind.COMMAND, payload, zlib.crc32(payload))
             self._node.anatomy.gauge("entry.bytes", len(payload))
@@ -331,7 +385,7 @@ class GroupRunner:
         if raft_log.last_index < self._hurry_until:
             return uncommitted < limits.entries_uncommitted_hurried_max
         idle = raft_log.last_index - raft_log.synced_index < limits.rounds_in_flight_max
-        return uncommitted < limits.entries_uncommitted_max and (idle or self._outbox_bytes >= limits.batch_bytes_max)
+        return uncommitted < limits.entries_uncommitted_max and (idle or self._outbox.octets >= limits.batch_bytes_max)
 
     def _batch_bytes_max(self) -> int:
         whole = self._node.limits.batch_bytes_max
@@ -342,50 +396,20 @@ class GroupRunner:
         _role, leader, term = self._standing
         hurried = self.core.log.last_index < self._hurry_until
         head = Proposal(group=self.group, term=term, hurried=hurried).pack()
-        while self._outbox_bytes:
-            commands, segments = self._cut_batch()
+        while self._outbox.octets:
+            commands, segments = self._outbox.cut(self._batch_bytes_max(), self._node.limits.batch_commands_max)
             sealed = seal(self.host.encode(commands), segments, self._node.now_ns(), self._node.anatomy.clock)
             self._node.send(leader, Kind.PROPOSE, [head, sealed])
-
-    def _cut_batch(self) -> tuple[list[Any], list[Segment]]:
-        """The next batch, express lane first, and whose commands it holds."""
-        batch: list[Any] = []
-        segments: list[Segment] = []
-        for lane in Lane:
-            self._cut_lane(self._outbox[lane], batch, segments)
-        self._urgent = self._urgent and self._outbox_bytes > 0
-        return batch, segments
-
-    def _cut_lane(
-        self, outbox: list[tuple[Any, int, Proposer, int]], batch: list[Any], segments: list[Segment]
-    ) -> None:
-        """Move commands into the batch until it is full; the first of a batch always fits."""
-        bytes_max, commands_max = self._batch_bytes_max(), self._node.limits.batch_commands_max
-        size, before = 0, len(batch)
-        run: tuple[Proposer, int, int] | None = None  # proposer, first number, next number
-        for command, command_size, proposer, number in outbox:
-            if batch and (size + command_size > bytes_max or len(batch) >= commands_max):
-                break
-            size += command_size
-            batch.append(command)
-            if run is not None and run[0] == proposer and run[2] == number:
-                run = (proposer, run[1], number + 1)
-            else:
-                _close(run, segments)
-                run = (proposer, number, number + 1)
-        _close(run, segments)
-        del outbox[: len(batch) - before]
-        self._outbox_bytes -= size
 
     def _start_over(self) -> None:
         """Propose again everything of this node that is not seen applied; forget what others forwarded, as they
         start over too."""
-        self._outbox, self._outbox_bytes = {lane: [] for lane in Lane}, 0
+        self._outbox.clear()
         if self._standing[0] is Role.LEADER or self._standing[1]:
-            for lane, pending in self._pending.items():
+            for lane, pending in self.pending.items():
                 for number, command, size in pending.all():
-                    self._gather(command, size, (self._me[0], lane, self._me[1]), number)
-        self._urgent = self._outbox_bytes > 0
+                    self._outbox.add(command, size, (self._me[0], lane, self._me[1]), number)
+        self._outbox.urgent = self._outbox.octets > 0
 
     # Carrying out what the core asks for
 
@@ -409,8 +433,8 @@ class GroupRunner:
         if self._hard_state_writes:
             self._held.append(ready)
         else:
-            self._send_all(ready)
-        if ready.commit > self.applied:
+            self._sender.send_all(ready)
+        if ready.commit > self.applied and not self.newer_machine:
             self._apply(ready.commit)
         self._notice_standing()
 
@@ -422,86 +446,60 @@ class GroupRunner:
                 made_ns, clock = sealed_at(entry.payload)
                 self.track.handed(entry.index, clock, made_ns, now_ns)
 
-    def _install(self, index: LogIndex, state: bytes) -> None:
+    def _install(self, index: LogIndex, snapshot: GroupSnapshot) -> None:
         """Jump to the state of a snapshot. The log is ready for it: what the state refers to can be read."""
         self._installing = None
-        self._seen, machine_state = Seen.unpack(state)
+        if not self._may_apply(snapshot.machine_version):
+            return
+        self._seen = snapshot.seen
         skipped: list[Any] = []
-        for lane, pending in self._pending.items():
+        for lane, pending in self.pending.items():
             skipped += pending.applied(self._seen.highest((self._me[0], lane, self._me[1])))
         self.applied = index
-        self.host.install(machine_state, skipped)
+        self.host.install(snapshot.state, skipped)
+        self._node.members_committed(self)
 
-    def _send_all(self, ready: Ready) -> None:
-        for outgoing in ready.messages:
-            match outgoing:
-                case SendEntries():
-                    self._send_entries(outgoing)
-                case Send():
-                    self._node.send(outgoing.to, Kind.RAFT, wire.encode(self.group, outgoing.message))
-                case SendSnapshot():
-                    self._send_snapshot(outgoing)
-
-    def _send_entries(self, send: SendEntries) -> None:
-        """Send entries; a mere notice of a commit goes with the next ones, or soon, if no client of the node waits."""
-        if send.last < send.first and send.commit and not self.host.has_clients_on(send.to):
-            if not self._put_off:
-                self._node.later(self._node.limits.commit_notice_delay_ms / 1000, self._send_put_off)
-            self._put_off[send.to] = send
-            return
-        self._put_off.pop(send.to, None)
-        self._send_now(send)
-
-    def _send_put_off(self) -> None:
-        put_off, self._put_off = self._put_off, {}
-        for send in put_off.values() if not self._stopped else ():
-            self._send_now(send)
-
-    def _send_now(self, send: SendEntries) -> None:
-        try:
-            entries = self._log.entries(self.group, send.first, send.last, _READ_MAX) if send.last >= send.first else []
-        except EntryGoneError:
-            return  # compacted while the message waited for a vote to be synced; the core asks again, and sees
-        self._node.send(send.to, Kind.RAFT, wire.encode_append(self.group, send, self._node.node, entries))
-
-    def _send_snapshot(self, send: SendSnapshot) -> None:
-        try:
-            index, term, data, last = self._log.snapshot_chunk(self.group, send.number)
-            if send.number == 1 and index < send.index:
-                # One that is pinned for an earlier transfer: a follower that gets it would need the next one at once.
-                self._log.release_snapshot(self.group)
-                index, term, data, last = self._log.snapshot_chunk(self.group, 1)
-        except SnapshotGoneError:
-            return  # the core asks again, from the first chunk of the one that is there then
-        self._sending_snapshot = True
-        message = InstallSnapshot(
-            term=send.term,
-            leader=self._node.node,
-            index=index,
-            index_term=term,
-            number=send.number,
-            last=last,
-            data=data,
-        )
-        self._node.send(send.to, Kind.RAFT, wire.encode(self.group, message))
+    def _may_apply(self, version: int) -> bool:
+        """Whether this node's machine is new enough for what one of ``version`` made."""
+        if version > self.host.version and not self.newer_machine:
+            self.newer_machine = version
+            log.error(
+                "group %x: entries of machine version %d, this node has %d: it keeps the log but applies nothing "
+                "and serves no client from here on; start the newer program on it",
+                self.group, version, self.host.version,
+            )  # fmt: skip
+        return not self.newer_machine
 
     def _apply(self, commit: LogIndex) -> None:
         committed_ns, first = self._node.now_ns(), self.applied + 1
-        for entry in self._log.entries(self.group, LogIndex(self.applied + 1), commit, _READ_MAX):
+        told: set[NodeId] = set()
+        reconfigured = False
+        for entry in self._log.entries(self.group, LogIndex(self.applied + 1), commit, READ_MAX):
             if entry.kind is EntryKind.COMMAND:
                 end, segments = unseal(entry.payload)
                 self.host.apply(entry, end, self._seen.take(segments))
                 for node, lane, incarnation, number, count in segments:
                     if (node, incarnation) == self._me:
                         self._applied_own(entry.index, lane, number + count - 1)
+                    elif node in self._guests:
+                        told.add(node)
+            elif entry.kind is EntryKind.CONFIG:
+                reconfigured = True
+            elif not self._may_apply(noop_version(entry.payload)):
+                break
             self.applied = entry.index
-        self.track.applied(first, commit, committed_ns, self._node.now_ns())
-        self.host.run_effects()
+        self.track.applied(first, self.applied, committed_ns, self._node.now_ns())
+        self.host.run_effects(self._guests.values())
         self.track.forget_confirms()
+        for node in told:
+            guest = self._guests[node]
+            guest.applied(*self.seen_of(node, guest.incarnation))
+        if reconfigured:
+            self._node.members_committed(self)
 
     def _applied_own(self, index: LogIndex, lane: Lane, number: int) -> None:
         """Entry ``index`` held what this node's own clients asked for, up to that command of the lane."""
-        commands = self._pending[lane].applied(number)
+        commands = self.pending[lane].applied(number)
         if lane is Lane.BULK:
             self.track.proposals_applied(index, commands)
         else:
@@ -513,7 +511,8 @@ class GroupRunner:
             return
         was_leader = self._standing[0] is Role.LEADER
         self._standing = standing
-        self._put_off.clear()
+        self._sender.forget()
+        self._guests.clear()
         self._start_over()
         if standing[0] is Role.LEADER and not was_leader:
             self.host.became_leader()
@@ -521,9 +520,3 @@ class GroupRunner:
             self.host.lost_leadership()
         self._node.leader_changed(self)
         self._node.wake(self)
-
-
-def _close(run: tuple[Proposer, int, int] | None, segments: list[Segment]) -> None:
-    if run is not None:
-        (node, lane, incarnation), first, following = run
-        segments.append((node, lane, incarnation, first, following - first))

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 from reference_broker.machines import metadata
 from reference_broker.machines.metadata import (
+    AddMember,
     Answer,
+    ClearPolicy,
     DeclareQueue,
     DeleteQueue,
+    LookUp,
+    MemberLeft,
+    MembersChanged,
+    MetadataCommand,
     MetadataEffect,
     MetadataMachine,
+    PoliciesChanged,
+    Policy,
     QueueAdded,
     QueueRecord,
     QueueRemoved,
+    RemoveMember,
+    ReplicaGone,
+    SetPolicy,
 )
 from reference_broker.types import Entry, NodeId
 
@@ -35,6 +46,15 @@ class QueueStarter(Protocol):
     def queue_removed(self, record: QueueRecord) -> None:
         """Stop the queue's group and remove its data, if it is here."""
 
+    def members_changed(self, record: QueueRecord) -> None:
+        """Members are wanted on other nodes than before."""
+
+    def replica_gone(self, record: QueueRecord, stay: int) -> None:
+        """This node is no member any more: delete the replica of that stay, if it is here."""
+
+    def policies_changed(self) -> None:
+        """Another policy may hold for a queue."""
+
     def queues_replaced(self, records: Sequence[QueueRecord]) -> None:
         """These are all the queues there are: stop the groups of all others."""
 
@@ -43,23 +63,60 @@ class MetadataHost:
     """Host of the metadata machine (see :class:`reference_broker.node.group.Host`)."""
 
     def __init__(self, starter: QueueStarter) -> None:
+        self.version = metadata.VERSION
         self.machine = MetadataMachine()
         self._starter = starter
         self._effects: list[MetadataEffect] = []
         self._waiting: dict[int, Answered] = {}
         self._next_correlation = (starter.incarnation << 32) + 1  # an answer replayed from a former life matches nobody
 
-    def declare(self, record: QueueRecord, answered: Answered) -> tuple[DeclareQueue, int]:
+    def declare(self, record: QueueRecord, answered: Answered) -> tuple[MetadataCommand, int]:
         """The command to propose, and its size; ``answered`` is called with the record that exists then."""
         command = DeclareQueue(record=record, node=self._starter.node, correlation=self._wait(answered))
         return command, _COMMAND_BYTES
 
-    def delete(self, record: QueueRecord, answered: Answered) -> tuple[DeleteQueue, int]:
+    def delete(self, record: QueueRecord, answered: Answered) -> tuple[MetadataCommand, int]:
         """The command to propose, and its size; ``answered`` is called with None."""
-        command = DeleteQueue(
-            name=record.name, group=record.group, node=self._starter.node, correlation=self._wait(answered)
+        correlation = self._wait(answered)
+        command = DeleteQueue(name=record.name, group=record.group, node=self._starter.node, correlation=correlation)
+        return command, _COMMAND_BYTES
+
+    def change(
+        self, kind: type[AddMember | RemoveMember], record: QueueRecord, member: NodeId, answered: Answered
+    ) -> tuple[MetadataCommand, int]:
+        """A change of a queue's members; ``answered`` is called with the record as it is then, None if it is gone."""
+        correlation = self._wait(answered)
+        command = kind(
+            name=record.name, group=record.group, member=member, node=self._starter.node, correlation=correlation
         )
         return command, _COMMAND_BYTES
+
+    def left(self, record: QueueRecord, member: NodeId, answered: Answered) -> tuple[MetadataCommand, int]:
+        """The report that a member left for good."""
+        command = MemberLeft(
+            name=record.name,
+            group=record.group,
+            member=member,
+            stay=record.stay(member),
+            node=self._starter.node,
+            correlation=self._wait(answered),
+        )
+        return command, _COMMAND_BYTES
+
+    def look_up(self, record: QueueRecord, answered: Answered) -> tuple[MetadataCommand, int]:
+        """Have ``answered`` called with the record as it is now, None if the queue is gone."""
+        correlation = self._wait(answered)
+        command = LookUp(name=record.name, group=record.group, node=self._starter.node, correlation=correlation)
+        return command, _COMMAND_BYTES
+
+    def set_policy(self, policy: Policy, answered: Answered) -> tuple[MetadataCommand, int]:
+        """Set or replace a policy; ``answered`` is called with None."""
+        command = SetPolicy(policy=policy, node=self._starter.node, correlation=self._wait(answered))
+        return command, _COMMAND_BYTES
+
+    def clear_policy(self, name: str, answered: Answered) -> tuple[MetadataCommand, int]:
+        """Remove a policy; ``answered`` is called with None."""
+        return ClearPolicy(name=name, node=self._starter.node, correlation=self._wait(answered)), _COMMAND_BYTES
 
     def encode(self, commands: Sequence[Any]) -> list[bytes | memoryview]:
         """One batch."""
@@ -73,7 +130,7 @@ class MetadataHost:
         """Apply one entry and keep its effects."""
         self._effects.extend(self.machine.apply(entry.payload[:end], skip))
 
-    def run_effects(self) -> None:
+    def run_effects(self, guests: Collection[object] = ()) -> None:
         """Start and stop groups, answer those who wait on this node."""
         effects, self._effects = self._effects, []
         for effect in effects:
@@ -82,9 +139,18 @@ class MetadataHost:
                     self._starter.queue_added(record)
                 case QueueRemoved(record):
                     self._starter.queue_removed(record)
+                case MembersChanged(record):
+                    self._starter.members_changed(record)
+                case ReplicaGone(record, member, stay) if member == self._starter.node:
+                    self._starter.replica_gone(record, stay)
+                case PoliciesChanged():
+                    self._starter.policies_changed()
                 case Answer(node, correlation, record) if node == self._starter.node:
                     if (answered := self._waiting.pop(correlation, None)) is not None:
                         answered(record)
+
+    def catch_up(self, channels: object, asked: Sequence[Any]) -> None:
+        """Every node has a member, so there is nobody to tell."""
 
     def has_clients_on(self, node: NodeId) -> bool:
         """Everybody may want to use a new queue at once."""
@@ -115,9 +181,9 @@ class MetadataHost:
         for record in records:
             self._starter.queue_added(record)
         for command in skipped:
-            name = command.record.name if isinstance(command, DeclareQueue) else command.name
             if (answered := self._waiting.pop(command.correlation, None)) is not None:
-                answered(self.machine.queues.get(name))
+                answered(self.machine.queues.get(_queue_of(command)))
+        self._starter.policies_changed()
 
     def live_entries(self) -> list[tuple[int, int]]:
         """None: the state stands on its own."""
@@ -132,3 +198,14 @@ class MetadataHost:
         self._next_correlation += 1
         self._waiting[correlation] = answered
         return correlation
+
+
+def _queue_of(command: MetadataCommand) -> str:
+    """The name of the queue that a command is about; of none, if it is about a policy."""
+    match command:
+        case DeclareQueue(record=record):
+            return record.name
+        case SetPolicy() | ClearPolicy():
+            return ""
+        case _:
+            return command.name

@@ -37,6 +37,16 @@ class Kind(IntEnum):
     HEARTBEAT = 1
     RAFT = 2
     PROPOSE = 3
+    REQUEST = 4
+    ANSWER = 5
+    ATTACH = 6
+    LEADING = 7
+    CATCH_UP = 8
+    EFFECTS = 9
+    APPLIED = 10
+
+
+_FOR_THE_NODE: Final = frozenset(Kind) - {Kind.HELLO, Kind.HEARTBEAT}
 
 
 class PeerEvents(Protocol):
@@ -49,7 +59,8 @@ class PeerEvents(Protocol):
         """The link is gone or the peer is silent."""
 
     def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
-        """A frame of RAFT or PROPOSE. ``body`` is valid only during the call."""
+        """A frame of any kind but HELLO and HEARTBEAT. ``body`` is valid only during the call. Raises ValueError for
+        one that is damaged."""
 
 
 class FrameReader:
@@ -139,8 +150,10 @@ class PeerLink(asyncio.Protocol):
         kind = body[0]
         if self.node is None:
             self._hello(kind, body)
-        elif kind in (Kind.RAFT, Kind.PROPOSE):
+        elif kind in _FOR_THE_NODE:
             self._peers.events.peer_frame(self.node, kind, body[1:])
+        elif kind != Kind.HEARTBEAT:
+            raise ValueError(f"frame of unknown kind {kind}")
 
     def _hello(self, kind: int, body: memoryview) -> None:
         if kind != Kind.HELLO or len(body) > _HELLO_MAX:

@@ -141,9 +141,13 @@ def sealed_at(payload: bytes | memoryview) -> tuple[int, int]:
 
 
 def unseal(payload: bytes) -> tuple[int, list[Segment]]:
-    """Where the batch ends, and the segments."""
+    """Where the batch ends, and the segments. Raises ValueError for what :func:`seal` did not make."""
+    if len(payload) < _TAIL.size:
+        raise ValueError("a sealed batch without the number of its segments")
     _now_ns, _clock, count = _TAIL.unpack_from(payload, len(payload) - _TAIL.size)
     end = len(payload) - _TAIL.size - count * _SEGMENT.size
+    if end < 0:
+        raise ValueError(f"a sealed batch of {len(payload)} octets with {count} segments")
     rows = _SEGMENT.iter_unpack(payload[end : -_TAIL.size])
     return end, [(NodeId(node), Lane(lane), life, first, number) for node, lane, life, first, number in rows]
 
@@ -165,6 +169,8 @@ class Proposal:
 
     @classmethod
     def unpack(cls, body: memoryview) -> tuple[Proposal, memoryview]:
-        """Read the fixed part, and return the rest."""
+        """Read the fixed part, and return the rest. Raises ValueError if it is cut off."""
+        if len(body) < _PROPOSAL.size:
+            raise ValueError(f"a proposal of {len(body)} octets")
         group, term, hurried = _PROPOSAL.unpack_from(body)
         return cls(group=GroupId(group), term=Term(term), hurried=hurried), body[_PROPOSAL.size :]

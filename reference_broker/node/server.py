@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import functools
 import gc
 import logging
 import os
 import signal
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import reference_broker
 from reference_broker.amqp.link import ConnectionConfig
@@ -24,6 +25,10 @@ from reference_broker.node import control
 from reference_broker.node.client import ClientConnection
 from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.shard import Shard
+
+if TYPE_CHECKING:
+    from aiohttp.web import AppRunner
+    from prometheus_client import CollectorRegistry
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +49,7 @@ class Node:
         self.failure: str | None = None
         self._stop = asyncio.Event()
         self._servers: list[asyncio.Server] = []
+        self._web: AppRunner | None = None
         self.shard = Shard(config, next_incarnation(config.data_dir), self._failed)
 
     async def run(self) -> None:
@@ -55,6 +61,10 @@ class Node:
             await _watch_stdin(self._stop)
         await self.shard.start()
         self._servers.append(await control.serve(self))
+        if self.config.me.metrics_port:
+            from reference_broker.node import metrics
+
+            self._web = await metrics.serve(self)
         led = asyncio.Event()
         self.shard.when_ready(led.set)
         ticking = loop.create_task(self._tick())
@@ -73,6 +83,13 @@ class Node:
         watching.cancel()
         listening.cancel()
         await self._close()
+
+    @functools.cached_property
+    def metrics(self) -> CollectorRegistry:
+        """The figures of this node, made when first asked for."""
+        from reference_broker.node import metrics
+
+        return metrics.registry(self)
 
     def stop(self) -> None:
         """Have :meth:`run` return."""
@@ -119,6 +136,8 @@ class Node:
     async def _close(self) -> None:
         for server in self._servers:
             server.close()
+        if self._web is not None:
+            await self._web.cleanup()
         if self.failure is None:
             for connection in list(self.shard.clients):
                 connection.close("node is shutting down")

@@ -13,9 +13,7 @@ connection that has something to say is flushed. So one turn makes at most one e
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import random
 import secrets
 import time
 from collections import deque
@@ -38,32 +36,33 @@ from reference_broker.log.notices import (
     SnapshotTaken,
     Written,
 )
-from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
 from reference_broker.machines.commands import NodeDown, NodeUp, Tick
 from reference_broker.machines.effects import DeadLetter
-from reference_broker.machines.metadata import QueueRecord, record_from_json, record_to_json
+from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.alarms import Alarms
 from reference_broker.node.clock import host_clock
 from reference_broker.node.config import NodeConfig
 from reference_broker.node.dead_letters import DeadLetters
-from reference_broker.node.group import GroupRunner, Host
+from reference_broker.node.frames import Frames
+from reference_broker.node.group import GroupRunner
+from reference_broker.node.hosting import Hosting, Queue
 from reference_broker.node.metadata import MetadataHost
+from reference_broker.node.operations import Operations
 from reference_broker.node.peers import Kind, Peers
-from reference_broker.node.proposals import Lane, Proposal
+from reference_broker.node.proposals import Lane
+from reference_broker.node.proxy import Proxy
+from reference_broker.node.reconciliation import Reconciliation
+from reference_broker.node.requests import Answer, Requests
 from reference_broker.queues.quorum import Letter, Piece, QuorumQueue
-from reference_broker.raft import wire
-from reference_broker.raft.core import RaftConfig, RaftCore
-from reference_broker.raft.log_view import LogView
-from reference_broker.raft.messages import Message
-from reference_broker.raft.ready import HardState, Role
-from reference_broker.types import METADATA_GROUP, NOBODY, ChannelId, ConsumerId, GroupId, LogIndex, NodeId, Term
+from reference_broker.raft.ready import Role
+from reference_broker.types import METADATA_GROUP, NOBODY, ChannelId, ConsumerId, GroupId, LogIndex, NodeId
 
 log = logging.getLogger(__name__)
 
 _NODE_COMMAND_BYTES = 64
 _FORGET_EVERY = 64
-_EARLY_MAX = 256
+_RETRY_TICKS = 10
 
 
 def _now_ms() -> int:
@@ -98,17 +97,6 @@ class Connection(Protocol):
         """A queue that the connection may use is gone."""
 
 
-class Queue:
-    """A queue that runs on this node: its record, its host and its runner."""
-
-    __slots__ = ("host", "record", "runner")
-
-    def __init__(self, record: QueueRecord, host: QuorumQueue, runner: GroupRunner) -> None:
-        self.record = record
-        self.host = host
-        self.runner = runner
-
-
 class Shard:
     """Everything of one node but its listening sockets."""
 
@@ -136,13 +124,16 @@ class Shard:
         self.node = config.node
         self.incarnation = incarnation
         self.limits = config.limits
-        self.queues: dict[str, Queue] = {}
-        self._by_group: dict[GroupId, Queue] = {}
         self.clients: dict[Connection, None] = {}  # a set, in the order of arrival
         self.connections: dict[int, Connection] = {}
         """By the number that stands in the identity of a channel of theirs."""
-        self.runners: dict[GroupId, GroupRunner] = {}
-        self.metadata = MetadataHost(self)
+        self.hosting = Hosting(self)
+        self.queues = self.hosting.queues
+        self.runners = self.hosting.runners
+        self.metadata = MetadataHost(self.hosting)
+        self.operations = Operations(self)
+        self.requests = Requests(self, self.operations.answer_peer)
+        self._reconciliation = Reconciliation(self)
         self.dead_letters = DeadLetters(self)
         directories = (config.data_dir, config.wal_dir, config.segment_dir)
         self.alarms = Alarms(config.limits, directories)
@@ -152,8 +143,8 @@ class Shard:
         self.anatomy = Anatomy(host_clock() if threads else 1)
         self._up: dict[NodeId, int] = {config.node: incarnation}
         self._watchers: dict[NodeId, set[GroupId]] = {}
-        self._timers: dict[GroupId, int] = {}
-        self._dirty: list[GroupRunner] = []
+        self._timers: dict[GroupId, asyncio.TimerHandle] = {}
+        self._dirty: list[GroupRunner | Proxy] = []
         self._touched: dict[Connection, None] = {}  # a set, in the order of arrival
         self._turn_scheduled = False
         self._ready_waiters: list[Callable[[], None]] = []
@@ -163,8 +154,6 @@ class Shard:
         self._writing_here = False
         self._notices: deque[list[Notice]] = deque()
         self._channels = 0
-        self._early: deque[tuple[GroupId, NodeId, Message]] = deque(maxlen=_EARLY_MAX)
-        """Messages for groups that are not here: a new queue's first ones may overtake the news of the queue."""
         self.delivered = 0
         self.redelivered = 0
         self.log, recovered = LogSystem.open(
@@ -175,8 +164,9 @@ class Shard:
             gather=self._write_soon,
             new_store=lambda: random_bits(128).to_bytes(16, "big"),
         )
+        self._frames = Frames(self.hosting, self.requests, self, self._guarded, self.leader_found)
         self.peers = Peers(config.me, config.members, config.cluster, incarnation, config.limits, self)
-        self._recover(recovered)
+        self.hosting.recover(recovered)
 
     # Life
 
@@ -209,7 +199,10 @@ class Shard:
                 self.declare(record, answered)
                 return
             queue = self.queues[existing.name]
-            queue.runner.lead_if_nobody_does()
+            if isinstance(queue.runner, Proxy):
+                queue.runner.attach()
+            elif existing.leader in (NOBODY, self.node):
+                queue.runner.lead_if_nobody_does()
             self._when_led(queue, answered)
 
         self.runners[METADATA_GROUP].propose(*self.metadata.declare(record, committed))
@@ -217,6 +210,23 @@ class Shard:
     def delete(self, record: QueueRecord, answered: Callable[[], None]) -> None:
         """Delete this incarnation of the queue."""
         self.runners[METADATA_GROUP].propose(*self.metadata.delete(record, lambda _record: answered()))
+
+    def proposer(self, group: GroupId) -> GroupRunner | Proxy | None:
+        """What takes proposals to a group here: its member, or the proxy of a queue; None for a queue that is gone."""
+        return self.runners.get(group) or self.hosting.proxies.get(group)
+
+    def count(self, queue: Queue, counted: Callable[[int, int], None]) -> None:
+        """Call with the numbers of ready messages and of consumers: at once, if a member is here; (0, 0) if nobody
+        answers."""
+        if queue.host is not None:
+            counts = queue.host.machine.counts()
+            counted(counts.ready, counts.consumers)
+            return
+
+        def answered(answer: Answer) -> None:
+            counted(int(answer.get("ready", 0)), int(answer.get("consumers", 0)))
+
+        self.requests.ask(queue.runner.leader, {"op": "counts", "group": queue.record.group}, answered)
 
     def new_channel(self, connection: Connection, number: int) -> ChannelId:
         """An identity that no channel had before: channel numbers are used again and again."""
@@ -278,56 +288,44 @@ class Shard:
 
     def dead_letter(self, group: GroupId, letters: DeadLetter, contents: list[Letter]) -> None:
         """Send them on their way."""
-        if (queue := self._by_group.get(group)) is not None:
+        if (queue := self.hosting.by_group.get(group)) is not None:
             self.dead_letters.route(queue.record, letters, contents)
 
     def set_timer(self, group: GroupId, at_ms: int) -> None:
         """Keep the time, and propose a tick when it has come."""
-        self._timers[group] = at_ms
-        self.later(max(0, at_ms - _now_ms()) / 1000, lambda: self._timer_due(group, at_ms))
+        self._drop_timer(group)
+        delay_s = max(0, at_ms - self.now_ms()) / 1000
+        self._timers[group] = self._loop.call_later(delay_s, self._timer_due, group)
 
     def queue_expired(self, group: GroupId) -> None:
         """Delete the queue as a client would."""
         if (runner := self.runners.get(group)) is not None and isinstance(runner.host, QuorumQueue):
             self.delete(runner.host.record, lambda: None)
 
-    # node.metadata.QueueStarter
+    def flush(self) -> None:
+        """Connections are flushed at the end of the turn."""
 
-    def queue_added(self, record: QueueRecord) -> None:
-        """Run the queue's group here, and let it have its name: after a restart the log may tell of queues of that name
-        that came and went before."""
-        if record.group in self._by_group:
-            self.queues[record.name] = self._by_group[record.group]
-            return
-        if self.node not in record.members:
-            return
-        self.log.create_group(record.group, record_to_json(record))
-        runner = self._run_queue(record, None)
-        for group, node, message in list(self._early):
-            if group == record.group:
-                runner.step(node, message)
+    # node.hosting
 
-    def queue_removed(self, record: QueueRecord) -> None:
-        """Stop the queue's group, here and for good."""
-        queue = self._by_group.pop(record.group, None)
-        if queue is None:
-            return
-        del self.runners[record.group]
-        queue.runner.stop()
-        if self.queues.get(record.name) is queue:
-            del self.queues[record.name]
-        self.log.delete_group(record.group)
+    def queue_gone(self, record: QueueRecord) -> None:
+        """Tell every connection."""
+        self._drop_timer(record.group)
         self.dead_letters.queue_removed(record)
         for connection in list(self.clients):
             connection.queue_removed(record)
             self.touch(connection)
 
-    def queues_replaced(self, records: Sequence[QueueRecord]) -> None:
-        """After a jump over the metadata log: drop what no longer exists."""
-        wanted = {record.group for record in records}
-        for queue in list(self._by_group.values()):
-            if queue.record.group not in wanted:
-                self.queue_removed(queue.record)
+    def life_of(self, node: NodeId) -> int | None:
+        """The life that a node is in, None while it is down."""
+        return self._up.get(node)
+
+    def reconcile(self, runner: GroupRunner) -> None:
+        """Bring a queue that this node leads in line with what the metadata says of it."""
+        self._reconciliation.reconcile(runner)
+
+    def members_committed(self, runner: GroupRunner) -> None:
+        """The next change may begin."""
+        self.reconcile(runner)
 
     # node.group.Surroundings
 
@@ -335,7 +333,7 @@ class Shard:
         """Queue a frame for a peer."""
         return self.peers.send(node, kind, buffers)
 
-    def wake(self, runner: GroupRunner) -> None:
+    def wake(self, runner: GroupRunner | Proxy) -> None:
         """Give the runner its turn at the end of this turn."""
         if not runner.scheduled:
             runner.scheduled = True
@@ -351,12 +349,19 @@ class Shard:
         log.info(
             "group %x: %s, leader %d, term %d", runner.group, runner.core.role, runner.core.leader, runner.core.term
         )
-        if runner.core.leader == NOBODY:
-            return
-        if runner.group == METADATA_GROUP or runner.group in self.runners:
-            waiters, self._ready_waiters = self._ready_waiters, []
-            for call in waiters:
-                self._loop.call_soon(call)
+        if runner.core.role is Role.LEADER:
+            self.hosting.tell_guests(runner)
+            self.reconcile(runner)
+        else:
+            self._drop_timer(runner.group)
+        if runner.core.leader != NOBODY:
+            self.leader_found()
+
+    def leader_found(self) -> None:
+        """Let those go on who waited for a leader; those whose group still has none wait again."""
+        waiters, self._ready_waiters = self._ready_waiters, []
+        for call in waiters:
+            self._loop.call_soon(call)
 
     # node.peers.PeerEvents
 
@@ -364,33 +369,21 @@ class Shard:
         """A peer is there: groups resume with it, leaders tell their machines."""
         self._up[node] = incarnation
         first = min(self._up) == self.node and 2 * len(self._up) > len(self.config.members)
-        for runner in self.runners.values():
-            runner.peer_up(node)
-            if first:
-                runner.lead_if_nobody_does()
+        self.hosting.peer_up(node, lead=first)
         for group in self._watchers.get(node, ()):
             self._tell(group, node)
 
     def peer_down(self, node: NodeId) -> None:
         """A peer is gone: groups suspect it, leaders tell their machines."""
         self._up.pop(node, None)
-        for runner in self.runners.values():
-            runner.peer_down(node)
+        self.requests.peer_down(node)
+        self.hosting.peer_down(node)
         for group in self._watchers.get(node, ()):
             self._tell(group, node)
 
     def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
-        """A frame for one of the groups. Raises ValueError if it is damaged."""
-        if kind == Kind.RAFT:
-            group, message = wire.decode(body)
-            if (runner := self.runners.get(group)) is not None:
-                self._guarded(runner.step, node, message)
-            else:
-                self._early.append((group, node, message))
-        else:
-            proposal, sealed = Proposal.unpack(body)
-            if (runner := self.runners.get(proposal.group)) is not None:
-                self._guarded(runner.proposed_by_peer, proposal, bytes(sealed))
+        """A frame of a peer. Raises ValueError if it is damaged."""
+        self._frames.take(node, kind, body)
 
     # Inside
 
@@ -406,46 +399,8 @@ class Shard:
             sync=self.config.sync,
         )
 
-    def _recover(self, recovered: dict[GroupId, RecoveredGroup]) -> None:
-        if METADATA_GROUP not in recovered:
-            self.log.create_group(METADATA_GROUP, b"")
-        members = tuple(sorted(member.node for member in self.config.members))
-        for group, state in recovered.items():
-            if group != METADATA_GROUP:
-                record = record_from_json(json.loads(self.log.groups_meta[group]))
-                self._run_queue(record, state)
-        self._run(METADATA_GROUP, members, self.metadata, recovered.get(METADATA_GROUP))
-
-    def _run_queue(self, record: QueueRecord, state: RecoveredGroup | None) -> GroupRunner:
-        host = QuorumQueue(record, self, self.now_ms)
-        runner = self._run(record.group, record.members, host, state)
-        host.payload, host.track = runner.payload, runner.track
-        self.queues[record.name] = self._by_group[record.group] = Queue(record, host, runner)
-        return runner
-
-    def _run(
-        self, group: GroupId, members: tuple[NodeId, ...], host: Host, state: RecoveredGroup | None
-    ) -> GroupRunner:
-        view, hard_state = LogView(), HardState(term=Term(0), voted_for=NOBODY)
-        if state is not None:
-            view = LogView.recovered(state.snapshot, state.terms, state.last_index)
-            hard_state = HardState(term=state.term, voted_for=state.voted_for)
-        timer = random.Random(f"{self.node}/{self.incarnation}/{group}")
-        config = RaftConfig(
-            election_ticks_min=self.limits.election_ticks_min, election_ticks_max=self.limits.election_ticks_max
-        )
-        core = RaftCore(self.node, members, view, hard_state, config, timer.randint)
-        runner = self.runners[group] = GroupRunner(group, core, self.log, host, self)
-        if state is not None and state.snapshot is not None:
-            runner.restore(state.state)
-        for node in members:
-            if node != self.node and node not in self._up:
-                runner.peer_down(node)
-        self.wake(runner)
-        return runner
-
     def _when_led(self, queue: Queue, call: Callable[[Queue], None]) -> None:
-        if queue.runner.core.leader != NOBODY:
+        if queue.runner.leader != NOBODY:
             call(queue)
         else:
             self._ready_waiters.append(lambda: self._when_led(queue, call))
@@ -458,12 +413,14 @@ class Shard:
         command = NodeDown(node) if incarnation is None else NodeUp(node, incarnation)
         runner.propose(command, _NODE_COMMAND_BYTES, Lane.EXPRESS)
 
-    def _timer_due(self, group: GroupId, at_ms: int) -> None:
-        if self._timers.get(group) != at_ms:
-            return
+    def _timer_due(self, group: GroupId) -> None:
         del self._timers[group]
         if (runner := self.runners.get(group)) is not None and runner.core.role is Role.LEADER:
             runner.propose(Tick(), _NODE_COMMAND_BYTES, Lane.EXPRESS)
+
+    def _drop_timer(self, group: GroupId) -> None:
+        if (timer := self._timers.pop(group, None)) is not None:
+            timer.cancel()
 
     def _schedule(self) -> None:
         if not self._turn_scheduled:
@@ -495,11 +452,11 @@ class Shard:
         if self._turns % _FORGET_EVERY == 0:
             self._forget_bodies(dirty)
 
-    def _forget_bodies(self, runners: Sequence[GroupRunner]) -> None:
+    def _forget_bodies(self, runners: Sequence[GroupRunner | Proxy]) -> None:
         """Let the memory go of bodies that no message of the state lies in any more."""
         for runner in runners:
-            if self.runners.get(runner.group) is not runner:
-                continue  # removed in this very turn
+            if not isinstance(runner, GroupRunner) or self.runners.get(runner.group) is not runner:
+                continue  # no log here, or removed in this very turn
             lowest = runner.host.lowest_live_entry()
             self.log.drop_payloads(runner.group, LogIndex(runner.applied if lowest is None else lowest))
 
@@ -565,8 +522,12 @@ class Shard:
                 runner.snapshot_rejected(index)
 
     async def _tick(self) -> None:
+        ticks = 0
         while True:
             await asyncio.sleep(self.limits.tick_ms / 1000)
+            ticks += 1
+            if ticks % _RETRY_TICKS == 0:
+                self._reconciliation.retry()
             for runner in list(self.runners.values()):
                 if runner.core.needs_tick:
                     runner.tick()

@@ -6,9 +6,9 @@ before: the machine deals in positions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Final, Protocol, TypeGuard
 
 from reference_broker import message_run
 from reference_broker.anatomy.track import Track
@@ -42,6 +42,9 @@ Letter = tuple[bytes, bytes]
 Runs = dict[tuple[int, int], MessageRun]
 """Decoded runs by entry and offset: several spans often lie in one."""
 
+MACHINE_VERSION: Final = 1
+"""Of the queue's commands and state: raised when members of an older program could not apply what this one proposes."""
+
 _SMALL_COMMAND_BYTES = 64
 _OVERFLOWS = {"drop-head": Overflow.DROP_HEAD, "reject-publish": Overflow.REJECT_PUBLISH}
 _STRATEGIES = {
@@ -50,8 +53,8 @@ _STRATEGIES = {
 }
 
 
-class Clients(Protocol):
-    """The channels of this node, as its queues see them. Calls for channels that are gone do nothing."""
+class Channels(Protocol):
+    """The channels of one life of one node, as its queues see them. Calls for channels that are gone do nothing."""
 
     node: NodeId
     incarnation: int
@@ -69,6 +72,13 @@ class Clients(Protocol):
 
     def reply(self, channel: ChannelId, correlation: int, value: int) -> None:
         """The command with this correlation was applied."""
+
+    def flush(self) -> None:
+        """That was all for now."""
+
+
+class Clients(Channels, Protocol):
+    """The channels of this node, and what a node does for the queues that it leads."""
 
     def watch_node(self, group: GroupId, node: NodeId) -> None:
         """The leader of the group wants to hear when ``node`` goes down or comes up."""
@@ -90,6 +100,7 @@ class QuorumQueue:
 
     def __init__(self, record: QueueRecord, clients: Clients, now_ms: Callable[[], int]) -> None:
         self.record = record
+        self.version = MACHINE_VERSION
         self.machine = FifoMachine(config_of(record))
         self.payload: Callable[[LogIndex], bytes] = _no_log
         self.track: Track | None = None
@@ -114,8 +125,9 @@ class QuorumQueue:
         """Apply one entry and keep its effects."""
         self._effects.extend(self.machine.apply(Meta(entry.index, entry.term), entry.payload, end, skip))
 
-    def run_effects(self) -> None:
-        """Execute what is this node's to execute: what became of enqueues first, then the rest as it arose."""
+    def run_effects(self, guests: Collection[Channels] = ()) -> None:
+        """Execute what is this node's to execute: what became of enqueues first, then the rest as it arose. Then the
+        same for the channels of each of ``guests``, nodes that have no member and are told by this one, which leads."""
         if not self._effects:
             return
         effects, self._effects = self._effects, []
@@ -123,39 +135,50 @@ class QuorumQueue:
             if isinstance(effect, MonitorNode):
                 self._client_nodes.add(effect.node)
         mine = local_effects(effects, self._clients.node, self.leading, self.record.members)
-        self._answer_enqueues(mine)
         runs: Runs = {}
-        for effect in mine:
-            self._run(effect, runs)
+        self._execute(mine, self._clients, runs)
+        for guest in guests:
+            self._execute(local_effects(effects, guest.node, False, ()), guest, runs)
 
-    def _answer_enqueues(self, effects: list[Effect]) -> None:
+    def _execute(self, effects: list[Effect], channels: Channels, runs: Runs) -> None:
+        self._answer_enqueues(effects, channels)
+        for effect in effects:
+            self._run(effect, channels, runs)
+        channels.flush()
+
+    def _answer_enqueues(self, effects: list[Effect], channels: Channels) -> None:
         """One confirm a channel, for it covers all before it; but not what was refused in between."""
         answers: dict[ChannelId, list[Confirm | Reject]] = {}
         for effect in effects:
-            if isinstance(effect, Confirm | Reject) and self._lives(effect.channel):
+            if isinstance(effect, Confirm | Reject) and _lives(effect.channel, channels):
                 of_channel = answers.setdefault(effect.channel, [])
                 if of_channel and type(of_channel[-1]) is type(effect) is Confirm:
                     of_channel[-1] = effect
                 else:
                     of_channel.append(effect)
         for channel, of_channel in answers.items():
-            if self.track is not None and len(of_channel) == 1 and type(of_channel[0]) is Confirm:
+            if (
+                self.track is not None
+                and channels is self._clients
+                and len(of_channel) == 1
+                and type(of_channel[0]) is Confirm
+            ):
                 self.track.confirmed(channel)
             for answer in of_channel:
                 if isinstance(answer, Confirm):
-                    self._clients.confirm(channel, self.record.group, answer.last)
+                    channels.confirm(channel, self.record.group, answer.last)
                 else:
-                    self._clients.rejected(channel, self.record.group, answer.first, answer.last)
+                    channels.rejected(channel, self.record.group, answer.first, answer.last)
 
-    def _run(self, effect: Effect, runs: Runs) -> None:
+    def _run(self, effect: Effect, channels: Channels, runs: Runs) -> None:
         match effect:
-            case Deliver(consumer) if self._lives(consumer.channel):
+            case Deliver(consumer) if _lives(consumer.channel, channels):
                 pieces = self._pieces(effect.spans, runs)
-                if self.track is not None and not effect.delivery_count:
+                if self.track is not None and channels is self._clients and not effect.delivery_count:
                     self.track.delivered(effect.spans, pieces)
-                self._clients.deliver(consumer, effect.first_message_id, pieces, effect.delivery_count)
-            case Reply(channel) if self._lives(channel):
-                self._clients.reply(channel, effect.correlation, effect.value)
+                channels.deliver(consumer, effect.first_message_id, pieces, effect.delivery_count)
+            case Reply(channel) if _lives(channel, channels):
+                channels.reply(channel, effect.correlation, effect.value)
             case MonitorNode(node):
                 self._clients.watch_node(self.record.group, node)
             case DeadLetter():
@@ -191,15 +214,17 @@ class QuorumQueue:
     def install(self, state: bytes, skipped: Sequence[Any]) -> None:
         """Take over a newer state, and tell local clients what the entries jumped over would have told them: what is
         committed, that their commands were applied, and what was dealt to them and is still theirs."""
-        self.machine = machine = FifoMachine.restore(state)
-        node, incarnation = self._clients.node, self._clients.incarnation
-        replies = [Reply(*_asked_by(command), _late_answer(machine, command)) for command in skipped if _asks(command)]
-        self._effects = [
-            *machine.reconfirm_local(node, incarnation),
-            *replies,
-            *machine.redeliver_local(node, incarnation),
-        ]
-        self.run_effects()
+        self.machine = FifoMachine.restore(state)
+        self._effects.clear()
+        self.catch_up(self._clients, skipped)
+
+    def catch_up(self, channels: Channels, asked: Sequence[Any]) -> None:
+        """Tell channels that were told nothing for a while how things stand: what is committed, that their commands
+        ``asked`` were applied, and what was dealt to them and is still theirs."""
+        machine, node, incarnation = self.machine, channels.node, channels.incarnation
+        held = machine.redeliver_local(node, incarnation)
+        replies = [Reply(*_asked_by(each), _late_answer(machine, each, held)) for each in asked if asks(each)]
+        self._execute([*machine.reconfirm_local(node, incarnation), *replies, *held], channels, {})
 
     def live_entries(self) -> Sequence[tuple[int, int]]:
         """Ranges of entries that messages of the queue still lie in."""
@@ -209,10 +234,6 @@ class QuorumQueue:
         """The lowest of them."""
         return self.machine.lowest_live_entry()
 
-    def _lives(self, channel: ChannelId) -> bool:
-        """Channel numbers start anew in each life of a node."""
-        return channel.incarnation == self._clients.incarnation
-
     def _pieces(self, spans: Sequence[Span], runs: Runs) -> list[Piece]:
         pieces: list[Piece] = []
         for span in spans:
@@ -221,6 +242,11 @@ class QuorumQueue:
                 run = runs[place] = message_run.decode(self.payload(span.index), span.offset)
             pieces.append((run, span.start, span.count, span.step))
         return pieces
+
+
+def _lives(channel: ChannelId, channels: Channels) -> bool:
+    """Whether it is one of them: channel numbers start anew in each life of a node."""
+    return channel.node == channels.node and channel.incarnation == channels.incarnation
 
 
 def _letters(pieces: list[Piece]) -> list[Letter]:
@@ -239,7 +265,8 @@ def _sent(command: Command, sent_ns: int) -> Command:
     return replace(command, run=message_run.stamped(command.run, clock, read_ns, read_ns + parsed_ns, sent_ns))
 
 
-def _asks(command: object) -> TypeGuard[Checkout | Cancel | Purge | Get]:
+def asks(command: object) -> TypeGuard[Checkout | Cancel | Purge | Get]:
+    """Whether somebody waits for the reply to the command."""
     return isinstance(command, Checkout | Cancel | Purge | Get)
 
 
@@ -248,9 +275,13 @@ def _asked_by(command: Checkout | Cancel | Purge | Get) -> tuple[ChannelId, int]
     return channel, command.correlation
 
 
-def _late_answer(machine: FifoMachine, command: Checkout | Cancel | Purge | Get) -> int:
-    """What a command's reply says now; how many messages a purge dropped is not known any more."""
-    return machine.next_message_id(command.consumer) if isinstance(command, Checkout) else 0
+def _late_answer(machine: FifoMachine, command: Checkout | Cancel | Purge | Get, held: Sequence[Deliver]) -> int:
+    """What a command's reply says now; how many messages a purge dropped is not known any more. A consumer goes on with
+    the first message that it holds, for nobody knows which of those it has been told of."""
+    if not isinstance(command, Checkout):
+        return 0
+    first = [delivery.first_message_id for delivery in held if delivery.consumer == command.consumer]
+    return min([*first, machine.next_message_id(command.consumer)])
 
 
 def config_of(record: QueueRecord) -> FifoConfig:

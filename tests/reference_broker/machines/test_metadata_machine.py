@@ -16,8 +16,8 @@ from reference_broker.machines.metadata import (
 from reference_broker.types import GroupId, NodeId
 
 MEMBERS = (NodeId(1), NodeId(2), NodeId(3))
-FIRST = QueueRecord(name="q", group=GroupId(11), members=MEMBERS, arguments=(("delivery_limit", 3),))
-SECOND = QueueRecord(name="q", group=GroupId(22), members=MEMBERS)
+FIRST = QueueRecord(name="q", group=GroupId(11), members=MEMBERS, arguments=(("delivery_limit", 3),), founders=MEMBERS)
+SECOND = QueueRecord(name="q", group=GroupId(22), members=MEMBERS, founders=MEMBERS)
 
 
 def declare(record: QueueRecord, correlation: int) -> DeclareQueue:

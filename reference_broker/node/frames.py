@@ -1,0 +1,89 @@
+"""What a node does with each kind of frame of a peer.
+
+A frame is taken apart first: whatever is wrong with it raises ValueError, and the link is closed. What it asks for is
+done then; an error there is a defect or a safety violation and stops the node (``guarded``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from reference_broker.machines.batch import decode_batch
+from reference_broker.node import guests
+from reference_broker.node.hosting import Hosting
+from reference_broker.node.peers import Kind
+from reference_broker.node.proposals import Proposal
+from reference_broker.node.requests import Requests
+from reference_broker.queues.quorum import Channels
+from reference_broker.raft import wire
+from reference_broker.types import NodeId
+
+Guarded = Callable[..., None]
+"""Calls its first argument with the others, and sees to errors."""
+
+
+class Frames:
+    """The frames of a node, by kind."""
+
+    def __init__(
+        self,
+        hosting: Hosting,
+        requests: Requests,
+        channels: Channels,
+        guarded: Guarded,
+        leader_found: Callable[[], None],
+    ) -> None:
+        self._hosting = hosting
+        self._channels = channels
+        self._guarded = guarded
+        self._leader_found = leader_found
+        self._kinds: dict[int, Callable[[NodeId, memoryview], None]] = {
+            Kind.RAFT: self._raft,
+            Kind.PROPOSE: self._propose,
+            Kind.REQUEST: lambda node, body: requests.frame(node, Kind.REQUEST, body),
+            Kind.ANSWER: lambda node, body: requests.frame(node, Kind.ANSWER, body),
+            Kind.ATTACH: self._attach,
+            Kind.LEADING: self._leading,
+            Kind.CATCH_UP: self._catch_up,
+            Kind.EFFECTS: self._effects,
+            Kind.APPLIED: self._applied,
+        }
+
+    def take(self, node: NodeId, kind: int, body: memoryview) -> None:
+        """A frame of a peer. Raises ValueError if it is damaged."""
+        self._kinds[kind](node, body)
+
+    def _raft(self, node: NodeId, body: memoryview) -> None:
+        group, message = wire.decode(body)
+        self._guarded(self._hosting.raft_message, group, node, message)
+
+    def _propose(self, _node: NodeId, body: memoryview) -> None:
+        proposal, sealed = Proposal.unpack(body)
+        if (runner := self._hosting.runners.get(proposal.group)) is not None:
+            self._guarded(runner.proposed_by_peer, proposal, *runner.read_proposal(bytes(sealed)))
+
+    def _attach(self, node: NodeId, body: memoryview) -> None:
+        group, stays = guests.unpack_attach(body)
+        self._hosting.attached(group, node, stays=stays)
+
+    def _leading(self, node: NodeId, body: memoryview) -> None:
+        group, term, express, bulk = guests.unpack_leading(body)
+        if (proxy := self._hosting.proxies.get(group)) is not None:
+            proxy.leading(node, term, express, bulk)
+            self._leader_found()
+
+    def _catch_up(self, node: NodeId, body: memoryview) -> None:
+        group, term, incarnation, batch = guests.unpack_catch_up(body)
+        asked = [command for _, command in decode_batch(batch)[1]] if batch else []
+        if (runner := self._hosting.runners.get(group)) is not None:
+            self._guarded(runner.catch_up, node, term, incarnation, asked)
+
+    def _effects(self, node: NodeId, body: memoryview) -> None:
+        group, effects = guests.unpack_effects(body)
+        if (proxy := self._hosting.proxies.get(group)) is not None:
+            proxy.effects(node, effects, self._channels)
+
+    def _applied(self, node: NodeId, body: memoryview) -> None:
+        group, express, bulk = guests.unpack_applied(body)
+        if (proxy := self._hosting.proxies.get(group)) is not None:
+            proxy.applied(node, express, bulk)

@@ -1,0 +1,52 @@
+"""What a member's snapshot holds: who the members are, which machine wrote it, which commands were applied, the state.
+
+Octets: the mark ``QGS`` and the format (u8), the machine version (u32), the length of the configuration (u16), the
+configuration (:mod:`reference_broker.raft.configuration`), the table of applied commands
+(:class:`~reference_broker.node.proposals.Seen`), the machine's state. Format 1 had neither mark nor configuration: it
+began with the table, and its group had the members that its queue was declared with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+from reference_broker.node.proposals import Seen
+from reference_broker.raft.configuration import Configuration
+
+_MARK: Final = b"QGS"
+_FORMAT: Final = 2
+_HEAD: Final = Struct(">3sBIH")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSnapshot:
+    """A snapshot taken apart. ``configuration`` is None in format 1."""
+
+    configuration: Configuration | None
+    machine_version: int
+    seen: Seen
+    state: bytes
+
+    def pack(self) -> bytes:
+        """The octets, in the newest format."""
+        assert self.configuration is not None
+        members = self.configuration.encode()
+        head = _HEAD.pack(_MARK, _FORMAT, self.machine_version, len(members))
+        return b"".join([head, members, self.seen.pack(), self.state])
+
+    @classmethod
+    def unpack(cls, octets: bytes) -> GroupSnapshot:
+        """Read any format up to the newest. Raises ValueError for a newer one."""
+        if not octets.startswith(_MARK):
+            seen, state = Seen.unpack(octets)
+            return cls(None, 0, seen, state)
+        _, form, machine_version, size = _HEAD.unpack_from(octets)
+        if form != _FORMAT:
+            raise ValueError(
+                f"a snapshot of format {form}, this program knows up to {_FORMAT}: start the program that wrote it"
+            )
+        end = _HEAD.size + size
+        seen, state = Seen.unpack(octets[end:])
+        return cls(Configuration.decode(octets[_HEAD.size : end]), machine_version, seen, state)

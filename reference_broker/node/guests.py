@@ -1,0 +1,204 @@
+"""Clients on nodes without a member of the queue, as its leader sees them, and the frames that reach them.
+
+Such a node is a *guest* of the queue's leader. The leader executes the effects for the guest's channels as if they were
+its own, with a :class:`Guest` in the place of its clients: every call becomes a few octets of a frame, which the
+guest's :mod:`~reference_broker.node.proxy` turns into the same call there.
+
+Frames, after the kind (docs/internals/node.md draws them): the group, and then
+
+    ATTACH     1: I have clients for this group, tell me who leads it; 0: I have no more
+    LEADING    I lead in this term, and have applied your commands up to these numbers
+    CATCH_UP   I know that you lead in this term; these applied commands of mine await an answer
+    EFFECTS    what your clients are to be told
+    APPLIED    your commands are applied up to these numbers
+
+Links deliver in order or break, and a guest that has not caught up gets no effects. So what a guest is told has no
+gaps, and whatever a broken link or a change of leader swallowed is told again with the next CATCH_UP.
+"""
+
+from __future__ import annotations
+
+import struct
+from struct import Struct
+from typing import Final, Protocol
+
+from reference_broker import message_run
+from reference_broker.message_run import MessageRun
+from reference_broker.node.peers import Kind
+from reference_broker.queues.quorum import Channels, Piece
+from reference_broker.types import CHANNEL_ID_SIZE, ChannelId, ConsumerId, GroupId, NodeId, Term
+
+_GROUP: Final = Struct(">Q")
+_ATTACH: Final = Struct(">Q?")
+_LEADING: Final = Struct(">QQQQ")
+_CATCH_UP: Final = Struct(">QQI")
+_APPLIED: Final = Struct(">QQQ")
+_PAIR: Final = Struct(">QQ")
+_DELIVER: Final = Struct(">QQHI")  # delivery count, first message id, octets of the tag, runs
+_CONFIRMED, _REJECTED, _REPLIED, _DELIVERED = b"\x01", b"\x02", b"\x03", b"\x04"
+_FRAME_BYTES: Final = 1024 * 1024
+"""A frame of effects is sent when it has grown to this, so that none grows with a consumer's credit."""
+
+
+class Transport(Protocol):
+    """What guests need of the leader's node."""
+
+    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
+        """Queue a frame for a peer; False while it is down."""
+
+
+class Guest:
+    """The clients of one life of one node (:class:`reference_broker.queues.quorum.Channels`), far away."""
+
+    def __init__(self, group: GroupId, node: NodeId, incarnation: int, transport: Transport) -> None:
+        self.node = node
+        self.incarnation = incarnation
+        self._group = group
+        self._transport = transport
+        self._frame: list[bytes | memoryview] = []
+        self._octets = 0
+
+    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
+        """Send messages to a consumer there."""
+        tag = consumer.tag.encode()
+        for run, start, count, step in pieces:
+            head = _DELIVER.pack(delivery_count, first_message_id, len(tag), 1)
+            part = extract(run, start, count, step)
+            self._add(_DELIVERED, consumer.channel.pack(), head, tag, *part.buffers())
+            first_message_id += count
+
+    def confirm(self, channel: ChannelId, group: GroupId, last: int) -> None:
+        """Enqueues are committed."""
+        self._add(_CONFIRMED, channel.pack(), _PAIR.pack(0, last))
+
+    def rejected(self, channel: ChannelId, group: GroupId, first: int, last: int) -> None:
+        """Enqueues were refused."""
+        self._add(_REJECTED, channel.pack(), _PAIR.pack(first, last))
+
+    def reply(self, channel: ChannelId, correlation: int, value: int) -> None:
+        """A command was applied."""
+        self._add(_REPLIED, channel.pack(), _PAIR.pack(correlation, value))
+
+    def flush(self) -> None:
+        """Send what has gathered."""
+        if self._frame:
+            frame, self._frame, self._octets = self._frame, [], 0
+            self._transport.send(self.node, Kind.EFFECTS, [_GROUP.pack(self._group), *frame])
+
+    def applied(self, express: int, bulk: int) -> None:
+        """Commands are applied up to these numbers; what they brought about was sent before."""
+        self._transport.send(self.node, Kind.APPLIED, [_APPLIED.pack(self._group, express, bulk)])
+
+    def _add(self, *buffers: bytes | memoryview) -> None:
+        self._frame += buffers
+        self._octets += sum(map(len, buffers))
+        if self._octets >= _FRAME_BYTES:
+            self.flush()
+
+
+def extract(run: MessageRun, start: int, count: int, step: int) -> MessageRun:
+    """The messages ``start, start + step, ...`` of a run as a run of their own."""
+    if run.ends is None:
+        data = run.rows(start, start + (count - 1) * step + 1, step).tobytes()
+        return MessageRun(count, run.route, data, run.stride)
+    if step == 1 or count == 1:
+        before = int(run.ends[start - 1]) if start else 0
+        ends = run.ends[start : start + count] - before
+        return MessageRun(count, run.route, run.data[before : before + int(ends[-1])], 0, ends)
+    return MessageRun.of(run.route, [run.content(start + step * number) for number in range(count)])
+
+
+def tell(clients: Channels, group: GroupId, effects: memoryview) -> None:
+    """Make the calls that a frame of EFFECTS stands for. Raises ValueError where it is damaged."""
+    at = 0
+    try:
+        while at < len(effects):
+            at = _tell_one(clients, group, effects, at)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise ValueError(f"effects for group {group:x} are damaged at octet {at}: {error}") from error
+
+
+def _tell_one(clients: Channels, group: GroupId, effects: memoryview, at: int) -> int:
+    kind, channel = bytes(effects[at : at + 1]), ChannelId.unpack(effects, at + 1)
+    at += 1 + CHANNEL_ID_SIZE
+    if kind == _DELIVERED:
+        return _tell_delivery(clients, channel, effects, at)
+    first, last = _PAIR.unpack_from(effects, at)
+    if kind == _CONFIRMED:
+        clients.confirm(channel, group, last)
+    elif kind == _REPLIED:
+        clients.reply(channel, first, last)
+    elif kind == _REJECTED:
+        clients.rejected(channel, group, first, last)
+    else:
+        raise ValueError(f"effect of unknown kind {kind.hex()}")
+    return at + _PAIR.size
+
+
+def _tell_delivery(clients: Channels, channel: ChannelId, effects: memoryview, at: int) -> int:
+    delivery_count, first_id, tag_size, runs = _DELIVER.unpack_from(effects, at)
+    at += _DELIVER.size
+    tag = bytes(effects[at : at + tag_size]).decode()
+    at += tag_size
+    pieces: list[Piece] = []
+    for _ in range(runs):
+        end = at + message_run.encoded_size(effects, at)
+        run = message_run.decode(bytes(effects[at:end]), 0)
+        pieces.append((run, 0, run.count, 1))
+        at = end
+    clients.deliver(ConsumerId(channel, tag), first_id, pieces, delivery_count)
+    return at
+
+
+# The small frames. Reading raises ValueError for one of another size.
+
+
+def pack_attach(group: GroupId, stays: bool) -> bytes:
+    """ATTACH, or its opposite."""
+    return _ATTACH.pack(group, stays)
+
+
+def unpack_attach(body: memoryview) -> tuple[GroupId, bool]:
+    """The group, and whether the guest stays."""
+    group, stays = _exactly(_ATTACH, body)
+    return GroupId(group), bool(stays)
+
+
+def pack_leading(group: GroupId, term: Term, express: int, bulk: int) -> bytes:
+    """LEADING."""
+    return _LEADING.pack(group, term, express, bulk)
+
+
+def unpack_leading(body: memoryview) -> tuple[GroupId, Term, int, int]:
+    """Group, term, and the highest numbers applied in the express and the bulk lane."""
+    group, term, express, bulk = _exactly(_LEADING, body)
+    return GroupId(group), Term(term), express, bulk
+
+
+def pack_catch_up(group: GroupId, term: Term, incarnation: int) -> bytes:
+    """CATCH_UP; a batch of commands follows, or nothing."""
+    return _CATCH_UP.pack(group, term, incarnation)
+
+
+def unpack_catch_up(body: memoryview) -> tuple[GroupId, Term, int, bytes]:
+    """Group, term, the life of the guest, and the batch."""
+    group, term, incarnation = _exactly(_CATCH_UP, body[: _CATCH_UP.size])
+    return GroupId(group), Term(term), incarnation, bytes(body[_CATCH_UP.size :])
+
+
+def unpack_applied(body: memoryview) -> tuple[GroupId, int, int]:
+    """Group and numbers of an APPLIED."""
+    group, express, bulk = _exactly(_APPLIED, body)
+    return GroupId(group), express, bulk
+
+
+def unpack_effects(body: memoryview) -> tuple[GroupId, memoryview]:
+    """Group of an EFFECTS, and the rest for :func:`tell`."""
+    (group,) = _exactly(_GROUP, body[: _GROUP.size])
+    return GroupId(group), body[_GROUP.size :]
+
+
+def _exactly(form: Struct, body: memoryview) -> tuple[int, ...]:
+    if len(body) != form.size:
+        raise ValueError(f"a frame of {len(body)} octets where {form.size} belong")
+    return form.unpack(body)

@@ -1,0 +1,292 @@
+"""The queues of the cluster as one node has them: a member of the group here, or a proxy for those elsewhere.
+
+The metadata group says which queues there are and where their members are wanted
+(:mod:`reference_broker.machines.metadata`); this module starts and stops members and proxies accordingly. What a node
+proposed and has not seen applied passes from the one to the other with its numbers, so that nothing is lost or done
+twice when a member comes or goes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from reference_broker.log.opening import RecoveredGroup
+from reference_broker.machines.metadata import QueueRecord, record_from_json, record_to_json
+from reference_broker.node import guests
+from reference_broker.node.group import GroupRunner, Host
+from reference_broker.node.peers import Kind
+from reference_broker.node.proposals import Lane, Pending
+from reference_broker.node.proxy import Proxy
+from reference_broker.queues.quorum import QuorumQueue
+from reference_broker.raft.core import RaftConfig, RaftCore
+from reference_broker.raft.log_view import LogView
+from reference_broker.raft.messages import Message
+from reference_broker.raft.ready import HardState, Role
+from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, NodeId, Term
+
+if TYPE_CHECKING:
+    from reference_broker.node.shard import Shard
+
+log = logging.getLogger(__name__)
+
+_EARLY_MAX: Final = 256
+_Lanes = dict[Lane, Pending]
+
+
+class Queue:
+    """A queue as this node has it: ``runner`` takes proposals, ``host`` is the machine if a member of it is here, and
+    ``stay`` says which stay the replica belongs to."""
+
+    __slots__ = ("host", "record", "runner", "stay")
+
+    def __init__(
+        self, record: QueueRecord, host: QuorumQueue | None, runner: GroupRunner | Proxy, stay: int = 0
+    ) -> None:
+        self.stay = stay
+        self.record = record
+        self.host = host
+        self.runner = runner
+
+    def change_record(self, record: QueueRecord) -> None:
+        """The queue's members are wanted elsewhere."""
+        self.record = record
+        if self.host is not None:
+            self.host.record = record
+        if isinstance(self.runner, Proxy):
+            self.runner.members_changed(record)
+
+
+class Hosting:
+    """All queues and groups of one node (:class:`reference_broker.node.metadata.QueueStarter`)."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.node = shard.node
+        self.incarnation = shard.incarnation
+        self.queues: dict[str, Queue] = {}
+        self.by_group: dict[GroupId, Queue] = {}
+        self.runners: dict[GroupId, GroupRunner] = {}
+        """The groups that have a member here, the metadata group among them."""
+        self.proxies: dict[GroupId, Proxy] = {}
+        """The other queues."""
+        self._shard = shard
+        self._early: deque[tuple[GroupId, NodeId, Message]] = deque(maxlen=_EARLY_MAX)
+        """Messages for groups that are not here: a new queue's first ones may overtake the news of the queue."""
+        self._guests: dict[GroupId, set[NodeId]] = {}
+        """Nodes without a member that want to know who leads, whether or not this node does."""
+
+    def recover(self, recovered: dict[GroupId, RecoveredGroup]) -> None:
+        """Start what was here when the node stopped. Runs once, before the links stand."""
+        shard = self._shard
+        self.recover_queues(recovered)
+        if METADATA_GROUP not in recovered:
+            shard.log.create_group(METADATA_GROUP, b"")
+        members = tuple(sorted(member.node for member in shard.config.members))
+        self._run(METADATA_GROUP, members, shard.metadata, recovered.get(METADATA_GROUP), None, life=0)
+
+    def recover_queues(self, recovered: dict[GroupId, RecoveredGroup]) -> None:
+        """Start the members that were here."""
+        for group, state in recovered.items():
+            if group != METADATA_GROUP:
+                self._run_queue(record_from_json(json.loads(self._shard.log.groups_meta[group])), state)
+
+    # node.metadata.QueueStarter
+
+    def queue_added(self, record: QueueRecord) -> None:
+        """Run the queue here, and let it have its name: after a restart the log may tell of queues of that name that
+        came and went before."""
+        known = self.by_group.get(record.group)
+        if known is None:
+            self._start(record)
+        elif known.record.changes <= record.changes:
+            self.queues[record.name] = known
+            self.members_changed(record)
+        else:
+            self.queues[record.name] = known
+
+    def queue_removed(self, record: QueueRecord) -> None:
+        """Stop the queue's group, here and for good."""
+        queue = self.by_group.pop(record.group, None)
+        if queue is None:
+            return
+        queue.runner.stop()
+        if self.queues.get(record.name) is queue:
+            del self.queues[record.name]
+        self.proxies.pop(record.group, None)
+        if self.runners.pop(record.group, None) is not None:
+            self._shard.log.delete_group(record.group)
+        self._guests.pop(record.group, None)
+        self._shard.queue_gone(record)
+
+    def members_changed(self, record: QueueRecord) -> None:
+        """Take note; start a member here if one is wanted now, and go on if this node leads."""
+        queue = self.by_group.get(record.group)
+        if queue is None:
+            return
+        if queue.host is not None and record.changes < queue.stay:
+            return  # an old story, told again at a start: it knows nothing of this replica
+        queue.change_record(record)
+        if self.node in record.members:
+            if queue.host is None:
+                self._join(record)
+            elif queue.stay < record.stay(self.node):
+                # This node was removed and added again while it did not listen. Its old replica is not a member any
+                # more, so it must not speak with the voice of the new one.
+                self._leave(record)
+                self._join(record)
+        elif self.node not in record.leaving and queue.host is not None:
+            self._leave(record)
+        if (runner := self.runners.get(record.group)) is not None:
+            self._shard.reconcile(runner)
+
+    def replica_gone(self, record: QueueRecord, stay: int) -> None:
+        """Delete the replica of that stay. One of a later stay is another one: the log tells old stories at a start."""
+        queue = self.by_group.get(record.group)
+        if queue is not None and queue.host is not None and queue.stay <= stay:
+            self._leave(record)
+
+    def policies_changed(self) -> None:
+        """Leaders see to it that their queues follow."""
+        for runner in self.runners.values():
+            self._shard.reconcile(runner)
+
+    def queues_replaced(self, records: Sequence[QueueRecord]) -> None:
+        """After a jump over the metadata log: drop what no longer exists."""
+        wanted = {record.group for record in records}
+        for queue in list(self.by_group.values()):
+            if queue.record.group not in wanted:
+                self.queue_removed(queue.record)
+
+    # Peers
+
+    def raft_message(self, group: GroupId, node: NodeId, message: Message) -> None:
+        """For a member here, or for one that is about to be here."""
+        if (runner := self.runners.get(group)) is not None:
+            runner.step(node, message)
+        else:
+            self._early.append((group, node, message))
+
+    def peer_up(self, node: NodeId, *, lead: bool) -> None:
+        """A link stands; with ``lead`` this node is the one to see to it that groups without leaders get one."""
+        for runner in self.runners.values():
+            runner.peer_up(node)
+            if lead:
+                runner.lead_if_nobody_does()
+        for proxy in self.proxies.values():
+            proxy.peer_up(node)
+
+    def peer_down(self, node: NodeId) -> None:
+        """A link broke."""
+        for guests_of in self._guests.values():
+            guests_of.discard(node)
+        for runner in self.runners.values():
+            runner.peer_down(node)
+        for proxy in self.proxies.values():
+            proxy.peer_down(node)
+
+    def attached(self, group: GroupId, node: NodeId, *, stays: bool) -> None:
+        """A node without a member has clients of the queue, or has none any more."""
+        runner = self.runners.get(group)
+        if stays:
+            self._guests.setdefault(group, set()).add(node)
+            if runner is not None and runner.core.role is Role.LEADER:
+                self._say_leading(runner, node)
+        else:
+            self._guests.get(group, set()).discard(node)
+            if runner is not None:
+                runner.guest_left(node)
+
+    def tell_guests(self, runner: GroupRunner) -> None:
+        """This node leads the group now."""
+        for node in sorted(self._guests.get(runner.group, ())):
+            self._say_leading(runner, node)
+
+    def _say_leading(self, runner: GroupRunner, node: NodeId) -> None:
+        if (life := self._shard.life_of(node)) is not None:
+            seen = runner.seen_of(node, life)
+            frame = guests.pack_leading(runner.group, runner.core.term, *seen)
+            self._shard.send(node, Kind.LEADING, [frame])
+
+    # Members that come and go
+
+    def _start(self, record: QueueRecord) -> None:
+        if self.node not in record.members:
+            self._stand_in(record, None)
+            return
+        self._shard.log.create_group(record.group, record_to_json(record))
+        runner = self._run_queue(record, None)
+        self._take_early(runner)
+        if record.leader == self.node:
+            runner.lead_if_nobody_does()
+
+    def _join(self, record: QueueRecord) -> None:
+        """A member here from now on: blank, until the leader has told it everything."""
+        log.info("queue %r: a member here, stay %d", record.name, record.stay(self.node))
+        proxy = self.proxies.pop(record.group)
+        proxy.stop()
+        self._shard.log.create_group(record.group, record_to_json(record))
+        self._take_early(self._run_queue(record, None, proxy.pending))
+
+    def _leave(self, record: QueueRecord) -> None:
+        """No member here any more. What was proposed here goes on by way of whoever leads."""
+        log.info("queue %r: no member here any more, its replica is deleted", record.name)
+        runner = self.runners.pop(record.group)
+        runner.stop()
+        self._shard.log.delete_group(record.group)
+        self._guests.pop(record.group, None)
+        self._stand_in(record, runner.pending).attach()
+
+    def _stand_in(self, record: QueueRecord, pending: _Lanes | None) -> Proxy:
+        proxy = self.proxies[record.group] = Proxy(record, self._shard, self._shard.now_ms, pending)
+        self.queues[record.name] = self.by_group[record.group] = Queue(record, None, proxy)
+        return proxy
+
+    def _run_queue(
+        self, record: QueueRecord, state: RecoveredGroup | None, pending: _Lanes | None = None
+    ) -> GroupRunner:
+        host = QuorumQueue(record, self._shard, self._shard.now_ms)
+        members, life = record.first_configuration(self.node), record.stay(self.node)
+        runner = self._run(record.group, members, host, state, pending, life=life)
+        host.payload, host.track = runner.payload, runner.track
+        self.queues[record.name] = self.by_group[record.group] = Queue(record, host, runner, record.stay(self.node))
+        return runner
+
+    def _take_early(self, runner: GroupRunner) -> None:
+        for group, node, message in list(self._early):
+            if group == runner.group:
+                runner.step(node, message)
+
+    def _run(
+        self,
+        group: GroupId,
+        members: tuple[NodeId, ...],
+        host: Host,
+        state: RecoveredGroup | None,
+        pending: _Lanes | None,
+        *,
+        life: int,
+    ) -> GroupRunner:
+        shard = self._shard
+        view, hard_state = LogView(), HardState(term=Term(0), voted_for=NOBODY)
+        if state is not None:
+            view = LogView.recovered(state.snapshot, state.terms, state.last_index)
+            hard_state = HardState(term=state.term, voted_for=state.voted_for)
+        timer = random.Random(f"{self.node}/{self.incarnation}/{group}")
+        config = RaftConfig(
+            election_ticks_min=shard.limits.election_ticks_min, election_ticks_max=shard.limits.election_ticks_max
+        )
+        core = RaftCore(self.node, members, view, hard_state, config, timer.randint, host.version, life)
+        runner = self.runners[group] = GroupRunner(group, core, shard.log, host, shard, pending)
+        if state is not None and state.snapshot is not None:
+            runner.restore(state.state)
+        for entry in state.special if state is not None else ():
+            core.recovered(entry)
+        for member in shard.config.members:
+            if member.node != self.node and shard.life_of(member.node) is None:
+                runner.peer_down(member.node)
+        shard.wake(runner)
+        return runner

@@ -1,0 +1,142 @@
+"""The node's figures for machines: in Prometheus' text form over HTTP, and the same as JSON on the control port.
+
+Names are RabbitMQ's where it has the figure. Nothing is counted for the sake of this module: figures are read off the
+node when somebody asks, so a node that nobody asks pays nothing. Imported only if there is a port to serve, or a
+question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from reference_broker.log.counters import COUNTERS
+from reference_broker.node.hosting import Queue
+from reference_broker.node.proxy import Proxy
+from reference_broker.node.status import usage
+
+if TYPE_CHECKING:
+    from reference_broker.node.server import Node
+
+_LOG_PREFIX: Final = "rabbitmq_raft_log_"
+_QUEUE_GAUGES: Final = (
+    ("rabbitmq_queue_messages_ready", "Messages ready to be delivered to consumers"),
+    ("rabbitmq_queue_messages_unacked", "Messages delivered to consumers and not yet acknowledged"),
+    ("rabbitmq_queue_messages", "Sum of ready and unacknowledged messages"),
+    ("rabbitmq_queue_consumers", "Consumers on a queue"),
+)
+_RAFT_GAUGES: Final = (
+    ("rabbitmq_raft_log_snapshot_index", "Raft log snapshot index"),
+    ("rabbitmq_raft_log_last_applied_index", "Raft log last applied index"),
+    ("rabbitmq_raft_log_commit_index", "Raft log commit index"),
+    ("rabbitmq_raft_log_last_written_index", "Raft log last written index"),
+    ("rabbitmq_raft_log_last_index", "Raft log last index"),
+    ("rabbitmq_raft_leader", "1 on the node that leads the queue"),
+)
+
+
+class NodeCollector:
+    """Reads the figures off a node whenever the registry is asked for them."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def collect(self) -> Iterator[Metric]:
+        """All families."""
+        yield from self._process()
+        yield from self._log()
+        queues = [queue for queue in self._node.shard.queues.values() if not isinstance(queue.runner, Proxy)]
+        yield from _gauges(_QUEUE_GAUGES, queues, _queue_values)
+        yield from _gauges(_RAFT_GAUGES, queues, _raft_values)
+        terms = CounterMetricFamily("rabbitmq_raft_term", "Current Raft term number", labels=("queue",))
+        for queue in queues:
+            terms.add_metric((queue.record.name,), _core(queue).term)
+        yield terms
+
+    def _process(self) -> Iterator[Metric]:
+        node, used = self._node, usage()
+        info = InfoMetricFamily("rabbitmq_identity", "Node and cluster")
+        info.add_metric((), {"rabbitmq_node": node.config.name, "rabbitmq_cluster": node.config.cluster})
+        yield info
+        yield GaugeMetricFamily("rabbitmq_connections", "Connections currently open", len(node.shard.clients))
+        yield GaugeMetricFamily("rabbitmq_queues", "Queues available", len(node.shard.queues))
+        delivered = "Messages delivered to consumers of this node"
+        yield CounterMetricFamily("rabbitmq_global_messages_delivered", delivered, node.shard.delivered)
+        again = "Messages redelivered to consumers of this node"
+        yield CounterMetricFamily("rabbitmq_global_messages_redelivered", again, node.shard.redelivered)
+        yield CounterMetricFamily("process_cpu_seconds", "User and system CPU time", used["cpu_ns"] / 1e9)
+        yield GaugeMetricFamily("process_resident_memory_max_bytes", "Largest resident set", used["rss_max_bytes"])
+
+    def _log(self) -> Iterator[Metric]:
+        values = self._node.shard.log.counters()
+        for spec in COUNTERS:
+            family = CounterMetricFamily if spec.kind == "counter" else GaugeMetricFamily
+            yield family(f"{_LOG_PREFIX}{spec.name}", f"{spec.help} ({spec.unit})", values[spec.name])
+
+
+def _gauges(specs: tuple[tuple[str, str], ...], queues: list[Queue], values: Any) -> Iterator[Metric]:
+    families = [GaugeMetricFamily(name, text, labels=("queue",)) for name, text in specs]
+    for queue in queues:
+        for family, value in zip(families, values(queue), strict=True):
+            family.add_metric((queue.record.name,), value)
+    yield from families
+
+
+def _queue_values(queue: Queue) -> tuple[int, ...]:
+    assert queue.host is not None
+    counts = queue.host.machine.counts()
+    return counts.ready, counts.unacked, counts.ready + counts.unacked, counts.consumers
+
+
+def _raft_values(queue: Queue) -> tuple[int, ...]:
+    core, runner = _core(queue), queue.runner
+    assert not isinstance(runner, Proxy)
+    leads = core.role == "leader"
+    log = core.log
+    return log.snapshot_index, runner.applied, core.commit_index, log.synced_index, log.last_index, int(leads)
+
+
+def _core(queue: Queue) -> Any:
+    assert not isinstance(queue.runner, Proxy)
+    return queue.runner.core
+
+
+def registry(node: Node) -> CollectorRegistry:
+    """The figures of a node. Others may register collectors of their own."""
+    metrics = CollectorRegistry(auto_describe=False)
+    metrics.register(NodeCollector(node))
+    return metrics
+
+
+def as_json(node: Node) -> list[dict[str, Any]]:
+    """The same figures: families with their samples."""
+    return [
+        {
+            "name": family.name,
+            "type": family.type,
+            "help": family.documentation,
+            "samples": [{"name": s.name, "labels": s.labels, "value": s.value} for s in family.samples],
+        }
+        for family in node.metrics.collect()
+    ]
+
+
+async def serve(node: Node) -> web.AppRunner:
+    """Answer GET /metrics on the node's metrics port. Raises OSError if the port is taken."""
+
+    async def scrape(_request: web.Request) -> web.Response:
+        body = generate_latest(node.metrics)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+    app = web.Application()
+    app.router.add_get("/metrics", scrape)
+    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    await runner.setup()
+    me = node.config.me
+    await web.TCPSite(runner, me.host, me.metrics_port).start()
+    return runner

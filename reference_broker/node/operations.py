@@ -1,0 +1,413 @@
+"""What operators ask of the cluster, of any of its nodes: status of a queue's members, changes of membership,
+leadership, policies.
+
+A node answers for the cluster: it asks the other nodes what only they know (:mod:`reference_broker.node.requests`) and
+waits until what was asked for has come true, or says why it has not. Every failure is an answer with ``error`` (what
+and where) and ``fix`` (what to do); nothing that is asked can take a node down.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from reference_broker.machines.metadata import AddMember, Policy, QueueRecord, RemoveMember
+from reference_broker.node import rebalancing
+from reference_broker.node.group import GroupRunner
+from reference_broker.node.requests import Answer, Answered, failure
+from reference_broker.raft.ready import Role
+from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, NodeId
+
+if TYPE_CHECKING:
+    from reference_broker.node.shard import Shard
+
+Method = Callable[[Answer, Answered], None]
+
+_LOOK_AGAIN_S: Final = 0.05
+_POLICY_KEYS: Final = {
+    "max-length": int, "max-length-bytes": int, "overflow": str, "message-ttl": int, "expires": int,
+    "delivery-limit": int, "dead-letter-exchange": str, "dead-letter-routing-key": str, "dead-letter-strategy": str,
+}  # fmt: skip
+
+
+class RefusedError(Exception):
+    """A request that cannot be done: what and where, and what to do."""
+
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(what)
+        self.fix = fix
+
+
+class Operations:
+    """The requests of operators and of other nodes."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._methods: dict[str, Method] = {
+            "quorum-status": self._quorum_status,
+            "add-member": self._add_member,
+            "remove-member": self._remove_member,
+            "transfer-leader": self._transfer_leader,
+            "rebalance": self._rebalance,
+            "set-policy": self._set_policy,
+            "clear-policy": self._clear_policy,
+            "policies": self._policies,
+        }
+        self._of_peers: dict[str, Method] = {
+            "member": lambda request, answered: answered(self._member(request)),
+            "counts": lambda request, answered: answered(self._counts(request)),
+            "leading": lambda _request, answered: answered(self._leading()),
+            "hand-over": lambda request, answered: answered(self._hand_over(request)),
+        }
+
+    @property
+    def names(self) -> list[str]:
+        """The operations there are."""
+        return sorted(self._methods)
+
+    def answer(self, request: Answer, answered: Answered) -> None:
+        """Carry out a request of an operator; ``answered`` is called once, now or later."""
+        self._run(self._methods, request, answered)
+
+    def answer_peer(self, _node: NodeId, request: Answer, answered: Answered) -> None:
+        """Answer another node."""
+        self._run(self._of_peers, request, answered)
+
+    def _run(self, methods: dict[str, Method], request: Answer, answered: Answered) -> None:
+        method = methods.get(str(request.get("op")))
+        try:
+            if method is None:
+                raise RefusedError(
+                    f"unknown operation {request.get('op')!r}", f"use one of {', '.join(sorted(methods))}"
+                )
+            method(request, answered)
+        except RefusedError as refused:
+            answered(failure(str(refused), refused.fix))
+
+    # Members of a queue
+
+    def _quorum_status(self, request: Answer, answered: Answered) -> None:
+        record = self._queue(request)
+        nodes = [*record.members, *record.leaving]
+
+        def gathered(answers: dict[NodeId, Answer]) -> None:
+            rows = [_row(self._name(node), answers[node]) for node in nodes]
+            answered({"ok": True, "queue": record.name, "members": rows})
+
+        self._gather(nodes, {"op": "member", "group": record.group}, gathered)
+
+    def _add_member(self, request: Answer, answered: Answered) -> None:
+        record, node = self._queue(request), self._node(request)
+        what = f"queue {record.name!r}, node {self._name(node)!r}"
+        if node in record.leaving:
+            raise RefusedError(f"{what}: its member is being removed", "wait until it has left, then add it")
+        if node in record.members:
+            raise RefusedError(f"{what}: there is a member already", "see quorum-status for where the members are")
+        if self._shard.life_of(node) is None:
+            raise RefusedError(f"{what}: the node is down", "start it; a new member needs a node that runs")
+
+        def is_voter(answers: dict[NodeId, Answer]) -> bool:
+            return any(row.get("raft_state") == "leader" and node in row["voters"] for row in answers.values())
+
+        def committed(changed: QueueRecord | None) -> None:
+            if changed is None or node not in changed.members:
+                answered(failure(f"{what}: the queue was deleted, or the node is leaving it", "see quorum-status"))
+                return
+            late = f"{what}: it has not caught up yet"
+            self._await(changed, is_voter, answered, late, {"members": self._names(changed)})
+
+        shard = self._shard
+        self._through_metadata(shard.metadata.change(AddMember, record, node, self._once(committed, answered, what)))
+
+    def _remove_member(self, request: Answer, answered: Answered) -> None:
+        record, node = self._queue(request), self._node(request)
+        what = f"queue {record.name!r}, node {self._name(node)!r}"
+        if node not in (*record.members, *record.leaving):
+            raise RefusedError(f"{what}: there is no member", "see quorum-status for where the members are")
+        if record.members == (node,):
+            raise RefusedError(f"{what}: the last member cannot be removed", "add another first, or delete the queue")
+
+        def has_left(_answers: dict[NodeId, Answer]) -> bool:
+            now = self._shard.metadata.machine.queues.get(record.name)
+            return now is None or now.group != record.group or node not in (*now.members, *now.leaving)
+
+        def committed(changed: QueueRecord | None) -> None:
+            if changed is None or node in changed.members:
+                answered(failure(f"{what}: the queue was deleted, or this is its last member", "see quorum-status"))
+                return
+            late = f"{what}: the change is not committed yet"
+            self._await(changed, has_left, answered, late, {"members": self._names(changed)})
+
+        shard = self._shard
+        self._through_metadata(shard.metadata.change(RemoveMember, record, node, self._once(committed, answered, what)))
+
+    # Leaders
+
+    def _transfer_leader(self, request: Answer, answered: Answered) -> None:
+        record, node = self._queue(request), self._node(request)
+        if node not in record.members:
+            what = f"queue {record.name!r} has no member on node {self._name(node)!r}"
+            raise RefusedError(what, f"choose one of {', '.join(self._names(record))}")
+        self._move(record, node, answered)
+
+    def _move(self, record: QueueRecord, node: NodeId, answered: Answered) -> None:
+        """Have the queue led from ``node``."""
+        what = f"queue {record.name!r}"
+
+        def leads(answers: dict[NodeId, Answer]) -> bool:
+            return answers.get(node, {}).get("raft_state") == "leader"
+
+        def asked(answer: Answer) -> None:
+            if "error" in answer:
+                answered(answer)
+            else:
+                late = f"{what}: node {self._name(node)!r} does not lead yet"
+                self._await(record, leads, answered, late, {"leader": self._name(node)})
+
+        def gathered(answers: dict[NodeId, Answer]) -> None:
+            leader = next((each for each, row in answers.items() if row.get("raft_state") == "leader"), None)
+            if leader is None:
+                answered(failure(f"{what}: no leader answers", "start its members, or wait for the election"))
+            elif leader == node:
+                answered({"ok": True, "leader": self._name(node)})
+            else:
+                self._ask(leader, {"op": "hand-over", "group": record.group, "to": node}, asked)
+
+        self._gather(record.members, {"op": "member", "group": record.group}, gathered)
+
+    def _rebalance(self, _request: Answer, answered: Answered) -> None:
+        nodes = [member.node for member in self._shard.config.members if self._shard.life_of(member.node) is not None]
+
+        def gathered(answers: dict[NodeId, Answer]) -> None:
+            records = {record.group: record for record in self._shard.metadata.machine.queues.values()}
+            led = {records[group].name: node for node, answer in answers.items()
+                   for group in answer.get("groups", ()) if group in records}  # fmt: skip
+            voters = {
+                record.name: [node for node in record.members if "groups" in answers.get(node, {})]
+                for record in records.values()
+            }
+            self._move_all(rebalancing.moves(led, voters), [], answered)
+
+        self._gather(nodes, {"op": "leading"}, gathered)
+
+    def _move_all(self, todo: list[rebalancing.Move], moved: list[Answer], answered: Answered) -> None:
+        """One after the other: an election at a time."""
+        if not todo:
+            answered({"ok": True, "moved": moved})
+            return
+        move, rest = todo[0], todo[1:]
+        record = self._shard.metadata.machine.queues.get(move.queue)
+
+        def done(answer: Answer) -> None:
+            if "error" in answer:
+                answered({**answer, "moved": moved})
+                return
+            row = {"queue": move.queue, "from": self._name(move.source), "to": self._name(move.target)}
+            self._move_all(rest, [*moved, row], answered)
+
+        if record is None:
+            self._move_all(rest, moved, answered)
+        else:
+            self._move(record, move.target, done)
+
+    # Policies
+
+    def _set_policy(self, request: Answer, answered: Answered) -> None:
+        policy = _policy(request)
+        done = self._once(lambda _none: answered({"ok": True}), answered, f"policy {policy.name!r}")
+        self._through_metadata(self._shard.metadata.set_policy(policy, done))
+
+    def _clear_policy(self, request: Answer, answered: Answered) -> None:
+        name = request.get("name")
+        if name not in self._shard.metadata.machine.policies:
+            raise RefusedError(f"there is no policy {name!r}", "see policies for those there are")
+        done = self._once(lambda _none: answered({"ok": True}), answered, f"policy {name!r}")
+        self._through_metadata(self._shard.metadata.clear_policy(str(name), done))
+
+    def _policies(self, _request: Answer, answered: Answered) -> None:
+        policies = self._shard.metadata.machine.policies
+        rows = [
+            {"name": policy.name, "pattern": policy.pattern, "definition": dict(policy.definition),
+             "priority": policy.priority}
+            for _, policy in sorted(policies.items())
+        ]  # fmt: skip
+        answered({"ok": True, "policies": rows})
+
+    # What nodes tell each other
+
+    def _member(self, request: Answer) -> Answer:
+        runner = self._runner(request)
+        core = runner.core
+        return {
+            "raft_state": str(core.role) if not runner.newer_machine else "machine_too_old",
+            "membership": "voter" if core.is_voter else "promotable" if self._shard.node in core.configuration.members
+            else "unknown",
+            "last_log_index": core.log.last_index,
+            "last_written": core.log.synced_index,
+            "last_applied": runner.applied,
+            "commit_index": core.commit_index,
+            "snapshot_index": core.log.snapshot_index,
+            "term": core.term,
+            "machine_version": runner.host.version,
+            "voters": list(core.configuration.voters),
+        }  # fmt: skip
+
+    def _counts(self, request: Answer) -> Answer:
+        queue = self._shard.hosting.by_group.get(self._runner(request).group)
+        if queue is None or queue.host is None:
+            raise RefusedError("this group is no queue", "ask for a queue")
+        counts = queue.host.machine.counts()
+        return {"ready": counts.ready, "consumers": counts.consumers}
+
+    def _leading(self) -> Answer:
+        runners = self._shard.runners.values()
+        return {"groups": [runner.group for runner in runners if runner.core.role is Role.LEADER]}
+
+    def _hand_over(self, request: Answer) -> Answer:
+        runner = self._runner(request)
+        to = request.get("to")
+        if runner.core.role is not Role.LEADER:
+            raise RefusedError("this node does not lead the queue any more", "try again in a moment")
+        try:
+            runner.core.transfer(NodeId(int(str(to))))
+        except ValueError as error:
+            raise RefusedError(str(error), "wait until the member is a voter: see quorum-status") from error
+        self._shard.wake(runner)
+        return {"ok": True}
+
+    def _runner(self, request: Answer) -> GroupRunner:
+        group = request.get("group")
+        runner = self._shard.runners.get(GroupId(group)) if isinstance(group, int) else None
+        if runner is None:
+            raise RefusedError("no member of the queue here", "it may be starting; try again in a moment")
+        return runner
+
+    # Helpers
+
+    def _queue(self, request: Answer) -> QueueRecord:
+        name = request.get("queue")
+        record = self._shard.metadata.machine.queues.get(name) if isinstance(name, str) else None
+        if record is None:
+            raise RefusedError(f"no queue {name!r}", 'name one that is declared, as {"queue": name}; see status')
+        return record
+
+    def _node(self, request: Answer) -> NodeId:
+        name = request.get("node")
+        for member in self._shard.config.members:
+            if member.name == name:
+                return member.node
+        names = ", ".join(member.name for member in self._shard.config.members)
+        raise RefusedError(f"no node {name!r} in this cluster", f'name one of {names}, as {{"node": name}}')
+
+    def _name(self, node: NodeId) -> str:
+        return next((member.name for member in self._shard.config.members if member.node == node), str(node))
+
+    def _names(self, record: QueueRecord) -> list[str]:
+        return [self._name(node) for node in record.members]
+
+    def _ask(self, node: NodeId, request: Answer, answered: Answered) -> None:
+        if node == self._shard.node:
+            self.answer_peer(node, request, answered)
+        else:
+            self._shard.requests.ask(node, request, answered)
+
+    def _gather(
+        self, nodes: Sequence[NodeId], request: Answer, gathered: Callable[[dict[NodeId, Answer]], None]
+    ) -> None:
+        """Ask several nodes, and go on with all answers."""
+        answers: dict[NodeId, Answer] = {}
+
+        def note(node: NodeId, answer: Answer) -> None:
+            answers[node] = answer
+            if len(answers) == len(nodes):
+                gathered(answers)
+
+        for node in nodes:
+            self._ask(node, request, functools.partial(note, node))
+
+    def _through_metadata(self, proposal: tuple[Any, int]) -> None:
+        self._shard.runners[METADATA_GROUP].propose(*proposal)
+
+    def _once(
+        self, done: Callable[[QueueRecord | None], None], answered: Answered, what: str
+    ) -> Callable[[QueueRecord | None], None]:
+        """``done``, unless the metadata group takes too long: then ``answered`` gets a failure."""
+        open_ = [True]
+
+        def finish(call: Callable[[], None]) -> None:
+            if open_.pop() if open_ else False:
+                call()
+
+        limits = self._shard.limits
+        leader = self._shard.runners[METADATA_GROUP].leader
+        known = f"its leader is node {leader}" if leader != NOBODY else "it has no leader"
+        late = failure(
+            f"{what}: the metadata group did not commit it within {limits.change_timeout_ms} ms; {known}",
+            "start a majority of the nodes; the change is still under way and may be done later",
+        )
+        self._shard.later(limits.change_timeout_ms / 1000, lambda: finish(lambda: answered(late)))
+        return lambda record: finish(lambda: done(record))
+
+    def _await(
+        self,
+        record: QueueRecord,
+        done: Callable[[dict[NodeId, Answer]], bool],
+        answered: Answered,
+        late: str,
+        result: Answer,
+    ) -> None:
+        """Look at the queue's members until ``done``, then answer with ``result``."""
+        rounds = max(1, int(self._shard.limits.change_timeout_ms / 1000 / _LOOK_AGAIN_S))
+        nodes = sorted({*record.members, *record.leaving})
+
+        def look(left: int) -> None:
+            self._gather(nodes, {"op": "member", "group": record.group}, lambda answers: judge(left, answers))
+
+        def judge(left: int, answers: dict[NodeId, Answer]) -> None:
+            if done(answers):
+                answered({"ok": True, **result})
+            elif left:
+                self._shard.later(_LOOK_AGAIN_S, lambda: look(left - 1))
+            else:
+                answered(failure(late, "see quorum-status; the change is still under way if a majority runs"))
+
+        look(rounds)
+
+
+def _row(name: str, answer: Answer) -> Answer:
+    """A member as ``quorum-status`` shows it; one that does not answer is down."""
+    if "error" in answer:
+        return {"node_name": name, "raft_state": "noproc", "membership": "unknown", "error": answer["error"]}
+    return {"node_name": name, **{key: value for key, value in answer.items() if key != "voters"}}
+
+
+def _policy(request: Answer) -> Policy:
+    """A policy out of a request. Raises :class:`RefusedError` for one that could never hold."""
+    name, pattern, definition = request.get("name"), request.get("pattern"), request.get("definition")
+    priority = request.get("priority", 0)
+    where = f"policy {name!r}"
+    if not isinstance(name, str) or not name:
+        raise RefusedError(f"{where}: a policy needs a name", 'give one, as {"name": "limits"}')
+    if not isinstance(priority, int) or isinstance(priority, bool):
+        raise RefusedError(f"{where}: priority {priority!r} is no integer", "give a whole number; the highest wins")
+    try:
+        re.compile(pattern if isinstance(pattern, str) else "(")
+    except re.error as error:
+        what = f"{where}: pattern {pattern!r} is no regular expression: {error}"
+        raise RefusedError(what, "use one that finds the queues' names, such as ^orders") from error
+    if not isinstance(definition, dict) or not definition:
+        raise RefusedError(f"{where}: definition {definition!r} is empty or no object", f"set some of {_known()}")
+    for key, value in definition.items():
+        kind = _POLICY_KEYS.get(key)
+        if kind is None:
+            raise RefusedError(f"{where}: {key!r} is nothing that a policy can set", f"use some of {_known()}")
+        if type(value) is not kind or (isinstance(value, int) and value < 0):
+            wanted = "a number, 0 or more" if kind is int else "a string"
+            raise RefusedError(f"{where}: {key} = {value!r} is not allowed", f"give {wanted}")
+    return Policy(name=name, pattern=str(pattern), definition=tuple(sorted(definition.items())), priority=priority)
+
+
+def _known() -> str:
+    return ", ".join(sorted(_POLICY_KEYS))

@@ -1,0 +1,74 @@
+"""Commands on their way out of a node: into an entry of its own, if its member leads, or to the leader.
+
+They gather by lane until somebody cuts a batch, express lane first, and the batch comes with its *segments*: whose
+commands it holds (:mod:`reference_broker.node.proposals`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reference_broker.node.proposals import Lane, Proposer, Segment
+
+
+class Outbox:
+    """What waits, oldest first in each lane. ``urgent``: not all of it is lazy."""
+
+    __slots__ = ("_lanes", "octets", "urgent")
+
+    def __init__(self) -> None:
+        self._lanes: dict[Lane, list[tuple[Any, int, Proposer, int]]] = {lane: [] for lane in Lane}
+        """Command, octets, proposer, its number; by lane."""
+        self.octets = 0
+        self.urgent = False
+
+    def add(self, command: object, size: int, proposer: Proposer, number: int) -> None:
+        """One more command; its lane is its proposer's."""
+        self._lanes[proposer[1]].append((command, size, proposer, number))
+        self.octets += size
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._lanes = {lane: [] for lane in Lane}
+        self.octets = 0
+        self.urgent = False
+
+    def cut(self, bytes_max: int, commands_max: int) -> tuple[list[Any], list[Segment]]:
+        """The next batch and whose commands it holds; the first command of a batch always fits."""
+        batch: list[Any] = []
+        segments: list[Segment] = []
+        for lane in Lane:
+            self._cut_lane(self._lanes[lane], bytes_max, commands_max, batch, segments)
+        self.urgent = self.urgent and self.octets > 0
+        return batch, segments
+
+    def _cut_lane(
+        self,
+        waiting: list[tuple[Any, int, Proposer, int]],
+        bytes_max: int,
+        commands_max: int,
+        batch: list[Any],
+        segments: list[Segment],
+    ) -> None:
+        """Move commands into the batch until it is full."""
+        size, before = 0, len(batch)
+        run: tuple[Proposer, int, int] | None = None  # proposer, first number, next number
+        for command, command_size, proposer, number in waiting:
+            if batch and (size + command_size > bytes_max or len(batch) >= commands_max):
+                break
+            size += command_size
+            batch.append(command)
+            if run is not None and run[0] == proposer and run[2] == number:
+                run = (proposer, run[1], number + 1)
+            else:
+                _close(run, segments)
+                run = (proposer, number, number + 1)
+        _close(run, segments)
+        del waiting[: len(batch) - before]
+        self.octets -= size
+
+
+def _close(run: tuple[Proposer, int, int] | None, segments: list[Segment]) -> None:
+    if run is not None:
+        (node, lane, incarnation), first, following = run
+        segments.append((node, lane, incarnation, first, following - first))

@@ -1,0 +1,184 @@
+"""A queue on a node that has no member of it: what clients here want goes to its leader, and comes back from there.
+
+The proxy keeps what a member's runner keeps of its own commands: numbered lanes of what is not known to be applied
+(:mod:`reference_broker.node.proposals`), sent again, in order, to whoever leads. It finds the leader by *attaching* to
+every member; the one that leads, or comes to lead, says so with its term and with how far it has applied this node's
+commands. The proxy forgets those, sends the rest, and asks to be told again what its clients may have missed
+(:mod:`reference_broker.node.guests`). No timers: a member that can be reached again is attached to again.
+
+A proxy that nobody has used is attached to nobody and costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from reference_broker.anatomy.anatomy import Anatomy
+from reference_broker.machines.batch import encode_batch
+from reference_broker.machines.metadata import QueueRecord
+from reference_broker.node import guests
+from reference_broker.node.config import Limits
+from reference_broker.node.outbox import Outbox
+from reference_broker.node.peers import Kind
+from reference_broker.node.proposals import Lane, Pending, Proposal, seal
+from reference_broker.queues.quorum import Channels, asks
+from reference_broker.types import NOBODY, NodeId, Term
+
+
+class Surroundings(Protocol):
+    """What a proxy needs of its node."""
+
+    node: NodeId
+    incarnation: int
+    limits: Limits
+    anatomy: Anatomy
+
+    def now_ns(self) -> int:
+        """The host's monotonic clock."""
+
+    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
+        """Queue a frame for a peer; False while it is down."""
+
+    def wake(self, runner: Proxy) -> None:
+        """Have ``runner.turn()`` called at the end of this turn of the event loop."""
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Call after a while."""
+
+
+class Proxy:
+    """One group, seen from a node without a member of it."""
+
+    def __init__(
+        self,
+        record: QueueRecord,
+        node: Surroundings,
+        now_ms: Callable[[], int],
+        pending: dict[Lane, Pending] | None = None,
+    ) -> None:
+        """``pending``: what this node's own member, which is gone, has proposed and not seen applied."""
+        self.record = record
+        self.group = record.group
+        self.scheduled = False
+        self.pending = pending if pending is not None else {lane: Pending() for lane in Lane}
+        self.leader = NOBODY
+        self.term = Term(0)
+        self._node = node
+        self._now_ms = now_ms
+        self._outbox = Outbox()
+        self._hurried = False
+        self._waiting = False
+        self._attached = False
+        self._stopped = False
+
+    # Inputs
+
+    def propose(self, command: object, size: int, lane: Lane = Lane.BULK, *, lazy: bool = False) -> int:
+        """As :meth:`reference_broker.node.group.GroupRunner.propose`."""
+        number = self.pending[lane].add(command, size)
+        if self.leader != NOBODY:
+            self._outbox.add(command, size, (self._node.node, lane, self._node.incarnation), number)
+            self._outbox.urgent = self._outbox.urgent or not lazy
+            self._hurried = self._hurried or (lane is Lane.EXPRESS and not lazy)
+            self._node.wake(self)
+        self.attach()
+        return number
+
+    def attach(self) -> None:
+        """Find the leader, unless that was done."""
+        if not self._attached:
+            self._attached = True
+            for node in sorted(_where(self.record)):
+                self._attach_to(node)
+
+    def peer_up(self, node: NodeId) -> None:
+        """The link to ``node`` stands again: what was under way is lost, and so is what it knew of this node."""
+        if self._attached and node in _where(self.record):
+            self._attach_to(node)
+
+    def peer_down(self, node: NodeId) -> None:
+        """The link to ``node`` broke."""
+        if node == self.leader:
+            self.leader = NOBODY
+            self._outbox.clear()
+
+    def members_changed(self, record: QueueRecord) -> None:
+        """The queue has members on other nodes."""
+        new = _where(record) - _where(self.record)
+        self.record = record
+        for node in sorted(new) if self._attached else ():
+            self._attach_to(node)
+
+    def leading(self, node: NodeId, term: Term, express: int, bulk: int) -> None:
+        """``node`` leads in ``term`` and has applied this node's commands up to these numbers."""
+        if term < self.term or self._stopped:
+            return
+        self.leader, self.term = node, term
+        asked = [command for command in self._forget(express, bulk) if asks(command)]
+        head = guests.pack_catch_up(self.group, term, self._node.incarnation)
+        self._node.send(node, Kind.CATCH_UP, [head, *(encode_batch(self._now_ms(), asked) if asked else ())])
+        self._start_over()
+
+    def applied(self, node: NodeId, express: int, bulk: int) -> None:
+        """The leader has applied this node's commands up to these numbers."""
+        if node == self.leader:
+            self._forget(express, bulk)
+
+    def effects(self, node: NodeId, effects: memoryview, clients: Channels) -> None:
+        """Tell this node's clients what the leader says. Raises ValueError if it is damaged."""
+        if node == self.leader:
+            guests.tell(clients, self.group, effects)
+
+    def stop(self) -> None:
+        """The queue is gone, or this node has a member of its own now."""
+        self._stopped = True
+        for node in sorted(_where(self.record)) if self._attached else ():
+            if node != self._node.node:
+                self._node.send(node, Kind.ATTACH, [guests.pack_attach(self.group, stays=False)])
+
+    # One turn
+
+    def turn(self) -> None:
+        """Send what has gathered, unless all of it may wait for more."""
+        self.scheduled = False
+        if self._stopped or self.leader == NOBODY or not self._outbox.octets:
+            return
+        if not self._outbox.urgent:
+            if not self._waiting:
+                self._waiting = True
+                self._node.later(self._node.limits.settle_delay_ms / 1000, self._wait_no_longer)
+            return
+        head = Proposal(group=self.group, term=self.term, hurried=self._hurried).pack()
+        self._hurried = False
+        limits = self._node.limits
+        while self._outbox.octets:
+            commands, segments = self._outbox.cut(limits.batch_bytes_max, limits.batch_commands_max)
+            batch: list[Any] = encode_batch(self._now_ms(), commands)
+            sealed = seal(batch, segments, self._node.now_ns(), self._node.anatomy.clock)
+            self._node.send(self.leader, Kind.PROPOSE, [head, sealed])
+
+    def _wait_no_longer(self) -> None:
+        self._waiting = False
+        self._outbox.urgent = True
+        self._node.wake(self)
+
+    def _attach_to(self, node: NodeId) -> None:
+        self._node.send(node, Kind.ATTACH, [guests.pack_attach(self.group, stays=True)])
+
+    def _start_over(self) -> None:
+        self._outbox.clear()
+        for lane, pending in self.pending.items():
+            for number, command, size in pending.all():
+                self._outbox.add(command, size, (self._node.node, lane, self._node.incarnation), number)
+        self._outbox.urgent = self._outbox.octets > 0
+        self._node.wake(self)
+
+    def _forget(self, express: int, bulk: int) -> list[Any]:
+        """Forget what is applied; returns those commands."""
+        return [*self.pending[Lane.EXPRESS].applied(express), *self.pending[Lane.BULK].applied(bulk)]
+
+
+def _where(record: QueueRecord) -> set[NodeId]:
+    """The nodes that may lead the queue's group."""
+    return {*record.members, *record.leaving}

@@ -1,0 +1,92 @@
+"""Bringing a queue's members in line with what is wanted: the work of the queue's leader.
+
+The metadata record says which members are wanted and which are leaving, the group's configuration which ones there are.
+On each election, each change of the record and each committed change of the configuration the leader takes the next
+step; what cannot be done at once is tried again now and then.
+
+    leaving, and not in the configuration    report it: the node may delete its replica
+    wanted, and not in the configuration     look the record up; if it still is wanted, add it
+    leaving, and in the configuration        remove it, unless it is the last voter: then wait for another
+
+The look-up is what makes adding safe. A leader that has not heard that a node left would add it once more, while the
+node deletes the replica that the others count on: votes and acknowledged entries would be forgotten. The answer to a
+question asked after the election is no older than the election, and if another leader has acted since, then nothing
+that this one appends will be committed. Removing on old news does no harm: the replica stays, and can be added again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reference_broker.machines.metadata import QueueRecord
+from reference_broker.node.group import GroupRunner
+from reference_broker.raft.ready import Role
+from reference_broker.types import METADATA_GROUP, GroupId, NodeId, Term
+
+if TYPE_CHECKING:
+    from reference_broker.node.shard import Shard
+
+
+class Reconciliation:
+    """The steps that this node takes for the queues it leads."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._unfinished: set[GroupId] = set()
+        self._asked: set[tuple[GroupId, Term, int, NodeId]] = set()
+        """Questions and reports to the metadata group that are under way."""
+
+    def retry(self) -> None:
+        """Try again what could not be done. Costs nothing when there is nothing."""
+        unfinished, self._unfinished = self._unfinished, set()
+        for group in sorted(unfinished):
+            if (runner := self._shard.runners.get(group)) is not None:
+                self.reconcile(runner)
+
+    def reconcile(self, runner: GroupRunner) -> None:
+        """Take the next step, if this member leads and one is due."""
+        queue = self._shard.hosting.by_group.get(runner.group)
+        if queue is None or runner.group == METADATA_GROUP or runner.core.role is not Role.LEADER:
+            return
+        record, core = queue.record, runner.core
+        missing = set(record.members) - set(core.configuration.members)
+        if not missing and not record.leaving:
+            return
+        self._unfinished.add(runner.group)
+        if core.change_under_way or not core.accepting:
+            return
+        gone = set(record.leaving) - set(core.configuration.members)
+        if gone:
+            self._report(runner, record, min(gone))
+        elif missing:  # before others are removed: the group must not shrink to nobody
+            self._look_up(runner, record, min(missing))
+        elif core.configuration.voters != record.leaving[:1]:
+            core.remove(record.leaving[0])
+            self._shard.wake(runner)
+
+    def _report(self, runner: GroupRunner, record: QueueRecord, member: NodeId) -> None:
+        question = (runner.group, runner.core.term, record.changes, member)
+        if question not in self._asked:
+            self._asked.add(question)
+            shard = self._shard
+            done = shard.metadata.left(record, member, lambda _record: self._asked.discard(question))
+            shard.runners[METADATA_GROUP].propose(*done)
+
+    def _look_up(self, runner: GroupRunner, record: QueueRecord, member: NodeId) -> None:
+        question = (runner.group, runner.core.term, record.changes, member)
+        if question in self._asked:
+            return
+        self._asked.add(question)
+
+        def answered(now: QueueRecord | None) -> None:
+            self._asked.discard(question)
+            core = runner.core
+            leads = core.role is Role.LEADER and core.term == question[1]
+            can = leads and core.accepting and not core.change_under_way
+            wanted = now is not None and now.changes == record.changes and member in now.members
+            if now is not None and wanted and can and member not in core.configuration.members:
+                core.add(member, now.stay(member))
+                self._shard.wake(runner)
+
+        shard = self._shard
+        shard.runners[METADATA_GROUP].propose(*shard.metadata.look_up(record, answered))

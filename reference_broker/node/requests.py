@@ -1,0 +1,98 @@
+"""Questions from node to node, for operations: rare, small, answered or given up in time.
+
+A request is one JSON object and so is its answer. The one who asks keeps a call per request until the answer comes, the
+link breaks, or ``request_timeout_ms`` is over: a call is made exactly once. Nothing here is on the way of a message.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, Final, Protocol
+
+from reference_broker.node.config import Limits
+from reference_broker.node.peers import Kind
+from reference_broker.types import NodeId
+
+Answer = dict[str, Any]
+Answered = Callable[[Answer], None]
+Answerer = Callable[[NodeId, Answer, Answered], None]
+"""Answers a request of a node: at once or later, but exactly once."""
+
+_NUMBER: Final = Struct(">I")
+
+
+class Surroundings(Protocol):
+    """What requests need of their node."""
+
+    limits: Limits
+
+    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
+        """Queue a frame for a peer; False while it is down."""
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Call after a while."""
+
+
+class Requests:
+    """The requests of this node that await their answers, and the answering of other nodes' requests."""
+
+    def __init__(self, node: Surroundings, answerer: Answerer) -> None:
+        self._node = node
+        self._answerer = answerer
+        self._waiting: dict[int, tuple[NodeId, Answered]] = {}
+        self._next = 1
+
+    def ask(self, node: NodeId, request: Answer, answered: Answered) -> None:
+        """Ask a peer; ``answered`` gets its answer, or one with the key ``error``."""
+        limits, number = self._node.limits, self._next
+        if len(self._waiting) >= limits.requests_max:
+            answered(failure(f"{limits.requests_max} requests await an answer already", "try again in a moment"))
+            return
+        self._next = number % 0xFFFFFFFF + 1
+        body = json.dumps(request, separators=(",", ":")).encode()
+        if not self._node.send(node, Kind.REQUEST, [_NUMBER.pack(number), body]):
+            answered(failure(f"node {node} cannot be reached", "start it, or mend the network between the nodes"))
+            return
+        self._waiting[number] = (node, answered)
+        late = failure(
+            f"node {node} did not answer within {limits.request_timeout_ms} ms", "look at its log; it may be overloaded"
+        )
+        self._node.later(limits.request_timeout_ms / 1000, lambda: self._finish(number, late))
+
+    def frame(self, node: NodeId, kind: int, body: memoryview) -> None:
+        """A request or an answer of a peer. Raises ValueError if it is damaged."""
+        if not _NUMBER.size < len(body) <= self._node.limits.request_bytes_max:
+            raise ValueError(f"request or answer of {len(body)} octets")
+        (number,) = _NUMBER.unpack_from(body)
+        content = json.loads(bytes(body[_NUMBER.size :]))
+        if not isinstance(content, dict):
+            raise ValueError("a request or an answer that is no object")
+        if kind == Kind.ANSWER:
+            if (waiting := self._waiting.get(number)) is not None and waiting[0] == node:
+                self._finish(number, content)
+            return
+        self._answerer(node, content, lambda answer: self._answer(node, number, answer))
+
+    def peer_down(self, node: NodeId) -> None:
+        """What was asked of the peer will not be answered."""
+        lost = failure(f"the link to node {node} broke", "ask again; what was asked for may have been done")
+        for number, (asked, _) in list(self._waiting.items()):
+            if asked == node:
+                self._finish(number, lost)
+
+    def _answer(self, node: NodeId, number: int, answer: Answer) -> None:
+        body = json.dumps(answer, separators=(",", ":")).encode()
+        if len(body) + _NUMBER.size > self._node.limits.request_bytes_max:
+            body = json.dumps(failure(f"the answer takes {len(body)} octets", "ask for less")).encode()
+        self._node.send(node, Kind.ANSWER, [_NUMBER.pack(number), body])
+
+    def _finish(self, number: int, answer: Answer) -> None:
+        if (waiting := self._waiting.pop(number, None)) is not None:
+            waiting[1](answer)
+
+
+def failure(what: str, fix: str) -> Answer:
+    """An answer that says what went wrong and what to do."""
+    return {"error": what, "fix": fix}
