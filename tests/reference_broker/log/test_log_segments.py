@@ -99,6 +99,44 @@ def test_the_disk_holds_the_backlog_and_little_more(seed: int, make_world: Calla
     world.restart()
 
 
+def test_a_snapshot_being_sent_stays_whole_while_its_entries_move(make_world: Callable[..., Any]) -> None:
+    """A newer snapshot frees what the receiver still waits for; the WAL files and segments go meanwhile."""
+    world = make_world(memtable_bytes=0).open()
+    group = world.create(1)
+    for turn in range(6):
+        world.append(group, 4 * turn + 1, 4, size=1500)
+        world.step()
+    world.snapshot(group, 20, 1, [(3, 3), (9, 9), (19, 20)])
+    world.step()
+    before = world.log.snapshot_chunk(group, 1)
+    world.snapshot(group, 22, 1)
+    world.step()
+    world.roll(6)
+    assert world.log.snapshot_chunk(group, 1) == before
+    world.log.release_snapshot(group)
+    world.step()
+    assert segment_files(world)
+    world.snapshot(group, 24, 1)
+    world.step()
+    assert segment_files(world) == []
+
+
+def test_a_group_created_again_finds_no_old_segments(make_world: Callable[..., Any]) -> None:
+    """The node stops between the deletion and the removal of the files: they are not the new group's."""
+    world = make_world().open()
+    group = world.create(1)
+    world.append(group, 1, 6, size=200)
+    world.step()
+    world.roll()
+    assert segment_files(world)
+    world.delete(group)
+    world.log._writing.run_pending()
+    world.create(1)
+    world.log._writing.run_pending()
+    world.kill()
+    assert world.recovered[group].last_index == 0 and segment_files(world) == []
+
+
 # Damage
 
 
