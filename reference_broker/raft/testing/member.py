@@ -243,12 +243,16 @@ class Member:
             return f"{self.node} down"
         head = f"{self.node} {core.role} term {core.term} leader {core.leader} commit {core.commit_index}"
         followers = [f"  follower {node}: {text}" for node, text in core.status()["followers"].items()]
-        return "\n".join([f"{head} | {core.log.describe()}", *followers])
+        now = core.configuration
+        members = "" if now == Configuration(self._cluster.voters) else f" | members {now}"
+        return "\n".join([f"{head} | {core.log.describe()}{members}", *followers])
 
     # Snapshots
 
     def term_of(self, index: LogIndex) -> Term:
         """The term of an entry, from memory or from the state."""
+        if not index:
+            return Term(0)
         return self.entries[index].term if index in self.entries else self.state[index - 1][0]
 
     def _chunk(self, wanted: SendSnapshot) -> InstallSnapshot:

@@ -221,9 +221,11 @@ class Storm:
             member.pump()
 
     def read(self) -> None:
-        if (member := self._leading()) is not None:
-            self.reads += 1
-            member.read(self.reads)
+        """Asked of everybody who leads or believes so, above all of those who were replaced and do not know."""
+        for member in self.cluster.members.values():
+            if member.up and member.core.role is Role.LEADER:
+                self.reads += 1
+                member.read(self.reads)
 
     def crash(self) -> None:
         if (member := self._up()) is not None:
