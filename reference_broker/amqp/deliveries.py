@@ -78,7 +78,11 @@ def deliver(
     head, tail = _method(consumer.tag, channel, run.route, delivery_count > 0)
     parts: list[Octets] = []
     for number, content in enumerate(contents(run, channel, frame_max, start, count, step)):
-        parts += [head, _TAG.pack(first_tag + number), tail, *_counted(content, delivery_count)]
+        parts += [head, _TAG.pack(first_tag + number), tail]
+        if delivery_count:
+            parts += _counted(content, delivery_count)
+        else:
+            parts.append(content)
     return b"".join(parts)
 
 
