@@ -68,12 +68,14 @@ from reference_broker.machines.commands import (
 )
 from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.consumers import IN_SERVICE, Consumer, Status
+from reference_broker.machines.dealing import deal
 from reference_broker.machines.effects import Confirm, DeadLetterReason, Deliver, Effect, Reject
+from reference_broker.machines.enqueuing import enqueue
 from reference_broker.machines.fifo_snapshot import decode_state, encode_state
 from reference_broker.machines.fifo_state import Channel, State
 from reference_broker.machines.held_ranges import HeldRange
 from reference_broker.machines.inspection import QueueCounts
-from reference_broker.machines.origins import NEVER, Origin
+from reference_broker.machines.origins import Origin
 from reference_broker.machines.outbox import Outbox
 from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId, Term
 
@@ -116,7 +118,7 @@ class FifoMachine:
             if position in skip:
                 continue
             self._apply_command(command, meta.index, run_offset)
-            self._deal()
+            deal(state, self._outbox)
             if state.is_limited:
                 limits.enforce(state, self._outbox)
         if state.is_timed:
@@ -140,7 +142,7 @@ class FifoMachine:
     def _apply_command(self, command: Command, index: LogIndex, run_offset: int) -> None:
         match command:
             case Enqueue():
-                self._enqueue(command, index, run_offset)
+                enqueue(self._state, self._outbox, command, index, run_offset)
             case Settle():
                 self._settle(command)
             case Return():
@@ -170,93 +172,6 @@ class FifoMachine:
                 dead_letters.tell(self._state, self._outbox)
             case _:
                 assert_never(command)
-
-    # Enqueueing ------------------------------------------------------------------------------------------------------
-
-    def _enqueue(self, command: Enqueue, index: LogIndex, run_offset: int) -> None:
-        """Accept what is new of the run. What is known already is answered once more: its answer may have been lost.
-
-        A run that leaves a gap is dropped and not answered: its channel will send it again, in order.
-        """
-        if not command.first_seq:
-            self._accept(command, index, run_offset, 0)
-            return
-        first_seq, channel_id = command.first_seq, command.channel
-        channel = self._state.channels.get(channel_id)
-        next_seq = channel.next_seq if channel else 1
-        if first_seq > next_seq:
-            return
-        if channel is None:
-            if self._is_of_former_life(channel_id):
-                return
-            channel = self._state.channels[channel_id] = Channel()
-            self._outbox.monitor(channel_id.node)
-        after = first_seq + command.run.count
-        if after > next_seq:
-            channel.next_seq = after
-            refused = self._accept(command, index, run_offset, next_seq - first_seq)
-            if refused:
-                channel.refuse(after - refused, after - 1)
-        if channel.refused:
-            self._answer(channel_id, channel, first_seq, after - 1)
-        else:
-            self._outbox.confirm(channel_id, first_seq, after - 1)
-
-    def _answer(self, channel_id: ChannelId, channel: Channel, first: int, last: int) -> None:
-        for refused, begin, end in inspection.answer_ranges(channel, first, last):
-            if refused:
-                self._outbox.reject(channel_id, begin, end)
-            else:
-                self._outbox.confirm(channel_id, begin, end)
-
-    def _accept(self, command: Enqueue, index: LogIndex, run_offset: int, start: int) -> int:
-        """Take the messages of the run from position ``start`` on; returns how many of them, the last, are refused."""
-        state = self._state
-        count = command.run.count - start
-        if state.is_plain and command.ttl_ms < 0:
-            state.totals.enqueued += count
-            state.ready.backlog.push((index, run_offset, start, count, NEVER, command.run.body_size))
-            return 0
-        if state.refusing:
-            refused = count
-        else:
-            expires = expiry.expiry_of(state, command.ttl_ms)
-            for begin, length, size in limits.stretches_of_one_size(state, command.run, start):
-                state.ready.backlog.push((index, run_offset, begin, length, expires, size))
-            self._deal()
-            refused = limits.refuse_tail(state, count)
-        state.totals.enqueued += count - refused
-        state.totals.refused += refused
-        return refused
-
-    def _is_of_former_life(self, channel_id: ChannelId) -> bool:
-        """A command that was on its way while its node died and came back: nobody would ever end this channel."""
-        return channel_id.incarnation < self._state.lives.get(channel_id.node, 0)
-
-    # Dealing ---------------------------------------------------------------------------------------------------------
-
-    def _deal(self) -> None:
-        """Deal ready messages, oldest first, until none is left or nobody wants any."""
-        state = self._state
-        ready, service = state.ready, state.service
-        if state.is_expiring:
-            expiry.expire_heads(state, self._outbox)
-        while (ready.returned_count or ready.backlog.count) and service:
-            ready.take(self._hand_out(*ready.head()))
-            if state.is_expiring:
-                expiry.expire_heads(state, self._outbox)
-
-    def _hand_out(self, count: int, start: int, step: int, origin: Origin) -> int:
-        """Give messages of one stretch to the consumers whose turn it is; returns how many were taken."""
-        dealt, width, shares = self._state.service.deal(count)
-        for consumer, turn, share in shares:
-            first = start + turn * step
-            stride = width * step
-            first_id = consumer.hold(share, first, stride, origin)
-            self._outbox.deliver(consumer.id, first_id, first, share, stride, origin)
-            if consumer.auto_settle:
-                self._state.totals.settled += share
-        return dealt
 
     # What consumers do with their messages ---------------------------------------------------------------------------
 
@@ -323,7 +238,7 @@ class FifoMachine:
     def _get(self, command: Get) -> None:
         """One message, whatever the credit. A single active consumer has all messages, so there is none."""
         state, channel_id = self._state, command.consumer.channel
-        if self._is_of_former_life(channel_id):
+        if self._state.is_of_former_life(channel_id):
             return
         state.last_used_ms = state.now_ms
         consumer = self._met(command.consumer)
@@ -356,7 +271,7 @@ class FifoMachine:
     def _checkout(self, command: Checkout) -> None:
         """Subscribe. The reply carries the id of the next message, so that a channel sees if it misses one."""
         state, channel_id = self._state, command.consumer.channel
-        if self._is_of_former_life(channel_id):
+        if self._state.is_of_former_life(channel_id):
             return
         consumer = self._met(command.consumer)
         status = consumer.status

@@ -128,6 +128,10 @@ class State:
         self.is_expiring = self.is_timed = True
         self.is_plain = False
 
+    def is_of_former_life(self, channel_id: ChannelId) -> bool:
+        """A command that was on its way while its node died and came back: nobody would ever end this channel."""
+        return channel_id.incarnation < self.lives.get(channel_id.node, 0)
+
     def all_consumers(self) -> Iterator[Consumer]:
         """All consumers, in no order: for questions whose answer does not depend on it."""
         for channel in self.channels.values():

@@ -1,0 +1,77 @@
+"""What publishers send: each sequence number of a channel is taken or refused once, and answered as often as it comes.
+
+A publisher that did not hear the answer sends again, under the same numbers. So a channel remembers the number that is
+next, and which of the earlier ones were refused: answering those with a confirm would lose them.
+
+Invariants: a sequence number of a channel is enqueued at most once (I23); every number below the next one is answered
+the same way each time; what is refused is the end of a run.
+"""
+
+from __future__ import annotations
+
+from reference_broker.machines import expiry, limits
+from reference_broker.machines.commands import Enqueue
+from reference_broker.machines.dealing import deal
+from reference_broker.machines.fifo_state import Channel, State
+from reference_broker.machines.inspection import answer_ranges
+from reference_broker.machines.origins import NEVER
+from reference_broker.machines.outbox import Outbox
+from reference_broker.types import ChannelId, LogIndex
+
+
+def enqueue(state: State, outbox: Outbox, command: Enqueue, index: LogIndex, run_offset: int) -> None:
+    """Accept what is new of the run. What is known already is answered once more: its answer may have been lost.
+
+    A run that leaves a gap is dropped and not answered: its channel will send it again, in order.
+    """
+    if not command.first_seq:
+        _accept(state, outbox, command, index, run_offset, 0)
+        return
+    first_seq, channel_id = command.first_seq, command.channel
+    channel = state.channels.get(channel_id)
+    next_seq = channel.next_seq if channel else 1
+    if first_seq > next_seq:
+        return
+    if channel is None:
+        if state.is_of_former_life(channel_id):
+            return
+        channel = state.channels[channel_id] = Channel()
+        outbox.monitor(channel_id.node)
+    after = first_seq + command.run.count
+    if after > next_seq:
+        channel.next_seq = after
+        refused = _accept(state, outbox, command, index, run_offset, next_seq - first_seq)
+        if refused:
+            channel.refuse(after - refused, after - 1)
+    if channel.refused:
+        _answer(state, outbox, channel_id, channel, first_seq, after - 1)
+    else:
+        outbox.confirm(channel_id, first_seq, after - 1)
+
+
+def _answer(state: State, outbox: Outbox, channel_id: ChannelId, channel: Channel, first: int, last: int) -> None:
+    for refused, begin, end in answer_ranges(channel, first, last):
+        if refused:
+            outbox.reject(channel_id, begin, end)
+        else:
+            outbox.confirm(channel_id, begin, end)
+
+
+def _accept(state: State, outbox: Outbox, command: Enqueue, index: LogIndex, run_offset: int, start: int) -> int:
+    """Take the messages of the run from position ``start`` on; returns how many of them, the last, are refused."""
+    count = command.run.count - start
+    if state.is_plain and command.ttl_ms < 0:
+        state.totals.enqueued += count
+        state.ready.backlog.push((index, run_offset, start, count, NEVER, command.run.body_size))
+        return 0
+    if state.refusing:
+        refused = count
+    else:
+        expires = expiry.expiry_of(state, command.ttl_ms)
+        for begin, length, size in limits.stretches_of_one_size(state, command.run, start):
+            state.ready.backlog.push((index, run_offset, begin, length, expires, size))
+        deal(state, outbox)
+        refused = limits.refuse_tail(state, count)
+    state.totals.enqueued += count - refused
+    state.totals.refused += refused
+    return refused
