@@ -137,6 +137,21 @@ def test_a_group_created_again_finds_no_old_segments(make_world: Callable[..., A
     assert world.recovered[group].last_index == 0 and segment_files(world) == []
 
 
+def test_a_truncation_outlives_its_wal_file(make_world: Callable[..., Any]) -> None:
+    """What a new leader had dropped would be part of the log again, behind entries of a later term."""
+    world = make_world().open()
+    group = world.create(1)
+    world.append(group, 1, 6, size=200)
+    world.step()
+    world.roll()
+    world.truncate(group, 4)
+    world.roll()
+    world.log.close()
+    world.open()
+    assert world.recovered[group].last_index == 3
+    world.log.close()
+
+
 # Damage
 
 
