@@ -344,9 +344,8 @@ class ClientConnection(asyncio.Protocol):
             if event.passive or existing is not None:
                 self._declared(channel, event, declaration.check(event, existing))
                 return
-            record = declaration.new_record(
-                event, name, [member.node for member in self._shard.config.members], self._shard.random_bits
-            )
+            nodes = [member.node for member in self._shard.config.members]
+            record = self._shard.place(declaration.new_record(event, name, nodes, self._shard.random_bits))
         except RefusedError as refused:
             self._refuse(event.channel, refused.code, refused.text, "queue.declare")
             return

@@ -288,5 +288,6 @@ class Hosting:
         for member in shard.config.members:
             if member.node != self.node and shard.life_of(member.node) is None:
                 runner.peer_down(member.node)
+        shard.runner_made(runner, state)
         shard.wake(runner)
         return runner

@@ -36,6 +36,7 @@ from reference_broker.log.notices import (
     SnapshotTaken,
     Written,
 )
+from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
 from reference_broker.machines.commands import NodeDown, NodeUp, Tick
 from reference_broker.machines.effects import DeadLetter
@@ -50,6 +51,7 @@ from reference_broker.node.hosting import Hosting, Queue
 from reference_broker.node.metadata import MetadataHost
 from reference_broker.node.operations import Operations
 from reference_broker.node.peers import Kind, Peers
+from reference_broker.node.placement import placed
 from reference_broker.node.proposals import Lane
 from reference_broker.node.proxy import Proxy
 from reference_broker.node.reconciliation import Reconciliation
@@ -191,6 +193,12 @@ class Shard:
 
     # What connections use
 
+    def place(self, record: QueueRecord) -> QueueRecord:
+        """Choose where a new queue's members go."""
+        nodes = [member.node for member in self.config.members]
+        leaders = {group: queue.runner.leader for group, queue in self.hosting.by_group.items()}
+        return placed(record, self.node, nodes, self._up, self.metadata.machine.queues.values(), leaders)
+
     def declare(self, record: QueueRecord, answered: Callable[[Queue], None]) -> None:
         """Create the queue if its name is free; ``answered`` gets the queue of that name once it has a leader."""
 
@@ -226,7 +234,12 @@ class Shard:
         def answered(answer: Answer) -> None:
             counted(int(answer.get("ready", 0)), int(answer.get("consumers", 0)))
 
-        self.requests.ask(queue.runner.leader, {"op": "counts", "group": queue.record.group}, answered)
+        def ask(led: Queue) -> None:
+            self.requests.ask(led.runner.leader, {"op": "counts", "group": led.record.group}, answered)
+
+        if isinstance(queue.runner, Proxy):
+            queue.runner.attach()
+        self._when_led(queue, ask)
 
     def new_channel(self, connection: Connection, number: int) -> ChannelId:
         """An identity that no channel had before: channel numbers are used again and again."""
@@ -314,6 +327,9 @@ class Shard:
         for connection in list(self.clients):
             connection.queue_removed(record)
             self.touch(connection)
+
+    def runner_made(self, runner: GroupRunner, state: RecoveredGroup | None) -> None:
+        """A member begins here, with what recovery found of it. Nothing to do; a simulation looks on."""
 
     def life_of(self, node: NodeId) -> int | None:
         """The life that a node is in, None while it is down."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reference_broker.amqp.link import ConnectionConfig
 from reference_broker.log.errors import LogError
 from reference_broker.log.notices import Notice
+from reference_broker.log.opening import RecoveredGroup
 from reference_broker.node.client import ClientConnection
 from reference_broker.node.config import Limits, Member, NodeConfig
 from reference_broker.node.group import GroupRunner
@@ -79,11 +80,10 @@ class SimShard(Shard):
         self.checks.noticed(self.node, notices)
         super()._notify(notices)
 
-    def _run(self, *arguments: Any) -> GroupRunner:
-        runner = super()._run(*arguments)
-        self.checks.recovered(self.node, runner, arguments[-1])
+    def runner_made(self, runner: GroupRunner, state: RecoveredGroup | None) -> None:
+        """Check what recovery found, and have the checkers see what is applied."""
+        self.checks.recovered(self.node, runner, state)
         self._show_applies(runner)
-        return runner
 
     def _show_applies(self, runner: GroupRunner) -> None:
         host: Any = runner.host

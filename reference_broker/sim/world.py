@@ -143,6 +143,8 @@ class World:
         for node in self.nodes.values():
             assert node.shard is not None
             for name, queue in node.shard.queues.items():
+                if queue.host is None:
+                    continue
                 counts = queue.host.machine.counts()
                 if counts.ready or counts.unacked:
                     return f"queue {name} on node {node.node}: {counts.ready} ready, {counts.unacked} unacked"
