@@ -29,8 +29,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
 
 
+OPEN: list[pika.BlockingConnection] = []
+
+
+@pytest.fixture(autouse=True)
+def hang_up() -> Iterator[None]:
+    yield
+    while OPEN:
+        OPEN.pop().close()
+
+
 def connect(cluster: Cluster, number: int) -> BlockingChannel:
-    channel = pika.BlockingConnection(pika.URLParameters(cluster.nodes[number - 1].uri)).channel()
+    OPEN.append(pika.BlockingConnection(pika.URLParameters(cluster.nodes[number - 1].uri)))
+    channel = OPEN[-1].channel()
     channel.confirm_delivery()
     return channel
 
@@ -76,7 +87,7 @@ def test_a_node_without_a_member_serves_its_clients_all_the_same(cluster: Cluste
     assert consumer.queue_purge("far").method.message_count == 7
     consumer.queue_delete("far")
     with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="no queue"):
-        publisher.queue_declare("far", passive=True)
+        consumer.queue_declare("far", passive=True)
 
 
 def test_members_and_leaders_move_while_messages_flow(cluster: Cluster) -> None:
