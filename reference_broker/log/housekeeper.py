@@ -242,6 +242,9 @@ class Housekeeper:
         state = self._state
         with state.lock:
             dead = dead_files(state.wal_files, state.needed_files(), self._wal.current.number)
+        if dead:
+            self._segments.settle()
+        with state.lock:
             retired = [state.wal_files.pop(number) for number in dead]
         for wal_file in retired:
             self._wal_files.retire(wal_file, self._wal_file_bytes)

@@ -62,11 +62,21 @@ class SegmentWriter:
                 if not runs and not truncates:
                     group.table.disk.move((number,), (), _END)
                     return copied
-            following = (group.segments[-1].number // STEP + 1) * STEP if group.segments else STEP
-            segment = self._write(group, following, truncates, runs, (number,), runs[-1].last if runs else 0)
+            segment = self._write(group, _following(group), truncates, runs, (number,), runs[-1].last if runs else 0)
             self._state.counters.segment_bytes += segment.octets
             self._state.counters.segment_entries += segment.entries
             copied += segment.entries
+
+    def settle(self) -> None:
+        """Before a WAL file goes: note in the segments what its rows truncated, overwrote or reset in them."""
+        with self._state.lock:
+            stale = [
+                (group, truncates)
+                for group in self._state.groups.values()
+                if group.segments and (truncates := _truncates(group, group.segments))
+            ]
+        for group, truncates in stale:
+            self._write(group, _following(group), truncates, (), (), 0)
 
     def _next_runs(self, table: Table, number: int) -> list[Extent]:
         """The needed entries of a WAL file that go into the next segment."""
@@ -152,6 +162,11 @@ class SegmentWriter:
             self._files.remove(group.id, segment.number)
             with self._state.lock:
                 group.segments = [kept for kept in group.segments if kept != segment]
+
+
+def _following(group: Group) -> int:
+    """The number of the next new segment."""
+    return (group.segments[-1].number // STEP + 1) * STEP if group.segments else STEP
 
 
 def needed(table: Table, extents: Iterable[Extent]) -> Iterator[Extent]:
