@@ -113,7 +113,7 @@ def bury(state: State, outbox: Outbox, stretch: tuple[int, int, int, Origin], re
         return
     count, start, step, origin = stretch
     state.totals.dead_lettered += count
-    if not config.keeps_dead_letters or reason is DeadLetterReason.MAXLEN:
+    if not config.keeps_dead_letters:  # what a full queue drops is never kept, for it does not refuse publishers then
         outbox.dead_letter(0, count, start, step, origin, reason)
         return
     state.dead_letters.keep(count, start, step, origin, reason)
