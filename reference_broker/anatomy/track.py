@@ -16,13 +16,13 @@ all messages that one effect takes out of one run.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from reference_broker.anatomy.stages import Chain
 from reference_broker.machines.commands import Enqueue
 from reference_broker.machines.effects import Span
-from reference_broker.message_run import MessageRun
+from reference_broker.message_run import MessageRun, stamped
 from reference_broker.types import ChannelId
 
 if TYPE_CHECKING:
@@ -44,12 +44,13 @@ class EntryTimes:
 class Track:
     """One group's part of an :class:`~reference_broker.anatomy.anatomy.Anatomy`; its runner and its host call it."""
 
-    __slots__ = ("_anatomy", "_confirming", "_dealt", "_settling", "_synced_to", "entries")
+    __slots__ = ("_anatomy", "_confirming", "_dealt", "_forwarded", "_settling", "_synced_to", "entries")
 
     def __init__(self, anatomy: Anatomy) -> None:
         self.entries: dict[int, EntryTimes] = {}
         self._anatomy = anatomy
         self._confirming: dict[ChannelId, list[tuple[int, MessageRun]]] = {}
+        self._forwarded: deque[tuple[int, int]] = deque()  # number of the last command, when sent
         self._settling: deque[tuple[int, int, int]] = deque()  # number of the command, messages, when read
         self._synced_to = 0
         self._dealt = 0
@@ -78,11 +79,23 @@ class Track:
 
     # What clients are told
 
-    def proposals_applied(self, index: int, commands: Iterable[object]) -> None:
-        """Entry ``index`` held these commands of this node's own clients, for the first time."""
-        for command in commands:
+    def forwarded(self, number: int, now: int) -> None:
+        """Commands up to ``number`` of the bulk lane are on their way to the leader."""
+        self._forwarded.append((number, now))
+
+    def proposals_applied(self, index: int, number: int, commands: Sequence[object]) -> None:
+        """Entry ``index`` held these commands of this node's own clients for the first time; ``number`` is that of the
+        last in the bulk lane."""
+        forwarded, first = self._forwarded, number - len(commands) + 1
+        for at, command in enumerate(commands, first):
+            while forwarded and forwarded[0][0] < at:
+                forwarded.popleft()
             if type(command) is Enqueue:
-                self._confirming.setdefault(command.channel, []).append((index, command.run))
+                run = command.run
+                if forwarded and run.stamp[0]:
+                    clock, read, parsed, _waited = run.stamp
+                    run = stamped(run, clock, read, read + parsed, forwarded[0][1])
+                self._confirming.setdefault(command.channel, []).append((index, run))
 
     def confirmed(self, channel: ChannelId) -> None:
         """What the applied entries hold of this channel is being confirmed to it."""

@@ -398,7 +398,11 @@ class GroupRunner:
         head = Proposal(group=self.group, term=term, hurried=hurried).pack()
         while self._outbox.octets:
             commands, segments = self._outbox.cut(self._batch_bytes_max(), self._node.limits.batch_commands_max)
-            sealed = seal(self.host.encode(commands), segments, self._node.now_ns(), self._node.anatomy.clock)
+            now_ns = self._node.now_ns()
+            for _node, lane, _incarnation, first, count in segments:
+                if lane is Lane.BULK:
+                    self.track.forwarded(first + count - 1, now_ns)
+            sealed = seal(self.host.encode(commands), segments, now_ns, self._node.anatomy.clock)
             self._node.send(leader, Kind.PROPOSE, [head, sealed])
 
     def _start_over(self) -> None:
@@ -501,7 +505,7 @@ class GroupRunner:
         """Entry ``index`` held what this node's own clients asked for, up to that command of the lane."""
         commands = self.pending[lane].applied(number)
         if lane is Lane.BULK:
-            self.track.proposals_applied(index, commands)
+            self.track.proposals_applied(index, number, commands)
         else:
             self.track.settled(number, self._node.now_ns())
 

@@ -127,6 +127,19 @@ def test_a_follower_s_publish_shows_its_way_to_the_leader() -> None:
     assert (found["propose"], found["forward"]) == ((1, 12), (1, 8))
 
 
+def test_a_confirm_over_a_follower_shows_the_way_to_the_leader_too() -> None:
+    """The publisher's node keeps the run as it was before it was forwarded: it must remember when that was."""
+    anatomy, track = anatomy_with_entry()
+    track.forwarded(6, 1)
+    track.forwarded(8, 122)
+    track.proposals_applied(5, 8, [Enqueue(CHANNEL, 1, run_of(1)), Enqueue(CHANNEL, 2, run_of(1))])
+    track.confirmed(CHANNEL)
+    anatomy.hold(1)
+    anatomy.written(1, 205)
+    found = means(anatomy.snapshot(), Chain.CONFIRM)
+    assert (found["propose"], found["forward"]) == ((2, 24), (2, 16))
+
+
 def test_a_backlog_shows_as_ready_and_nowhere_else() -> None:
     """A deep queue must not look like a slow socket."""
     anatomy, track = anatomy_with_entry()
@@ -142,7 +155,7 @@ def test_confirms_are_recorded_for_whom_they_are_sent() -> None:
     """A channel without confirms has no confirm latency; one that has must get all its runs."""
     anatomy, track = anatomy_with_entry()
     commands = [Enqueue(CHANNEL, 1, run_of(2)), object(), Enqueue(CHANNEL, 3, run_of(3))]
-    track.proposals_applied(5, commands)
+    track.proposals_applied(5, 3, commands)
     track.confirmed(CHANNEL)
     anatomy.hold(1)
     track.confirmed(CHANNEL)
