@@ -24,6 +24,7 @@ import click
 from infra import local_cluster
 from perftest.cli.exits import CliError, Exit, three_lines
 from perftest.cli.interrupts import Interrupts
+from perftest.cli.stages import StageSampler
 from perftest.cli.ui.board import Board
 from perftest.cli.ui.summary import INVALID, doubts, knee_sentence, next_steps, steps_table, wrapped
 from perftest.cli.ui.views import View, choose, make_view
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 LOCAL_NODES: Final = 3
 _FRAME_S: Final = 0.5
+_STAGES_TIMEOUT_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +107,7 @@ class _Session:
         self._stop = StopRequest()
         self._board = Board(plan, writer.tally, writer.started_ns, _target_name(plan, cluster), str(writer.path))
         self._view: View = self._make_view()
+        self._stages = StageSampler(plan, cluster, writer) if cluster is not None else None
 
     def interval(self, record: Interval) -> None:
         """Record, then show."""
@@ -115,6 +118,8 @@ class _Session:
     def event(self, record: dict[str, object]) -> None:
         """Record, then show."""
         self._recorded(lambda: self._writer.event(record))
+        if self._stages is not None:
+            self._stages.event(record)
         self._board.event(record)
         self._view.event(record)
 
@@ -126,11 +131,14 @@ class _Session:
         """Execute the plan with the samplers and the view beside it."""
         loop = asyncio.get_running_loop()
         helpers = [asyncio.create_task(self._sample()), asyncio.create_task(self._draw())]
+        if self._stages is not None:
+            helpers.append(asyncio.create_task(self._sample_stages(self._stages)))
         with interrupts.during(lambda number: _in_loop(loop, self._interrupt, number)):
             try:
                 outcome = await execute(self._plan, self, self._stop)
                 with contextlib.suppress(RunNotWritableError):  # then the outcome, or the end, says so
                     await self._sample_nodes()  # the last step's CPU time needs a sample after it
+                await self._finish_stages()
                 return outcome
             finally:
                 for task in helpers:
@@ -239,6 +247,21 @@ class _Session:
                 self._stop.abort()
                 return
             await asyncio.sleep(self._plan.interval_s)
+
+    async def _sample_stages(self, stages: StageSampler) -> None:
+        """Where within the broker the time went, once per step."""
+        try:
+            await stages.run()
+        except RunNotWritableError as failure:
+            self._failure = self._failure or failure
+            self._stop.abort()
+
+    async def _finish_stages(self) -> None:
+        """The last step's end is asked for while the run ends; but a user who insists does not wait for it."""
+        if self._stages is not None and self._failure is None and not self._stop.aborting:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_STAGES_TIMEOUT_S):
+                    await self._stages.finish()
 
     async def _sample_nodes(self) -> None:
         """A node that does not answer is left out. Raises RunNotWritableError."""

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from perftest.metrics.interval import Interval, Phase, Series
-from perftest.results.schema import HLOG_TAG
+from perftest.results.schema import HLOG_TAG, STAGE_PREFIX
 
 LEGEND: Final = '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"\n'
 _BASE: Final = re.compile(r"#\[BaseTime: *([0-9]+)\.([0-9]{3}) ")
@@ -23,9 +23,12 @@ _LINE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HlogLine:
-    """One histogram of one series of one interval of one worker. ``start_ns`` is Unix time (rounded to ms)."""
+    """One histogram of one series of one interval of one worker. ``start_ns`` is Unix time (rounded to ms).
 
-    series: Series
+    ``series`` is a :class:`~perftest.metrics.interval.Series`, or the name of a stage within the broker.
+    """
+
+    series: str
     step: int
     phase: Phase
     host: str
@@ -49,7 +52,23 @@ def header(base_ns: int) -> str:
 
 def lines(record: Interval, host: str, base_ns: int) -> str:
     """A line for each series that has values, each with its line feed."""
-    return "".join(_line(record, series, host, base_ns) for series in record.latencies)
+    return "".join(
+        format_line(
+            HlogLine(
+                series=series,
+                step=record.step,
+                phase=record.phase,
+                host=host,
+                worker=record.worker,
+                start_ns=record.start_ns,
+                length_ns=record.length_ns,
+                max_ns=latency.max_ns,
+                payload=latency.payload,
+            ),
+            base_ns,
+        )
+        for series, latency in record.latencies.items()
+    )
 
 
 def parse_base_ns(line: str) -> int | None:
@@ -69,7 +88,7 @@ def parse_line(line: str, base_ns: int) -> HlogLine:
     values = dict(pair.split("=", 1) for pair in pairs)
     try:
         return HlogLine(
-            series=Series(series),
+            series=series if series.startswith(STAGE_PREFIX) else Series(series),
             step=int(values["step"]),
             phase=Phase(values["phase"]),
             host=values["host"],
@@ -83,16 +102,20 @@ def parse_line(line: str, base_ns: int) -> HlogLine:
         raise ValueError(f"its tag has no {error}") from error
 
 
-def _line(record: Interval, series: Series, host: str, base_ns: int) -> str:
-    latency = record.latencies[series]
+def format_line(line: HlogLine, base_ns: int) -> str:
+    """One line with its line feed, of a log whose times count from ``base_ns``."""
     tag = HLOG_TAG.format(
-        series=series, step=record.step, phase=record.phase, host=_tag_value(host), worker=_tag_value(record.worker)
+        series=_tag_value(line.series),
+        step=line.step,
+        phase=line.phase,
+        host=_tag_value(line.host),
+        worker=_tag_value(line.worker),
     )
-    offset_ms = max(record.start_ns - base_ns, 0) // 10**6
-    length_ms = record.length_ns // 10**6
+    offset_ms = max(line.start_ns - base_ns, 0) // 10**6
+    length_ms = line.length_ns // 10**6
     start, length = (f"{ms // 1000}.{ms % 1000:03d}" for ms in (offset_ms, length_ms))
-    maximum = f"{latency.max_ns // 10**6}.{latency.max_ns % 10**6:06d}"
-    return f"Tag={tag},{start},{length},{maximum},{latency.payload}\n"
+    maximum = f"{line.max_ns // 10**6}.{line.max_ns % 10**6:06d}"
+    return f"Tag={tag},{start},{length},{maximum},{line.payload}\n"
 
 
 def _tag_value(text: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from perftest.metrics.interval import Interval, Phase
+from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results import hlog, schema
 from perftest.results.errors import DamagedHistogramError, NewerRunError, NotARunError
 from perftest.results.summary import BrokerCpu, Tally, step_row
@@ -98,7 +98,7 @@ def summarise(run: Run) -> dict[str, Any]:
     for record in run.intervals:
         tally.totals(record.step, record.phase).add(record)
     for line in run.histograms:
-        if line.phase is Phase.STEADY and line.step in tally.steady:
+        if isinstance(line.series, Series) and line.phase is Phase.STEADY and line.step in tally.steady:
             try:
                 tally.steady[line.step].add_latency(line.series, line.payload, line.max_ns)
             except DamagedHistogramError as error:

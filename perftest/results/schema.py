@@ -82,4 +82,9 @@ OWN_COLUMNS: Final = (
 
 HLOG_TAG: Final = "{series};step={step};phase={phase};host={host};worker={worker}"
 """The tag of a line of latency.hlog. Values are nanoseconds; the log's own time columns are seconds since its
-``#[BaseTime: ...]`` header, its maximum is in milliseconds, as HdrHistogram's tools expect."""
+``#[BaseTime: ...]`` header, its maximum is in milliseconds, as HdrHistogram's tools expect.
+``series`` is one of :class:`perftest.metrics.interval.Series`, or ``stage.<chain>.<stage>``: where within the broker
+the time went, of one node (its name is the worker) over the whole steady time of a step; see
+:mod:`perftest.results.stages`."""
+
+STAGE_PREFIX: Final = "stage."

@@ -19,7 +19,7 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,6 +80,10 @@ class RunWriter:
         self._append(schema.LATENCY_HLOG, hlog.lines(record, HOST, self._base_ns))
         self._append(schema.INTERVALS_CSV, csv_line(record, self.id, HOST, self.started_ns))
         self.tally.add(record)
+
+    def stages(self, lines: Iterable[hlog.HlogLine]) -> None:
+        """Lines of ``latency.hlog`` that tell where within the broker the time of a step went."""
+        self._append(schema.LATENCY_HLOG, "".join(hlog.format_line(line, self._base_ns) for line in lines))
 
     def event(self, record: dict[str, object]) -> None:
         """A line of ``events.jsonl``."""
