@@ -116,7 +116,7 @@ def raw(value: Cell) -> str:
 
 
 def _island_data(page: Page) -> dict[str, Any]:
-    charts = [*page.shared, *(chart for run in page.runs for chart in run.charts)]
+    charts = [*page.shared, *(chart for run in page.runs for chart in run.figures)]
     return {
         "palettes": theme.PALETTES,
         "scales": theme.SCALES,

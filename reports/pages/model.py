@@ -118,6 +118,15 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Anatomy:
+    """Where within the broker the time went."""
+
+    sentences: tuple[Sentence, ...]
+    charts: tuple[Chart, ...]
+    table: Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One run. ``prefix`` makes its anchors unique on the page; it is empty when there is but one run."""
 
@@ -137,6 +146,12 @@ class Run:
     ledger_text: str
     provenance: Provenance
     notes: tuple[Sentence, ...] = ()
+    anatomy: Anatomy | None = None
+
+    @property
+    def figures(self) -> tuple[Chart, ...]:
+        """Every figure of the run, of whatever section."""
+        return (*self.charts, *(self.anatomy.charts if self.anatomy is not None else ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

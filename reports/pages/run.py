@@ -8,6 +8,7 @@ from typing import Any, Final
 import pandas as pd
 
 from reports.pages import findings, settings, trust, words
+from reports.pages.anatomy import anatomy
 from reports.pages.figures import knee_chart, spectrum_chart, timeline_chart
 from reports.pages.model import Banner, Chart, Chip, Run, Sentence
 from reports.pages.provenance import provenance, utc
@@ -43,6 +44,7 @@ def run_section(tables: Tables, *, prefix: str, rebuild: Sequence[str], files: S
         ledger=None if ledger is None else ledger_table(str(run["run_id"]), ledger),
         ledger_text=findings.ledger_sentence(ledger),
         provenance=provenance(run, tables.hosts, rebuild=rebuild, files=files),
+        anatomy=anatomy(run, tables, prefix=prefix),
         notes=(*trust.caution(found, prefix=prefix), *_notes(run, tables.steps)),
     )
 

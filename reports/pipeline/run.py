@@ -162,7 +162,9 @@ class _Tables:
         known = stages.rows_frame(self._spark, manifests.quarantine_rows(self._sources), schema.QUARANTINE.arrow)
 
         intervals = self._keep(stages.align(stages.good(raw_intervals), self._hosts, self._runs))
-        histograms = stages.align(stages.good(raw_histograms), self._hosts, self._runs)
+        good_histograms = stages.good(raw_histograms)
+        histograms = stages.align(stages.of_clients(good_histograms), self._hosts, self._runs)
+        staged = stages.merge_histograms(stages.steady(stages.of_stages(good_histograms)), ["run_id", "step", "series"])
         by_slot = self._keep(stages.merge_histograms(histograms, [*stages.SLOT, "series"]))
         by_step = self._keep(stages.merge_histograms(stages.steady(by_slot), ["run_id", "step", "series"]))
         latency = self._keep(stages.latency(by_step, stages.merge_histograms(by_step, ["run_id", "series"])))
@@ -175,6 +177,7 @@ class _Tables:
             "brokers": stages.conform(brokers, schema.BROKERS),
             "steps": self._steps(intervals, latency, brokers, samples),
             "spectrum": stages.spectrum(by_step, self._planned),
+            "stages": stages.broker_stages(staged, self._planned),
             "events": self._timed(stages.good(raw_events), schema.EVENTS),
             "host_samples": self._timed(samples, schema.HOST_SAMPLES),
             "quarantine": stages.quarantine(

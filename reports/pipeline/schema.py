@@ -262,6 +262,22 @@ SPECTRUM: Final = Table(
     ),
 )
 
+STAGES: Final = Table(
+    name="stages",
+    grain="one row per step, chain and stage within the broker, over all nodes and the steady time; none for a broker "
+    "that keeps no latency anatomy",
+    order=("run_id", "step", "chain", "stage"),
+    columns=(
+        RUN_ID,
+        STEP,
+        LABEL,
+        _text("chain", "what is followed: delivery, confirm, settle"),
+        _text("stage", "between which two stamps: fsync, replicate, …; total is the whole chain"),
+        *_summary("", nullable=False),
+        PAYLOAD,
+    ),
+)
+
 TIMELINE_SERIES: Final = SERIES[:5]
 TIMELINE_PERCENTILES: Final = ("p50", "p95", "p99")
 
@@ -441,6 +457,7 @@ TABLES: Final = (
     STEPS,
     LATENCY,
     SPECTRUM,
+    STAGES,
     TIMELINE,
     INTERVALS,
     EVENTS,
@@ -463,6 +480,7 @@ class Tables:
     steps: pd.DataFrame
     latency: pd.DataFrame
     spectrum: pd.DataFrame
+    stages: pd.DataFrame
     timeline: pd.DataFrame
     intervals: pd.DataFrame
     events: pd.DataFrame

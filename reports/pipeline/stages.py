@@ -9,6 +9,7 @@
                 |                            |
                 |                            +-> steady -> merge(step) -> merge(run) -> percentiles -> latency
                 |                                             +-> spectrum
+                +-> histograms of stages -> merge(step) -> percentiles -> stages
                 +-> brokers, host samples -> differences, means over steady time -> steps
 
 Every stage ends in an explicit select, so that its columns are what its schema says. Percentiles come from merged
@@ -29,6 +30,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark program gives it
 from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, StringType, StructField, StructType
 
+from perftest.results import schema as files
 from reports.pipeline import schema, source, workers
 from reports.pipeline.schema import Table
 
@@ -183,6 +185,23 @@ def spectrum(step_payloads: DataFrame, planned: DataFrame) -> DataFrame:
     """The table ``spectrum``."""
     points = step_payloads.select("run_id", "step", "series", "payload").mapInArrow(workers.spectrum, SPECTRUM)
     return conform(with_label(points, planned), schema.SPECTRUM)
+
+
+def of_stages(histograms: DataFrame) -> DataFrame:
+    """The histograms that nodes kept of stages within the broker, each over the whole steady time of a step."""
+    return histograms.where(F.col("series").startswith(files.STAGE_PREFIX))
+
+
+def of_clients(histograms: DataFrame) -> DataFrame:
+    """The histograms of what the load generator measured."""
+    return histograms.where(~F.col("series").startswith(files.STAGE_PREFIX))
+
+
+def broker_stages(step_payloads: DataFrame, planned: DataFrame) -> DataFrame:
+    """The table ``stages``; a series is ``stage.<chain>.<stage>``."""
+    parts = F.split("series", r"\.", 3)
+    frame = with_label(percentiles(step_payloads), planned)
+    return conform(frame.withColumn("chain", parts[1]).withColumn("stage", parts[2]), schema.STAGES)
 
 
 def with_label(frame: DataFrame, planned: DataFrame) -> DataFrame:

@@ -268,6 +268,8 @@ def _tag(tag: str) -> Row:
     series, *pairs = tag.split(";")
     values = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
     missing = [name for name in ("step", "phase", "host", "worker") if name not in values]
+    if series.startswith(files.STAGE_PREFIX) and series.count(".") != 2:
+        raise LineError(f"series {series!r} is not {files.STAGE_PREFIX}<chain>.<stage>")
     if missing or not _SERIES.fullmatch(series):
         raise LineError(f"tag {tag!r} is not {files.HLOG_TAG}")
     _check_phase(values["phase"])

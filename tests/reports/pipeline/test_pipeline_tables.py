@@ -24,6 +24,7 @@ pytestmark = pytest.mark.spark
 
 SWEEP, OPEN, KILLED, BARE = "run-sweep", "run-open", "run-killed", "run-bare"
 OFFSET_NS = 300_000_000
+STAGES = ("stage.delivery.fsync", "stage.delivery.total", "stage.confirm.fsync")
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +42,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def runs(tmp_path_factory: pytest.TempPathFactory, make_run: Callable[..., Path]) -> dict[str, Path]:
     """A sweep; an open loop over two hosts whose clocks differ; a killed run, damaged; one with intervals only."""
     base = tmp_path_factory.mktemp("runs")
-    sweep = make_run(base / SWEEP, run_id=SWEEP, steps=(1, 16, 256))
+    sweep = make_run(base / SWEEP, run_id=SWEEP, steps=(1, 16, 256), stages=STAGES)
     opened = make_run(
         base / OPEN, run_id=OPEN, steps=(16, 64), workers=3, hosts=2, open_loop=True, clock_offset_ns=OFFSET_NS
     )
@@ -103,7 +104,7 @@ def test_merged_histograms_are_those_of_hdrhistogram(
     """Everything a report says of latency rests on this: the same octets as decode_and_add over the union."""
     expected: dict[tuple[int, str], list[str]] = defaultdict(list)
     for tag, _, payload in log_of(runs[run_id]):
-        if tag["phase"] == "steady":
+        if tag["phase"] == "steady" and tag["series"] not in STAGES:
             expected[int(tag["step"]), tag["series"]].append(payload)
             expected[schema.WHOLE_RUN, tag["series"]].append(payload)
     latency = published[1].of(run_id).latency
@@ -250,6 +251,31 @@ def test_events_and_samples_are_placed_in_time(published: tuple[Published, Table
     assert began == [0.5, 5.5, 10.5]
     assert tables.host_samples["t_s"].iloc[0] == 1.5
     assert (tables.steps["host_cpu_percent"] - 35).abs().max() < 10
+
+
+def test_stages_are_merged_over_nodes_and_kept_apart_from_latencies(
+    published: tuple[Published, Tables], runs: dict[str, Path]
+) -> None:
+    """Where the time went is told by all nodes together; it is no latency of a client."""
+    tables = published[1].of(SWEEP)
+    oracle: dict[tuple[str, int], HdrHistogram] = {}
+    for line in (runs[SWEEP] / files.LATENCY_HLOG).read_text().splitlines():
+        if match := re.match(r"Tag=(stage[^;]*);step=(\d+).*,(\S+)$", line):
+            key = match[1], int(match[2])
+            oracle.setdefault(key, HdrHistogram(hdr.LOWEST, hdr.HIGHEST, hdr.FIGURES)).decode_and_add(match[3])
+    found = {
+        (f"stage.{row['chain']}.{row['stage']}", int(row["step"])): (row["count"], row["p99_ns"], row["payload"])
+        for _, row in tables.stages.iterrows()
+    }
+    assert len(found) == 9
+    assert found == {
+        key: (merged.get_total_count(), merged.get_value_at_percentile(99), merged.encode().decode())
+        for key, merged in oracle.items()
+    }
+    assert set(tables.stages["label"]) == set(tables.steps["label"])
+    for name in ("latency", "spectrum"):
+        assert not getattr(tables, name)["series"].str.startswith("stage").any()
+    assert published[1].of(OPEN).stages.empty
 
 
 def test_no_column_that_must_have_a_value_is_empty(published: tuple[Published, Tables]) -> None:

@@ -61,6 +61,9 @@ class Sample:
     product: str = "reference_broker"
     with_brokers: bool = True
     with_ledger: bool = True
+    with_stages: bool = False
+    followed: float = 1.0
+    """The part of the messages whose stages are known."""
     events: tuple[tuple[float, str, str], ...] = (
         (38.0, "connection_lost", "publisher 0: the node closed the connection"),
         (38.6, "reconnected", "publisher 0: to node2"),
@@ -438,6 +441,21 @@ def _ledger(sample: Sample) -> Iterable[dict[str, Any]]:
     }
 
 
+STAGE_SHARES = {"read": 0.02, "propose": 0.2, "fsync": 0.25, "replicate": 0.3, "deliver": 0.1}
+
+
+def _stages(sample: Sample) -> Iterable[dict[str, Any]]:
+    """Stages that take 87 % of the mean end-to-end latency, if the broker tells."""
+    for number, step in enumerate(sample.steps if sample.with_stages else (), 1):
+        for chain in ("delivery", "confirm"):
+            for stage, share in (STAGE_SHARES | {"total": sum(STAGE_SHARES.values())}).items():
+                name = "confirm" if (chain, stage) == ("confirm", "deliver") else stage
+                count = round(step.rate * (sample.step_s - sample.warmup_s) * sample.followed)
+                summary = _summary("", step, share * (1.0 if chain == "delivery" else 0.86), count)
+                key = {"run_id": sample.run_id, "step": number, "label": sample.label(step)}
+                yield {**key, "chain": chain, "stage": name, **summary, "payload": ""}
+
+
 def _none(sample: Sample) -> Sequence[dict[str, Any]]:
     return ()
 
@@ -447,6 +465,7 @@ _ROWS = {
     "steps": _steps,
     "latency": _latency,
     "spectrum": _spectrum,
+    "stages": _stages,
     "timeline": _timeline,
     "intervals": _none,
     "events": _events,

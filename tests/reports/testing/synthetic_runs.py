@@ -43,6 +43,8 @@ class Shape:
     base_latency_ns: int = 1_600_000
     capacity_per_s: float = 12_000.0
     nodes: int = 3
+    stages: tuple[str, ...] = ()
+    """Series of stages within the broker, of which every node writes a line per step."""
     killed: bool = False
     clock_offset_ns: int = 0
     """Of every host but the first: its clock minus the coordinator's."""
@@ -137,6 +139,17 @@ def _write_measurements(path: Path, shape: Shape, slots: list[Slot]) -> None:
         for slot in slots:
             for worker in range(shape.workers):
                 _write_interval(rows, log, shape, slot, worker, random)
+        _write_stages(log, shape, slots, random)
+
+
+def _write_stages(log: TextIO, shape: Shape, slots: list[Slot], random: np.random.Generator) -> None:
+    for step in sorted({slot.step for slot in slots}):
+        begin = (min(s.start_ns for s in slots if (s.step, s.phase) == (step, "steady")) - STARTED_NS) / 1e9
+        for series in shape.stages:
+            for node in range(1, shape.nodes + 1):
+                recorded = histogram(random.integers(1_000, 10**7, 50 * node))
+                tag = schema.HLOG_TAG.format(series=series, step=step, phase="steady", host="host0", worker=f"n{node}")
+                log.write(f"Tag={tag},{begin:.3f},4.000,9.000,{recorded.encode().decode()}\n")
 
 
 def _write_hlog_header(log: TextIO) -> None:
