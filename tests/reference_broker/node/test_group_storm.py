@@ -199,6 +199,8 @@ class Node:
     def life_of(self, node: NodeId) -> int | None:
         return self.world.nodes[node].incarnation if self.world.is_up(self.node, node) else None
 
+    def runner_made(self, runner: GroupRunner, state: object) -> None: ...
+
     def reconcile(self, runner: GroupRunner) -> None:
         self.reconciliation.reconcile(runner)
 
