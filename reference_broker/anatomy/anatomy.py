@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from reference_broker.anatomy.histogram import Histograms, Values, encode
+from reference_broker.anatomy.histogram import Histograms, Values, bucket_index, encode
 from reference_broker.anatomy.recorder import ChainRecorder
 from reference_broker.anatomy.stages import CHAINS, Chain, Stage
 from reference_broker.anatomy.track import EntryTimes, Track
@@ -29,6 +29,11 @@ class Series:
 
     counts: Values
     total: int
+
+    def cumulated(self, bits: range) -> list[tuple[int, int]]:
+        """For each power of two: it, and how many values lie below. From 2**11 on these are edges of buckets: exact."""
+        edges = bucket_index(np.array([1 << bit for bit in bits], np.int64))
+        return [(1 << bit, int(self.counts[:edge].sum())) for bit, edge in zip(bits, edges.tolist(), strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

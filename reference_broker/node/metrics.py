@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from reference_broker.anatomy.anatomy import Series
 from reference_broker.log.counters import COUNTERS
 from reference_broker.node.hosting import Queue
 from reference_broker.node.proxy import Proxy
@@ -23,6 +30,8 @@ from reference_broker.node.status import usage
 if TYPE_CHECKING:
     from reference_broker.node.server import Node
 
+_BUCKET_BITS: Final = range(13, 35)  # 8 us to 17 s
+_FSYNC: Final = "fsync."
 _LOG_PREFIX: Final = "rabbitmq_raft_log_"
 _QUEUE_GAUGES: Final = (
     ("rabbitmq_queue_messages_ready", "Messages ready to be delivered to consumers"),
@@ -57,6 +66,22 @@ class NodeCollector:
         for queue in queues:
             terms.add_metric((queue.record.name,), _core(queue).term)
         yield terms
+        yield from self._stages()
+
+    def _stages(self) -> Iterator[Metric]:
+        """The latency anatomy, coarsely: the control port has it in full."""
+        snapshot = self._node.shard.anatomy.snapshot()
+        text = "Time that messages spent in a stage of their way through the broker"
+        stages = HistogramMetricFamily("reference_broker_stage_seconds", text, labels=("chain", "stage"))
+        for chain, of_chain in snapshot.chains.items():
+            for stage, series in of_chain.items():
+                stages.add_metric((str(chain), str(stage)), _buckets(series), series.total / 1e9)
+        yield stages
+        syncs = HistogramMetricFamily("reference_broker_fsync_seconds", "Length of syncs", labels=("role",))
+        for name, series in snapshot.gauges.items():
+            if name.startswith(_FSYNC):
+                syncs.add_metric((name.removeprefix(_FSYNC),), _buckets(series), series.total / 1e9)
+        yield syncs
 
     def _process(self) -> Iterator[Metric]:
         node, used = self._node, usage()
@@ -85,6 +110,11 @@ def _gauges(specs: tuple[tuple[str, str], ...], queues: list[Queue], values: Any
         for family, value in zip(families, values(queue), strict=True):
             family.add_metric((queue.record.name,), value)
     yield from families
+
+
+def _buckets(series: Series) -> list[tuple[str, float]]:
+    below = [(repr(edge / 1e9), float(count)) for edge, count in series.cumulated(_BUCKET_BITS)]
+    return [*below, ("+Inf", float(series.counts.sum()))]
 
 
 def _queue_values(queue: Queue) -> tuple[int, ...]:

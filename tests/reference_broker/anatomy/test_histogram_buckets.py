@@ -9,6 +9,7 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.anatomy.histogram import (
     BUCKETS,
     HIGHEST,
@@ -70,6 +71,16 @@ def test_the_payload_is_read_back_by_the_library() -> None:
     back = HdrHistogram.decode(encode(histograms.counts[0]))
     assert list(back.counts) == list(oracle.counts)
     assert back.get_total_count() == len(values)
+
+
+def test_cumulated_counts_are_exact_at_powers_of_two() -> None:
+    """Prometheus gets few buckets, but each must hold exactly the values below its edge."""
+    values = [Random(3).randrange(1 << 22) for _ in range(500)] + [1 << 11, (1 << 11) - 1, 1 << 21]
+    anatomy = Anatomy(1)
+    for value in values:
+        anatomy.gauge("x", value)
+    found = anatomy.snapshot().gauges["x"].cumulated(range(11, 35))
+    assert found == [(1 << bit, sum(value < 1 << bit for value in values)) for bit in range(11, 35)]
 
 
 def test_nothing_recorded_is_a_histogram_too() -> None:
