@@ -14,6 +14,7 @@ No real clock, socket or thread is involved, so the same seed gives the same run
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from asyncio import _set_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -177,6 +178,10 @@ class SimLoop(asyncio.AbstractEventLoop):  # what it lacks raises NotImplemented
         """Nothing of this host ever runs again."""
         self.dead = True
         self._ready.clear()
+        for task in self.tasks:
+            coroutine: Any = task.get_coro()
+            with contextlib.suppress(RuntimeError, ValueError):  # the one that runs just now
+                coroutine.close()
         self.tasks.clear()
 
     # What asyncio's own code asks of a loop

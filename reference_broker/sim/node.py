@@ -17,6 +17,7 @@ from reference_broker.amqp.link import ConnectionConfig
 from reference_broker.log.errors import LogError
 from reference_broker.log.notices import Notice
 from reference_broker.log.opening import RecoveredGroup
+from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.client import ClientConnection
 from reference_broker.node.config import Limits, Member, NodeConfig
 from reference_broker.node.group import GroupRunner
@@ -64,7 +65,7 @@ class SimShard(Shard):
         self._show("append", self.checks.appended)
         self._show("truncate_from", self.checks.truncated)
         self._show("reset", self.checks.reset)
-        self._show("delete_group", self.checks.deleted)
+        self._show("delete_group", self.checks.left)
 
     def _show(self, name: str, checker: Callable[..., None]) -> None:
         """Have a checker see each call of a method of the log, before the log does."""
@@ -84,6 +85,11 @@ class SimShard(Shard):
         """Check what recovery found, and have the checkers see what is applied."""
         self.checks.recovered(self.node, runner, state)
         self._show_applies(runner)
+
+    def queue_gone(self, record: QueueRecord) -> None:
+        """The deletion of a queue is committed."""
+        self.checks.deleted(record.group)
+        super().queue_gone(record)
 
     def _show_applies(self, runner: GroupRunner) -> None:
         host: Any = runner.host

@@ -139,8 +139,12 @@ class RaftChecks:
         member.terms.clear()
         member.snapshot = member.durable = index
 
-    def deleted(self, _node: NodeId, group: GroupId) -> None:
-        """The group goes."""
+    def left(self, node: NodeId, group: GroupId) -> None:
+        """A node deletes its member: if it has one again, that is another one."""
+        self.group(group).members[node] = MemberTruth()
+
+    def deleted(self, group: GroupId) -> None:
+        """The whole group goes."""
         self.group(group).deleted = True
 
     def noticed(self, node: NodeId, notices: Sequence[Notice]) -> None:
@@ -287,6 +291,9 @@ class RaftChecks:
     def _commits(self, truth: GroupTruth, node: NodeId, member: MemberTruth, runner: GroupRunner) -> None:
         core, where = runner.core, f"group {runner.group:x}: node {node}"
         check(core.commit_index > member.commit, "I7", f"{where} takes commit {member.commit} back")
+        if core.role is Role.LEADER and core.commit_index > truth.last_committed:
+            own = core.log.term_at(core.commit_index) == core.term
+            check(own, "I3", f"{where} commits entry {core.commit_index} of an older term by counting (section 5.4.2)")
         for index in range(member.commit + 1, core.commit_index + 1):
             term = core.log.term_at(LogIndex(index))
             if index > truth.last_committed:
