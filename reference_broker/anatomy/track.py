@@ -9,8 +9,8 @@ as ``forgotten`` and not recorded.
 A row is complete but for its last stamp when an effect is executed; it then belongs to a connection, and
 :meth:`~reference_broker.anatomy.anatomy.Anatomy.written` completes it once the connection's octets went to the socket.
 
-Back of the envelope: an entry costs 2 us for its stamps, a row 3 us until it is in the histograms. A row stands for
-all messages that one effect takes out of one run.
+Measured: 12 us for an entry of one run with one row of each chain, clock reads and bucketing included. A row stands
+for all messages that one effect takes out of one run.
 """
 
 from __future__ import annotations
