@@ -16,15 +16,23 @@ that this one appends will be committed. Removing on old news does no harm: the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from reference_broker.machines.commands import UpdateConfig
+from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.policies import with_policy
 from reference_broker.node.group import GroupRunner
+from reference_broker.node.hosting import Queue
+from reference_broker.queues.quorum import config_of
 from reference_broker.raft.ready import Role
 from reference_broker.types import METADATA_GROUP, GroupId, NodeId, Term
 
 if TYPE_CHECKING:
     from reference_broker.node.shard import Shard
+
+
+_COMMAND_BYTES: Final = 128
 
 
 class Reconciliation:
@@ -35,6 +43,8 @@ class Reconciliation:
         self._unfinished: set[GroupId] = set()
         self._asked: set[tuple[GroupId, Term, int, NodeId]] = set()
         """Questions and reports to the metadata group that are under way."""
+        self._proposed: dict[GroupId, tuple[Term, FifoConfig]] = {}
+        """The settings last proposed to a queue, and in which term: once is enough."""
 
     def retry(self) -> None:
         """Try again what could not be done. Costs nothing when there is nothing."""
@@ -49,6 +59,7 @@ class Reconciliation:
         if queue is None or runner.group == METADATA_GROUP or runner.core.role is not Role.LEADER:
             return
         record, core = queue.record, runner.core
+        self._follow_policy(runner, queue)
         missing = set(record.members) - set(core.configuration.members)
         if not missing and not record.leaving:
             return
@@ -63,6 +74,16 @@ class Reconciliation:
         elif core.configuration.voters != record.leaving[:1]:
             core.remove(record.leaving[0])
             self._shard.wake(runner)
+
+    def _follow_policy(self, runner: GroupRunner, queue: Queue) -> None:
+        """Have the queue take the settings that its arguments and the policies make together."""
+        policies = self._shard.metadata.machine.policies.values()
+        if queue.host is None:
+            return
+        wanted = config_of(with_policy(queue.record, policies))
+        if wanted != queue.host.machine.config and self._proposed.get(runner.group) != (runner.core.term, wanted):
+            self._proposed[runner.group] = (runner.core.term, wanted)
+            runner.propose(UpdateConfig(wanted), _COMMAND_BYTES)
 
     def _report(self, runner: GroupRunner, record: QueueRecord, member: NodeId) -> None:
         question = (runner.group, runner.core.term, record.changes, member)

@@ -118,6 +118,23 @@ def test_members_and_leaders_move_while_messages_flow(cluster: Cluster) -> None:
     assert take(connect(cluster, 1), "moving", len(sent)) == sent
 
 
+def test_a_policy_changes_a_queue_that_is_there(cluster: Cluster) -> None:
+    """Set, it limits the queue; cleared, the queue is as it was declared."""
+    channel = connect(cluster, 1)
+    channel.queue_declare("limited", durable=True, arguments=QUORUM)
+    policy = {"name": "few", "pattern": "^limited$", "definition": {"max-length": 2}}
+    assert ask(cluster, 3, op="set-policy", **policy)["ok"]
+
+    def published(count: int) -> int:
+        for number in range(count):
+            channel.basic_publish("", "limited", b"%d" % number)
+        return int(channel.queue_declare("limited", passive=True).method.message_count)
+
+    assert any(published(5) == 2 for _ in range(20)), "the policy does not take effect"
+    assert ask(cluster, 2, op="clear-policy", name="few")["ok"]
+    assert any(published(5) > 2 for _ in range(20)), "the queue keeps a limit that nobody set"
+
+
 def test_leaders_are_evened_out(cluster: Cluster) -> None:
     """Queues declared through one node are led there; rebalancing spreads them, and does nothing more after that."""
     channel = connect(cluster, 1)

@@ -1,0 +1,61 @@
+"""Whatever a peer sends in the place of a frame, reading it raises ValueError and nothing else: the link is closed."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reference_broker.node import guests
+from reference_broker.node.group_snapshot import GroupSnapshot
+from reference_broker.node.proposals import Proposal, Seen, unseal
+from reference_broker.raft.configuration import Configuration
+from reference_broker.types import GroupId, NodeId
+
+READERS = [
+    Proposal.unpack,
+    guests.unpack_attach,
+    guests.unpack_leading,
+    guests.unpack_catch_up,
+    guests.unpack_applied,
+    guests.unpack_effects,
+]
+
+
+class Nobody:
+    """Channels that are told anything."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_arguments: None
+
+
+@pytest.mark.parametrize("reader", READERS)
+@given(body=st.binary(max_size=60))
+def test_small_frames(reader: Any, body: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        reader(memoryview(body))
+
+
+@given(st.binary(max_size=80))
+def test_effects(body: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        guests.tell(Nobody(), GroupId(1), memoryview(body))  # type: ignore[arg-type]
+
+
+@given(st.binary(max_size=80))
+def test_sealed_batches(body: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        unseal(body)
+
+
+def test_snapshots_of_the_first_format_can_still_be_read() -> None:
+    snapshot = GroupSnapshot(Configuration((NodeId(1), NodeId(2))), 3, Seen(), b"state")
+    assert GroupSnapshot.unpack(snapshot.pack()).configuration == snapshot.configuration
+    assert GroupSnapshot.unpack(snapshot.pack()).state == b"state"
+    old = GroupSnapshot.unpack(Seen().pack() + b"state")
+    assert (old.configuration, old.state) == (None, b"state")
+    with pytest.raises(ValueError, match="format 9"):
+        GroupSnapshot.unpack(b"QGS\x09" + bytes(20))
