@@ -6,6 +6,7 @@ A reader who meets one command that does not work stops believing the rest.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 import shlex
 from collections.abc import Iterator
@@ -250,6 +251,7 @@ LIMITS = {
         f"`wal_file_bytes` | `limits` | {LogConfig(wal_dir='w', data_dir='d').wal_file_bytes >> 20} MiB",
         *(f"| `{counter.name}` |" for counter in COUNTERS),
     ],
+    "docs/configuration.md": [f"| `{each.name}` | {each.default:,} |" for each in dataclasses.fields(Limits)],
     "docs/decisions/0004-settles-ride-with-enqueues.md": [
         f"`settle_delay_ms` ({Limits().settle_delay_ms} ms)",
         f"`entries_uncommitted_hurried_max` ({Limits().entries_uncommitted_hurried_max})",
