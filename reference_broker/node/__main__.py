@@ -27,17 +27,27 @@ def main() -> int:
         print(error, file=sys.stderr)  # noqa: T201
         return 2
     except LogError as error:
-        print(error, file=sys.stderr)  # noqa: T201
+        print(_three_lines(error), file=sys.stderr)  # noqa: T201
         return 1
     except OSError as error:
         print(ConfigError(str(error), config.name, "free the port or choose another"), file=sys.stderr)  # noqa: T201
         return 1
 
 
+def _three_lines(error: LogError) -> str:
+    """What, where, what to do: the log's errors have these as lines, a rule that was broken may be one line alone."""
+    what, *rest = (line.strip() for line in str(error).splitlines())
+    heads = ("at  ", "fix ")
+    return "\n".join([f"error: {what}", *(f"  {head} {line}" for head, line in zip(heads, rest, strict=False))])
+
+
 def _run(config: NodeConfig) -> int:
     async def run() -> int:
         node = Node(config)
         await node.run()
+        if node.failure:
+            # What stopped it is the last thing in its log: whoever started it looks there.
+            print(node.failure, file=sys.stderr)  # noqa: T201
         return 1 if node.failure else 0
 
     try:

@@ -20,6 +20,7 @@ from struct import Struct
 from typing import Final, Protocol, cast
 
 from reference_broker.node.config import Limits, Member
+from reference_broker.node.lives import Lives, OutlivedError
 from reference_broker.types import NodeId
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,9 @@ class PeerEvents(Protocol):
 
     def peer_down(self, node: NodeId) -> None:
         """The link is gone or the peer is silent."""
+
+    def stop(self, error: OutlivedError | OSError) -> None:
+        """This node may not go on: it is an older copy of itself, or cannot write what it must remember."""
 
     def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
         """A frame of any kind but HELLO and HEARTBEAT. ``body`` is valid only during the call. Raises ValueError for
@@ -98,7 +102,7 @@ class FrameReader:
 class PeerLink(asyncio.Protocol):
     """One side of one connection, from the first octet to the last."""
 
-    def __init__(self, peers: Peers, dialled: bool) -> None:
+    def __init__(self, peers: Peers, dialled: NodeId | None) -> None:
         self._peers = peers
         self._dialled = dialled
         self._reader = FrameReader(peers.limits.peer_frame_bytes_max)
@@ -112,8 +116,8 @@ class PeerLink(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not its subclasses
         self._transport.set_write_buffer_limits(self._peers.limits.peer_frame_bytes_max)
         self.last_heard = self._peers.now()
-        if self._dialled:
-            self._say_hello()
+        if self._dialled is not None:
+            self._say_hello(self._dialled)
 
     def data_received(self, data: bytes) -> None:
         """Frames in; anything that is not a frame of ours closes the link."""
@@ -143,8 +147,9 @@ class PeerLink(asyncio.Protocol):
         size = 1 + sum(map(len, buffers))
         self._transport.writelines([_LENGTH.pack(size) + bytes((kind,)), *buffers])
 
-    def _say_hello(self) -> None:
-        self.send(Kind.HELLO, [json.dumps(self._peers.hello).encode()])
+    def _say_hello(self, to: NodeId) -> None:
+        hello = {**self._peers.hello, "known": self._peers.lives.known(to)}
+        self.send(Kind.HELLO, [json.dumps(hello).encode()])
 
     def _frame(self, body: memoryview) -> None:
         kind = body[0]
@@ -164,8 +169,13 @@ class PeerLink(asyncio.Protocol):
         node, incarnation = hello.get("node"), hello.get("incarnation")
         if not isinstance(node, int) or not isinstance(incarnation, int) or node not in self._peers.others:
             raise ValueError(f"hello from node {node!r}, which is not a member of this cluster")
-        if not self._dialled:
-            self._say_hello()
+        if self._dialled is None:
+            self._say_hello(NodeId(node))
+        try:
+            self._peers.lives.meet(NodeId(node), hello.get("life"), hello.get("known"))
+        except (OutlivedError, OSError) as error:
+            self._peers.events.stop(error)
+            raise ValueError(str(error)) from error
         self.node = NodeId(node)
         self._peers.link_up(self, incarnation)
 
@@ -178,13 +188,14 @@ class Peers:
         me: Member,
         members: tuple[Member, ...],
         cluster: str,
-        incarnation: int,
+        lives: Lives,
         limits: Limits,
         events: PeerEvents,
     ) -> None:
         self.me = me
         self.others = {member.node: member for member in members if member.node != me.node}
-        self.hello = {"cluster": cluster, "node": me.node, "incarnation": incarnation}
+        self.hello = {"cluster": cluster, "node": me.node, "incarnation": lives.mine[0], "life": lives.mine}
+        self.lives = lives
         self.limits = limits
         self.events = events
         self.links: dict[NodeId, PeerLink] = {}
@@ -199,7 +210,7 @@ class Peers:
 
     async def start(self) -> None:
         """Listen, dial every lower id, and watch over all of them."""
-        self._server = await self._loop.create_server(lambda: self._track(False), self.me.host, self.me.peer_port)
+        self._server = await self._loop.create_server(lambda: self._track(None), self.me.host, self.me.peer_port)
         for member in self.others.values():
             if member.node < self.me.node:
                 self._tasks.append(self._loop.create_task(self._keep_dialling(member)))
@@ -240,7 +251,7 @@ class Peers:
             log.info("node %d is down", link.node)
             self.events.peer_down(link.node)
 
-    def _track(self, dialled: bool) -> PeerLink:
+    def _track(self, dialled: NodeId | None) -> PeerLink:
         link = PeerLink(self, dialled)
         self._open.add(link)
         return link
@@ -249,7 +260,9 @@ class Peers:
         pause = _DIAL_AGAIN_S
         while True:
             try:
-                _, link = await self._loop.create_connection(lambda: self._track(True), member.host, member.peer_port)
+                _, link = await self._loop.create_connection(
+                    lambda: self._track(member.node), member.host, member.peer_port
+                )
             except OSError:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _DIAL_AGAIN_MAX_S)

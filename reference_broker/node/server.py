@@ -130,7 +130,7 @@ class Node:
         """The log could not keep its promise: nothing more may be confirmed, so the node stops."""
         if self.failure is None:
             self.failure = error
-            log.critical("the log failed, the node stops: %s", error)
+            log.critical("the node stops: %s", error)
             self._stop.set()
 
     async def _close(self) -> None:

@@ -44,11 +44,12 @@ from reference_broker.machines.metadata import QueueRecord
 from reference_broker.machines.policies import with_policy
 from reference_broker.node.alarms import Alarms
 from reference_broker.node.clock import host_clock
-from reference_broker.node.config import NodeConfig
+from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.dead_letters import DeadLetters
 from reference_broker.node.frames import Frames
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.hosting import Hosting, Queue
+from reference_broker.node.lives import Lives, OutlivedError
 from reference_broker.node.metadata import MetadataHost
 from reference_broker.node.operations import Operations
 from reference_broker.node.peers import Kind, Peers
@@ -159,6 +160,10 @@ class Shard:
         self._channels = 0
         self.delivered = 0
         self.redelivered = 0
+        try:
+            lives = Lives(files or RealFiles(), str(config.data_dir), (incarnation, now_ms()))
+        except OutlivedError as error:
+            raise self._outlived(error) from error
         self.log, recovered = LogSystem.open(
             self._log_config(),
             files or RealFiles(),
@@ -168,7 +173,7 @@ class Shard:
             new_store=lambda: random_bits(128).to_bytes(16, "big"),
         )
         self._frames = Frames(self.hosting, self.requests, self, self._guarded, self.leader_found)
-        self.peers = Peers(config.me, config.members, config.cluster, incarnation, config.limits, self)
+        self.peers = Peers(config.me, config.members, config.cluster, lives, config.limits, self)
         self.hosting.recover(recovered)
 
     # Life
@@ -398,6 +403,19 @@ class Shard:
         self.hosting.peer_down(node)
         for group in self._watchers.get(node, ()):
             self._tell(group, node)
+
+    def stop(self, error: OutlivedError | OSError) -> None:
+        """A directory that has forgotten, or that cannot be written: nothing more may be promised on it."""
+        if isinstance(error, OutlivedError):
+            self._failed(str(self._outlived(error)))
+        else:
+            what = f"the life of a peer cannot be kept: {error}"
+            self._failed(str(ConfigError(what, str(self.config.data_dir), "make room on the drive, or mend it")))
+
+    def _outlived(self, error: OutlivedError) -> ConfigError:
+        what = f"this directory is an older copy: it is in life {self.incarnation}, and {error}"
+        fix = "put the newest copy in its place: an older one has forgotten votes and entries it acknowledged"
+        return ConfigError(what, str(self.config.data_dir), fix)
 
     def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
         """A frame of a peer. Raises ValueError if it is damaged."""

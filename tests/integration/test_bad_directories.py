@@ -1,0 +1,168 @@
+"""A member whose directories are no good says so, names the place, and ends; the others go on with all their data."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pika
+import pytest
+
+from infra import local_cluster
+from infra.local_cluster import Cluster, ClusterError, Node, NotAllStartedError
+
+pytestmark = pytest.mark.processes
+
+QUORUM = {"x-queue-type": "quorum"}
+BODIES = [b"%04d" % number + b"x" * 1000 for number in range(60)]
+
+
+def publish(node: Node, bodies: list[bytes]) -> None:
+    """Each confirmed before the next."""
+    with pika.BlockingConnection(pika.URLParameters(node.uri)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("q", durable=True, arguments=QUORUM)
+        channel.confirm_delivery()
+        for body in bodies:
+            channel.basic_publish("", "q", body, pika.BasicProperties(delivery_mode=2), mandatory=True)
+
+
+def consume(node: Node, count: int) -> list[bytes]:
+    """The next messages, acknowledged."""
+    taken: list[bytes] = []
+    with pika.BlockingConnection(pika.URLParameters(node.uri)) as connection:
+        channel = connection.channel()
+        for method, _, body in channel.consume("q", inactivity_timeout=30):
+            assert method is not None, f"only {len(taken)} of {count} messages"
+            taken.append(body)
+            channel.basic_ack(method.delivery_tag)
+            if len(taken) == count:
+                break
+        channel.cancel()
+    return taken
+
+
+@contextmanager
+def cluster_with_data(directory: Path, base_port: int) -> Iterator[Cluster]:
+    """Three nodes that hold the first messages; ended afterwards, whoever runs by then."""
+    cluster = local_cluster.start(directory, base_port=base_port)
+    try:
+        publish(cluster.nodes[0], BODIES[:40])
+        yield cluster
+    finally:
+        local_cluster.stop(local_cluster.load(directory))
+
+
+def the_others_go_on(cluster: Cluster) -> None:
+    """All that was confirmed is there, and more is taken."""
+    publish(cluster.nodes[0], BODIES[40:])
+    assert consume(cluster.nodes[2], len(BODIES)) == BODIES
+
+
+def newest_wal(node: Node) -> Path:
+    """The WAL file that holds the last batches."""
+    files = sorted(Path(node.paths()["wal_dir"]).glob("*.wal"), key=lambda path: path.stat().st_mtime)
+    return max(files, key=lambda path: len(path.read_bytes().rstrip(b"\0")))
+
+
+def damage_the_wal(cluster: Cluster) -> str:
+    """One bit, in the middle of what was synced."""
+    path = newest_wal(cluster.nodes[1])
+    octets = path.read_bytes()
+    at = octets.find(b"x" * 1000, len(octets.rstrip(b"\0")) // 2)
+    assert at > 0
+    with path.open("r+b") as file:
+        file.seek(at + 500)
+        file.write(b"y")
+    return f"{path}, offset "
+
+
+def foreign_cluster(cluster: Cluster) -> str:
+    """As if drives had been put into the wrong machine."""
+    for role in ("data_dir", "wal_dir", "segment_dir"):
+        path = Path(cluster.nodes[1].paths()[role]) / "identity"
+        path.write_text(path.read_text().replace(cluster.cluster, "another-cluster"))
+    return cluster.nodes[1].data_dir
+
+
+def older_copy(cluster: Cluster) -> str:
+    """A backup of an earlier life: it has forgotten votes that it gave and entries that it acknowledged since."""
+    home = Path(cluster.nodes[1].data_dir)
+    shutil.copytree(home, home.with_name("backup"))
+    cluster = local_cluster.start_node(cluster, "node2")
+    local_cluster.kill(cluster, "node2")
+    shutil.rmtree(home)
+    home.with_name("backup").rename(home)
+    return str(home)
+
+
+def another_node(cluster: Cluster) -> str:
+    """The directories of node3 under the name of node2: two members that are one and the same."""
+    second, third = (Path(node.data_dir) for node in cluster.nodes[1:])
+    for role in ("data", "wal", "segments"):
+        shutil.rmtree(second / role, ignore_errors=True)
+        if (third / role).exists():
+            shutil.copytree(third / role, second / role)
+    return str(second)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "what"),
+    [
+        (damage_the_wal, "damaged log"),
+        (foreign_cluster, "not this node's"),
+        (another_node, "not this node's"),
+        (older_copy, "a peer has seen another life 2 of this node"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_directory_that_is_no_good_is_refused(
+    tmp_path: Path, base_port: int, spoil: Callable[[Cluster], str], what: str
+) -> None:
+    """Killed, spoiled, started: by itself, and with the whole cluster."""
+    with cluster_with_data(tmp_path / "c", base_port) as cluster:
+        local_cluster.kill(cluster, "node2")
+        where = spoil(cluster)
+        with pytest.raises(ClusterError, match="node2 ended while it started: ") as caught:
+            local_cluster.start_node(cluster, "node2")
+        assert what in caught.value.what and caught.value.where.startswith(where) and caught.value.fix
+        local_cluster.stop(cluster)
+        with pytest.raises(NotAllStartedError) as again:
+            local_cluster.start(tmp_path / "c", base_port=base_port)
+        assert what in again.value.what and again.value.where == caught.value.where
+        the_others_go_on(again.value.cluster)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small drive needs root")
+def test_a_full_drive_stops_its_node_and_no_other(tmp_path: Path, base_port: int) -> None:
+    """A write that failed is never tried again; what the others confirm is safe without this node."""
+    wal = tmp_path / "wal" / "node2"
+    wal.mkdir(parents=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=200m", "tmpfs", str(wal)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"no drive can be mounted here: {mounted.stderr.strip()}")
+    try:
+        directories = local_cluster.Directories(wal_dir=str(tmp_path / "wal"))
+        cluster = local_cluster.start(tmp_path / "c", base_port=base_port, directories=directories)
+        try:
+            publish(cluster.nodes[0], BODIES[:40])
+            local_cluster.kill(cluster, "node2")
+            free = shutil.disk_usage(wal).free
+            with (wal / "somebody-elses").open("wb") as file:
+                file.write(bytes(free))
+            with pytest.raises(ClusterError, match="No space left on device") as caught:
+                local_cluster.start_node(cluster, "node2")
+            assert str(wal) in caught.value.where + caught.value.what
+            the_others_go_on(cluster)
+            (wal / "somebody-elses").unlink()
+            cluster = local_cluster.start_node(cluster, "node2")
+        finally:
+            local_cluster.stop(local_cluster.load(tmp_path / "c"))
+    finally:
+        subprocess.run(["umount", str(wal)], check=True)
