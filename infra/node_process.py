@@ -97,7 +97,7 @@ def start_time(pid: int) -> int | None:
     """When a process started: clock ticks since boot (Linux), which no clock step can move; None when it is gone."""
     try:
         process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
+        if process.status() == psutil.STATUS_ZOMBIE and not _has_other_threads(pid):
             return None
         stat = Path(f"/proc/{pid}/stat")
         if stat.exists():
@@ -106,6 +106,14 @@ def start_time(pid: int) -> int | None:
         return int(process.create_time())
     except (psutil.Error, OSError, IndexError, ValueError):
         return None
+
+
+def _has_other_threads(pid: int) -> bool:
+    """Whether threads of a process are still on their way out: until they are, it holds its ports and its files."""
+    try:
+        return len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
+    except OSError:
+        return False
 
 
 def wait(done: Callable[[], bool], timeout_s: float) -> bool:
