@@ -160,10 +160,7 @@ class Shard:
         self._channels = 0
         self.delivered = 0
         self.redelivered = 0
-        try:
-            lives = Lives(files or RealFiles(), str(config.data_dir), (incarnation, now_ms()))
-        except OutlivedError as error:
-            raise self._outlived(error) from error
+        lives = self._lives(files or RealFiles())
         self.log, recovered = LogSystem.open(
             self._log_config(),
             files or RealFiles(),
@@ -422,6 +419,13 @@ class Shard:
         self._frames.take(node, kind, body)
 
     # Inside
+
+    def _lives(self, files: Files) -> Lives:
+        """What is known of all lives, before anything else is read: an older copy must not even be opened."""
+        try:
+            return Lives(files, str(self.config.data_dir), (self.incarnation, self.now_ms()))
+        except OutlivedError as error:
+            raise self._outlived(error) from error
 
     def _log_config(self) -> LogConfig:
         return LogConfig(

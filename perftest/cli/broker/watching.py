@@ -61,12 +61,22 @@ def metrics(node: str | None, directory: Path, as_json: bool) -> None:
         raise CliError("no node of this cluster runs", str(directory), "start it with `perftest broker start`")
     answers = {item.name: _metrics(item) for item in asked}
     if as_json:
-        print_table([{"node": name, **values} for name, values in answers.items()], as_json=True)
+        print_table([{"node": name, "metrics": families} for name, families in answers.items()], as_json=True)
     else:
-        print_table(side_by_side(answers), as_json=False)
+        print_table(side_by_side({name: _flat(families) for name, families in answers.items()}), as_json=False)
 
 
-def _metrics(node: Node) -> dict[str, Any]:
+def _flat(families: list[dict[str, Any]]) -> dict[str, Any]:
+    """Samples by their names with labels, as Prometheus writes them."""
+    found = {}
+    for sample in (sample for family in families for sample in family["samples"]):
+        labels = ",".join(f'{name}="{value}"' for name, value in sample["labels"].items())
+        value = sample["value"]
+        found[f"{sample['name']}{{{labels}}}" if labels else sample["name"]] = int(value) if value % 1 == 0 else value
+    return found
+
+
+def _metrics(node: Node) -> list[dict[str, Any]]:
     from infra import local_cluster
 
     try:
@@ -76,7 +86,7 @@ def _metrics(node: Node) -> dict[str, Any]:
         raise CliError(f"{node.name} does not answer: {error}", where, "see `perftest broker status`") from error
     if "error" in answer:
         raise CliError(answer["error"], node.name, str(answer.get("fix") or "see the node's log"))
-    return dict(answer["metrics"])
+    return list(answer["metrics"])
 
 
 COMMANDS = (status, metrics)

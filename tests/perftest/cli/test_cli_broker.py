@@ -71,6 +71,10 @@ def members() -> list[dict[str, Any]]:
     return [{"node_name": f"node{n}", "raft_state": "leader" if n == 4 else "follower", **plain} for n in range(1, 6)]
 
 
+METRICS = [
+    {"name": "a", "samples": [{"name": "a_total", "labels": {}, "value": 3.0}]},
+    {"name": "b", "samples": [{"name": "b", "labels": {"queue": "q"}, "value": 0.5}]},
+]
 POLICY = {"name": "p", "pattern": "^q", "definition": {"max-length": 10}, "priority": 2}
 
 
@@ -118,8 +122,8 @@ POLICY = {"name": "p", "pattern": "^q", "definition": {"max-length": 10}, "prior
         (
             ["metrics", "2"],
             {"op": "metrics"},
-            {"ok": True, "metrics": {"a_total": 3}},
-            "         node2\na_total      3",
+            {"ok": True, "metrics": METRICS},
+            '              node2\na_total           3\nb{queue="q"}    0.5',
         ),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

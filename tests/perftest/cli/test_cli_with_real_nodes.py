@@ -50,6 +50,21 @@ def test_a_first_run_needs_nothing(tmp_path: Path) -> None:
     assert not any(psutil.pid_exists(node["pid"]) for node in run.manifest["broker"]["nodes"])
 
 
+def operate(directory: str) -> None:
+    """What an operator asks of real nodes: kill and bring back, policies, metrics, a queue that is not there."""
+    at = ("--dir", directory, "--json")
+    assert json.loads(perftest("broker", "kill", "node2", *at)[1])["killed"] == "node2"
+    assert perftest("broker", "status", *at)[0] == 1
+    assert perftest("broker", "start", "--node", "node2", *at)[0] == 0
+    assert perftest("broker", "set-policy", "p", "^o", '{"max-length": 5}', *at)[0] == 0
+    (policy,) = json.loads(perftest("broker", "policies", *at)[1])
+    assert (policy["name"], policy["pattern"], policy["definition"]) == ("p", "^o", {"max-length": 5})
+    rows = json.loads(perftest("broker", "metrics", *at)[1])
+    assert [row["node"] for row in rows] == ["node1", "node2", "node3"] and rows[0]["metrics"][0]["samples"]
+    code, _, err = perftest("broker", "quorum-status", "nope", *at)
+    assert code == 1 and "nope" in err and "\n  fix  " in err
+
+
 def test_a_kept_cluster_is_measured_and_stopped(tmp_path: Path, base_port: int) -> None:
     """broker start, status, run --cluster, stop."""
     directory = str(tmp_path / "broker")
@@ -62,6 +77,7 @@ def test_a_kept_cluster_is_measured_and_stopped(tmp_path: Path, base_port: int) 
         assert code in (0, 5) and "delivered/s" in out, err
         code, out, _ = perftest("broker", "status", "--dir", directory, "--json")
         assert code == 0 and [row["role"] for row in json.loads(out)].count("leader") >= 1
+        operate(directory)
     finally:
         code, out, _ = perftest("broker", "stop", "--dir", directory, "--json")
     assert (code, json.loads(out)) == (0, {"stopped": ["node1", "node2", "node3"]})
