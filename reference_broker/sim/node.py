@@ -289,7 +289,7 @@ class SimNode:
         chance = self.world.chance
         runner = chance.choice(list(self.shard.runners.values()))
         member = self.world.raft.group(runner.group).member(self.node)
-        first, last = member.snapshot + 1, runner.core.log.last_index  # what the log knows, the core hears later
+        first, last = member.snapshot + 1, max(member.terms, default=0)  # what the log knows, not what the core does
         live = runner.host.lowest_live_entry()
         if live is not None and chance.random() < 0.5:
             self.world.raft.reads(self.node, runner, live)

@@ -232,6 +232,9 @@ class RaftChecks:
             return
         where = f"group {runner.group:x}: node {node}"
         term, vote = (state.term, state.voted_for) if state is not None else (0, NOBODY)
+        core = runner.core.status()
+        taken_over = bool(core["term"] > term or (core["term"], core["voted_for"]) == (term, vote))
+        check(taken_over, "I6", f"{where} begins with {core['term']}/{core['voted_for']}, on disk is {term}/{vote}")
         old_term, old_vote = member.hard_state
         kept = term > old_term or (term == old_term and old_vote in (NOBODY, vote))
         check(kept, "I6", f"{where} recovered {term}/{vote}, on disk was {old_term}/{old_vote}")

@@ -1,0 +1,53 @@
+"""``python -m tests.mutants.hunt``: plant each bug and see how long the simulator takes to find it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+
+from reference_broker.sim.runs import Outcome, run_world
+from tests.mutants.planted import MUTANTS, Mutant, planted
+
+STEPS = 20_000
+WORLDS_MAX = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Hunt:
+    """``outcome`` is None if the bug was not found."""
+
+    mutant: Mutant
+    worlds: int
+    events: int
+    seconds: float
+    outcome: Outcome | None
+
+
+def hunt(mutant: Mutant, worlds_max: int = WORLDS_MAX) -> Hunt:
+    """Run worlds until one shows the bug."""
+    events, begin = 0, time.process_time()
+    with planted(mutant):
+        for seed in range(1, worlds_max + 1):
+            outcome = run_world(seed, STEPS)
+            events += outcome.events
+            if outcome.error:
+                return Hunt(mutant, seed, events, time.process_time() - begin, outcome)
+    return Hunt(mutant, worlds_max, events, time.process_time() - begin, None)
+
+
+def main() -> int:
+    """Returns how many were not found."""
+    missed = 0
+    for mutant in MUTANTS:
+        found = hunt(mutant)
+        missed += found.outcome is None
+        by = found.outcome.invariant or found.outcome.error[:60] if found.outcome else "NOT FOUND"
+        effort = f"{found.worlds:3} worlds {found.events:8} events {found.seconds:6.1f} s"
+        sys.stdout.write(f"{by:<10} {effort}  {mutant.name}\n")
+        sys.stdout.flush()
+    return missed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
