@@ -330,8 +330,9 @@ class RaftChecks:
             payload = runner.payload(LogIndex(index))
         except (LogError, LookupError) as error:
             raise ViolationError("I12", f"{where} cannot read entry {index}: {error}") from error
-        known = self.group(runner.group).committed.get(index)
-        check(known is None or known[1] == crc32(payload), "I12", f"{where} reads something else at {index}")
+        truth = self.group(runner.group)
+        known = truth.entries.get((index, truth.member(node).terms.get(index, 0)))
+        check(known is None or known[0] == crc32(payload), "I12", f"{where} reads something else at {index}")
 
     def applies(self, node: NodeId, group: GroupId, entry: Entry, former: int) -> None:
         """A member applies an entry; ``former`` is the last one that its machine got."""
