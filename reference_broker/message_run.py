@@ -23,7 +23,8 @@ the octets (0.1 us per KB) and nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Final
 
@@ -115,6 +116,22 @@ class MessageRun:
         stated = np.frombuffer(self.data, np.uint8)[places].copy().view(">u8").reshape(-1)
         sizes[whole] = np.minimum(stated, (ends - starts)[whole].astype(np.uint64)).astype(np.int64)
         return sizes
+
+    def parts(self, count_max: int) -> Iterator[MessageRun]:
+        """The same messages as runs of at most so many. Bodies are views, not copies."""
+        if self.count <= count_max:
+            yield self
+            return
+        view = memoryview(self.data)
+        for first in range(0, self.count, count_max):
+            count = min(count_max, self.count - first)
+            if self.ends is None:
+                data = view[first * self.stride : (first + count) * self.stride]
+                yield replace(self, count=count, data=data)
+                continue
+            start = int(self.ends[first - 1]) if first else 0
+            ends = self.ends[first : first + count]
+            yield replace(self, count=count, data=view[start : int(ends[-1])], ends=ends - np.uint32(start))
 
     def rows(self, start: int, stop: int, step: int = 1) -> npt.NDArray[np.uint8]:
         """Messages ``start, start+step, ...`` below ``stop`` of a uniform run, shape (n, stride)."""

@@ -45,7 +45,7 @@ by tests/reference_broker/machines/bench_fifo.py.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Final, assert_never
 
 from reference_broker.machines import dead_letters, expiry, inspection, limits, single_active
 from reference_broker.machines.batch import decode_batch
@@ -79,6 +79,14 @@ from reference_broker.machines.origins import Origin
 from reference_broker.machines.outbox import Outbox
 from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId, Term
 
+PACED_PREFETCH_MAX: Final = 64
+"""A consumer with a greater prefetch has enough at hand for a long line of publishes."""
+PACED_MESSAGES_MIN: Final = 16
+_PACED_PREFETCHES: Final = 4
+_PACED_ENTRIES: Final = 8
+"""So many entries after such a consumer's settle publishes flow freely again."""
+_NEVER: Final = (-_PACED_ENTRIES, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Meta:
@@ -91,10 +99,11 @@ class Meta:
 class FifoMachine:
     """One member's copy of a queue. Not thread-safe; :meth:`apply` is the only way its state changes."""
 
-    __slots__ = ("_outbox", "_state")
+    __slots__ = ("_outbox", "_paced", "_state")
 
     def __init__(self, config: FifoConfig) -> None:
         self._state = State(config)
+        self._paced = _NEVER
         self._outbox = Outbox()
 
     def apply(
@@ -188,6 +197,8 @@ class FifoMachine:
             consumer.release(first, last)
         self._state.totals.settled += before - consumer.unacked
         self._credited(consumer)
+        if self._state.ready.count and consumer.prefetch <= PACED_PREFETCH_MAX:
+            self._paced = self._state.applied, consumer.prefetch
 
     def _discard(self, command: Discard) -> None:
         """Dead letters keep the order in which the client named the ids."""
@@ -402,6 +413,17 @@ class FifoMachine:
     def lowest_live_entry(self) -> LogIndex | None:
         """The lowest of :meth:`live_entries`, None if there are none."""
         return inspection.lowest_live_entry(self._state)
+
+    def pace(self) -> int | None:
+        """How many messages the next entries should enqueue at most, so that settles do not wait behind publishes.
+
+        None unless a consumer with a small prefetch has just settled while messages waited for it. A hint and no part
+        of the state: it changes which commands share an entry, never what they do.
+        """
+        entry, prefetch = self._paced
+        if self._state.applied - entry >= _PACED_ENTRIES or not self._state.ready.count:
+            return None
+        return max(PACED_MESSAGES_MIN, _PACED_PREFETCHES * prefetch)
 
     @property
     def config(self) -> FifoConfig:

@@ -249,14 +249,17 @@ class ClientConnection(ClientRequests):
         if session is None:
             session = channel.sessions[group] = PublishSession(channel.id)
             channel.groups.add(group)
-        run = stamped(event.run, self._shard.anatomy.clock, self._read_ns, self._shard.now_ns())
-        command = session.enqueue(run, event.first_seq, event.ttl_ms)
+        pace, seq = queue.runner.pace(), event.first_seq
+        for part in event.run.parts(pace) if pace else (event.run,):
+            run = stamped(part, self._shard.anatomy.clock, self._read_ns, self._shard.now_ns())
+            command = session.enqueue(run, seq, event.ttl_ms)
+            queue.runner.propose(command, command_size(command))
+            self._unconfirmed_commands += 1
+            seq += run.count if seq else 0
         self._unconfirmed_bytes += len(event.run.data)
-        self._unconfirmed_commands += 1
         if self._shard.alarms.reason and not self._blocked:
             self._blocked = True
             self.core.blocked(self._shard.alarms.reason)
-        queue.runner.propose(command, command_size(command))
 
     def _unroutable(self, event: Publish) -> None:
         if event.mandatory:

@@ -47,7 +47,7 @@ class Limits:
     ``rounds_in_flight_max`` entries of one queue may await their fsync before new commands are held back to form a
     bigger batch.
     ``entries_uncommitted_max`` bounds the entries of a queue on their way to a majority, and with them the time that a
-    settle queues behind publishes; ``entries_uncommitted_hurried_max`` holds while a consumer is short of credit.
+    settle queues behind publishes.
     ``settle_delay_ms`` is how long a settle that nobody waits for may wait for an enqueue to ride with.
     ``commit_notice_delay_ms`` is how long a follower without clients of the queue may wait to hear of a commit, if
     no entry takes the news along.
@@ -72,7 +72,6 @@ class Limits:
     batch_commands_max: int = 4096
     rounds_in_flight_max: int = 1
     entries_uncommitted_max: int = 8
-    entries_uncommitted_hurried_max: int = 2
     settle_delay_ms: int = 2
     commit_notice_delay_ms: int = 20
     publish_bytes_max: int = 32 * 1024 * 1024

@@ -28,7 +28,7 @@ from reference_broker.log.system import LogSystem
 from reference_broker.node.config import Limits
 from reference_broker.node.group_snapshot import GroupSnapshot
 from reference_broker.node.guests import Guest
-from reference_broker.node.outbox import Outbox
+from reference_broker.node.outbox import ANY, Outbox
 from reference_broker.node.peers import Kind
 from reference_broker.node.proposals import Lane, Pending, Proposal, Seen, Segment, seal, sealed_at, unseal
 from reference_broker.node.sending import READ_MAX, Sender
@@ -39,9 +39,6 @@ from reference_broker.raft.ready import Ready, Role
 from reference_broker.types import NOBODY, Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
 log = logging.getLogger(__name__)
-
-_HURRY_ENTRIES = 8
-"""So many entries after the last hurried settle the group goes back to big batches."""
 
 
 class Host(Protocol):
@@ -68,6 +65,10 @@ class Host(Protocol):
     def catch_up(self, channels: Guest, asked: Sequence[Any]) -> None:
         """Tell a guest's clients what they may have missed: what is committed, the answers to their applied commands
         ``asked``, and what their consumers hold."""
+
+    def pace(self) -> int | None:
+        """How many messages an entry should hold at most, lest the settles of a consumer with a small prefetch wait
+        behind publishes; None if there is no such consumer."""
 
     def has_clients_on(self, node: NodeId) -> bool:
         """Whether somebody on that node waits for what is committed."""
@@ -159,7 +160,7 @@ class GroupRunner:
         self._snapshot_asked = LogIndex(0)  # a snapshot is being taken as long as this is above the log's own
         self._installing: tuple[LogIndex, GroupSnapshot] | None = None
         self._waiting = False  # a timer runs for lazy ones
-        self._hurry_until = 0  # up to this entry, a consumer is short of credit
+        self._last_publishes = 0  # the newest entry of this leader that may hold publishes
         self._seen = Seen()
         self.track = node.anatomy.track()
         self.newer_machine = 0
@@ -180,10 +181,12 @@ class GroupRunner:
         if self._standing[0] is Role.LEADER or self._standing[1]:
             self._outbox.add(command, size, (self._me[0], lane, self._me[1]), number)
         self._outbox.urgent = self._outbox.urgent or not lazy
-        if lane is Lane.EXPRESS and not lazy:
-            self._hurry()
         self._node.wake(self)
         return number
+
+    def pace(self) -> int | None:
+        """How many messages a run should hold at most now (see :meth:`Host.pace`)."""
+        return self.host.pace()
 
     def read_proposal(self, sealed: bytes) -> tuple[list[Segment], list[tuple[Any, int]]]:
         """What a forwarded proposal holds: segments, and commands with their sizes. Raises ValueError if damaged."""
@@ -205,8 +208,6 @@ class GroupRunner:
             for number, (command, size) in zip(range(first, first + count), remaining, strict=False):
                 self._outbox.add(command, size, (node, lane, incarnation), number)
         self._outbox.urgent = True
-        if proposal.hurried:
-            self._hurry()
         self._node.wake(self)
 
     def catch_up(self, node: NodeId, term: Term, incarnation: int, asked: Sequence[Any]) -> None:
@@ -348,9 +349,6 @@ class GroupRunner:
 
     # Proposing
 
-    def _hurry(self) -> None:
-        self._hurry_until = self.core.log.last_index + _HURRY_ENTRIES
-
     def _due(self) -> bool:
         """Whether the outbox should become entries now; if it holds lazy commands only, soon."""
         if not self._outbox.urgent and not self._waiting:
@@ -365,39 +363,39 @@ class GroupRunner:
             self._node.wake(self)
 
     def _lead(self) -> None:
-        """Make entries of the outbox while the disk is idle or a full batch is there."""
-        while self._outbox.octets and self._has_room():
-            commands, segments = self._outbox.cut(self._batch_bytes_max(), self._node.limits.batch_commands_max)
+        """Make entries of the outbox while there is room for them."""
+        limits, outbox = self._node.limits, self._outbox
+        while outbox.octets and (room := self._room()) is not None:
+            if room and outbox.holds(Lane.BULK):
+                self._last_publishes = self.core.log.last_index + 1
+            commands, segments = outbox.cut(limits.batch_bytes_max, limits.batch_commands_max, room)
             payload = seal(self.host.encode(commands), segments, self._node.now_ns(), self._node.anatomy.clock)
             self.core.propose(EntryKind.COMMAND, payload, zlib.crc32(payload))
             self._node.anatomy.gauge("entry.bytes", len(payload))
 
-    def _has_room(self) -> bool:
-        """Whether another entry may follow those that are under way.
+    def _room(self) -> int | None:
+        """How many messages may be enqueued by the next entry; None if no entry may follow those under way yet.
 
-        Normally when the disk is idle, or when a full batch is there. While a consumer is short of credit its settles
-        should not find a long line of entries before them: fewer and smaller ones then (see :meth:`_batch_bytes_max`).
+        Normally one may when the disk is idle, or when a full batch is there. While a consumer with a small prefetch
+        works through a backlog its settles must not find a long line of publishes before them: then only one entry
+        with publishes, and few of them, is under way, and settles follow each other freely.
         """
-        limits, raft_log = self._node.limits, self.core.log
-        if not self.core.accepting:
-            return False
-        uncommitted = raft_log.last_index - self.core.commit_index
-        if raft_log.last_index < self._hurry_until:
-            return uncommitted < limits.entries_uncommitted_hurried_max
+        limits, raft_log, commit = self._node.limits, self.core.log, self.core.commit_index
+        if not self.core.accepting or raft_log.last_index - commit >= limits.entries_uncommitted_max:
+            return None
+        if (pace := self.host.pace()) is not None:
+            if self._last_publishes <= commit:
+                return pace
+            return 0 if self._outbox.holds(Lane.EXPRESS) else None
         idle = raft_log.last_index - raft_log.synced_index < limits.rounds_in_flight_max
-        return uncommitted < limits.entries_uncommitted_max and (idle or self._outbox.octets >= limits.batch_bytes_max)
-
-    def _batch_bytes_max(self) -> int:
-        whole = self._node.limits.batch_bytes_max
-        return whole // 2 if self.core.log.last_index < self._hurry_until else whole
+        return ANY if idle or self._outbox.octets >= limits.batch_bytes_max else None
 
     def _forward(self) -> None:
         """Send the outbox to the leader, in batches. If the link is down the commands stay pending."""
         _role, leader, term = self._standing
-        hurried = self.core.log.last_index < self._hurry_until
-        head = Proposal(group=self.group, term=term, hurried=hurried).pack()
+        head, limits = Proposal(group=self.group, term=term).pack(), self._node.limits
         while self._outbox.octets:
-            commands, segments = self._outbox.cut(self._batch_bytes_max(), self._node.limits.batch_commands_max)
+            commands, segments = self._outbox.cut(limits.batch_bytes_max, limits.batch_commands_max)
             now_ns = self._node.now_ns()
             for _node, lane, _incarnation, first, count in segments:
                 if lane is Lane.BULK:

@@ -152,6 +152,10 @@ class MetadataHost:
     def catch_up(self, channels: object, asked: Sequence[Any]) -> None:
         """Every node has a member, so there is nobody to tell."""
 
+    def pace(self) -> int | None:
+        """No consumers here."""
+        return None
+
     def has_clients_on(self, node: NodeId) -> bool:
         """Everybody may want to use a new queue at once."""
         return True

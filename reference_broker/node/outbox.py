@@ -6,9 +6,13 @@ commands it holds (:mod:`reference_broker.node.proposals`).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+from reference_broker.machines.commands import Enqueue
 from reference_broker.node.proposals import Lane, Proposer, Segment
+
+ANY: Final = 1 << 60
+"""As many messages as there are."""
 
 
 class Outbox:
@@ -33,12 +37,23 @@ class Outbox:
         self.octets = 0
         self.urgent = False
 
-    def cut(self, bytes_max: int, commands_max: int) -> tuple[list[Any], list[Segment]]:
-        """The next batch and whose commands it holds; the first command of a batch always fits."""
+    def holds(self, lane: Lane) -> bool:
+        """Whether something waits in the lane."""
+        return bool(self._lanes[lane])
+
+    def cut(self, bytes_max: int, commands_max: int, messages_max: int = ANY) -> tuple[list[Any], list[Segment]]:
+        """The next batch and whose commands it holds.
+
+        It enqueues at most ``messages_max`` messages, or one run if the first has more; with 0, there must be something
+        in the express lane. The first command of a batch always fits.
+        """
         batch: list[Any] = []
         segments: list[Segment] = []
-        for lane in Lane:
-            self._cut_lane(self._lanes[lane], bytes_max, commands_max, batch, segments)
+        self._cut_lane(self._lanes[Lane.EXPRESS], bytes_max, commands_max, batch, segments)
+        if messages_max:
+            bulk = self._lanes[Lane.BULK]
+            commands_max = commands_max if messages_max == ANY else len(batch) + _leading(bulk, messages_max)
+            self._cut_lane(bulk, bytes_max, commands_max, batch, segments)
         self.urgent = self.urgent and self.octets > 0
         return batch, segments
 
@@ -66,6 +81,16 @@ class Outbox:
         _close(run, segments)
         del waiting[: len(batch) - before]
         self.octets -= size
+
+
+def _leading(waiting: list[tuple[Any, int, Proposer, int]], messages_max: int) -> int:
+    """How many commands from the front on enqueue at most so many messages; at least one."""
+    messages = 0
+    for number, (command, *_rest) in enumerate(waiting):
+        messages += command.run.count if isinstance(command, Enqueue) else 1
+        if messages > messages_max:
+            return max(number, 1)
+    return len(waiting)
 
 
 def _close(run: tuple[Proposer, int, int] | None, segments: list[Segment]) -> None:

@@ -37,7 +37,7 @@ from reference_broker.types import GroupId, NodeId, Term
 _SEGMENT: Final = Struct(">HBIQI")
 _COUNT: Final = Struct(">H")
 _TAIL: Final = Struct(">QIH")
-_PROPOSAL: Final = Struct(">QQ?")
+_PROPOSAL: Final = Struct(">QQ")
 _SEEN: Final = Struct(">HBIQ")
 
 
@@ -154,23 +154,19 @@ def unseal(payload: bytes) -> tuple[int, list[Segment]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """Commands forwarded to the leader, valid only in ``term``. What :func:`seal` makes of them follows it.
-
-    ``hurried``: a consumer is short of credit and waits for one of them.
-    """
+    """Commands forwarded to the leader, valid only in ``term``. What :func:`seal` makes of them follows it."""
 
     group: GroupId
     term: Term
-    hurried: bool
 
     def pack(self) -> bytes:
         """The fixed part."""
-        return _PROPOSAL.pack(self.group, self.term, self.hurried)
+        return _PROPOSAL.pack(self.group, self.term)
 
     @classmethod
     def unpack(cls, body: memoryview) -> tuple[Proposal, memoryview]:
         """Read the fixed part, and return the rest. Raises ValueError if it is cut off."""
         if len(body) < _PROPOSAL.size:
             raise ValueError(f"a proposal of {len(body)} octets")
-        group, term, hurried = _PROPOSAL.unpack_from(body)
-        return cls(group=GroupId(group), term=Term(term), hurried=hurried), body[_PROPOSAL.size :]
+        group, term = _PROPOSAL.unpack_from(body)
+        return cls(group=GroupId(group), term=Term(term)), body[_PROPOSAL.size :]

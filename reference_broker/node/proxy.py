@@ -67,7 +67,6 @@ class Proxy:
         self._node = node
         self._now_ms = now_ms
         self._outbox = Outbox()
-        self._hurried = False
         self._waiting = False
         self._attached = False
         self._stopped = False
@@ -80,10 +79,13 @@ class Proxy:
         if self.leader != NOBODY:
             self._outbox.add(command, size, (self._node.node, lane, self._node.incarnation), number)
             self._outbox.urgent = self._outbox.urgent or not lazy
-            self._hurried = self._hurried or (lane is Lane.EXPRESS and not lazy)
             self._node.wake(self)
         self.attach()
         return number
+
+    def pace(self) -> int | None:
+        """A node without a member does not know."""
+        return None
 
     def attach(self) -> None:
         """Find the leader, unless that was done."""
@@ -149,8 +151,7 @@ class Proxy:
                 self._waiting = True
                 self._node.later(self._node.limits.settle_delay_ms / 1000, self._wait_no_longer)
             return
-        head = Proposal(group=self.group, term=self.term, hurried=self._hurried).pack()
-        self._hurried = False
+        head = Proposal(group=self.group, term=self.term).pack()
         limits = self._node.limits
         while self._outbox.octets:
             commands, segments = self._outbox.cut(limits.batch_bytes_max, limits.batch_commands_max)

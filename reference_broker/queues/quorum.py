@@ -188,6 +188,10 @@ class QuorumQueue:
             case QueueExpired():
                 self._clients.queue_expired(self.record.group)
 
+    def pace(self) -> int | None:
+        """How many messages an entry should enqueue at most: the machine's hint."""
+        return self.machine.pace()
+
     def has_clients_on(self, node: NodeId) -> bool:
         """Whether a channel on that node publishes to the queue or consumes from it."""
         return node in self._client_nodes

@@ -90,3 +90,23 @@ def test_a_head_that_contradicts_itself_is_refused(octets: str, why: str) -> Non
     """Such octets come from a bug or a bad drive; to guess would hide it."""
     with pytest.raises(DamagedRunError):
         decode(bytes.fromhex(octets), 0)
+
+
+@EXACT
+@given(ROUTES, CONTENTS, st.integers(1, 5))
+def test_parts_of_a_ragged_run_are_its_messages_in_order(route: bytes, contents: list[bytes], size: int) -> None:
+    """A run is cut where a consumer must not wait for all of it; a shifted cut mixes two messages."""
+    parts = list(MessageRun.of(route, contents).parts(size))
+    assert [part.content(position) for part in parts for position in range(part.count)] == contents
+    assert all(part.count <= size and part.route == route for part in parts)
+    for part in parts:
+        assert decode(b"".join(part.buffers()), 0).content(part.count - 1) == part.content(part.count - 1)
+
+
+@EXACT
+@given(st.integers(1, 50), st.integers(1, 9), st.integers(1, 20))
+def test_parts_of_a_uniform_run_are_its_messages_in_order(count: int, stride: int, size: int) -> None:
+    run = MessageRun(count, b"\x00\x01q", bytes(range(256))[: count * stride].ljust(count * stride, b"z"), stride)
+    parts = list(run.parts(size))
+    assert b"".join(bytes(part.data) for part in parts) == run.data
+    assert [part.stride for part in parts] == [stride] * -(-count // size)

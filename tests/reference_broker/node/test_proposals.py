@@ -58,7 +58,7 @@ def test_each_command_is_applied_once_and_in_order(resends: list[tuple[int, int]
 
 def test_a_forwarded_proposal_round_trips() -> None:
     """The leader must refuse what was meant for another term, so the term has to arrive."""
-    proposal = Proposal(group=GroupId(2**63 + 5), term=Term(9), hurried=True)
+    proposal = Proposal(group=GroupId(2**63 + 5), term=Term(9))
     read, batch = Proposal.unpack(memoryview(proposal.pack() + b"batch"))
     assert read == proposal
     assert bytes(batch) == b"batch"
