@@ -119,6 +119,7 @@ def open_parts(
     for group in state.groups.values():
         _read_segments(files, segment_files, store, group)
     recovery = _read_wal(files, state, wal_files, store, records)
+    recovery.last_batch = max(recovery.last_batch, *(record.since for record in records.values()), 0)
     resets = [group for id_, group in state.groups.items() if join_snapshot(id_, group.table.disk, facts[id_])]
     recovered = {id_: _finish(state, group, records[id_], states[id_]) for id_, group in state.groups.items()}
     wal = _start_wal(state, wal_files, recovery, config)

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from reference_broker.log.errors import DamagedLogError
+from reference_broker.log.errors import DamagedLogError, EntryGoneError
 from reference_broker.log.extents import merged
+from reference_broker.log.memory_files import MemoryFile
 from reference_broker.log.notices import Failed, RolledOver
 from reference_broker.log.segment_codec import DamagedSegmentError, decode_head, decode_index, encode, placed
 from reference_broker.types import GroupId, LogIndex
@@ -245,3 +246,53 @@ def test_one_failed_call_of_the_housekeeper_stops_the_log_for_good(error: int, m
         assert world.files.trace[opened + call - 1][1].split(" ")[0] in failures[0].error, "the file is named"
         world.crash(Random(call))
         world.check_readable()
+
+
+# Reading meanwhile
+
+
+class Meddler:
+    """Lets something happen between a reader's look at the table and its look at the file."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.meanwhile: Callable[[], object] = lambda: None
+        read = MemoryFile.read
+
+        def meddled(file: MemoryFile, offset: int, size: int) -> bytes:
+            meanwhile, self.meanwhile = self.meanwhile, lambda: None
+            meanwhile()
+            return read(file, offset, size)
+
+        monkeypatch.setattr(MemoryFile, "read", meddled)
+
+
+@pytest.mark.parametrize("moves", [1, 2])
+@pytest.mark.parametrize("live", [True, False])
+def test_a_read_of_a_removed_file_is_an_entry_gone_or_right(
+    moves: int, live: bool, monkeypatch: pytest.MonkeyPatch, make_world: Callable[..., Any]
+) -> None:
+    """The reader has looked up where the entry is; before it reads, the entry moves: from the WAL, whose file is used
+    again, into a segment, and from there into another one; or it is covered by a snapshot and goes."""
+    world = make_world(memtable_bytes=0).open()
+    group = world.create(1)
+    world.append(group, 1, 6, size=700)
+    world.step()
+    meddler = Meddler(monkeypatch)
+    wanted = world.models[group].states[-1].log[4].payload
+
+    def move() -> None:
+        place = world.log._state.groups[group].table.place(4)
+        world.snapshot(group, 5 if moves == 1 or place.file > 0 else 6, 1, [(4, 4)] if live else [])
+        world.roll()
+        moved = world.log._state.groups[group].table.place(4)
+        assert moved is None if not live else moved.file != place.file
+
+    for _move in range(moves - 1):
+        world.roll()
+    meddler.meanwhile = move
+    if live:
+        assert world.log.payload(group, LogIndex(4)) == wanted
+    else:
+        with pytest.raises(EntryGoneError):
+            world.log.payload(group, LogIndex(4))
+    assert world.log.counters()["wal_files_recycled"] > 0

@@ -143,6 +143,30 @@ def test_truncation_survives_a_restart(world: Any) -> None:
     assert world.recovered[group].last_index == 2
 
 
+def test_batch_numbers_never_go_back(world: Any) -> None:
+    """Everything is in snapshots and the node starts twice: no WAL file holds a batch. New ones that counted from 1
+    again would pass for older than their groups, and the start after that would drop what was confirmed."""
+    group, other = world.create(1), world.create(2)
+    world.append(other, 1)
+    for index in range(1, 20):
+        world.append(group, index)
+        world.step()
+    third = world.create(3)
+    world.append(third, 1)
+    world.step()
+    for id_, last in ((group, 19), (other, 1), (third, 1)):
+        world.snapshot(id_, last, 1)
+    world.step()
+    for _start in range(2):
+        world.restart()
+        world.step()
+    for id_, first in ((group, 20), (other, 2), (third, 2)):
+        world.append(id_, first, 3)
+    world.step()
+    world.crash()
+    assert [world.recovered[id_].last_index for id_ in (group, other, third)] == [22, 4, 4]
+
+
 def test_rolling_over_asks_for_snapshots_and_frees_files(world: Any) -> None:
     """Without this the WAL grows until the drive is full."""
     group, idle = world.create(1), world.create(2)
