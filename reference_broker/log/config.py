@@ -43,8 +43,9 @@ class LogConfig:
     recycle_files
         Dead WAL files kept for re-use. Writing into a file that is already allocated costs no metadata write.
     inline_us_max, inline_bytes_max
-        A batch of up to 64 KiB is written and synced by the owner's own thread while batches lately took 300 us or
-        less: about what it costs to wake a thread and to be woken by it. 0 leaves all writing to the log's thread.
+        A batch of up to 64 KiB is written and synced by the owner's own thread while batches lately took a millisecond
+        or less: on a busy machine it takes about that long to wake a thread and to be woken by it. 0 leaves all writing
+        to the log's thread.
     sync
         False skips the sync after each batch of WAL and meta log. For measurements only: a loss of power then loses
         confirmed messages.
@@ -59,7 +60,7 @@ class LogConfig:
     segment_bytes: int = 64 * MIB
     memtable_bytes: int = 128 * MIB
     recycle_files: int = 2
-    inline_us_max: int = 300
+    inline_us_max: int = 1000
     inline_bytes_max: int = 64 * KIB
     sync: bool = True
 
@@ -86,7 +87,7 @@ class LogConfig:
             (self.segment_bytes >= WAL_FILE_BYTES_MIN, "segment_bytes", "at least 16 KiB", "the default is 64 MiB"),
             (self.memtable_bytes >= 0, "memtable_bytes", "may not be negative", "the default is 128 MiB"),
             (self.recycle_files >= 0, "recycle_files", "may not be negative", "the default is 2"),
-            (self.inline_us_max >= 0, "inline_us_max", "may not be negative", "0 is never, the default 300"),
+            (self.inline_us_max >= 0, "inline_us_max", "may not be negative", "0 is never, the default 1000"),
             (self.inline_bytes_max >= 0, "inline_bytes_max", "may not be negative", "the default is 64 KiB"),
         )
         return [Problem(key, getattr(self, key), rule, fix) for sound, key, rule, fix in checks if not sound]

@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import functools
 import gc
+import importlib
 import logging
 import os
 import signal
@@ -61,10 +62,6 @@ class Node:
             await _watch_stdin(self._stop)
         await self.shard.start()
         self._servers.append(await control.serve(self))
-        if self.config.me.metrics_port:
-            from reference_broker.node import metrics
-
-            self._web = await metrics.serve(self)
         led = asyncio.Event()
         self.shard.when_ready(led.set)
         ticking = loop.create_task(self._tick())
@@ -101,6 +98,10 @@ class Node:
         self._servers.append(await loop.create_server(self._client, me.host, me.amqp_port, backlog=_BACKLOG))
         self.listening = True
         log.info("%s serves AMQP on %s:%d", self.config.name, me.host, me.amqp_port)
+        if me.metrics_port:
+            # Loading a web server takes longer than starting all the rest: first things first, and then in a thread.
+            metrics = await loop.run_in_executor(None, importlib.import_module, "reference_broker.node.metrics")
+            self._web = await metrics.serve(self)
 
     def _client(self) -> ClientConnection:
         return ClientConnection(self.shard, self._connection_config())
