@@ -331,7 +331,11 @@ class FifoMachine:
             self._consumers_changed()
 
     def _node_down(self, node: NodeId) -> None:
-        """Its consumers may live on out of sight, so they stay and go on with their ids, but hold nothing."""
+        """Its consumers may live on out of sight, so they stay and go on with their ids, but hold nothing.
+
+        This may be old news, told by a leader that was deposed meanwhile: if it changes anything, whoever leads now
+        says how things stand.
+        """
         for consumer in self._state.consumers():
             if consumer.id.channel.node == node:
                 self._state.service.remove(consumer)
@@ -339,6 +343,7 @@ class FifoMachine:
                 self._take_back(consumer.release_all())
                 if consumer.status in IN_SERVICE:
                     consumer.status = Status.SUSPECTED
+                    self._outbox.monitor(node)
         self._consumers_changed()
 
     def _node_up(self, node: NodeId, incarnation: int) -> None:
@@ -350,15 +355,17 @@ class FifoMachine:
             if channel_id.incarnation < incarnation:
                 self._channel_down(channel_id)
             elif channel_id.incarnation == incarnation:
-                self._resume(self._state.channels[channel_id])
+                self._resume(channel_id)
         self._consumers_changed()
 
-    def _resume(self, channel: Channel) -> None:
+    def _resume(self, channel_id: ChannelId) -> None:
+        channel = self._state.channels[channel_id]
         for tag in sorted(channel.consumers):
             consumer = channel.consumers[tag]
             if consumer.status is Status.SUSPECTED:
                 consumer.status = Status.WAITING if self._state.config.single_active else Status.UP
                 self._state.service.add(consumer)
+                self._outbox.monitor(channel_id.node)  # old news, perhaps: as when a node goes
 
     # The queue as a whole --------------------------------------------------------------------------------------------
 

@@ -45,12 +45,13 @@ class Outbox:
         """The next batch and whose commands it holds.
 
         It enqueues at most ``messages_max`` messages, or one run if the first has more; with 0, there must be something
-        in the express lane. The first command of a batch always fits.
+        in the express lane. The first command of a batch always fits. The bulk lane has to wait until the express lane
+        is empty: what a channel asked for must be there before its end, which goes in the bulk lane.
         """
         batch: list[Any] = []
         segments: list[Segment] = []
         self._cut_lane(self._lanes[Lane.EXPRESS], bytes_max, commands_max, batch, segments)
-        if messages_max:
+        if messages_max and not self._lanes[Lane.EXPRESS]:
             bulk = self._lanes[Lane.BULK]
             commands_max = commands_max if messages_max == ANY else len(batch) + _leading(bulk, messages_max)
             self._cut_lane(bulk, bytes_max, commands_max, batch, segments)

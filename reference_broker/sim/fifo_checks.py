@@ -81,12 +81,21 @@ class Deliveries:
 
     def __init__(self) -> None:
         self._next: dict[ConsumerId, int] = {}
+        self._breaks: dict[ConsumerId, int] = {}
 
-    def executed(self, node: NodeId, incarnation: int, consumer: ConsumerId, first: int, count: int, gap: bool) -> None:
-        """A node hands ids ``first``, +1 ... to its connection. ``gap``: it jumped over entries in this life."""
+    def executed(
+        self, node: NodeId, incarnation: int, consumer: ConsumerId, first: int, count: int, gap: bool, breaks: int
+    ) -> None:
+        """A node hands ids ``first``, +1 ... to its connection.
+
+        ``gap``: it jumped over entries in this life. ``breaks``: how often its links broke, if another node told it to:
+        then what that node took back meanwhile may be missing.
+        """
         channel = consumer.channel
         if (channel.node, channel.incarnation) != (node, incarnation):
             raise ViolationError("I25", f"node {node} in life {incarnation} delivers to {consumer}")
         expected = self._next.get(consumer, first)
+        gap |= self._breaks.get(consumer, breaks) != breaks
+        self._breaks[consumer] = breaks
         check(first <= expected or gap, "I19", f"node {node}: ids {first}.. for {consumer} after {expected - 1}")
         self._next[consumer] = max(expected, first + count)

@@ -53,6 +53,9 @@ class SimShard(Shard):
         self.owner = owner
         self.checks = owner.world.raft
         self.jumped = False
+        self.breaks = 0
+        """How often a link or a leader was another than before: a guest may have missed what was taken back since."""
+        self._is_told = False
         super().__init__(
             config,
             incarnation,
@@ -132,10 +135,28 @@ class SimShard(Shard):
     def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
         """Show who executes which delivery."""
         count = sum(piece[2] for piece in pieces)
+        breaks = self.breaks if self._is_told else 0
         self.owner.world.deliveries.executed(
-            self.node, self.incarnation, consumer, first_message_id, count, self.jumped
+            self.node, self.incarnation, consumer, first_message_id, count, self.jumped, breaks
         )
         super().deliver(consumer, first_message_id, pieces, delivery_count)
+
+    def peer_up(self, node: NodeId, incarnation: int) -> None:
+        """Note it."""
+        self.breaks += 1
+        super().peer_up(node, incarnation)
+
+    def peer_down(self, node: NodeId) -> None:
+        """Note it."""
+        self.breaks += 1
+        super().peer_down(node)
+
+    def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
+        """Note whether a delivery is made here, or told by the leader of a queue that has no member here."""
+        self.breaks += kind == Kind.LEADING
+        self._is_told = kind == Kind.EFFECTS
+        super().peer_frame(node, kind, body)
+        self._is_told = False
 
 
 class SimNode:

@@ -420,6 +420,7 @@ class Oracle:
                 one.held.clear()
                 if one.status == "up":
                     one.status = "suspected"
+                    self.told.monitored.add(command.node)
         self.used = self.now
 
     def on_nodeup(self, command: NodeUp, _index: int, _offset: int) -> None:
@@ -428,8 +429,10 @@ class Oracle:
             if channel.node == command.node and channel.incarnation < command.incarnation:
                 self.end(channel)
         for key, one in self.subscribers.items():
-            if (key.channel.node, key.channel.incarnation) == (command.node, command.incarnation):
-                one.status = "up" if one.status == "suspected" else one.status
+            here = (key.channel.node, key.channel.incarnation) == (command.node, command.incarnation)
+            if here and one.status == "suspected":
+                one.status = "up"
+                self.told.monitored.add(command.node)
         self.used = self.now
 
     def on_purge(self, command: Purge, _index: int, _offset: int) -> None:

@@ -363,6 +363,16 @@ def test_a_subscription_asks_for_its_node_to_be_watched_each_time() -> None:
     assert MonitorNode(NodeId(1)) in apply(queue, checkout(A))
 
 
+def test_news_of_a_node_that_changes_anything_is_asked_for_again() -> None:
+    """It may be a deposed leader's, which the node proposed again when it found the new one: without a second look the
+    consumers of a node that is up would be suspected for ever."""
+    queue = machine()
+    apply(queue, checkout(A))
+    for news in (NodeDown(NodeId(1)), NodeUp(NodeId(1), 1)):
+        assert MonitorNode(NodeId(1)) in apply(queue, news)
+        assert MonitorNode(NodeId(1)) not in apply(queue, news), "the leader's own answer must not ask again"
+
+
 def test_redelivery_after_a_gap_covers_just_this_life_of_this_node() -> None:
     """A member that jumped over entries by a snapshot owes its consumers what they hold, under the same ids."""
     queue = machine()

@@ -57,3 +57,13 @@ def test_settles_go_alone_while_publishes_wait() -> None:
     assert not outbox.holds(Lane.EXPRESS)
     assert outbox.holds(Lane.BULK)
     assert outbox.octets == 50
+
+
+def test_the_bulk_lane_waits_for_the_rest_of_the_express_lane() -> None:
+    """A channel's end goes in the bulk lane. In the log before its last subscription, it would leave a consumer that
+    nobody ever ends."""
+    outbox = filled(1, settles=3)
+    assert [len(outbox.cut(128, 10)[0]) for _ in range(2)] == [2, 2]
+    assert not outbox.octets
+    outbox = filled(1, settles=3)
+    assert [type(each) for each in outbox.cut(128, 10)[0]] == [Settle, Settle]
