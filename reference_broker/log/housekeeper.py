@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reference_broker.log.config import LogConfig
 from reference_broker.log.errors import DamagedSnapshotError
@@ -80,9 +80,10 @@ class Housekeeper:
     def handle(self, operations: list[HousekeeperOp]) -> None:
         """Carry out operations in order, then remove what is dead. Raises :class:`OSError` if the disk fails.
 
-        The next WAL file comes first: until it is there, the current one grows.
+        What deleted groups left goes first, before a group of the same id gets segments. Then comes the next WAL file:
+        until it is there, the current one grows.
         """
-        for operation in sorted(operations, key=lambda operation: not isinstance(operation, PrepareFile)):
+        for operation in sorted(operations, key=_urgency):
             match operation:
                 case TakeSnapshot():
                     self._take(operation)
@@ -112,7 +113,7 @@ class Housekeeper:
             return
         kept = group.kept if intersects(operation.live, 1, group.table.kept_floor) else NO_SNAPSHOT
         state = operation.state
-        head = SnapshotHead(group.id, key, False, kept, len(state), zlib.crc32(state), operation.live)
+        head = SnapshotHead(group.id, group.creation, key, False, kept, len(state), zlib.crc32(state), operation.live)
         self._write_snapshot(head, state)
         with self._state.lock:
             self._adopt(group, head)
@@ -185,12 +186,14 @@ class Housekeeper:
         directory, key, file = self.directory(group.id), incoming.key, incoming.file
         name = f"{directory}/{INCOMING}"
         head = read_head(file.read, name)
-        if (head.group, head.key, head.installed, head.kept) != (group.id, key, True, key):
+        if (head.group, head.creation, head.key, head.installed, head.kept) != (group.id, 0, key, True, key):
             raise DamagedSnapshotError(f"a received snapshot is not the one announced\n  {name}\n  it is dropped")
         if key.last_index <= group.table.floor:
             return self._reject(group, incoming, f"there is a newer one, at {group.table.floor}")
         state = read_state(file.read, head, name)
         places = read_entries(file.read, incoming.size, head, name)
+        head = replace(head, creation=group.creation)
+        file.write([head.encode()], 0)
         file.datasync()
         self._publish_name(directory, INCOMING, key)
         with self._state.lock:
@@ -264,6 +267,16 @@ class Housekeeper:
         """Close files of snapshots being received."""
         for incoming in self._incoming.values():
             incoming.file.close()
+
+
+def _urgency(operation: HousekeeperOp) -> int:
+    match operation:
+        case RemoveGroup():
+            return 0
+        case PrepareFile():
+            return 1
+        case _:
+            return 2
 
 
 def group_directory(data_dir: str, group: GroupId) -> str:

@@ -51,6 +51,7 @@ class MetaLog:
         self._offset = 0
         self._size = 0
         self._file: File | None = None
+        self._creations = 0
         self.records: dict[GroupId, GroupRecord] = {}
         self._rows: list[bytes] = []
         self._payloads: list[bytes] = []
@@ -61,6 +62,7 @@ class MetaLog:
         if numbers:
             self._number = max(numbers)
             self.records = self._read(self._number)
+            self._creations = max([record.creation for record in self.records.values()], default=0)
         self._compact()
         return self.records
 
@@ -80,10 +82,16 @@ class MetaLog:
             raise DamagedLogError(path, 0, wrong)
         return replay_meta(path, octets, seed_of(self._store, number))
 
-    def create_group(self, group: GroupId, meta: bytes, since: int = 0) -> None:
-        """Note a new group, whose entries come in WAL batches after ``since``; :meth:`flush` makes it durable."""
-        record = self.records[group] = GroupRecord(meta, since=since)
+    def create_group(self, group: GroupId, meta: bytes, since: int = 0) -> int:
+        """Note a new group, whose entries come in WAL batches after ``since``; :meth:`flush` makes it durable.
+
+        Returns the number of its creation, which no other one has in this life of the node. The files of groups that
+        an earlier life deleted went at the start.
+        """
+        self._creations += 1
+        record = self.records[group] = GroupRecord(meta, since=since, creation=self._creations)
         self._add(_group_row(group, record), meta)
+        return self._creations
 
     def delete_group(self, group: GroupId) -> None:
         """Note that a group is gone."""
@@ -156,7 +164,7 @@ class MetaLog:
 
 
 def _group_row(group: GroupId, record: GroupRecord) -> bytes:
-    return pack_row(group, record.since, 0, len(record.meta), crc32(record.meta), RowKind.GROUP, 0, 0)
+    return pack_row(group, record.since, record.creation, len(record.meta), crc32(record.meta), RowKind.GROUP, 0, 0)
 
 
 def _hard_state_row(group: GroupId, record: GroupRecord) -> bytes:

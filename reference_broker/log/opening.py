@@ -213,7 +213,7 @@ def _read_snapshots(
     facts: dict[GroupId, SnapshotFacts] = {}
     states: dict[GroupId, bytes] = {}
     for id_, record in records.items():
-        group = Group(Table(id_), since=record.since)
+        group = Group(Table(id_), creation=record.creation)
         state.groups[id_] = group
         facts[id_], states[id_] = _read_newest(files, group_directory(data_dir, id_), group)
     return facts, states
@@ -227,8 +227,12 @@ def _read_newest(files: Files, directory: str, group: Group) -> tuple[SnapshotFa
     table = group.table
     names = files.names(directory)
     machine_state, damaged = b"", 0
-    for name in reversed([name for name in names if name.endswith(SUFFIX)]):
+    for name in sorted((name for name in names if name.endswith(SUFFIX)), reverse=True):
         found = _read_snapshot(files, f"{directory}/{name}", group)
+        if found is not None and found[0].creation != group.creation:
+            files.remove(f"{directory}/{name}")  # of an earlier group of the same id
+            names.remove(name)
+            continue
         if found is not None:
             group.snapshot, machine_state = found
             break
@@ -297,7 +301,7 @@ def _read_segments(files: Files, segment_files: SegmentFiles, store: bytes, grou
         file = files.open(path)
         try:
             head = decode_head(file.read(0, HEADER_SIZE), store, group.id, number)
-            if head.since != group.since:
+            if head.creation != group.creation:
                 files.remove(path)  # of an earlier group of the same id
                 continue
             runs = decode_index(head, file.read(HEADER_SIZE, head.index_size))

@@ -72,7 +72,8 @@ class TakeSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class StoreChunk:
-    """The next chunk of a snapshot that another member sends."""
+    """The next chunk of a snapshot that another member sends. Passes through the writer, so that the group is on disk
+    before its snapshot is."""
 
     group: Group
     key: SnapshotKey
@@ -100,5 +101,5 @@ class Sweep:
     group: Group | None = None
 
 
-WriterOp = Append | Truncate | Reset | StoreHardState | CreateGroup | DeleteGroup | TakeSnapshot
+WriterOp = Append | Truncate | Reset | StoreHardState | CreateGroup | DeleteGroup | TakeSnapshot | StoreChunk
 HousekeeperOp = TakeSnapshot | StoreChunk | PrepareFile | RemoveGroup | Sweep

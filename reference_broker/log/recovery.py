@@ -154,13 +154,14 @@ def _check_live(group: GroupId, extents: Extents, snapshot: SnapshotFacts, first
 
 @dataclass(slots=True)
 class GroupRecord:
-    """What the meta log says about a group. Its entries are in WAL batches after ``since``: whatever an earlier group
-    of the same id left in older ones is not its own."""
+    """What the meta log says about a group. Its entries are in WAL batches after ``since``, and ``creation`` stands in
+    its snapshots and segments: whatever an earlier group of the same id left is not its own."""
 
     meta: bytes
     term: int = 0
     voted_for: int = 0
     since: int = 0
+    creation: int = 0
 
 
 def replay_meta(name: str, octets: bytes, seed: int) -> dict[GroupId, GroupRecord]:
@@ -185,7 +186,7 @@ def replay_meta(name: str, octets: bytes, seed: int) -> dict[GroupId, GroupRecor
 def _replay_meta_row(records: dict[GroupId, GroupRecord], row: Row, payload: bytes) -> None:
     group = GroupId(row.group)
     if row.kind == RowKind.GROUP:
-        records[group] = GroupRecord(payload, since=row.log_index)
+        records[group] = GroupRecord(payload, since=row.log_index, creation=row.term)
     elif row.kind == RowKind.GROUP_DELETED:
         records.pop(group, None)
     elif row.kind == RowKind.HARD_STATE and group in records:

@@ -107,7 +107,7 @@ class SegmentWriter:
                 opened.callback(segment.close)
                 return segment, path
 
-            moved = self._files.write(group.id, number, group.since, truncates, runs, source)
+            moved = self._files.write(group.id, number, group.creation, truncates, runs, source)
         segment = describe(number, truncates, moved)
         with self._state.lock:
             group.table.disk.move(files, moved, end)

@@ -89,7 +89,7 @@ class SegmentFiles:
         self,
         group: GroupId,
         number: int,
-        since: int,
+        creation: int,
         truncates: int,
         runs: Sequence[Extent],
         source: Callable[[int], tuple[File, str]],
@@ -109,7 +109,7 @@ class SegmentFiles:
             for buffers in _pieces(runs, source):
                 file.write(buffers, offset)
                 offset += sum(map(len, buffers))
-            file.write([encode(self._store, group, number, since, truncates, moved)], 0)
+            file.write([encode(self._store, group, number, creation, truncates, moved)], 0)
             file.datasync()
         finally:
             file.close()

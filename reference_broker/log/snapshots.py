@@ -36,14 +36,15 @@ INCOMING: Final = "incoming.tmp"
 OUTGOING: Final = "taking.tmp"
 
 _MAGIC: Final = b"QSNP"
-_VERSION: Final = 1
+_VERSION: Final = 2
 _INSTALLED: Final = 1
-# magic, version, flags, group, index, term, kept index, kept term, octets of state, CRC of state, ranges
-_HEAD: Final = Struct(">4sHHQQQQQQII")
+# magic, version, flags, group, creation, index, term, kept index, kept term, octets of state, CRC of state, ranges
+_HEAD: Final = Struct(">4sHHQQQQQQQII")
 _CRC_SIZE: Final = 4
 _FIXED_SIZE: Final = _HEAD.size + _CRC_SIZE
 _RANGE: Final = Struct(">QQ")
-_ENTRY: Final = Struct(">QQIIB")  # index, term, octets of payload, CRC of payload, entry kind
+_ENTRY: Final = Struct(">QQIIB")  # index, term, octets of payload, CRC of payload, entry kind; CRC of these
+_RECORD_SIZE: Final = _ENTRY.size + _CRC_SIZE
 _READ_BYTES: Final = 1 << 20
 
 Read = Callable[[int, int], bytes]
@@ -67,9 +68,13 @@ NO_SNAPSHOT: Final = SnapshotKey(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHead:
-    """All of a snapshot but its state and entries. ``kept`` names the file with live entries, (0, 0): none."""
+    """All of a snapshot but its state and entries. ``kept`` names the file with live entries, (0, 0): none.
+
+    ``creation`` tells a group from an earlier one of the same id, as in the meta log; 0 in what is sent.
+    """
 
     group: GroupId
+    creation: int
     key: SnapshotKey
     installed: bool
     kept: SnapshotKey
@@ -94,6 +99,7 @@ class SnapshotHead:
             _VERSION,
             _INSTALLED if self.installed else 0,
             self.group,
+            self.creation,
             *self.key,
             *self.kept,
             self.state_size,
@@ -121,7 +127,7 @@ def read_head(read: Read, name: str) -> SnapshotHead:
     if not _passes(fixed):
         raise DamagedSnapshotError(f"a snapshot's head fails its check\n  {name}, offset 0\n  it is not used")
     fields = _HEAD.unpack_from(fixed)
-    magic, version, flags, group, index, term, kept_index, kept_term, state_size, state_crc, count = fields
+    magic, version, flags, group, creation, index, term, kept_index, kept_term, state_size, state_crc, count = fields
     if (magic, version) != (_MAGIC, _VERSION):
         raise DamagedSnapshotError(f"a snapshot of another format\n  {name}, offset 0\n  it is not used")
     rest = read(_FIXED_SIZE, count * _RANGE.size + _CRC_SIZE)
@@ -131,7 +137,7 @@ def read_head(read: Read, name: str) -> SnapshotHead:
         )
     live = tuple(_RANGE.iter_unpack(rest[:-_CRC_SIZE]))
     key, kept = SnapshotKey(index, term), SnapshotKey(kept_index, kept_term)
-    return SnapshotHead(GroupId(group), key, bool(flags & _INSTALLED), kept, state_size, state_crc, live)
+    return SnapshotHead(GroupId(group), creation, key, bool(flags & _INSTALLED), kept, state_size, state_crc, live)
 
 
 def read_state(read: Read, head: SnapshotHead, name: str) -> bytes:
@@ -174,16 +180,16 @@ def _records(read: Read, offset: int, end: int) -> Iterator[tuple[int, Place, in
     window, start = b"", offset
     while True:
         record = offset - start
-        if len(window) - record < _ENTRY.size:
+        if len(window) - record < _RECORD_SIZE:
             window, start, record = read(offset, _READ_BYTES), offset, 0
-            if len(window) < _ENTRY.size:
-                return
+        if not _passes(window[record : record + _RECORD_SIZE]):
+            return
         index, term, size, crc, kind = _ENTRY.unpack_from(window, record)
-        payload = record + _ENTRY.size
-        if offset + _ENTRY.size + size > end:
+        payload = record + _RECORD_SIZE
+        if offset + _RECORD_SIZE + size > end:
             return
         if payload + size > len(window):
-            window, start, payload = read(offset, _ENTRY.size + size), offset, _ENTRY.size
+            window, start, payload = read(offset, _RECORD_SIZE + size), offset, _RECORD_SIZE
         octets = memoryview(window)[payload : payload + size]
         if len(octets) != size or zlib.crc32(octets) != crc:
             return
@@ -207,7 +213,7 @@ class SnapshotSource:
         self.key = head.key
         self.live = head.live
         self._head = SnapshotHead(
-            head.group, head.key, True, head.key, head.state_size, head.state_crc, head.live
+            head.group, 0, head.key, True, head.key, head.state_size, head.state_crc, head.live
         ).encode()
         self._read_state = read_state
         self._fetch = fetch
@@ -220,7 +226,7 @@ class SnapshotSource:
             self._ordinals.append(len(self._starts))
             for index in range(first, last + 1):
                 self._starts.append(at)
-                at += _ENTRY.size + size_of(index)
+                at += _RECORD_SIZE + size_of(index)
         self.size = at
 
     def chunk(self, number: int) -> tuple[bytes, bool] | None:
@@ -250,4 +256,5 @@ class SnapshotSource:
     def _record(self, ordinal: int) -> bytes:
         group = bisect_right(self._ordinals, ordinal) - 1
         entry = self._fetch(self._firsts[group] + ordinal - self._ordinals[group])
-        return _ENTRY.pack(entry.index, entry.term, len(entry.payload), entry.crc, entry.kind) + entry.payload
+        fields = _ENTRY.pack(entry.index, entry.term, len(entry.payload), entry.crc, entry.kind)
+        return _with_crc(fields) + entry.payload

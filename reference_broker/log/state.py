@@ -55,7 +55,8 @@ class Group:
 
     ``expected`` is the chunk to come next (its snapshot and number) and belongs to the owner's thread. ``kept`` names
     the snapshot file that holds live entries, and ``kept_file`` is open on it. ``segments`` ascend by number; the
-    housekeeping thread alone changes the list. ``since`` is the WAL batch before the group's creation.
+    housekeeping thread alone changes the list. ``creation`` tells the group from an earlier one of the same id; the
+    writer thread sets it before it passes anything on.
     """
 
     table: Table
@@ -65,7 +66,7 @@ class Group:
     installed: Installed | None = None
     pinned: Pinned | None = None
     segments: list[Segment] = field(default_factory=list)
-    since: int = 0
+    creation: int = 0
     expected: tuple[SnapshotKey, int] | None = None
     deleted: bool = False
 

@@ -384,7 +384,7 @@ class LogSystem:
         if found.expected != (key, number) or index <= found.table.floor:
             return False
         found.expected = None if last else (key, number + 1)
-        self._housekeeping.submit(StoreChunk(found, key, number, last, data))
+        self._writing.submit(StoreChunk(found, key, number, last, data))
         return True
 
     def counters(self) -> dict[str, int]:

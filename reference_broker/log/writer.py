@@ -28,6 +28,7 @@ from reference_broker.log.operations import (
     PrepareFile,
     RemoveGroup,
     Reset,
+    StoreChunk,
     StoreHardState,
     Sweep,
     TakeSnapshot,
@@ -95,8 +96,7 @@ class Writer:
                     self._meta.hard_state(group.id, term, voted_for)
                     notices.append(HardStateSynced(group.id, term, voted_for))
                 case CreateGroup(group, meta):
-                    group.since = self._wal.last_batch
-                    self._meta.create_group(group.id, meta, group.since)
+                    group.creation = self._meta.create_group(group.id, meta, self._wal.last_batch)
                     notices.append(GroupCreated(group.id))
                 case DeleteGroup(group):
                     self._meta.delete_group(group.id)
@@ -110,7 +110,7 @@ class Writer:
     def _pass_on(self, operations: list[WriterOp]) -> None:
         for operation in operations:
             match operation:
-                case TakeSnapshot():
+                case TakeSnapshot() | StoreChunk():
                     self._housekeeping(operation)
                 case DeleteGroup(group):
                     self._housekeeping(RemoveGroup(group.id))

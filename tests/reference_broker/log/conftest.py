@@ -46,8 +46,13 @@ class State:
 
 @dataclass
 class Model:
-    """All states a group went through, which of them a crash may go back to, and what was promised."""
+    """All states a group went through, which of them a crash may go back to, and what was promised.
 
+    ``former`` is the group of the same id before it, as long as its end was not noticed.
+    """
+
+    meta: bytes = b""
+    former: Model | None = None
     states: list[State] = field(default_factory=lambda: [State({})])
     confirmed: int = 0
     snapshots: dict[tuple[int, int], tuple[bytes, tuple[tuple[int, int], ...], bool]] = field(default_factory=dict)
@@ -159,30 +164,40 @@ class World:
     def _promise(self, notice: Notice) -> None:
         match notice:
             case Written(group, index, term):
-                model = self.models[group]
+                model = self._model(group)
                 numbers = [at for at, tail in enumerate(model.tails) if tail == (index, term)]
                 model.confirmed = max(model.confirmed, numbers[-1])
                 model.created = True
             case HardStateSynced(group, term, voted_for):
-                model = self.models[group]
+                model = self._model(group)
                 model.hard_confirmed = model.hard.index((term, voted_for))
                 model.created = True
             case GroupCreated(group):
-                self.models[group].created = True
+                self._model(group).created = True
             case GroupDeleted(group):
-                self.models[group].deleted = True
+                self._model(group).deleted = True
             case SnapshotTaken(group, index, _term) | SnapshotInstalled(group, index, _term):
-                model = self.models[group]
+                model = self._model(group)
                 model.snapshot_confirmed = max(model.snapshot_confirmed, index)
             case _:
                 pass
 
+    def _model(self, group: GroupId) -> Model:
+        """Whom a notice means: what was asked of a group is noticed before its end, what was asked later after it."""
+        model = self.models[group]
+        while model.former is not None and not model.former.deleted:
+            model = model.former
+        return model
+
     # Operations, each with its effect on the model
 
     def create(self, group: int) -> GroupId:
+        """A new group; one that was deleted before may have had its id."""
         id_ = GroupId(group)
-        self.models[id_] = Model()
-        self.log.create_group(id_, b"meta of %d" % group)
+        former = self.models.get(id_)
+        meta = former.meta + b", again" if former else b"meta of %d" % group
+        self.models[id_] = Model(meta=meta, former=former)
+        self.log.create_group(id_, meta)
         return id_
 
     def delete(self, group: GroupId) -> None:
@@ -242,12 +257,16 @@ class World:
         """Each group is as one of the states that its promises allow; then that is the model's only state."""
         for id_, model in list(self.models.items()):
             found = self.recovered.get(id_)
+            while found is not None and model.former is not None and found.meta != model.meta:
+                assert not model.created and not model.deleted, f"group {id_} is the former one again"
+                model = self.models[id_] = model.former
+            model.former = None
             if found is None:
                 assert model.deleting or not model.created, f"group {id_} is lost"
                 del self.models[id_]
                 continue
             assert not model.deleted, f"group {id_} came back"
-            assert found.meta == b"meta of %d" % id_
+            assert found.meta == model.meta
             self._check_hard_state(model, found)
             assert list(found.special) == [
                 entry for entry in self.read_all(id_, found).values() if entry.kind != EntryKind.COMMAND
