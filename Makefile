@@ -26,8 +26,8 @@ sim: $(SETUP)  ## the cluster in a seeded world: SEED=n replays one, SEEDS=n or 
 storm: $(SETUP)  ## kill -9 of nodes in turn under load, with a checker that knows only AMQP; KILLS=50 SEED=20
 	STORM_KILLS=$(or $(KILLS),50) STORM_SEED=$(or $(SEED),20) $(BIN)/pytest -s tests/integration/test_kill_storm.py
 
-bench: $(SETUP)  ## messages/s, CPU per message, batch size; beside RabbitMQ where it is installed
-	$(BIN)/python -m tests.bench
+bench: $(SETUP)  ## every speed budget, beside RabbitMQ where it is installed; ARGS="--quick", "--only idle", "--json FILE"
+	$(BIN)/python -m tests.bench $(ARGS)
 
 setup: $(SETUP)  ## create .venv and install everything
 

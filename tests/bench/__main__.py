@@ -1,198 +1,158 @@
-"""``make bench``: messages per second, CPU per message, batch size; beside RabbitMQ where it is installed.
+"""``make bench``: every speed budget measured; side by side with RabbitMQ where it is installed.
 
-Each load runs through the command itself, against a three-node cluster on this machine, alternating between the
-brokers so that a machine whose speed drifts is no friend of either. CPU per message is what survives a noisy machine:
-quote it, and the ratios, before any rate. Nothing here passes or fails.
+The loads run through ``perftest run`` itself, against three-node clusters on this machine, the brokers in alternation,
+so that a machine whose speed drifts is no friend of either. CPU per message is what survives a noisy machine: quote it,
+and the ratios, before any rate. The verdicts hold on a quiet machine only; none of them fails the command.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
-import statistics
-import subprocess
+import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import psutil
 from rich.console import Console
-from rich.table import Table
 
-from infra import local_cluster, rabbitmq_cluster
-from infra.local_cluster import Cluster
+from infra import rabbitmq_cluster
+from infra.local_cluster import ClusterError
+from infra.rabbitmq_cluster import RabbitMQError
+from perftest.results.provenance import host_facts, tool_facts
+from tests.bench import deep, idle, kills, loads, many_queues, recovery, start
+from tests.bench.context import QUICK, Context, Lengths
+from tests.bench.figures import BenchError, findings
+from tests.bench.table import budgets_table, document, figures_table
 
-LOADS = (
-    ("in-flight 1000", 1000, 1000, 1),
-    ("in-flight 1000, ack every 100", 1000, 1000, 100),
-    ("in-flight 200", 200, 1000, 1),
-    ("in-flight 20", 20, 1000, 1),
-    ("in-flight 1", 1, 1000, 1),
-)
-"""Name, in-flight limit, prefetch, ack interval: the published single-queue benchmarks, 1 KB, persistent."""
-
-
-@dataclass(frozen=True, slots=True)
-class Broker:
-    """A broker to put load on."""
-
-    name: str
-    uris: tuple[str, ...]
-    pids: tuple[int, ...]
-    cluster: Cluster | None = None
-
-    def cpu_s(self) -> list[float]:
-        """User and system time of each node so far."""
-        return [sum(psutil.Process(pid).cpu_times()[:2]) for pid in self.pids]
-
-    def entries(self) -> int:
-        """Log entries written so far by the node that wrote most: one per batch. 0 where that cannot be known."""
-        if self.cluster is None:
-            return 0
-        statuses = local_cluster.status(self.cluster)
-        for status, node in zip(statuses, self.cluster.nodes, strict=True):
-            if "metrics" not in status:
-                words = Path(node.log_file).read_text().splitlines()[-30:]
-                raise SystemExit("\n".join([f"{node.name} is {status['state']}; its last words:", *words]))
-        return int(max(status["metrics"]["wal_entries"] for status in statuses))
+BENCHES: dict[str, Callable[[Context, list[str]], None]] = {
+    "recovery": recovery.measure,
+    "kills": kills.measure,
+    "start": start.measure,
+    **{load.name: loads.measure for load in loads.LOADS},
+    **dict.fromkeys(many_queues.RATES, many_queues.measure),
+    "idle": idle.measure,
+    "deep": deep.measure,
+}
+"""What measures which bench, in the order they run: what needs no RabbitMQ comes before it is started."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """One load on one broker once."""
-
-    delivered_per_s: float
-    broker_us: float
-    load_us: float
-    batch: float
-    confirm_p50_ms: float
-    e2e_p99_ms: float
-
-
-def measure(broker: Broker, in_flight: int, prefetch: int, ack_interval: int, seconds: int) -> Measurement:
-    """Run one load through ``perftest run`` and account for it."""
-    cpu, entries = broker.cpu_s(), broker.entries()
-    with tempfile.TemporaryDirectory(dir=".") as out:
-        command = [
-            sys.executable,
-            "-m",
-            "perftest.cli",
-            "run",
-            "-H",
-            ",".join(broker.uris),
-            "-qq",
-            "-x",
-            "1",
-            "-y",
-            "1",
-        ]
-        command += [
-            "-c",
-            str(in_flight),
-            "-q",
-            str(prefetch),
-            "-A",
-            str(ack_interval),
-            "-s",
-            "1000",
-            "-z",
-            str(seconds),
-        ]
-        done = subprocess.run([*command, "--ui", "none", "--json", "--out", out], capture_output=True, check=False)
-        if done.returncode not in (0, 5):
-            raise SystemExit(done.stderr.decode())
-        result: dict[str, Any] = json.loads(done.stdout)
-        ledger = json.loads((Path(result["path"]) / "ledger.json").read_text())
-    step, messages = result["steps"][0], ledger["delivered"]
-    used = sum(after - before for after, before in zip(broker.cpu_s(), cpu, strict=True))
-    written = broker.entries() - entries
-    return Measurement(
-        delivered_per_s=step["delivered_per_s"],
-        broker_us=used / messages * 1e6,
-        load_us=step["worker_cpu_us_per_message"],
-        batch=messages / written if written else 0.0,
-        confirm_p50_ms=step["latency"]["confirm"]["p50_ns"] / 1e6,
-        e2e_p99_ms=step["latency"]["e2e"]["p99_ns"] / 1e6,
-    )
-
-
-def median(measurements: Sequence[Measurement], field: str) -> float:
-    """The median of one figure over the rounds."""
-    return statistics.median(getattr(measurement, field) for measurement in measurements)
-
-
-def report(console: Console, results: dict[str, dict[str, list[Measurement]]]) -> None:
-    """The table, and the ratios of ours to RabbitMQ's."""
-    table = Table(title="medians over the rounds; CPU is that of all three nodes", title_justify="left")
-    for column in (
-        "load",
-        "broker",
-        "delivered/s",
-        "broker µs/msg",
-        "load µs/msg",
-        "msg/entry",
-        "confirm p50 ms",
-        "e2e p99 ms",
-    ):
-        table.add_column(column, justify="left" if column in ("load", "broker") else "right")
-    for load, brokers in results.items():
-        for name, measurements in brokers.items():
-            figures = [median(measurements, field) for field in Measurement.__slots__]
-            rate, broker_us, load_us, batch, confirm, e2e = figures
-            row = (
-                f"{rate:,.0f}",
-                f"{broker_us:.1f}",
-                f"{load_us:.1f}",
-                f"{batch:.1f}" if batch else "–",
-                f"{confirm:.2f}",
-                f"{e2e:.2f}",
-            )
-            table.add_row(load, name, *row)
-        if len(brokers) == 2:
-            ours, theirs = brokers.values()
-            rate = median(ours, "delivered_per_s") / median(theirs, "delivered_per_s")
-            cpu = median(theirs, "broker_us") / median(ours, "broker_us")
-            table.add_row(load, "ratio", f"{rate:.1f} x", f"{cpu:.1f} x less", "", "", "", "", style="bold")
-    console.print(table)
-
-
-def main() -> None:
-    """Run all loads and print."""
-    parser = argparse.ArgumentParser(prog="make bench", description="Speed of the bundled broker, beside RabbitMQ.")
-    parser.add_argument("--rounds", type=int, default=3, help="times each load runs on each broker (default 3)")
-    parser.add_argument("--seconds", type=int, default=8, help="length of one run (default 8)")
-    parser.add_argument("--only", default="", help="run only loads whose name contains this")
-    parser.add_argument("--no-rabbitmq", action="store_true", help="do not run RabbitMQ even if it is installed")
-    arguments = parser.parse_args()
+def main() -> int:
+    """Measure, print, and keep; 1 when a bench could not be finished."""
+    options = arguments()
+    signal.signal(signal.SIGTERM, _end)
     console = Console(width=130)
-    loads = [load for load in LOADS if arguments.only in load[0]]
-    results: dict[str, dict[str, list[Measurement]]] = {name: {} for name, *_ in loads}
-    console.print(
-        f"{platform.node()}: {psutil.cpu_count()} cores, {platform.platform()}, Python {platform.python_version()}"
-    )
-    with ExitStack() as stack, tempfile.TemporaryDirectory(dir=".") as directory:
-        ours = stack.enter_context(local_cluster.temporary(Path(directory)))
-        brokers = [Broker("reference", ours.uris, tuple(node.pid for node in ours.nodes), ours)]
-        if rabbitmq_cluster.is_installed() and not arguments.no_rabbitmq:
-            console.print("starting a three-node RabbitMQ on loopback …")
-            theirs = stack.enter_context(rabbitmq_cluster.running(Path(directory)))
-            brokers.append(Broker("RabbitMQ", theirs.uris, theirs.pids))
-        else:
-            console.print("no RabbitMQ here (rabbitmq-server is not installed): only the bundled broker is measured")
-        for _ in range(arguments.rounds):
-            for name, in_flight, prefetch, ack_interval in loads:
-                for broker in brokers:
-                    found = measure(broker, in_flight, prefetch, ack_interval, arguments.seconds)
-                    results[name].setdefault(broker.name, []).append(found)
-                    rates = f"{found.delivered_per_s:,.0f} msg/s, {found.broker_us:.1f} µs/msg"
-                    console.print(f"  {name} on {broker.name}: {rates}, load average {psutil.getloadavg()[0]:.1f}")
-    report(console, results)
+    chosen = choose(options.only)
+    if not chosen:
+        console.print(f"error: no bench is called {options.only!r}\n  fix  choose from: {', '.join(BENCHES)}")
+        return 2
+    failures: dict[str, str] = {}
+    interrupted = False
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=".", prefix=".bench-")))
+        with_rabbitmq = rabbitmq_cluster.is_installed() and not options.no_rabbitmq
+        context = Context(directory, console, lengths(options), stack, with_rabbitmq, options.deep_rabbitmq)
+        machine = host_facts(directory)
+        console.print(f"{machine['hostname']}: {machine['cores']} cores, {machine['cpu']}, {machine['filesystem']}")
+        if not with_rabbitmq:
+            console.print("without RabbitMQ (not installed, or not wanted): ratios are not measured")
+        try:
+            _measure(context, chosen, failures)
+        except KeyboardInterrupt:
+            interrupted = True
+            console.print("interrupted: what was measured so far follows")
+    found = findings(context.samples, chosen)
+    console.print(figures_table(context.samples), budgets_table(found, usual=context.lengths == Lengths()))
+    for name, what in failures.items():
+        console.print(f"error: {name} was not finished: {what}", markup=False)
+    if options.json:
+        provenance = {**_provenance(context, machine), "interrupted": interrupted}
+        options.json.write_text(json.dumps(document(provenance, context.samples, found, failures), indent=1) + "\n")
+    return 130 if interrupted else int(bool(failures))
+
+
+def arguments() -> argparse.Namespace:
+    """The options of the command line."""
+    parser = argparse.ArgumentParser(prog="make bench", description="Speed of the bundled broker, beside RabbitMQ.")
+    parser.add_argument("--only", default="", metavar="NAMES", help="only these benches, or parts of names; commas")
+    parser.add_argument("--quick", action="store_true", help="a smoke run of a few minutes; its figures mean nothing")
+    parser.add_argument("--no-rabbitmq", action="store_true", help="do not run RabbitMQ even if it is installed")
+    parser.add_argument("--deep-rabbitmq", action="store_true", help="the deep queue on RabbitMQ, too (minutes)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here, too")
+    lengths = {
+        "rounds": "times each load runs on each broker",
+        "seconds": "length of one run",
+        "kills": "times the leader is killed",
+        "starts": "times three nodes are started",
+        "deep_messages": "messages in the deep queue",
+        "idle_s": "seconds of idleness",
+        "recovery_mib": "MiB of log to open",
+    }
+    for name, what in lengths.items():
+        default = getattr(Lengths(), name)
+        option = "--" + name.replace("_", "-")
+        parser.add_argument(option, type=_positive(type(default)), help=f"{what} (default {default:,})")
+    return parser.parse_args()
+
+
+def choose(only: str) -> list[str]:
+    """The benches that are named, with commas between: each by its name, or else all whose names contain the words."""
+    words = [word.strip() for word in only.split(",")]
+    named = {word: [word] if word in BENCHES else [name for name in BENCHES if word in name] for word in words}
+    return [name for name in BENCHES if any(name in names for names in named.values())]
+
+
+def lengths(options: argparse.Namespace) -> Lengths:
+    """The usual or the quick lengths, with what was asked for."""
+    base = QUICK if options.quick else Lengths()
+    asked = {name: getattr(options, name) for name in asdict(base) if getattr(options, name) is not None}
+    return replace(base, **asked)
+
+
+def _positive(kind: type[int] | type[float]) -> Callable[[str], float]:
+    def number(text: str) -> float:
+        if (value := kind(text)) <= 0:
+            raise argparse.ArgumentTypeError(f"{text} is not above 0")
+        return value
+
+    return number
+
+
+def _measure(context: Context, chosen: list[str], failures: dict[str, str]) -> None:
+    """Each module once, with the names of its benches that were chosen; one that fails does not stop the others."""
+    by_measure: dict[Callable[[Context, list[str]], None], list[str]] = {}
+    for name in chosen:
+        by_measure.setdefault(BENCHES[name], []).append(name)
+    for measure, names in by_measure.items():
+        context.console.print(", ".join(names), style="bold")
+        try:
+            measure(context, names)
+        except (BenchError, ClusterError, RabbitMQError, psutil.Error) as error:
+            failures[", ".join(names)] = str(error)
+            context.console.print(f"  failed: {error}", markup=False)
+
+
+def _provenance(context: Context, machine: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine,
+        "tool": tool_facts(),
+        "brokers": context.versions,
+        "lengths": asdict(context.lengths),
+    }
+
+
+def _end(_signal: int, _frame: object) -> NoReturn:
+    """SIGTERM ends like Ctrl-C: nodes and directories go first."""
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

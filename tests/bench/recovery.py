@@ -1,4 +1,4 @@
-"""``python -m tests.bench.recovery``: how long a node's log takes to start, and how much memory it needs.
+"""How long a node's log takes to start, and how much memory it needs; by itself: ``python -m tests.bench.recovery``.
 
 Writes a log of so many octets for so many groups, most of it a backlog that nobody consumes, and opens it in a process
 of its own. With large WAL files everything is still in the WAL; with the usual ones most of it is in segments.
@@ -23,6 +23,8 @@ from reference_broker.log.files import RealFiles
 from reference_broker.log.notices import Failed, Notice, RolledOver, Written
 from reference_broker.log.system import LogSystem
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, Term
+from tests.bench.context import Context
+from tests.bench.figures import REFERENCE, BenchError
 
 WINDOW = 64
 """Entries per group that are on their way to the disk at a time."""
@@ -64,7 +66,7 @@ def fill(config: LogConfig, octets: int, entry_bytes: int, groups: int) -> None:
     log.close()
 
 
-def measure(config: LogConfig) -> dict[str, float]:
+def opened(config: LogConfig) -> dict[str, float]:
     """Open the log and say what that took. To be called in a fresh process."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started, cpu = perf_counter(), process_time()
@@ -82,6 +84,16 @@ def measure(config: LogConfig) -> dict[str, float]:
     }
 
 
+def measure(context: Context, _names: list[str]) -> None:
+    """With the usual files and ten groups; once, the log alone: no node, no RabbitMQ."""
+    options = ["--mib", str(context.lengths.recovery_mib), "--json"]
+    command = [sys.executable, "-m", "tests.bench.recovery", *options, "--dir", str(context.directory)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BenchError(f"recovery ended with {done.returncode}: {done.stderr[-2000:]}")
+    context.note("recovery", REFERENCE, json.loads(done.stdout))
+
+
 def main() -> None:
     """Fill, then open in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -90,6 +102,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=10, help="queues (default 10)")
     parser.add_argument("--wal-file-mib", type=int, default=64, help="size of a WAL file (default 64)")
     parser.add_argument("--dir", help="where to put it (default: a temporary directory)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--only-open", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.dir) as temporary:
@@ -98,11 +111,14 @@ def main() -> None:
             wal_dir=directory / "wal", data_dir=directory / "data", wal_file_bytes=arguments.wal_file_mib << 20
         )
         if arguments.only_open:
-            sys.stdout.write(json.dumps(measure(config)))
+            sys.stdout.write(json.dumps(opened(config)))
             return
         fill(config, arguments.mib << 20, arguments.entry_bytes, arguments.groups)
         again = [sys.executable, "-m", "tests.bench.recovery", *sys.argv[1:], "--only-open", "--dir", str(directory)]
         done = subprocess.run(again, capture_output=True, text=True, check=True)
+        if arguments.json:
+            sys.stdout.write(done.stdout)
+            return
         for name, value in json.loads(done.stdout).items():
             sys.stdout.write(f"{name:16} {value}\n")
 

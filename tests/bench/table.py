@@ -1,0 +1,67 @@
+"""The tables a person reads, and the JSON a program reads. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.table import Table
+
+from tests.bench.figures import RABBITMQ, REFERENCE, Finding, Sample, Verdict, median, number
+
+_STYLES = {Verdict.MET: "green", Verdict.MISSED: "bold red", Verdict.UNKNOWN: "dim"}
+
+
+def figures_table(samples: Sequence[Sample]) -> Table:
+    """Every figure of every bench: the median of each broker, and ours over theirs."""
+    table = Table(title="medians over the rounds; CPU and octets are those of all three nodes", title_justify="left")
+    for column in ("bench", "figure"):
+        table.add_column(column)
+    for column in ("rounds", REFERENCE, RABBITMQ, "ratio"):
+        table.add_column(column, justify="right")
+    for bench in dict.fromkeys(sample.bench for sample in samples):
+        mine = [sample for sample in samples if sample.bench == bench]
+        for first, figure in enumerate(dict.fromkeys(name for sample in mine for name in sample.figures)):
+            ours, theirs = (median(mine, bench, broker, figure) for broker in (REFERENCE, RABBITMQ))
+            rounds = max(sum(sample.broker == broker for sample in mine) for broker in (REFERENCE, RABBITMQ))
+            ratio = ours / theirs if ours is not None and theirs else None
+            head = ("", figure, "") if first else (bench, figure, str(rounds))
+            table.add_row(*head, number(ours), number(theirs), number(ratio), end_section=False)
+        table.add_section()
+    return table
+
+
+def budgets_table(found: Sequence[Finding], *, usual: bool) -> Table:
+    """Each budget: goal, measured, RabbitMQ, ratio, met or missed; ``usual``: the lengths were the usual ones."""
+    title = "budgets" if usual else "budgets (shorter or longer than usual: the verdicts mean little)"
+    table = Table(title=title, title_justify="left")
+    for column in ("budget", "goal", "measured", RABBITMQ, "ratio", ""):
+        table.add_column(column, justify="left" if column in ("budget", "") else "right")
+    for each in found:
+        verdict = f"[{_STYLES[each.verdict]}]{each.verdict.value}[/]"
+        measured = f"{number(each.ours)} {each.budget.unit}".rstrip() if each.ours is not None else "–"
+        ratio = f"{number(each.ratio)} x" if each.ratio is not None else "–"
+        table.add_row(each.budget.what, each.budget.goal_text(), measured, number(each.theirs), ratio, verdict)
+    return table
+
+
+def document(
+    provenance: Mapping[str, Any], samples: Sequence[Sample], found: Sequence[Finding], failures: Mapping[str, str]
+) -> dict[str, Any]:
+    """What ``--json`` writes."""
+    budgets = [
+        {
+            "bench": each.budget.bench,
+            "figure": each.budget.figure,
+            "what": each.budget.what,
+            "goal": each.budget.goal_text(),
+            "measured": each.ours,
+            "rabbitmq": each.theirs,
+            "ratio": each.ratio,
+            "verdict": each.verdict.value,
+        }
+        for each in found
+    ]
+    kept = [{**asdict(sample), "figures": dict(sample.figures)} for sample in samples]
+    return {**provenance, "budgets": budgets, "samples": kept, "failures": dict(failures)}

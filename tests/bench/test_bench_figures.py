@@ -1,0 +1,115 @@
+"""What the final table of ``make bench`` says, from made-up samples."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from tests.bench.__main__ import BENCHES, choose
+from tests.bench.figures import (
+    BUDGETS,
+    RABBITMQ,
+    REFERENCE,
+    Bound,
+    Budget,
+    Finding,
+    Sample,
+    Verdict,
+    findings,
+    median,
+    number,
+    rate_between,
+    used_between,
+)
+from tests.bench.table import budgets_table, document, figures_table
+
+AT_MOST = Budget("idle", "percent", "idle", Bound.AT_MOST, 2, "%")
+RATIO = Budget("load", "rate", "load", Bound.TIMES_RABBITMQ, 10)
+
+
+@pytest.mark.parametrize(
+    ("budget", "ours", "theirs", "verdict"),
+    [
+        (AT_MOST, 2.0, None, Verdict.MET),
+        (AT_MOST, 0.0, 5.0, Verdict.MET),
+        (AT_MOST, 2.1, 99.0, Verdict.MISSED),
+        (AT_MOST, None, 1.0, Verdict.UNKNOWN),
+        (RATIO, 100.0, 10.0, Verdict.MET),
+        (RATIO, 99.0, 10.0, Verdict.MISSED),
+        (RATIO, 1e9, None, Verdict.UNKNOWN),
+        (RATIO, None, 10.0, Verdict.UNKNOWN),
+    ],
+)
+def test_a_verdict_needs_what_its_budget_is_about(
+    budget: Budget, ours: float | None, theirs: float | None, verdict: Verdict
+) -> None:
+    """A ratio without RabbitMQ is unknown, however fast; a bound does not care for RabbitMQ."""
+    assert Finding(budget, ours, theirs).verdict is verdict
+
+
+def test_the_median_is_of_this_bench_broker_and_figure() -> None:
+    samples = [Sample("a", REFERENCE, {"x": value, "y": 0.0}) for value in (1.0, 50.0, 3.0)]
+    samples += [Sample("a", RABBITMQ, {"x": 1000.0}), Sample("b", REFERENCE, {"x": 2000.0}), Sample("a", REFERENCE, {})]
+    assert median(samples, "a", REFERENCE, "x") == 3.0
+    assert median(samples, "a", RABBITMQ, "y") is None
+
+
+def test_a_rate_is_that_of_its_part_alone() -> None:
+    """The first thousand in one second, the rest in ten."""
+    progress = [(0, 5.0), (500, 5.5), (1000, 6.0), (2000, 16.0)]
+    assert rate_between(progress, 0, 1000) == pytest.approx(1000)
+    assert rate_between(progress, 1500, 2000) == pytest.approx(100)
+
+
+def test_cpu_is_that_of_the_steady_part_alone() -> None:
+    samples = [(0.0, 10.0), (2.0, 18.0), (4.0, 19.0), (6.0, 30.0)]
+    assert used_between(samples, 2.0, 4.0) == pytest.approx(1.0)
+    assert used_between(samples, 1.0, 3.0) == pytest.approx(4.5)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "–"), (0.0, "0"), (5.678, "5.68"), (233_239.4, "233,239"), (99.96, "100")]
+)
+def test_numbers_are_written_for_people(value: float | None, text: str) -> None:
+    assert number(value) == text
+
+
+def test_every_budget_belongs_to_a_bench() -> None:
+    """One that is spelled otherwise would never be measured, and nobody would miss it."""
+    assert {budget.bench for budget in BUDGETS} <= set(BENCHES)
+
+
+@pytest.mark.parametrize(
+    ("only", "names"),
+    [
+        ("", list(BENCHES)),
+        ("in-flight 1", ["in-flight 1"]),
+        ("deep, 40 queues", ["40 queues x 10", "40 queues x 50", "deep"]),
+        ("no such thing", []),
+    ],
+)
+def test_benches_are_chosen_by_name_or_by_part_of_one(only: str, names: list[str]) -> None:
+    """A whole name is that bench alone: in-flight 1 is not in-flight 1000."""
+    assert choose(only) == names
+
+
+def test_the_tables_and_the_document_say_the_same() -> None:
+    samples = [
+        Sample("in-flight 20", REFERENCE, {"delivered_per_s": 20_000.0}),
+        Sample("in-flight 20", RABBITMQ, {"delivered_per_s": 5_000.0}),
+        Sample("idle", REFERENCE, {"busiest_node_percent": 2.5}),
+    ]
+    found = findings(samples, ["in-flight 20", "idle"])
+    out = io.StringIO()
+    Console(file=out, width=130).print(figures_table(samples), budgets_table(found, usual=True))
+    lines = out.getvalue().splitlines()
+    words = ["in-flight 20: delivered/s", "≥ 3 x", "20,000", "5,000", "4 x", "met"]
+    assert any(all(word in line for word in words) for line in lines), out.getvalue()
+    assert any("busiest node" in line and "missed" in line for line in lines), out.getvalue()
+    kept = json.loads(json.dumps(document({"schema": 1}, samples, found, {"deep": "no room"})))
+    assert [budget["verdict"] for budget in kept["budgets"]] == ["met", "missed"]
+    assert kept["budgets"][0]["ratio"] == 4 and kept["samples"][2]["figures"] == {"busiest_node_percent": 2.5}
+    assert kept["failures"] == {"deep": "no room"}
