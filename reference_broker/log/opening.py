@@ -42,7 +42,8 @@ from reference_broker.log.snapshots import (
 from reference_broker.log.state import Group, LogState
 from reference_broker.log.wal import SUFFIX as WAL_SUFFIX
 from reference_broker.log.wal import TEMPORARY, Wal, WalFiles, file_name
-from reference_broker.log.wal_codec import STORE_ID_SIZE, WAL_MAGIC, check_file_header
+from reference_broker.log.wal_codec import SECTOR, STORE_ID_SIZE, WAL_MAGIC, check_file_header
+from reference_broker.log.windows import Windows
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
 IDENTITY: Final = "identity"
@@ -330,8 +331,8 @@ def _read_wal(
     for number in sorted(int(name.removesuffix(WAL_SUFFIX)) for name in names if name.endswith(WAL_SUFFIX)):
         path = wal_files.path(file_name(number))
         file = files.open(path)
-        octets = file.read(0, file.size())
-        wrong = check_file_header(octets, WAL_MAGIC, number, store)
+        octets = Windows(file.read, file.size())
+        wrong = check_file_header(octets.part(0, SECTOR), WAL_MAGIC, number, store)
         if wrong:
             file.close()
             raise DamagedLogError(path, 0, wrong)

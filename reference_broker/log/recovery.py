@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from reference_broker.log.errors import DamagedLogError, MissingEntriesError
 from reference_broker.log.extents import Extent, Extents, Place, Ranges
 from reference_broker.log.wal_codec import Batch, Row, RowKind, Tail, batches, seed_of
+from reference_broker.log.windows import Windows
 from reference_broker.types import GroupId
 
 
@@ -40,12 +41,11 @@ class WalRecovery:
     octets: int = 0
     _last_file: int = 0
 
-    def replay(self, name: str, number: int, octets: bytes) -> int:
+    def replay(self, name: str, number: int, file: Windows) -> int:
         """Replay one file whose header is sound. Returns the number of batches in it."""
-        data = memoryview(octets)
         self.entries.setdefault(number, 0)
         count = 0
-        for found in batches(data, seed_of(self.store, number)):
+        for found in batches(file, seed_of(self.store, number)):
             if isinstance(found, Tail):
                 self._judge_tail(name, found)
                 break
@@ -56,7 +56,7 @@ class WalRecovery:
             self._replay_batch(number, found)
             self.last_batch = found.number
         self._last_file = number
-        self.octets += len(octets)
+        self.octets += file.size
         return count
 
     def _check_chain(self, name: str, number: int, batch: Batch) -> None:
@@ -170,15 +170,15 @@ def replay_meta(name: str, octets: bytes, seed: int) -> dict[GroupId, GroupRecor
     Raises :class:`DamagedLogError` if something that was synced is damaged; a torn tail is dropped.
     """
     records: dict[GroupId, GroupRecord] = {}
-    data = memoryview(octets)
-    for found in batches(data, seed):
+    file = Windows.of(octets)
+    for found in batches(file, seed):
         if isinstance(found, Tail):
             if found.later >= 0:
                 raise DamagedLogError(name, found.end, f"a sound batch follows at offset {found.later}")
             break
         at = found.payload
         for row in found.rows:
-            _replay_meta_row(records, row, bytes(data[at : at + row.size]))
+            _replay_meta_row(records, row, bytes(file.part(at, at + row.size)))
             at += row.size
     return records
 

@@ -29,6 +29,8 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
 
+from reference_broker.log.windows import Windows
+
 SECTOR: Final = 512
 VERSION: Final = 1
 WAL_MAGIC: Final = b"QWAL"
@@ -145,51 +147,57 @@ def batch_size(rows: int, payload_octets: int) -> int:
     return HEAD_SIZE + rows * ROW_SIZE + payload_octets
 
 
-def read_batch(data: memoryview, offset: int, seed: int) -> Batch | int:
+def read_batch(file: Windows, offset: int, seed: int) -> Batch | int:
     """The batch at ``offset``; if it fails a check, the offset of what is damaged, or -1 if its head is not sound."""
-    if offset + HEAD_SIZE > len(data):
+    if offset + HEAD_SIZE > file.size:
         return _MISSING
-    head: tuple[int, int, int, int] = _HEAD.unpack_from(data, offset)
+    head: tuple[int, int, int, int] = _HEAD.unpack(file.part(offset, offset + HEAD_SIZE))
     crc, count, number, octets = head
     payload = offset + HEAD_SIZE + count * ROW_SIZE
-    if not count or payload + octets > len(data):
+    if not count or payload + octets > file.size or file.crc(offset + 4, payload, seed) != crc:
         return _MISSING
-    if zlib.crc32(data[offset + 4 : payload], seed) != crc:
-        return _MISSING
-    rows = [Row(*fields) for fields in _ROW.iter_unpack(data[offset + HEAD_SIZE : payload])]
-    at = payload
+    data = file.part(offset, payload + octets)
+    rows = [Row(*fields) for fields in _ROW.iter_unpack(data[HEAD_SIZE : payload - offset])]
+    at = payload - offset
     for row in rows:
         if zlib.crc32(data[at : at + row.size]) != row.crc:
-            return at
+            return offset + at
         at += row.size
-    return Batch(number, offset, rows, payload, at) if at == payload + octets else offset
+    return Batch(number, offset, rows, payload, offset + at) if at == len(data) else offset
 
 
-def batches(data: memoryview, seed: int) -> Iterator[Batch | Tail]:
+def batches(file: Windows, seed: int) -> Iterator[Batch | Tail]:
     """Every sound batch of a file in order, and last the :class:`Tail` that says why there are no more."""
     offset = FIRST_BATCH
     number = 0
-    while isinstance(found := read_batch(data, offset, seed), Batch):
+    while isinstance(found := read_batch(file, offset, seed), Batch):
         if number and found.number != number + 1:
             break
         yield found
         number = found.number
         offset = next_sector(found.end)
     damage = offset if isinstance(found, Batch) else found
-    yield Tail(offset, damage, find_later(data, offset, seed, number))
+    yield Tail(offset, damage, find_later(file, offset, seed, number))
 
 
-def find_later(data: memoryview, offset: int, seed: int, number: int) -> int:
+def find_later(file: Windows, offset: int, seed: int, number: int) -> int:
     """The offset of a batch with a sound head and a number behind the one that should stand at ``offset``, or -1.
 
     The first batch of a file may have any number, so with ``number`` 0 every sound head behind ``offset`` counts.
     """
     wanted = number + 2 if number else 1
-    for at in range(offset, len(data) - HEAD_SIZE + 1, SECTOR):
-        crc, count, found, _octets = _HEAD.unpack_from(data, at)
-        if found < wanted or not count or (not number and at == offset):
-            continue
+    for at in _heads(file, offset, wanted):
+        crc, count, _found, _octets = _HEAD.unpack(file.part(at, at + HEAD_SIZE))
         end = at + HEAD_SIZE + count * ROW_SIZE
-        if end <= len(data) and zlib.crc32(data[at + 4 : end], seed) == crc:
+        if (number or at != offset) and end <= file.size and file.crc(at + 4, end, seed) == crc:
             return at
     return _MISSING
+
+
+def _heads(file: Windows, offset: int, wanted: int) -> Iterator[int]:
+    """The offsets of all sectors from ``offset`` on that may hold the head of batch ``wanted`` or a later one."""
+    for start, piece in file.pieces(offset, file.size):
+        for at in range(0, len(piece) - HEAD_SIZE + 1, SECTOR):
+            _crc, count, found, _octets = _HEAD.unpack_from(piece, at)
+            if found >= wanted and count:
+                yield start + at

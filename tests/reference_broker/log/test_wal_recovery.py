@@ -29,6 +29,7 @@ from reference_broker.log.wal_codec import (
     pack_row,
     seed_of,
 )
+from reference_broker.log.windows import Windows
 from reference_broker.types import GroupId
 
 STORE = b"0123456789abcdef"
@@ -50,10 +51,15 @@ def wal_file(*parts: bytes, file: int = 1, size: int = 8192) -> bytes:
     return (encode_file_header(WAL_MAGIC, file, STORE) + b"".join(parts)).ljust(size, b"\0")
 
 
+def windows(octets: bytes) -> Windows:
+    """A file of which little is in memory at a time, so that everything is cut somewhere."""
+    return Windows(lambda offset, size: octets[offset : offset + size], len(octets), step=SECTOR)
+
+
 def recover(*files: tuple[int, bytes]) -> tuple[Extents, WalRecovery]:
     recovery = WalRecovery(STORE, {GROUP: Extents()})
     for number, octets in files:
-        recovery.replay(f"{number}.wal", number, octets)
+        recovery.replay(f"{number}.wal", number, windows(octets))
     return recovery.groups[GROUP], recovery
 
 
@@ -108,6 +114,21 @@ def test_every_damaged_octet_is_found() -> None:
                 recover((1, bytes(damaged)))
             assert caught.value.path == "1.wal"
             assert starts[batch] <= caught.value.offset <= offset
+
+
+def test_no_more_than_a_window_is_in_memory() -> None:
+    """A file that grew to gigabytes must not need gigabytes to start from."""
+    held: list[int] = []
+    whole = wal_file(*THREE, size=1 << 20)
+
+    def read(offset: int, size: int) -> bytes:
+        held.append(size)
+        return whole[offset : offset + size]
+
+    recovery = WalRecovery(STORE, {GROUP: Extents()})
+    assert recovery.replay("1.wal", 1, Windows(read, len(whole), step=4096)) == 3
+    assert recovery.groups[GROUP].last == LASTS[3]
+    assert max(held) == 4096 and sum(held) <= 2 * len(whole)
 
 
 def test_damage_to_a_payload_names_the_payload() -> None:
@@ -188,8 +209,8 @@ def test_whatever_is_written_is_read_back(contents: list[list[bytes]], number: i
     for at, payloads in enumerate(contents):
         parts.append(batch_octets(number + at, index, payloads))
         index += len(payloads)
-    data = memoryview(wal_file(*parts, size=0))
-    found = [batch for batch in batches(data, seed_of(STORE, 1)) if isinstance(batch, Batch)]
+    data = wal_file(*parts, size=0)
+    found = [batch for batch in batches(windows(data), seed_of(STORE, 1)) if isinstance(batch, Batch)]
     read = []
     for batch in found:
         at = batch.payload
