@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import psutil
+from rich.box import HEAVY_HEAD, MARKDOWN
 from rich.console import Console
 
 from infra import rabbitmq_cluster
@@ -68,7 +69,9 @@ def main() -> int:
             interrupted = True
             console.print("interrupted: what was measured so far follows")
     found = findings(context.samples, chosen)
-    console.print(figures_table(context.samples), budgets_table(found, usual=context.lengths == Lengths()))
+    box = MARKDOWN if options.markdown else HEAVY_HEAD
+    console.print(figures_table(context.samples, box=box))
+    console.print(budgets_table(found, usual=context.lengths == Lengths(), box=box))
     for name, what in failures.items():
         console.print(f"error: {name} was not finished: {what}", markup=False)
     if options.json:
@@ -84,6 +87,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a smoke run of a few minutes; its figures mean nothing")
     parser.add_argument("--no-rabbitmq", action="store_true", help="do not run RabbitMQ even if it is installed")
     parser.add_argument("--deep-rabbitmq", action="store_true", help="the deep queue on RabbitMQ, too (minutes)")
+    parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown, to be kept in a page")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here, too")
     lengths = {
         "rounds": "times each load runs on each broker",

@@ -6,16 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from rich.box import HEAVY_HEAD, Box
 from rich.table import Table
 
 from tests.bench.figures import RABBITMQ, REFERENCE, Finding, Sample, Verdict, median, number
 
+_FIGURES = "medians over the rounds; CPU and octets are those of all three nodes"
 _STYLES = {Verdict.MET: "green", Verdict.MISSED: "bold red", Verdict.UNKNOWN: "dim"}
 
 
-def figures_table(samples: Sequence[Sample]) -> Table:
+def figures_table(samples: Sequence[Sample], *, box: Box = HEAVY_HEAD) -> Table:
     """Every figure of every bench: the median of each broker, and ours over theirs."""
-    table = Table(title="medians over the rounds; CPU and octets are those of all three nodes", title_justify="left")
+    table = Table(title=_FIGURES, title_justify="left", box=box)
     for column in ("bench", "figure"):
         table.add_column(column)
     for column in ("rounds", REFERENCE, RABBITMQ, "ratio"):
@@ -27,15 +29,16 @@ def figures_table(samples: Sequence[Sample]) -> Table:
             rounds = max(sum(sample.broker == broker for sample in mine) for broker in (REFERENCE, RABBITMQ))
             ratio = ours / theirs if ours is not None and theirs else None
             head = ("", figure, "") if first else (bench, figure, str(rounds))
-            table.add_row(*head, number(ours), number(theirs), number(ratio), end_section=False)
-        table.add_section()
+            table.add_row(*head, number(ours), number(theirs), number(ratio))
+        if box is HEAVY_HEAD:  # lines between rows are no Markdown
+            table.add_section()
     return table
 
 
-def budgets_table(found: Sequence[Finding], *, usual: bool) -> Table:
+def budgets_table(found: Sequence[Finding], *, usual: bool, box: Box = HEAVY_HEAD) -> Table:
     """Each budget: goal, measured, RabbitMQ, ratio, met or missed; ``usual``: the lengths were the usual ones."""
     title = "budgets" if usual else "budgets (shorter or longer than usual: the verdicts mean little)"
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=box)
     for column in ("budget", "goal", "measured", RABBITMQ, "ratio", ""):
         table.add_column(column, justify="left" if column in ("budget", "") else "right")
     for each in found:

@@ -6,6 +6,7 @@ import io
 import json
 
 import pytest
+from rich.box import MARKDOWN
 from rich.console import Console
 
 from tests.bench.__main__ import BENCHES, choose
@@ -94,6 +95,15 @@ def test_every_budget_belongs_to_a_bench() -> None:
 def test_benches_are_chosen_by_name_or_by_part_of_one(only: str, names: list[str]) -> None:
     """A whole name is that bench alone: in-flight 1 is not in-flight 1000."""
     assert choose(only) == names
+
+
+def test_markdown_has_no_line_that_is_no_row() -> None:
+    """A line between rows would end the table where it is shown."""
+    samples = [Sample(bench, REFERENCE, {"x": 1.0}) for bench in ("a", "b")]
+    out = io.StringIO()
+    Console(file=out, width=130).print(figures_table(samples, box=MARKDOWN))
+    rows = [line.strip() for line in out.getvalue().splitlines() if line.startswith("|")]
+    assert len(rows) == 4 and sum(set(row) <= set("|- :") for row in rows) == 1, out.getvalue()
 
 
 def test_the_tables_and_the_document_say_the_same() -> None:
