@@ -14,9 +14,10 @@ _PART = 10
 
 
 def measure(context: Context, _names: list[str]) -> None:
-    """Once on the bundled broker; on RabbitMQ only where that is asked for."""
-    with context.bundled() as ours:
-        context.note("deep", ours.name, one(ours, context.lengths.deep_messages))
+    """On a fresh bundled cluster each round, so that memory is that of the queue; on RabbitMQ once, if asked for."""
+    for _ in range(context.lengths.rounds):
+        with context.bundled() as ours:
+            context.note("deep", ours.name, one(ours, context.lengths.deep_messages))
     theirs = context.rabbitmq() if context.deep_rabbitmq else None
     if theirs is not None:
         context.note("deep", theirs.name, one(theirs, context.lengths.deep_messages))

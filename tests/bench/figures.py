@@ -96,7 +96,7 @@ class Finding:
     @property
     def ratio(self) -> float | None:
         """Ours over theirs."""
-        return self.ours / self.theirs if self.ours is not None and self.theirs else None
+        return ratio(self.ours, self.theirs)
 
     @property
     def verdict(self) -> Verdict:
@@ -110,6 +110,11 @@ def _verdict(met: bool, measured: float | None) -> Verdict:
     if measured is None:
         return Verdict.UNKNOWN
     return Verdict.MET if met else Verdict.MISSED
+
+
+def ratio(ours: float | None, theirs: float | None) -> float | None:
+    """Ours over theirs; None where either was not measured, or is no quantity (a fall may be a rise)."""
+    return ours / theirs if ours is not None and theirs is not None and ours >= 0 < theirs else None
 
 
 def median(samples: Iterable[Sample], bench: str, broker: str, figure: str) -> float | None:

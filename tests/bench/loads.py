@@ -21,7 +21,7 @@ class Load:
 
 LOADS = (
     Load("in-flight 1000", 1000),
-    Load("in-flight 1000, ack 100", 1000, ack_interval=100),
+    Load("in-flight 1000 ack 100", 1000, ack_interval=100),
     Load("in-flight 200", 200),
     Load("in-flight 20", 20),
     Load("in-flight 1", 1),

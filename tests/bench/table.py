@@ -9,7 +9,7 @@ from typing import Any
 from rich.box import HEAVY_HEAD, Box
 from rich.table import Table
 
-from tests.bench.figures import RABBITMQ, REFERENCE, Finding, Sample, Verdict, median, number
+from tests.bench.figures import RABBITMQ, REFERENCE, Finding, Sample, Verdict, median, number, ratio
 
 _FIGURES = "medians over the rounds; CPU and octets are those of all three nodes"
 _STYLES = {Verdict.MET: "green", Verdict.MISSED: "bold red", Verdict.UNKNOWN: "dim"}
@@ -27,9 +27,8 @@ def figures_table(samples: Sequence[Sample], *, box: Box = HEAVY_HEAD) -> Table:
         for first, figure in enumerate(dict.fromkeys(name for sample in mine for name in sample.figures)):
             ours, theirs = (median(mine, bench, broker, figure) for broker in (REFERENCE, RABBITMQ))
             rounds = max(sum(sample.broker == broker for sample in mine) for broker in (REFERENCE, RABBITMQ))
-            ratio = ours / theirs if ours is not None and theirs else None
             head = ("", figure, "") if first else (bench, figure, str(rounds))
-            table.add_row(*head, number(ours), number(theirs), number(ratio))
+            table.add_row(*head, number(ours), number(theirs), number(ratio(ours, theirs)))
         if box is HEAVY_HEAD:  # lines between rows are no Markdown
             table.add_section()
     return table
@@ -44,8 +43,8 @@ def budgets_table(found: Sequence[Finding], *, usual: bool, box: Box = HEAVY_HEA
     for each in found:
         verdict = f"[{_STYLES[each.verdict]}]{each.verdict.value}[/]"
         measured = f"{number(each.ours)} {each.budget.unit}".rstrip() if each.ours is not None else "–"
-        ratio = f"{number(each.ratio)} x" if each.ratio is not None else "–"
-        table.add_row(each.budget.what, each.budget.goal_text(), measured, number(each.theirs), ratio, verdict)
+        times = f"{number(each.ratio)} x" if each.ratio is not None else "–"
+        table.add_row(each.budget.what, each.budget.goal_text(), measured, number(each.theirs), times, verdict)
     return table
 
 

@@ -23,6 +23,7 @@ from tests.bench.figures import (
     median,
     number,
     rate_between,
+    ratio,
     used_between,
 )
 from tests.bench.table import budgets_table, document, figures_table
@@ -49,6 +50,15 @@ def test_a_verdict_needs_what_its_budget_is_about(
 ) -> None:
     """A ratio without RabbitMQ is unknown, however fast; a bound does not care for RabbitMQ."""
     assert Finding(budget, ours, theirs).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [(6.0, 3.0, 2.0), (0.0, 3.0, 0.0), (1.0, 0.0, None), (1.0, -34.0, None), (-1.0, 3.0, None), (None, 3.0, None)],
+)
+def test_a_ratio_is_of_two_quantities(ours: float | None, theirs: float | None, expected: float | None) -> None:
+    """A publish rate that rises has a negative fall: no multiple of anything."""
+    assert ratio(ours, theirs) == expected
 
 
 def test_the_median_is_of_this_bench_broker_and_figure() -> None:
