@@ -59,6 +59,7 @@ from infra.node_process import (
     start_time,
     wait,
 )
+from infra.ports import free_ports
 
 __all__ = [
     "Cluster", "ClusterError", "Directories", "Node", "NotAllStartedError", "ask", "change", "is_alive", "is_paused",
@@ -152,7 +153,7 @@ def temporary(parent: Path, *, nodes: int = 3) -> Iterator[Cluster]:
     """
     _remove_orphans(parent)
     directory = parent.absolute() / f"{_TEMPORARY}{secrets.token_hex(4)}"
-    planned = plan(directory, _new_identity(), _free_ports(nodes), Directories())
+    planned = plan(directory, _new_identity(), _ports_for(nodes), Directories())
     try:
         launched = _launch(planned, exit_with_stdin=True)
         try:
@@ -383,13 +384,6 @@ def _require_free(port: int) -> None:
             ) from error
 
 
-def _free_ports(nodes: int) -> list[list[int]]:
-    """Ports nobody listens on now. All are held until all are chosen, so that none is given twice."""
-    roles = len(PORT_ROLES)
-    with contextlib.ExitStack() as held:
-        ports = []
-        for _ in range(nodes * roles):
-            probe = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-            probe.bind((HOST, 0))
-            ports.append(int(probe.getsockname()[1]))
+def _ports_for(nodes: int) -> list[list[int]]:
+    roles, ports = len(PORT_ROLES), free_ports(nodes * len(PORT_ROLES))
     return [ports[number * roles : (number + 1) * roles] for number in range(nodes)]

@@ -13,7 +13,6 @@ import contextlib
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -22,6 +21,8 @@ from pathlib import Path
 from typing import Final
 
 import psutil
+
+from infra.ports import free_ports
 
 LIBRARY: Final = Path("/usr/lib/rabbitmq/bin")
 HOST: Final = "127.0.0.1"
@@ -72,7 +73,7 @@ class _Cluster:
     def __init__(self, directory: Path, nodes: int) -> None:
         self._directory = directory
         self._tag = secrets.token_hex(3)
-        self._epmd_port, *ports = _free_ports(1 + 2 * nodes)
+        self._epmd_port, *ports = free_ports(1 + 2 * nodes)
         self._amqp_ports, self._distribution_ports = ports[:nodes], ports[nodes:]
         self._nodes = range(nodes)
         self._children: list[subprocess.Popen[bytes]] = []
@@ -188,14 +189,6 @@ def _emulator(pid: int) -> int:
     """The Erlang emulator below a start script: the process that uses the CPU."""
     named = [process for process in _family(pid) if process.name().startswith("beam")]
     return int(named[0].pid) if named else pid
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind((HOST, 0))
-        return [int(one.getsockname()[1]) for one in sockets]
 
 
 def _tail(log: Path) -> str:

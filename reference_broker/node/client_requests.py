@@ -22,6 +22,7 @@ from reference_broker.machines.commands import Checkout, Purge, Return
 from reference_broker.node import declaration
 from reference_broker.node.declaration import RefusedError
 from reference_broker.node.proposals import Lane
+from reference_broker.node.requests import Answer, Answered
 from reference_broker.queues.quorum import Piece
 from reference_broker.queues.session import PublishSession
 from reference_broker.types import ChannelId, ConsumerId, GroupId
@@ -129,37 +130,45 @@ class ClientRequests(asyncio.Protocol):
         self._shard.declare(record, answered)
 
     def _declared(self, channel: Channel, event: QueueDeclare, queue: Queue) -> None:
-        def counted(ready: int, consumers: int) -> None:
-            self.core.queue_declare_ok(event.channel, queue.record.name, ready, consumers)
+        def counted(counts: Answer) -> None:
+            if "error" in counts:
+                self._refuse_uncounted(event.channel, queue, counts, "queue.declare")
+            else:
+                self.core.queue_declare_ok(event.channel, queue.record.name, counts["ready"], counts["consumers"])
 
         if not event.nowait:
             self._count(channel, queue, counted)
 
-    def _count(self, channel: Channel, queue: Queue, counted: Callable[[int, int], None]) -> None:
-        """Call with the numbers of ready messages and consumers: at once, unless another node has to be asked."""
-        if queue.host is not None:
-            counts = queue.host.machine.counts()
-            counted(counts.ready, counts.consumers)
-            return
+    def _count(self, channel: Channel, queue: Queue, counted: Answered) -> None:
+        """Call with what the queue's leader counts, or with why it does not."""
         done = self._busy(channel)
 
-        def answered(ready: int, consumers: int) -> None:
+        def answered(counts: Answer) -> None:
             if done():
                 channel.busy = False
-                counted(ready, consumers)
+                counted(counts)
                 if not channel.busy:
                     self._resume(channel)
 
-        self._shard.count(queue, answered)
+        self._shard.reading.counts(queue.record.group, answered)
+
+    def _refuse_uncounted(self, channel: int, queue: Queue, why: Answer, method: str) -> None:
+        """With the code that RabbitMQ gives for a durable queue whose node is down."""
+        text = f"queue '{queue.record.name}' in vhost '/' does not answer: {why['error']}"
+        self._refuse(channel, declaration.NOT_FOUND, text, method)
 
     def _delete(self, channel: Channel, event: QueueDelete) -> None:
         queue = self._shard.queues.get(event.queue)
         if queue is None:  # deleting what does not exist is no error (RabbitMQ since 3.2)
             self._deleted(event, 0)
             return
-        self._count(channel, queue, lambda ready, consumers: self._delete_counted(channel, event, ready, consumers))
+        self._count(channel, queue, lambda counts: self._delete_counted(channel, event, queue, counts))
 
-    def _delete_counted(self, channel: Channel, event: QueueDelete, ready: int, consumers: int) -> None:
+    def _delete_counted(self, channel: Channel, event: QueueDelete, counted: Queue, counts: Answer) -> None:
+        if "error" in counts and (event.if_empty or event.if_unused):
+            self._refuse_uncounted(event.channel, counted, counts, "queue.delete")
+            return
+        ready, consumers = counts.get("ready", 0), counts.get("consumers", 0)  # without a leader it can still go
         if (event.if_empty and ready) or (event.if_unused and consumers):
             why = "not empty" if event.if_empty and ready else "in use"
             self._refuse(event.channel, 406, f"queue '{event.queue}' in vhost '/' {why}", "queue.delete")

@@ -58,6 +58,8 @@ class Limits:
     its process, looked at every ``alarm_check_ms``: beyond either an alarm stops the node's publishing connections.
     ``request_timeout_ms`` is how long a node waits for another's answer to a question of an operator, of at most
     ``request_bytes_max`` octets; ``requests_max`` of them may wait at a time.
+    ``read_timeout_ms`` is how long a client that declares, or deletes on a condition, waits for the queue's leader to
+    count; an election fits in several times over.
     ``change_timeout_ms`` is how long the control port waits for a change of membership to be done: a new member may
     need a whole snapshot first.
     ``credit_default`` is what a consumer without a prefetch limit gets (RabbitMQ: 2000).
@@ -87,6 +89,7 @@ class Limits:
     request_timeout_ms: int = 2000
     request_bytes_max: int = 1024 * 1024
     requests_max: int = 1024
+    read_timeout_ms: int = 5000
     change_timeout_ms: int = 30_000
 
 

@@ -162,6 +162,10 @@ class GroupRunner:
         self._waiting = False  # a timer runs for lazy ones
         self._last_publishes = 0  # the newest entry of this leader that may hold publishes
         self._seen = Seen()
+        self._reads: dict[int, Callable[[LogIndex | None], None]] = {}
+        self._next_read = 1
+        self._awaited: list[tuple[LogIndex, Callable[[], None]]] = []
+        """Who waits until an entry is applied here."""
         self.track = node.anatomy.track()
         self.newer_machine = 0
         """The version of the machine in effect if this node's is older: then the member keeps the log, and applies
@@ -280,6 +284,31 @@ class GroupRunner:
             self._seen = snapshot.seen
             self.host.restore(snapshot.state)
 
+    def read(self, answered: Callable[[LogIndex | None], None]) -> None:
+        """On the leader: have ``answered`` called once everything is applied here that was committed when this was
+        called, with the index of the last of it; with None if the leadership is lost before that is known."""
+        token, self._next_read = self._next_read, self._next_read + 1
+        self.core.read(token)
+        self._reads[token] = answered
+        self._node.wake(self)
+
+    def when_applied(self, index: LogIndex, call: Callable[[], None]) -> None:
+        """Call once entries up to ``index`` are applied here."""
+        self._awaited.append((index, call))
+        self._tell_awaiting()
+
+    def _tell_awaiting(self) -> None:
+        done = [call for index, call in self._awaited if index <= self.applied]
+        self._awaited = [(index, call) for index, call in self._awaited if index > self.applied]
+        for call in done:
+            call()
+
+    def _answer_reads(self, ready: Ready) -> None:
+        for token, index in ready.reads:
+            self._reads.pop(token)(index if index <= self.applied else None)  # this machine may be too old to apply
+        for token in ready.reads_refused:
+            self._reads.pop(token)(None)
+
     def lead_if_nobody_does(self) -> None:
         """Ask for votes at once instead of when a timer ends. Pre-vote makes it harmless if somebody leads."""
         if not self.core.leader:
@@ -325,6 +354,9 @@ class GroupRunner:
         """The group is gone from this node, its log with it: whatever still calls, nothing more happens."""
         self._stopped = True
         self._sender.stop()
+        reads, self._reads = self._reads, {}
+        for answered in reads.values():
+            answered(None)
 
     def take_snapshot(self) -> None:
         """Write the state at the last applied entry, so that the log before it can go."""
@@ -439,6 +471,10 @@ class GroupRunner:
         if ready.commit > self.applied and not self.newer_machine:
             self._apply(ready.commit)
         self._notice_standing()
+        if ready.reads or ready.reads_refused:
+            self._answer_reads(ready)
+        if self._awaited:
+            self._tell_awaiting()
 
     def _stamp(self, entries: Sequence[Entry]) -> None:
         """Entries go to this node's log."""

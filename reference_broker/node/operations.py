@@ -17,8 +17,9 @@ from reference_broker.machines.metadata import AddMember, Policy, QueueRecord, R
 from reference_broker.node import rebalancing
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.requests import Answer, Answered, failure
+from reference_broker.queues.quorum import QuorumQueue
 from reference_broker.raft.ready import Role
-from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, NodeId
+from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, LogIndex, NodeId
 
 if TYPE_CHECKING:
     from reference_broker.node.shard import Shard
@@ -57,7 +58,8 @@ class Operations:
         }
         self._of_peers: dict[str, Method] = {
             "member": lambda request, answered: answered(self._member(request)),
-            "counts": lambda request, answered: answered(self._counts(request)),
+            "counts": self._counts,
+            "read-index": self._read_index,
             "leading": lambda _request, answered: answered(self._leading()),
             "hand-over": lambda request, answered: answered(self._hand_over(request)),
         }
@@ -173,7 +175,7 @@ class Operations:
             elif leader == node:
                 answered({"ok": True, "leader": self._name(node)})
             else:
-                self._ask(leader, {"op": "hand-over", "group": record.group, "to": node}, asked)
+                self.ask(leader, {"op": "hand-over", "group": record.group, "to": node}, asked)
 
         self._gather(record.members, {"op": "member", "group": record.group}, gathered)
 
@@ -254,12 +256,32 @@ class Operations:
             "voters": list(core.configuration.voters),
         }  # fmt: skip
 
-    def _counts(self, request: Answer) -> Answer:
-        queue = self._shard.hosting.by_group.get(self._runner(request).group)
-        if queue is None or queue.host is None:
+    def _counts(self, request: Answer, answered: Answered) -> None:
+        host = self._runner(request).host
+        if not isinstance(host, QuorumQueue):
             raise RefusedError("this group is no queue", "ask for a queue")
-        counts = queue.host.machine.counts()
-        return {"ready": counts.ready, "consumers": counts.consumers}
+
+        def read(_answer: Answer) -> None:
+            counts = host.machine.counts()
+            answered({"ready": counts.ready, "consumers": counts.consumers})
+
+        self._read(request, read, answered)
+
+    def _read_index(self, request: Answer, answered: Answered) -> None:
+        """Up to where a member must have applied the group's log to know all that is committed now."""
+        self._read(request, answered, answered)
+
+    def _read(self, request: Answer, read: Answered, refused: Answered) -> None:
+        def applied(index: LogIndex | None) -> None:
+            if index is None:
+                refused(failure("its leader was lost before it could answer", "ask again in a moment"))
+            else:
+                read({"index": index})
+
+        runner = self._runner(request)
+        if runner.core.role is not Role.LEADER:
+            raise RefusedError("this node does not lead it any more", "ask again in a moment")
+        runner.read(applied)
 
     def _leading(self) -> Answer:
         runners = self._shard.runners.values()
@@ -307,7 +329,8 @@ class Operations:
     def _names(self, record: QueueRecord) -> list[str]:
         return [self._name(node) for node in record.members]
 
-    def _ask(self, node: NodeId, request: Answer, answered: Answered) -> None:
+    def ask(self, node: NodeId, request: Answer, answered: Answered) -> None:
+        """Ask any node, this one too."""
         if node == self._shard.node:
             self.answer_peer(node, request, answered)
         else:
@@ -325,7 +348,7 @@ class Operations:
                 gathered(answers)
 
         for node in nodes:
-            self._ask(node, request, functools.partial(note, node))
+            self.ask(node, request, functools.partial(note, node))
 
     def _through_metadata(self, proposal: tuple[Any, int]) -> None:
         self._shard.runners[METADATA_GROUP].propose(*proposal)

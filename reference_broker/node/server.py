@@ -1,8 +1,8 @@
 """A node as a process: start, serve, stop.
 
-Order of start: the life number is raised and synced, the log recovered, the peers joined; only when the metadata
-group has a
-leader does the AMQP port open, so a client that can connect can declare.
+Order of start: the life number is raised and synced, the log recovered, the peers joined; only when the metadata group
+has a leader, and this node has applied what was committed when it was found, does the AMQP port open: a client that can
+connect can declare, and finds what was declared before.
 """
 
 from __future__ import annotations

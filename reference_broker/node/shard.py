@@ -56,8 +56,9 @@ from reference_broker.node.peers import Kind, Peers
 from reference_broker.node.placement import placed
 from reference_broker.node.proposals import Lane
 from reference_broker.node.proxy import Proxy
+from reference_broker.node.reading import Reading
 from reference_broker.node.reconciliation import Reconciliation
-from reference_broker.node.requests import Answer, Requests
+from reference_broker.node.requests import Requests
 from reference_broker.queues.quorum import Letter, Piece, QuorumQueue
 from reference_broker.raft.ready import Role
 from reference_broker.types import METADATA_GROUP, NOBODY, ChannelId, ConsumerId, GroupId, LogIndex, NodeId
@@ -137,6 +138,7 @@ class Shard:
         self.metadata = MetadataHost(self.hosting)
         self.operations = Operations(self)
         self.requests = Requests(self, self.operations.answer_peer)
+        self.reading = Reading(self)
         self._reconciliation = Reconciliation(self)
         self.dead_letters = DeadLetters(self)
         directories = (config.data_dir, config.wal_dir, config.segment_dir)
@@ -151,7 +153,6 @@ class Shard:
         self._dirty: list[GroupRunner | Proxy] = []
         self._touched: dict[Connection, None] = {}  # a set, in the order of arrival
         self._turn_scheduled = False
-        self._ready_waiters: list[Callable[[], None]] = []
         self._tick_task: asyncio.Task[None] | None = None
         self._turns = 0
         self._thread = get_ident()
@@ -188,11 +189,9 @@ class Shard:
         self.log.close()
 
     def when_ready(self, call: Callable[[], None]) -> None:
-        """Call once the metadata group has a leader."""
-        if self.runners[METADATA_GROUP].core.leader != NOBODY:
-            call()
-        else:
-            self._ready_waiters.append(call)
+        """Call once this node knows of every queue that is there: the metadata group has a leader, and what was
+        committed when it was found is applied here."""
+        self.reading.catch_up(call)
 
     # What connections use
 
@@ -203,7 +202,8 @@ class Shard:
         return placed(record, self.node, nodes, self._up, self.metadata.machine.queues.values(), leaders)
 
     def declare(self, record: QueueRecord, answered: Callable[[Queue], None]) -> None:
-        """Create the queue if its name is free; ``answered`` gets the queue of that name once it has a leader."""
+        """Create the queue if its name is free; ``answered`` gets the queue of that name, which may have no leader
+        yet."""
 
         def committed(existing: QueueRecord | None) -> None:
             if existing is None:  # declared and deleted again within entries that this node jumped over
@@ -214,7 +214,7 @@ class Shard:
                 queue.runner.attach()
             elif existing.leader in (NOBODY, self.node):
                 queue.runner.lead_if_nobody_does()
-            self._when_led(queue, answered)
+            answered(queue)
 
         self.runners[METADATA_GROUP].propose(*self.metadata.declare(record, committed))
 
@@ -225,24 +225,6 @@ class Shard:
     def proposer(self, group: GroupId) -> GroupRunner | Proxy | None:
         """What takes proposals to a group here: its member, or the proxy of a queue; None for a queue that is gone."""
         return self.runners.get(group) or self.hosting.proxies.get(group)
-
-    def count(self, queue: Queue, counted: Callable[[int, int], None]) -> None:
-        """Call with the numbers of ready messages and of consumers: at once, if a member is here; (0, 0) if nobody
-        answers."""
-        if queue.host is not None:
-            counts = queue.host.machine.counts()
-            counted(counts.ready, counts.consumers)
-            return
-
-        def answered(answer: Answer) -> None:
-            counted(int(answer.get("ready", 0)), int(answer.get("consumers", 0)))
-
-        def ask(led: Queue) -> None:
-            self.requests.ask(led.runner.leader, {"op": "counts", "group": led.record.group}, answered)
-
-        if isinstance(queue.runner, Proxy):
-            queue.runner.attach()
-        self._when_led(queue, ask)
 
     def new_channel(self, connection: Connection, number: int) -> ChannelId:
         """An identity that no channel had before: channel numbers are used again and again."""
@@ -378,10 +360,8 @@ class Shard:
             self.leader_found()
 
     def leader_found(self) -> None:
-        """Let those go on who waited for a leader; those whose group still has none wait again."""
-        waiters, self._ready_waiters = self._ready_waiters, []
-        for call in waiters:
-            self._loop.call_soon(call)
+        """Let the reads go on that waited for a leader."""
+        self.reading.leader_found()
 
     # node.peers.PeerEvents
 
@@ -438,12 +418,6 @@ class Shard:
             memtable_bytes=self.limits.memtable_bytes,
             sync=self.config.sync,
         )
-
-    def _when_led(self, queue: Queue, call: Callable[[Queue], None]) -> None:
-        if queue.runner.leader != NOBODY:
-            call(queue)
-        else:
-            self._ready_waiters.append(lambda: self._when_led(queue, call))
 
     def _tell(self, group: GroupId, node: NodeId) -> None:
         runner = self.runners.get(group)

@@ -365,7 +365,15 @@ class World:
         self.confirmed: set[int] = set()
         self.seen: set[int] = set()
         self.first: set[int] = set()
-        self.counts = {"crashes": 0, "breaks": 0, "redelivered": 0, "delivered": 0, "changes": 0}
+        self.counts = {
+            "crashes": 0,
+            "breaks": 0,
+            "redelivered": 0,
+            "delivered": 0,
+            "changes": 0,
+            "read": 0,
+            "refused": 0,
+        }
         for node in self.all:
             self.nodes[node] = Node(node, self)
         for a in self.all:
@@ -468,8 +476,9 @@ class World:
                 node.hear,
                 node.speak,
                 lambda: self.change(node),
+                lambda: self.read(node),
             ],
-            weights=[30, 30, 12, 25, 4, 4, 12, 0.4, 3, 3, 0.4 if self.changes else 0],
+            weights=[30, 30, 12, 25, 4, 4, 12, 0.4, 3, 3, 0.4 if self.changes else 0, 3],
         )[0]()
 
     def frames(self, node: Node) -> list[Callable[[], None]]:
@@ -503,6 +512,19 @@ class World:
         self.counts["changes"] += 1
         member = self.chance.choice(self.all)
         node.group.propose(*node.metadata.change(kind, record, member, lambda _record: None))
+
+    def read(self, node: Node) -> None:
+        """Ask whoever believes to lead how far it is: it must not answer with less than anybody knows of now."""
+        member = node.member
+        if member is None or member.core.role is not Role.LEADER:
+            return
+        applied = [each.member.applied for each in self.nodes.values() if each.alive and each.member is not None]
+
+        def answered(index: LogIndex | None) -> None:
+            self.counts["read" if index is not None else "refused"] += 1
+            assert index is None or max(applied) <= index <= member.applied, "a read is older than its question"
+
+        member.read(answered)
 
     def trouble(self, node: Node) -> None:
         other = self.chance.choice([each for each in self.all if each != node.node])
@@ -607,6 +629,7 @@ def check_ledger(world: World, last: Consumer) -> None:
     machines = [node.host.machine for node in members]
     assert len({machine.snapshot() for machine in machines}) == 1, "the members disagree"
     assert machines[0].counts().ready == machines[0].counts().unacked == 0
+    assert world.counts["read"], "no read was ever answered"
     assert world.counts["delivered"] > STEPS / 100, "hardly anything happened"
 
 

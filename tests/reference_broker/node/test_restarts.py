@@ -22,15 +22,11 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+from infra.ports import free_ports
+
 pytestmark = pytest.mark.processes
 
 QUORUM = {"x-queue-type": "quorum"}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def await_port(port: int, child: subprocess.Popen[bytes]) -> None:
@@ -47,11 +43,11 @@ def await_port(port: int, child: subprocess.Popen[bytes]) -> None:
 @contextmanager
 def node(directory: Path, ending: signal.Signals = signal.SIGTERM) -> Iterator[BlockingChannel]:
     """One single-member node on ``directory``, with a channel in confirm mode; ended by ``ending``."""
-    port = free_port()
+    port, peer_port, control_port = free_ports(3)
     member = {"node": 1, "name": "node1", "host": "127.0.0.1", "amqp_port": port}
     config = {
         "name": "node1", "node": 1, "cluster": "restarts",
-        "nodes": [{**member, "peer_port": free_port(), "control_port": free_port()}],
+        "nodes": [{**member, "peer_port": peer_port, "control_port": control_port}],
         "data_dir": str(directory / "data"), "wal_dir": str(directory / "wal"),
         "limits": {"wal_file_bytes": 65_536}, "exit_with_stdin": True,
     }  # fmt: skip

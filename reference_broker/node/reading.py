@@ -1,0 +1,120 @@
+"""Reads that are no older than their question: what a queue holds, and which queues there are.
+
+Nothing goes through the log for them. The leader of the group is asked; it answers as soon as a majority has said that
+it still leads (ReadIndex: :mod:`reference_broker.raft.reads`) and everything that was committed by then is applied.
+While nobody leads, or the leader changes, the question waits, for ``read_timeout_ms`` at most.
+
+Per group and kind one question is under way at a time. Whoever asks meanwhile waits for the next one: an answer that
+was on its way already proves nothing for them. So any number of clients cost one round of heartbeats at a time.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from reference_broker.node.proxy import Proxy
+from reference_broker.node.requests import Answer, Answered, failure
+from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, LogIndex
+
+if TYPE_CHECKING:
+    from reference_broker.node.shard import Shard
+
+_AGAIN_S: Final = 0.05
+"""After a refusal, which a change of leader explains: the new one may be known by then."""
+
+_Key = tuple[GroupId, str]
+
+
+class _Question:
+    """One question under way, and those who want to know."""
+
+    __slots__ = ("answered", "group", "is_over", "operation", "why_not")
+
+    def __init__(self, key: _Key, answered: list[Answered]) -> None:
+        self.group, self.operation = key
+        self.answered = answered
+        self.is_over = False
+        self.why_not = "it has no leader that can be reached"
+
+
+class Reading:
+    """The reads of one node."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._next: dict[_Key, list[Answered]] = {}
+        self._under_way: dict[_Key, _Question] = {}
+        self._leaderless: set[_Question] = set()
+
+    def counts(self, group: GroupId, answered: Answered) -> None:
+        """Have ``answered`` called with ``ready`` messages and ``consumers`` of a queue, or with an ``error``."""
+        self._ask((group, "counts"), answered)
+
+    def catch_up(self, call: Callable[[], None]) -> None:
+        """Call once this node knows of every queue that was declared or deleted before now, however long it takes."""
+
+        def answered(answer: Answer) -> None:
+            if "error" in answer:
+                self.catch_up(call)
+            else:
+                self._shard.runners[METADATA_GROUP].when_applied(LogIndex(answer["index"]), call)
+
+        self._ask((METADATA_GROUP, "read-index"), answered)
+
+    def leader_found(self) -> None:
+        """Some group has a leader again."""
+        if self._leaderless:
+            waiting, self._leaderless = self._leaderless, set()
+            for question in sorted(waiting, key=lambda each: (each.group, each.operation)):
+                self._shard.later(0, functools.partial(self._try, question))
+
+    def _ask(self, key: _Key, answered: Answered) -> None:
+        self._next.setdefault(key, []).append(answered)
+        if key not in self._under_way:
+            self._begin(key)
+
+    def _begin(self, key: _Key) -> None:
+        question = self._under_way[key] = _Question(key, self._next.pop(key))
+        self._shard.later(self._shard.limits.read_timeout_ms / 1000, lambda: self._give_up(question))
+        self._try(question)
+
+    def _try(self, question: _Question) -> None:
+        member = self._shard.proposer(question.group)
+        if question.is_over:
+            return
+        if member is None:
+            self._finish(question, failure("the queue was deleted meanwhile", "declare it again"))
+            return
+        if isinstance(member, Proxy):
+            member.attach()
+        if member.leader == NOBODY:
+            self._leaderless.add(question)
+            return
+        request = {"op": question.operation, "group": question.group}
+        self._shard.operations.ask(member.leader, request, functools.partial(self._heard, question))
+
+    def _heard(self, question: _Question, answer: Answer) -> None:
+        if "error" in answer:
+            question.why_not = answer["error"]
+            self._shard.later(_AGAIN_S, lambda: self._try(question))
+        else:
+            self._finish(question, answer)
+
+    def _give_up(self, question: _Question) -> None:
+        if not question.is_over:
+            what = f"nobody could say within {self._shard.limits.read_timeout_ms} ms: {question.why_not}"
+            self._finish(question, failure(what, "start a majority of the nodes that have a member of it"))
+
+    def _finish(self, question: _Question, answer: Answer) -> None:
+        if question.is_over:
+            return
+        question.is_over = True
+        self._leaderless.discard(question)
+        key = (question.group, question.operation)
+        del self._under_way[key]
+        if key in self._next:
+            self._begin(key)
+        for answered in question.answered:
+            answered(answer)
