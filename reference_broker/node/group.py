@@ -549,6 +549,7 @@ class GroupRunner:
             return
         was_leader = self._standing[0] is Role.LEADER
         self._standing = standing
+        self._last_publishes = 0  # that entry may have been overwritten since: nobody must wait for it
         self._sender.forget()
         self._guests.clear()
         self._start_over()

@@ -150,8 +150,9 @@ class Node:
         log = self.world.metadata
         if self.applied < len(log):
             if self.applied + 1 < len(log) and self.world.chance.random() < 0.2:
+                skipped = [command for command in log[self.applied :] if command.node == self.node]
                 self.applied = len(log)
-                self.metadata.install(self.world.metadata_at(self.applied), [])
+                self.metadata.install(self.world.metadata_at(self.applied), skipped)
             else:
                 payload = metadata.encode([log[self.applied]])
                 self.applied += 1
