@@ -26,6 +26,8 @@ COUNTERS: Final = (
     CounterSpec("write_ns_total", "counter", "ns", "time in WAL writes"),
     CounterSpec("sync_ns_total", "counter", "ns", "time in WAL syncs"),
     CounterSpec("meta_writes", "counter", "batches", "batches written to the meta log (elections, groups)"),
+    CounterSpec("meta_syncs", "counter", "syncs", "syncs of the meta log"),
+    CounterSpec("meta_sync_ns_total", "counter", "ns", "time in syncs of the meta log"),
     CounterSpec("meta_compactions", "counter", "files", "times the meta log was rewritten"),
     CounterSpec("memtable_bytes", "gauge", "bytes", "entries held in memory"),
     CounterSpec("backlog_bytes", "gauge", "bytes", "payload handed over and not yet on disk"),
@@ -33,6 +35,8 @@ COUNTERS: Final = (
     CounterSpec("groups", "gauge", "groups", "groups of this node"),
     CounterSpec("snapshots", "counter", "snapshots", "snapshots taken"),
     CounterSpec("snapshot_bytes", "counter", "bytes", "octets of state written in snapshots"),
+    CounterSpec("snapshot_syncs", "counter", "syncs", "syncs of snapshot files"),
+    CounterSpec("snapshot_sync_ns_total", "counter", "ns", "time in syncs of snapshot files"),
     CounterSpec("snapshots_installed", "counter", "snapshots", "snapshots received and stored"),
     CounterSpec("segment_files", "gauge", "files", "segment files on disk"),
     CounterSpec("segments_written", "counter", "files", "segment files written"),
@@ -41,6 +45,8 @@ COUNTERS: Final = (
     CounterSpec("segment_entries_skipped", "counter", "entries", "entries of WAL files that went, which nobody needed"),
     CounterSpec("segment_compactions", "counter", "files", "times segments were rewritten without what is dead"),
     CounterSpec("segment_compacted_bytes", "counter", "bytes", "payload copied from segments into segments"),
+    CounterSpec("segment_syncs", "counter", "syncs", "syncs of segment files"),
+    CounterSpec("segment_sync_ns_total", "counter", "ns", "time in syncs of segment files"),
     CounterSpec("segment_reads", "counter", "reads", "reads of entries from segments"),
     CounterSpec("recovery_ns", "gauge", "ns", "time the last start took to read the log"),
     CounterSpec("recovery_bytes", "gauge", "bytes", "octets of WAL the last start read"),
@@ -64,6 +70,8 @@ class Counters:
     write_ns_total: int
     sync_ns_total: int
     meta_writes: int
+    meta_syncs: int
+    meta_sync_ns_total: int
     meta_compactions: int
     memtable_bytes: int
     backlog_bytes: int
@@ -71,6 +79,8 @@ class Counters:
     groups: int
     snapshots: int
     snapshot_bytes: int
+    snapshot_syncs: int
+    snapshot_sync_ns_total: int
     snapshots_installed: int
     segment_files: int
     segments_written: int
@@ -79,6 +89,8 @@ class Counters:
     segment_entries_skipped: int
     segment_compactions: int
     segment_compacted_bytes: int
+    segment_syncs: int
+    segment_sync_ns_total: int
     segment_reads: int
     recovery_ns: int
     recovery_bytes: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from time import monotonic_ns
 from typing import Final, Protocol
 
 BUFFERS_PER_WRITE: Final = 1024
@@ -66,6 +67,13 @@ class Files(Protocol):
 
     def sync_dir(self, path: str) -> None:
         """Names created, renamed and removed in this directory survive a loss of power when this returns."""
+
+
+def sync_ns(file: File) -> int:
+    """Sync a file, and say how long that took in ns."""
+    start = monotonic_ns()
+    file.datasync()
+    return monotonic_ns() - start
 
 
 class RealFile:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from reference_broker.log.config import LogConfig
 from reference_broker.log.errors import DamagedSnapshotError
 from reference_broker.log.extents import intersects
-from reference_broker.log.files import File, Files
+from reference_broker.log.files import File, Files, sync_ns
 from reference_broker.log.notices import Notice, SnapshotInstalled, SnapshotRejected, SnapshotTaken
 from reference_broker.log.operations import (
     HousekeeperOp,
@@ -128,7 +128,7 @@ class Housekeeper:
         file = self._files.create(f"{directory}/{OUTGOING}")
         try:
             file.write([head.encode(), state], 0)
-            file.datasync()
+            self._state.synced("snapshot", sync_ns(file))
         finally:
             file.close()
         self._publish_name(directory, OUTGOING, head.key)
@@ -194,7 +194,7 @@ class Housekeeper:
         places = read_entries(file.read, incoming.size, head, name)
         head = replace(head, creation=group.creation)
         file.write([head.encode()], 0)
-        file.datasync()
+        self._state.synced("snapshot", sync_ns(file))
         self._publish_name(directory, INCOMING, key)
         with self._state.lock:
             former, group.installed = group.installed, Installed(head, places, file)

@@ -16,7 +16,7 @@ from zlib import crc32
 
 from reference_broker.log.counters import Counters
 from reference_broker.log.errors import DamagedLogError
-from reference_broker.log.files import File, Files
+from reference_broker.log.files import File, Files, sync_ns
 from reference_broker.log.recovery import GroupRecord, replay_meta
 from reference_broker.log.wal_codec import (
     FIRST_BATCH,
@@ -51,6 +51,8 @@ class MetaLog:
         self._offset = 0
         self._size = 0
         self._file: File | None = None
+        self.sync_ns = 0
+        """What the last sync took."""
         self._creations = 0
         self.records: dict[GroupId, GroupRecord] = {}
         self._rows: list[bytes] = []
@@ -132,7 +134,7 @@ class MetaLog:
 
     def _datasync(self) -> None:
         if self._sync and self._file is not None:
-            self._file.datasync()
+            self.sync_ns = sync_ns(self._file)
 
     def _compact(self) -> None:
         """Write all that is true into a new file, then remove the others."""
@@ -148,7 +150,7 @@ class MetaLog:
         self._file.write([encode_file_header(META_MAGIC, self._number, self._store)], 0)
         if rows:
             self._append(rows, payloads, octets)
-        self._file.datasync()
+        self.sync_ns = sync_ns(self._file)
         self._files.rename(temporary, self._path(self._number))
         self._files.sync_dir(self._directory)
         self._counters.meta_compactions += 1

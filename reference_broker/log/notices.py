@@ -6,9 +6,12 @@ Nothing is noticed before it would survive the loss of power. After :class:`Fail
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from reference_broker.types import GroupId, LogIndex, NodeId, Term
 
+Role = Literal["meta", "snapshot", "segment"]
+"""What a drive is used for, beside the WAL."""
 IndexRange = tuple[int, int]
 """First and last index, both included."""
 
@@ -91,6 +94,14 @@ class RolledOver:
 
 
 @dataclass(frozen=True, slots=True)
+class Synced:
+    """A sync beside those of the WAL took ``ns``: of the meta log, a snapshot's file or a segment's (``role``)."""
+
+    role: Role
+    ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """A write or sync failed: the node must stop. Nothing later was, or will be, written or confirmed."""
 
@@ -106,5 +117,6 @@ Notice = (
     | SnapshotInstalled
     | SnapshotRejected
     | RolledOver
+    | Synced
     | Failed
 )

@@ -108,6 +108,7 @@ class SegmentWriter:
                 return segment, path
 
             moved = self._files.write(group.id, number, group.creation, truncates, runs, source)
+        self._state.synced("segment", self._files.sync_ns)
         segment = describe(number, truncates, moved)
         with self._state.lock:
             group.table.disk.move(files, moved, end)

@@ -17,7 +17,7 @@ from typing import Final
 
 from reference_broker.log.errors import DamagedLogError
 from reference_broker.log.extents import Extent
-from reference_broker.log.files import File, Files
+from reference_broker.log.files import File, Files, sync_ns
 from reference_broker.log.segment_codec import data_offset, encode, placed
 from reference_broker.types import GroupId
 
@@ -42,6 +42,8 @@ class SegmentFiles:
         self.directory = directory
         self._store = store
         self._lock = threading.Lock()
+        self.sync_ns = 0
+        """What the sync of the segment written last took."""
         self._open: OrderedDict[tuple[GroupId, int], File] = OrderedDict()
 
     def group_directory(self, group: GroupId) -> str:
@@ -110,7 +112,7 @@ class SegmentFiles:
                 file.write(buffers, offset)
                 offset += sum(map(len, buffers))
             file.write([encode(self._store, group, number, creation, truncates, moved)], 0)
-            file.datasync()
+            self.sync_ns = sync_ns(file)
         finally:
             file.close()
         self._files.rename(temporary, self.path(group, number))

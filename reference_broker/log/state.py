@@ -18,7 +18,7 @@ from reference_broker.log.errors import DamagedLogError, EntryGoneError, LogErro
 from reference_broker.log.extents import Extents, Place
 from reference_broker.log.files import File
 from reference_broker.log.memtable import Memory, Table
-from reference_broker.log.notices import Failed, Notice
+from reference_broker.log.notices import Failed, Notice, Role, Synced
 from reference_broker.log.segment_codec import Segment
 from reference_broker.log.segments import SegmentFiles
 from reference_broker.log.snapshots import KEPT_FILE, NO_SNAPSHOT, SnapshotHead, SnapshotKey, SnapshotSource
@@ -128,6 +128,21 @@ class LogState:
         with self._notify_lock:
             if notices and not self.failed:
                 self._notify(notices)
+
+    def synced(self, role: Role, ns: int) -> None:
+        """Count a sync that took ``ns``, and tell the owner."""
+        counters = self.counters
+        match role:
+            case "meta":
+                counters.meta_syncs += 1
+                counters.meta_sync_ns_total += ns
+            case "snapshot":
+                counters.snapshot_syncs += 1
+                counters.snapshot_sync_ns_total += ns
+            case "segment":
+                counters.segment_syncs += 1
+                counters.segment_sync_ns_total += ns
+        self.publish([Synced(role, ns)])
 
     def fail(self, where: str, error: Exception) -> None:
         """Stop for good and say so, once."""

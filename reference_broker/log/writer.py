@@ -106,6 +106,7 @@ class Writer:
         if notices:
             self._meta.flush()
             self._state.publish(notices)
+            self._state.synced("meta", self._meta.sync_ns)
 
     def _pass_on(self, operations: list[WriterOp]) -> None:
         for operation in operations:

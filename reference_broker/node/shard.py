@@ -34,6 +34,7 @@ from reference_broker.log.notices import (
     SnapshotInstalled,
     SnapshotRejected,
     SnapshotTaken,
+    Synced,
     Written,
 )
 from reference_broker.log.opening import RecoveredGroup
@@ -505,6 +506,8 @@ class Shard:
                     for group in self.log.snapshot_due(self._needed_entries):
                         if (runner := self.runners.get(group)) is not None:
                             runner.take_snapshot()
+                case Synced(role, ns):
+                    self.anatomy.gauge(f"fsync.{role}", ns)
                 case Failed(error):
                     self._failed(error)
                 case GroupCreated() | GroupDeleted():

@@ -19,6 +19,7 @@ from reference_broker.log.notices import (
     Notice,
     SnapshotInstalled,
     SnapshotTaken,
+    Synced,
     Written,
 )
 from reference_broker.log.system import LogSystem, RecoveredGroup
@@ -157,7 +158,7 @@ class World:
 
     def _notify(self, notices: list[Notice]) -> None:
         assert not any(isinstance(notice, Failed) for notice in self.notices), "a notice after Failed"
-        self.notices += notices
+        self.notices += [notice for notice in notices if not isinstance(notice, Synced)]
         for notice in notices:
             self._promise(notice)
 

@@ -26,6 +26,7 @@ from reference_broker.log.notices import (
     HardStateSynced,
     RolledOver,
     SnapshotTaken,
+    Synced,
     Written,
 )
 from reference_broker.log.system import LogSystem
@@ -277,6 +278,27 @@ def test_the_meta_log_is_rewritten_when_full(world: Any) -> None:
 def test_counters_are_the_table(world: Any) -> None:
     """Documentation, metrics endpoint and report read the table."""
     assert list(world.log.counters()) == [spec.name for spec in COUNTERS]
+
+
+def test_syncs_of_every_role_are_counted_and_noticed(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow drive shows in the figures of what it is used for, whichever of the directories stands on it."""
+    noticed: list[Synced] = []
+    notify = world.log._state._notify
+    monkeypatch.setattr(
+        world.log._state,
+        "_notify",
+        lambda notices: (noticed.extend(notice for notice in notices if isinstance(notice, Synced)), notify(notices)),
+    )
+    group = world.create(1)
+    world.append(group, 1, 5)
+    world.snapshot(group, 2, 1)
+    world.step()
+    world.roll()
+    figures = world.log.counters()
+    for role in ("meta", "snapshot", "segment"):
+        times = [notice.ns for notice in noticed if notice.role == role]
+        assert len(times) == figures[f"{role}_syncs"] > 0
+        assert sum(times) == figures[f"{role}_sync_ns_total"] > 0
 
 
 # Whose directory is this?
