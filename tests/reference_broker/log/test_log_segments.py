@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reference_broker.log.errors import DamagedLogError, EntryGoneError
+from reference_broker.log.errors import DamagedLogError, EntryGoneError, MissingEntriesError
 from reference_broker.log.extents import merged
 from reference_broker.log.memory_files import MemoryFile
 from reference_broker.log.notices import Failed, RolledOver
@@ -296,3 +296,78 @@ def test_a_read_of_a_removed_file_is_an_entry_gone_or_right(
         with pytest.raises(EntryGoneError):
             world.log.payload(group, LogIndex(4))
     assert world.log.counters()["wal_files_recycled"] > 0
+
+
+def test_what_is_truncated_while_it_is_copied_stays_so(
+    monkeypatch: pytest.MonkeyPatch, make_world: Callable[..., Any]
+) -> None:
+    """The housekeeper has read what a WAL file holds; before its segment is done, the owner's log became shorter."""
+    world = make_world().open()
+    group = world.create(1)
+    world.append(group, 1, 6, size=700)
+    world.step()
+    meddler = Meddler(monkeypatch)
+
+    def truncate() -> None:
+        world.truncate(group, 4)
+        world.log.workers[0].run_pending()
+
+    meddler.meanwhile = truncate
+    world.roll()
+    assert [found.entries for found in world.log._state.groups[group].segments] == [6, 0], "copied, then truncated"
+    world.roll()
+    world.restart()
+    assert world.recovered[group].last_index == 3
+
+
+def test_a_compaction_hides_what_it_replaces_hid(make_world: Callable[..., Any]) -> None:
+    """Of two segments that truncated an older one nothing is left but that: what they become must truncate it too."""
+    world = make_world().open()
+    group = world.create(1)
+    world.append(group, 1, 10, size=700)
+    world.step()
+    world.roll()
+    world.truncate(group, 7)
+    world.append(group, 7, 2, term=2, size=700)
+    world.step()
+    world.roll()
+    world.truncate(group, 7)
+    world.step()
+    world.roll(8)
+    assert world.log.counters()["segment_compactions"] > 0
+    world.restart()
+    assert world.recovered[group].last_index == 6
+
+
+def test_what_was_overwritten_never_fills_a_hole(make_world: Callable[..., Any]) -> None:
+    """The snapshot that covered the entries is damaged. In a segment stand others of the same indexes, of a former
+    term: the start must be refused, for with them the machine would come to another state than its peers'."""
+    world = make_world().open()
+    group = world.create(1)
+    world.append(group, 1, 10, size=700)
+    world.step()
+    world.roll()
+    world.append(group, 7, 6, term=2, size=200)
+    world.step()
+    world.snapshot(group, 9, 2, [(1, 6)])
+    world.step()
+    world.roll()
+    world.log.close()
+    [name] = world.files.names(f"/disk/data/{group:016x}")
+    world.files.flip(f"/disk/data/{group:016x}/{name}", 3)
+    with pytest.raises(MissingEntriesError, match="has a hole"):
+        world.open()
+
+
+def test_a_damaged_entry_is_not_copied(make_world: Callable[..., Any]) -> None:
+    """Its WAL file holds the only copy: to stop with file and offset is better than to pass the damage on."""
+    world = make_world().open()
+    group = world.create(1)
+    world.append(group, 1, 3, size=500)
+    world.step()
+    offset = 512 + 24 + 3 * 36 + 500
+    world.files.flip("/disk/wal/00000001.wal", offset + 200)
+    world.faulty = True
+    world.roll()
+    assert f"/disk/wal/00000001.wal, offset {offset}" in world.notices[-1].error
+    assert "00000001.wal" in world.files.names("/disk/wal") and segment_files(world)[0].endswith(".tmp")

@@ -341,3 +341,32 @@ def test_an_older_snapshot_than_ones_own_is_refused(make_world: Callable[..., An
     receiver.snapshot(group, 30, 1)
     receiver.step()
     assert not receiver.log.receive_chunk(group, index, term, 1, last, data)
+
+
+def test_a_log_is_copied_whole_until_its_reset_is_on_disk(make_world: Callable[..., Any]) -> None:
+    """The entry at the snapshot's index tells a start that what stands behind it is a dead branch. The owner gave it up
+    with the reset; the housekeeper meets the log before the writer wrote that down, and then power fails."""
+    sender = make_world(wal_file_bytes=1 << 20).open()
+    group = sender.create(1)
+    sender.append(group, 1, 20, term=3)
+    sender.snapshot(group, 20, 3)
+    sender.step()
+    world = make_world().open()
+    world.create(1)
+    world.append(group, 1, 30, term=2, size=200)
+    world.step()
+    world.install(group, send(sender, group), {})
+    world.step()
+    other = world.create(2)
+    writing, housekeeping = world.log.workers
+    for turn in range(1, 10):
+        world.append(other, turn, size=9000)
+        writing.run_pending()
+        if turn == 7:
+            world.reset(group, 20, 3)
+            break
+        housekeeping.run_pending()
+    housekeeping.run_pending()
+    assert min(world.log._state.wal_files) > 1, "the branch is in segments"
+    world.crash()
+    assert (world.recovered[group].first_index, world.recovered[group].last_index) == (21, 20)

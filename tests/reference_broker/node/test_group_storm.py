@@ -23,10 +23,12 @@ from reference_broker.log.config import LogConfig
 from reference_broker.log.memory_files import MemoryFiles
 from reference_broker.log.notices import (
     HardStateSynced,
+    Notice,
     RolledOver,
     SnapshotInstalled,
     SnapshotRejected,
     SnapshotTaken,
+    Synced,
     Written,
 )
 from reference_broker.log.system import LogSystem
@@ -112,9 +114,7 @@ class Node:
         config = LogConfig(wal_dir="wal", data_dir="data", node=self.node, wal_file_bytes=LIMITS.wal_file_bytes,
                            memtable_bytes=LIMITS.memtable_bytes)  # fmt: skip
         store = b"store of node %02d" % self.node
-        self.log, recovered = LogSystem.open(
-            config, self.files, self.notices.extend, threads=False, new_store=lambda: store
-        )
+        self.log, recovered = LogSystem.open(config, self.files, self.notice, threads=False, new_store=lambda: store)
         self.hosting = Hosting(self)  # type: ignore[arg-type]
         self.group = MetadataGroup()
         self.hosting.runners[METADATA_GROUP] = self.group  # type: ignore[assignment]
@@ -252,6 +252,9 @@ class Node:
         if (member := self.member) is not None:
             member.tick()
         self.reconciliation.retry()
+
+    def notice(self, notices: Sequence[Notice]) -> None:
+        self.notices += [notice for notice in notices if not isinstance(notice, Synced)]
 
     def take_notice(self) -> None:
         notice = self.notices.popleft() if self.notices else None
