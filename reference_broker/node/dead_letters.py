@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -27,7 +28,8 @@ from reference_broker.amqp.death import Death, dead_letter, is_cycle
 from reference_broker.amqp.frames import short_string
 from reference_broker.machines.commands import ChannelDown, DeadLetterSettled, Enqueue, IdRange
 from reference_broker.machines.effects import DeadLetter
-from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.metadata import Policy, QueueRecord
+from reference_broker.machines.policies import with_policy
 from reference_broker.message_run import MessageRun
 from reference_broker.node.proposals import Lane
 from reference_broker.queues.quorum import Letter, Piece, command_size
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+OUTCOMES: Final = ("routed", "no_route", "cycle")
+"""What may become of a letter; at least once, the same one may be counted again for each try."""
 _SMALL: Final = 64
 _UNTRACKED: Final = 0
 _EVERYTHING: Final = 2**63
@@ -48,21 +52,24 @@ _EVERYTHING: Final = 2**63
 class Address:
     """Where the dead letters of a queue go."""
 
-    source: str
     exchange: str
     routing_key: str | None
 
     @classmethod
-    def of(cls, record: QueueRecord) -> Address:
-        """As the queue was declared."""
-        arguments = dict(record.arguments)
+    def of(cls, record: QueueRecord, policies: Iterable[Policy]) -> Address:
+        """As the queue was declared, or as a policy says now."""
+        arguments = dict(with_policy(record, policies).arguments)
         key = arguments.get("x-dead-letter-routing-key")
         exchange = str(arguments.get("x-dead-letter-exchange", ""))
-        return cls(record.name, exchange, None if key is None else str(key))
+        return cls(exchange, None if key is None else str(key))
+
+    def key_for(self, published_key: str) -> str:
+        """The routing key of a letter that was published under ``published_key``."""
+        return published_key if self.routing_key is None else self.routing_key
 
 
 class DeadLetters:
-    """Routes the dead letters of all queues that this node leads. ``counts``: routed, no_route, cycle."""
+    """Routes the dead letters of all queues that this node leads. ``counts`` has those of each of ``OUTCOMES``."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
@@ -72,16 +79,19 @@ class DeadLetters:
 
     def route(self, record: QueueRecord, letters: DeadLetter, contents: list[Letter]) -> None:
         """Send dead letters of a queue on their way."""
-        address, reason = Address.of(record), letters.reason.name.lower()
-        time_s = self._shard.now_ms() // 1000
-        dead = [_addressed(address, reason, time_s, letter) for letter in contents]
+        reason, time_s = letters.reason.name.lower(), self._shard.now_ms() // 1000
+        dead = [_dead(record.name, reason, time_s, letter) for letter in contents]
         if not letters.first_id:
-            self._send_untracked(record, address, dead)
+            self._send_untracked(record, self.address(record), dead)
             return
         mailer = self._mailers.get(record.group)
         if mailer is None:
             mailer = self._mailers[record.group] = Mailer(self._shard, record, self)
         mailer.take(letters.first_id, dead)
+
+    def address(self, record: QueueRecord) -> Address:
+        """Where the queue's letters go at this moment: a policy may change it at any time."""
+        return Address.of(record, self._shard.metadata.machine.policies.values())
 
     def queue_removed(self, record: QueueRecord) -> None:
         """A queue is gone: its letters with it."""
@@ -96,12 +106,12 @@ class DeadLetters:
         self.counts["no_route"] += count
         if record.group not in self._complained:
             self._complained.add(record.group)
-            exchange = Address.of(record).exchange
+            exchange = self.address(record).exchange
             text = "queue %r: dead letters for exchange %r, key %r have no route and are %s"
             log.warning(text, record.name, exchange, key, what_then)
 
     def _send_untracked(self, record: QueueRecord, address: Address, dead: list[tuple[str, bytes]]) -> None:
-        for key, contents in _by_key(dead):
+        for key, contents in _by_key(address, dead):
             target = self._shard.queues.get(key) if not address.exchange else None
             if target is None:
                 self.no_route(record, key, len(contents), "dropped")
@@ -124,7 +134,7 @@ class Mailer:
         self._channel = shard.new_channel(self, 1)
         self._sessions: dict[GroupId, PublishSession] = {}
         self._open: dict[int, tuple[str, bytes]] = {}
-        """Letters by their id, until they are confirmed: the routing key and the content."""
+        """Letters by their id, until they are confirmed: the routing key they were published with, and the content."""
         self._unsent: list[int] = []
         self._timer_runs = False
         self._closed = False
@@ -163,23 +173,25 @@ class Mailer:
 
     def _send(self, ids: list[int]) -> None:
         """Publish letters; neighbours for one queue as one run."""
-        address = Address.of(self._record)
+        address = self._owner.address(self._record)
         run: list[int] = []
+        run_key = ""
         for number in ids:
-            key, content = self._open[number]
+            published_key, content = self._open[number]
+            key = address.key_for(published_key)
             if is_cycle_of(content, key, address, self._owner):
                 self._settle([(number, number)])
                 continue
-            if run and (number != run[-1] + 1 or key != self._open[run[-1]][0]):
-                self._publish(run, address)
+            if run and (number != run[-1] + 1 or key != run_key):
+                self._publish(run, address, run_key)
                 run = []
+            run_key = key
             run.append(number)
-        self._publish(run, address)
+        self._publish(run, address, run_key)
 
-    def _publish(self, ids: list[int], address: Address) -> None:
+    def _publish(self, ids: list[int], address: Address, key: str) -> None:
         if not ids:
             return
-        key = self._open[ids[0]][0]
         target = self._shard.queues.get(key) if not address.exchange else None
         if target is None:
             self._owner.no_route(self._record, key, len(ids), "kept until there is one")
@@ -239,22 +251,20 @@ def is_cycle_of(content: bytes, key: str, address: Address, owner: DeadLetters) 
     return cycle
 
 
-def _addressed(address: Address, reason: str, time_s: int, letter: Letter) -> tuple[str, bytes]:
-    """Routing key and content of a dead letter."""
+def _dead(source: str, reason: str, time_s: int, letter: Letter) -> tuple[str, bytes]:
+    """The routing key a letter was published with, and its content with the story of its death."""
     route, content = letter
     exchange_octets = route[0]
     exchange = route[1 : 1 + exchange_octets].decode("utf-8", "replace")
     published_key = route[2 + exchange_octets :].decode("utf-8", "replace")
-    death = Death(address.source, reason, exchange, published_key, time_s)
-    key = published_key if address.routing_key is None else address.routing_key
-    return key, dead_letter(content, death)
+    return published_key, dead_letter(content, Death(source, reason, exchange, published_key, time_s))
 
 
-def _by_key(dead: list[tuple[str, bytes]]) -> list[tuple[str, list[bytes]]]:
+def _by_key(address: Address, dead: list[tuple[str, bytes]]) -> list[tuple[str, list[bytes]]]:
     """The contents for each routing key, in order."""
     found: dict[str, list[bytes]] = {}
-    for key, content in dead:
-        found.setdefault(key, []).append(content)
+    for published_key, content in dead:
+        found.setdefault(address.key_for(published_key), []).append(content)
     return list(found.items())
 
 

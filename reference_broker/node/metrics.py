@@ -23,6 +23,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from reference_broker.anatomy.anatomy import Series
 from reference_broker.log.counters import COUNTERS
+from reference_broker.node.dead_letters import OUTCOMES
 from reference_broker.node.hosting import Queue
 from reference_broker.node.proxy import Proxy
 from reference_broker.node.status import usage
@@ -94,6 +95,12 @@ class NodeCollector:
         yield CounterMetricFamily("rabbitmq_global_messages_delivered", delivered, node.shard.delivered)
         again = "Messages redelivered to consumers of this node"
         yield CounterMetricFamily("rabbitmq_global_messages_redelivered", again, node.shard.redelivered)
+        letters = CounterMetricFamily(
+            "reference_broker_dead_letters", "What became of dead letters", labels=("outcome",)
+        )
+        for outcome in OUTCOMES:
+            letters.add_metric((outcome,), node.shard.dead_letters.counts[outcome])
+        yield letters
         yield CounterMetricFamily("process_cpu_seconds", "User and system CPU time", used["cpu_ns"] / 1e9)
         yield GaugeMetricFamily("process_resident_memory_max_bytes", "Largest resident set", used["rss_max_bytes"])
 

@@ -42,7 +42,6 @@ from reference_broker.log.system import LogSystem
 from reference_broker.machines.commands import NodeDown, NodeUp, Tick
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.policies import with_policy
 from reference_broker.node.alarms import Alarms
 from reference_broker.node.clock import host_clock
 from reference_broker.node.config import ConfigError, NodeConfig
@@ -288,8 +287,7 @@ class Shard:
     def dead_letter(self, group: GroupId, letters: DeadLetter, contents: list[Letter]) -> None:
         """Send them on their way."""
         if (queue := self.hosting.by_group.get(group)) is not None:
-            record = with_policy(queue.record, self.metadata.machine.policies.values())
-            self.dead_letters.route(record, letters, contents)
+            self.dead_letters.route(queue.record, letters, contents)
 
     def set_timer(self, group: GroupId, at_ms: int) -> None:
         """Keep the time, and propose a tick when it has come."""

@@ -1,0 +1,172 @@
+"""Dead letters on their way: where they go now, what is tried again, and what is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pamqp import commands
+
+from reference_broker.amqp.testing import content
+from reference_broker.machines.commands import DeadLetterSettled, Enqueue
+from reference_broker.machines.effects import DeadLetter, DeadLetterReason
+from reference_broker.machines.metadata import Policy, QueueRecord
+from reference_broker.node import metrics
+from reference_broker.node.config import Limits
+from reference_broker.node.dead_letters import DeadLetters
+from reference_broker.queues.quorum import Letter
+from reference_broker.types import ChannelId, GroupId, NodeId
+
+ROUTE = b"\x00\x06source"
+SOURCE = QueueRecord(
+    name="source",
+    group=GroupId(1),
+    members=(NodeId(1),),
+    arguments=(("x-dead-letter-exchange", ""), ("x-dead-letter-strategy", "at-least-once")),
+)
+
+
+class Runner:
+    """Takes proposals."""
+
+    def __init__(self) -> None:
+        self.proposed: list[Any] = []
+
+    def propose(self, command: object, *_: object) -> None:
+        self.proposed.append(command)
+
+
+class Node:
+    """What the worker needs of a shard: queues by name, policies, and timers that come when told."""
+
+    def __init__(self, *names: str) -> None:
+        self.node, self.incarnation, self.limits = NodeId(1), 1, Limits()
+        self.policies: dict[str, Policy] = {}
+        self.metadata = SimpleNamespace(machine=SimpleNamespace(policies=self.policies))
+        self.queues: dict[str, Any] = {}
+        self.timers: list[Callable[[], None]] = []
+        self.source = Runner()
+        for name in names:
+            self.declare(name)
+        self.letters = DeadLetters(self)  # type: ignore[arg-type]
+        self.dead_letters = self.letters
+
+    def declare(self, name: str) -> None:
+        record = QueueRecord(name=name, group=GroupId(10 + len(self.queues)), members=(NodeId(1),))
+        self.queues[name] = SimpleNamespace(record=record, runner=Runner())
+
+    def policy(self, **definition: str) -> None:
+        pairs = tuple((key.replace("_", "-"), value) for key, value in definition.items())
+        self.policies["p"] = Policy(name="p", pattern="source", definition=pairs, priority=0)
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000
+
+    def new_channel(self, _connection: object, number: int) -> ChannelId:
+        return ChannelId(self.node, self.incarnation, 1, number)
+
+    def later(self, _delay_s: float, call: Callable[[], None]) -> None:
+        self.timers.append(call)
+
+    def proposer(self, group: GroupId) -> Runner:
+        return (
+            self.source
+            if group == SOURCE.group
+            else next(queue.runner for queue in self.queues.values() if queue.record.group == group)
+        )
+
+    def die(self, first_id: int, count: int = 1, reason: DeadLetterReason = DeadLetterReason.REJECTED) -> None:
+        letters: list[Letter] = [
+            (ROUTE, content(1, b"%d" % number, commands.Basic.Properties())) for number in range(count)
+        ]
+        self.letters.route(SOURCE, DeadLetter(first_id, (), reason, 1), letters)
+
+    def wait(self) -> None:
+        due, self.timers = self.timers, []
+        for call in due:
+            call()
+
+    def arrived(self, name: str) -> int:
+        return sum(command.run.count for command in self.queues[name].runner.proposed if isinstance(command, Enqueue))
+
+
+@pytest.mark.parametrize("first_id", [0, 1], ids=["at most once", "at least once"])
+def test_a_policy_that_changes_reaches_the_letters_after_it(first_id: int) -> None:
+    """A mailer that works already must not keep the address that it began with."""
+    node = Node("old", "new")
+    node.policy(dead_letter_routing_key="old")
+    node.die(first_id)
+    node.policy(dead_letter_routing_key="new")
+    node.die(first_id and 2, 3)
+    assert (node.arrived("old"), node.arrived("new")) == (1, 3)
+    assert node.letters.counts == {"routed": 4, "cycle": 0}
+
+
+def test_a_policy_that_changes_reaches_the_letters_that_wait() -> None:
+    """They wait because the address was wrong: mending it must free them."""
+    node = Node("right")
+    node.policy(dead_letter_routing_key="wrong")
+    node.die(1, 2)
+    node.policy(dead_letter_routing_key="right")
+    assert node.arrived("right") == 0
+    node.wait()
+    assert node.arrived("right") == 2
+    assert (node.letters.counts["no_route"], node.letters.counts["routed"]) == (2, 2)
+
+
+def test_letters_without_a_route_wait_or_are_dropped_and_are_counted() -> None:
+    """At least once they wait for the queue to be declared; at most once they are gone."""
+    node = Node()
+    node.policy(dead_letter_routing_key="later")
+    node.die(0)
+    node.die(1)
+    node.declare("later")
+    node.wait()
+    assert node.arrived("later") == 1
+    assert (node.letters.counts["no_route"], node.letters.counts["routed"]) == (2, 1)
+
+
+def test_a_letter_that_would_go_round_for_ever_is_settled_and_counted() -> None:
+    """Expired in its queue and sent to that very queue: it would expire again."""
+    node = Node("source")
+    node.queues["source"].record = SOURCE
+    node.die(0, reason=DeadLetterReason.EXPIRED)
+    node.die(1, reason=DeadLetterReason.EXPIRED)
+    assert node.letters.counts["cycle"] == 2
+    assert node.arrived("source") == 0
+    assert node.source.proposed == [DeadLetterSettled(((1, 1),))]
+
+
+def test_a_target_that_confirms_settles_and_one_that_refuses_is_tried_again() -> None:
+    """A letter leaves its queue only once it is safe elsewhere."""
+    node = Node("target")
+    node.policy(dead_letter_routing_key="target")
+    node.die(1, 3)
+    mailer = node.letters._mailers[SOURCE.group]
+    target = node.queues["target"].record.group
+    mailer.rejected(1, target, 3, 3)
+    assert node.source.proposed == [DeadLetterSettled(((1, 2),))]
+    node.wait()
+    assert node.arrived("target") == 4
+    mailer.committed(1, target, 4)
+    assert node.source.proposed[1:] == [DeadLetterSettled(((3, 3),))]
+
+
+def test_what_became_of_dead_letters_is_on_the_metrics_endpoint() -> None:
+    """All outcomes from the start: a rate needs a zero to rise from."""
+    node = Node("target")
+    node.policy(dead_letter_routing_key="target")
+    node.die(0, 2)
+    running = SimpleNamespace(
+        config=SimpleNamespace(name="node1", cluster="c"),
+        shard=SimpleNamespace(
+            clients=[], queues={}, delivered=0, redelivered=0, dead_letters=node.letters,
+        ),
+    )  # fmt: skip
+    collector = metrics.NodeCollector(running)  # type: ignore[arg-type]
+    families = {family.name: family for family in collector._process()}
+    samples = families["reference_broker_dead_letters"].samples
+    assert {s.labels["outcome"]: s.value for s in samples} == {"routed": 2, "no_route": 0, "cycle": 0}
+    assert {s.name for s in samples} == {"reference_broker_dead_letters_total"}
