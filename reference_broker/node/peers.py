@@ -109,6 +109,7 @@ class PeerLink(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.node: NodeId | None = None
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._gathered: list[bytes | memoryview] = []
         self.last_heard = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -140,12 +141,24 @@ class PeerLink(asyncio.Protocol):
             self._transport.abort()
 
     def send(self, kind: Kind, buffers: list[bytes | memoryview]) -> None:
-        """Queue one frame. The kernel and the transport copy; buffers may be reused after the call."""
+        """Queue one frame. Buffers must stay as they are until the turn is over."""
         assert self._transport is not None
         if self._transport.is_closing():
             return
         size = 1 + sum(map(len, buffers))
-        self._transport.writelines([_LENGTH.pack(size) + bytes((kind,)), *buffers])
+        frame = [_LENGTH.pack(size) + bytes((kind,)), *buffers]
+        if not self._peers.gather(self):
+            self._transport.writelines(frame)
+        elif self._gathered:
+            self._gathered += frame
+        else:
+            self._gathered = frame
+
+    def flush(self) -> None:
+        """Write what has gathered."""
+        gathered, self._gathered = self._gathered, []
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(gathered)
 
     def _say_hello(self, to: NodeId) -> None:
         hello = {**self._peers.hello, "known": self._peers.lives.known(to)}
@@ -200,6 +213,7 @@ class Peers:
         self.events = events
         self.links: dict[NodeId, PeerLink] = {}
         self._open: set[PeerLink] = set()
+        self._held: dict[PeerLink, None] | None = None  # those with frames to flush, while frames gather
         self._tasks: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None
         self._loop = asyncio.get_running_loop()
@@ -224,6 +238,23 @@ class Peers:
             self._server.close()
         for link in list(self._open):
             link.close()
+
+    def hold(self) -> None:
+        """Gather frames until :meth:`flush`: those of all groups for one peer are one write then."""
+        self._held = {}
+
+    def flush(self) -> None:
+        """Write what has gathered."""
+        held, self._held = self._held, None
+        for link in held or ():
+            link.flush()
+
+    def gather(self, link: PeerLink) -> bool:
+        """Whether the link is to keep its frame for :meth:`flush`."""
+        if self._held is None:
+            return False
+        self._held[link] = None
+        return True
 
     def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
         """Queue one frame for ``node``; False (and nothing sent) while it is not up."""

@@ -67,6 +67,7 @@ log = logging.getLogger(__name__)
 
 _NODE_COMMAND_BYTES = 64
 _FORGET_EVERY = 64
+_SLOT_S = 0.01
 _RETRY_TICKS = 10
 
 
@@ -150,6 +151,7 @@ class Shard:
         self._up: dict[NodeId, int] = {config.node: incarnation}
         self._watchers: dict[NodeId, set[GroupId]] = {}
         self._timers: dict[GroupId, asyncio.TimerHandle] = {}
+        self._slots: dict[int, list[Callable[[], None]]] = {}
         self._dirty: list[GroupRunner | Proxy] = []
         self._touched: dict[Connection, None] = {}  # a set, in the order of arrival
         self._turn_scheduled = False
@@ -342,8 +344,17 @@ class Shard:
             self._schedule()
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
-        """Call after a while."""
-        self._loop.call_later(delay_s, call)
+        """Call after a while, together with all that is due at about the same time: one turn serves them all."""
+        slot = int((self._loop.time() + delay_s) / _SLOT_S) + 1
+        if (calls := self._slots.get(slot)) is not None:
+            calls.append(call)
+            return
+        self._slots[slot] = [call]
+        self._loop.call_at(slot * _SLOT_S, self._guarded, self._run_slot, slot)
+
+    def _run_slot(self, slot: int) -> None:
+        for call in self._slots.pop(slot):
+            call()
 
     def leader_changed(self, runner: GroupRunner) -> None:
         """Note it, and let those go on who waited for a leader."""
@@ -454,8 +465,10 @@ class Shard:
 
     def _work(self) -> None:
         dirty, self._dirty = self._dirty, []
+        self.peers.hold()
         for runner in dirty:
             runner.turn()
+        self.peers.flush()
         touched, self._touched = self._touched, {}
         for connection in touched:
             connection.flush()
