@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.machines.metadata import QueueRecord, record_from_json, record_to_json
 from reference_broker.node import guests
-from reference_broker.node.group import GroupRunner, Host
+from reference_broker.node.group import GroupRunner
+from reference_broker.node.group_ports import Host
 from reference_broker.node.peers import Kind
 from reference_broker.node.proposals import Lane, Pending
 from reference_broker.node.proxy import Proxy

@@ -60,7 +60,7 @@ class QueueStarter(Protocol):
 
 
 class MetadataHost:
-    """Host of the metadata machine (see :class:`reference_broker.node.group.Host`)."""
+    """Host of the metadata machine (see :class:`reference_broker.node.group_ports.Host`)."""
 
     def __init__(self, starter: QueueStarter) -> None:
         self.version = metadata.VERSION

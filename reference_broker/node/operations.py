@@ -9,14 +9,14 @@ and where) and ``fix`` (what to do); nothing that is asked can take a node down.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from reference_broker.machines.metadata import AddMember, Policy, QueueRecord, RemoveMember
+from reference_broker.machines.metadata import AddMember, QueueRecord, RemoveMember
 from reference_broker.node import rebalancing
 from reference_broker.node.group import GroupRunner
-from reference_broker.node.requests import Answer, Answered, failure
+from reference_broker.node.policies import read_policy
+from reference_broker.node.requests import Answer, Answered, RefusedError, failure
 from reference_broker.queues.quorum import QuorumQueue
 from reference_broker.raft.ready import Role
 from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, LogIndex, NodeId
@@ -27,18 +27,6 @@ if TYPE_CHECKING:
 Method = Callable[[Answer, Answered], None]
 
 _LOOK_AGAIN_S: Final = 0.05
-_POLICY_KEYS: Final = {
-    "max-length": int, "max-length-bytes": int, "overflow": str, "message-ttl": int, "expires": int,
-    "delivery-limit": int, "dead-letter-exchange": str, "dead-letter-routing-key": str, "dead-letter-strategy": str,
-}  # fmt: skip
-
-
-class RefusedError(Exception):
-    """A request that cannot be done: what and where, and what to do."""
-
-    def __init__(self, what: str, fix: str) -> None:
-        super().__init__(what)
-        self.fix = fix
 
 
 class Operations:
@@ -217,7 +205,7 @@ class Operations:
     # Policies
 
     def _set_policy(self, request: Answer, answered: Answered) -> None:
-        policy = _policy(request)
+        policy = read_policy(request)
         done = self._once(lambda _none: answered({"ok": True}), answered, f"policy {policy.name!r}")
         self._through_metadata(self._shard.metadata.set_policy(policy, done))
 
@@ -404,33 +392,3 @@ def _row(name: str, answer: Answer) -> Answer:
     if "error" in answer:
         return {"node_name": name, "raft_state": "noproc", "membership": "unknown", "error": answer["error"]}
     return {"node_name": name, **{key: value for key, value in answer.items() if key != "voters"}}
-
-
-def _policy(request: Answer) -> Policy:
-    """A policy out of a request. Raises :class:`RefusedError` for one that could never hold."""
-    name, pattern, definition = request.get("name"), request.get("pattern"), request.get("definition")
-    priority = request.get("priority", 0)
-    where = f"policy {name!r}"
-    if not isinstance(name, str) or not name:
-        raise RefusedError(f"{where}: a policy needs a name", 'give one, as {"name": "limits"}')
-    if not isinstance(priority, int) or isinstance(priority, bool):
-        raise RefusedError(f"{where}: priority {priority!r} is no integer", "give a whole number; the highest wins")
-    try:
-        re.compile(pattern if isinstance(pattern, str) else "(")
-    except re.error as error:
-        what = f"{where}: pattern {pattern!r} is no regular expression: {error}"
-        raise RefusedError(what, "use one that finds the queues' names, such as ^orders") from error
-    if not isinstance(definition, dict) or not definition:
-        raise RefusedError(f"{where}: definition {definition!r} is empty or no object", f"set some of {_known()}")
-    for key, value in definition.items():
-        kind = _POLICY_KEYS.get(key)
-        if kind is None:
-            raise RefusedError(f"{where}: {key!r} is nothing that a policy can set", f"use some of {_known()}")
-        if type(value) is not kind or (isinstance(value, int) and value < 0):
-            wanted = "a number, 0 or more" if kind is int else "a string"
-            raise RefusedError(f"{where}: {key} = {value!r} is not allowed", f"give {wanted}")
-    return Policy(name=name, pattern=str(pattern), definition=tuple(sorted(definition.items())), priority=priority)
-
-
-def _known() -> str:
-    return ", ".join(sorted(_POLICY_KEYS))

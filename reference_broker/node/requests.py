@@ -23,6 +23,14 @@ Answerer = Callable[[NodeId, Answer, Answered], None]
 _NUMBER: Final = Struct(">I")
 
 
+class RefusedError(Exception):
+    """A request that cannot be done: what and where, and what to do."""
+
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(what)
+        self.fix = fix
+
+
 class Surroundings(Protocol):
     """What requests need of their node."""
 

@@ -330,7 +330,7 @@ class Shard:
         """The next change may begin."""
         self.reconcile(runner)
 
-    # node.group.Surroundings
+    # node.group_ports.Surroundings
 
     def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
         """Queue a frame for a peer."""

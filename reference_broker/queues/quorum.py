@@ -96,7 +96,7 @@ class Clients(Channels, Protocol):
 
 
 class QuorumQueue:
-    """Host of one queue's machine on one node (see :class:`reference_broker.node.group.Host`)."""
+    """Host of one queue's machine on one node (see :class:`reference_broker.node.group_ports.Host`)."""
 
     def __init__(self, record: QueueRecord, clients: Clients, now_ms: Callable[[], int]) -> None:
         self.record = record

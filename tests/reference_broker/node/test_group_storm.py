@@ -170,7 +170,7 @@ class Node:
         self.alive = False
         self.files.crash(self.world.chance)
 
-    # node.group.Surroundings
+    # node.group_ports.Surroundings
 
     def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
         return self.world.send(self.node, node, kind, b"".join(buffers))

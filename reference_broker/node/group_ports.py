@@ -1,0 +1,104 @@
+"""What a member of a Raft group is wired to: the machine that it hosts, and the node that it runs on.
+
+:mod:`reference_broker.node.group` calls both; :mod:`reference_broker.queues.quorum` and
+:mod:`reference_broker.node.metadata` are hosts, :mod:`reference_broker.node.shard` is a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from reference_broker.anatomy.anatomy import Anatomy
+from reference_broker.node.config import Limits
+from reference_broker.node.guests import Guest
+from reference_broker.node.peers import Kind
+from reference_broker.types import Entry, NodeId
+
+if TYPE_CHECKING:
+    from reference_broker.node.group import GroupRunner
+
+
+class Host(Protocol):
+    """What a group replicates: a machine, and the execution of its effects on this node."""
+
+    version: int
+    """Of the machine: entries that a newer one made are not for this one to apply."""
+
+    def encode(self, commands: Sequence[Any]) -> list[bytes | memoryview]:
+        """The commands as one batch, stamped with the leader's time."""
+
+    def decode(self, sealed: bytes, end: int, sent_ns: int) -> list[tuple[Any, int]]:
+        """The commands of a batch forwarded at ``sent_ns``, which ends at octet ``end``, each with its size in
+        octets."""
+
+    def apply(self, entry: Entry, end: int, skip: frozenset[int]) -> None:
+        """Apply one entry, whose batch ends at octet ``end``, but for the commands at the positions ``skip``; effects
+        gather until :meth:`run_effects`."""
+
+    def run_effects(self, guests: Collection[Guest] = ()) -> None:
+        """Carry out the effects of all entries applied since the last call, also those for the clients of ``guests``,
+        nodes without a member."""
+
+    def catch_up(self, channels: Guest, asked: Sequence[Any]) -> None:
+        """Tell a guest's clients what they may have missed: what is committed, the answers to their applied commands
+        ``asked``, and what their consumers hold."""
+
+    def pace(self) -> int | None:
+        """How many messages an entry should hold at most, lest the settles of a consumer with a small prefetch wait
+        behind publishes; None if there is no such consumer."""
+
+    def has_clients_on(self, node: NodeId) -> bool:
+        """Whether somebody on that node waits for what is committed."""
+
+    def became_leader(self) -> None:
+        """This member leads now; everything committed so far is applied."""
+
+    def lost_leadership(self) -> None:
+        """This member no longer leads."""
+
+    def snapshot(self) -> bytes:
+        """The machine's state."""
+
+    def restore(self, state: bytes) -> None:
+        """At the start: take over this member's own snapshot, which may be older than what else is on its disk."""
+
+    def install(self, state: bytes, skipped: Sequence[Any]) -> None:
+        """Replace the state by a newer one of another member's, jumping over entries that were never applied here.
+
+        What their effects would have told this node's clients must be told now; ``skipped`` are this node's own
+        commands among them.
+        """
+
+    def live_entries(self) -> Sequence[tuple[int, int]]:
+        """Ranges of entries whose payload the state still refers to."""
+
+    def lowest_live_entry(self) -> int | None:
+        """The lowest of them, cheaply; None if there are none."""
+
+
+class Surroundings(Protocol):
+    """What a runner needs of its node."""
+
+    node: NodeId
+    incarnation: int
+    limits: Limits
+    anatomy: Anatomy
+
+    def now_ns(self) -> int:
+        """The host's monotonic clock."""
+
+    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
+        """Queue a frame for a peer; False while it is down."""
+
+    def wake(self, runner: GroupRunner) -> None:
+        """Have ``runner.turn()`` called at the end of this turn of the event loop."""
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Call after a while."""
+
+    def leader_changed(self, runner: GroupRunner) -> None:
+        """The runner's role, leader or term is another than before."""
+
+    def members_committed(self, runner: GroupRunner) -> None:
+        """A change of the group's members is committed."""
