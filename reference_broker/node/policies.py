@@ -5,13 +5,26 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from reference_broker.amqp.fields import TIME_MS_MAX
 from reference_broker.machines.metadata import Policy
 from reference_broker.node.requests import Answer, RefusedError
 
-_POLICY_KEYS: Final = {
-    "max-length": int, "max-length-bytes": int, "overflow": str, "message-ttl": int, "expires": int,
-    "delivery-limit": int, "dead-letter-exchange": str, "dead-letter-routing-key": str, "dead-letter-strategy": str,
-}  # fmt: skip
+_SHORT_STRING_OCTETS: Final = 255
+_COUNTS: Final = range(2**63)
+_TIMES_MS: Final = range(TIME_MS_MAX + 1)
+_POLICY_KEYS: Final[dict[str, range | tuple[str, ...] | None]] = {
+    "max-length": _COUNTS,
+    "max-length-bytes": _COUNTS,
+    "overflow": ("drop-head", "reject-publish"),
+    "message-ttl": _TIMES_MS,
+    "expires": _TIMES_MS[1:],
+    "delivery-limit": _COUNTS,
+    "dead-letter-exchange": None,
+    "dead-letter-routing-key": None,
+    "dead-letter-strategy": ("at-most-once", "at-least-once"),
+}
+"""What each key may be; None: any string of at most 255 octets. As in a declaration, so that what is committed can
+always be followed."""
 
 
 def read_policy(request: Answer) -> Policy:
@@ -31,13 +44,22 @@ def read_policy(request: Answer) -> Policy:
     if not isinstance(definition, dict) or not definition:
         raise RefusedError(f"{where}: definition {definition!r} is empty or no object", f"set some of {_known()}")
     for key, value in definition.items():
-        kind = _POLICY_KEYS.get(key)
-        if kind is None:
+        if key not in _POLICY_KEYS:
             raise RefusedError(f"{where}: {key!r} is nothing that a policy can set", f"use some of {_known()}")
-        if type(value) is not kind or (isinstance(value, int) and value < 0):
-            wanted = "a number, 0 or more" if kind is int else "a string"
+        if (wanted := _wanted_instead(_POLICY_KEYS[key], value)) is not None:
             raise RefusedError(f"{where}: {key} = {value!r} is not allowed", f"give {wanted}")
     return Policy(name=name, pattern=str(pattern), definition=tuple(sorted(definition.items())), priority=priority)
+
+
+def _wanted_instead(allowed: range | tuple[str, ...] | None, value: object) -> str | None:
+    """What a value should be that is not allowed; None if it is."""
+    if isinstance(allowed, range):
+        is_allowed = isinstance(value, int) and not isinstance(value, bool) and value in allowed
+        return None if is_allowed else f"a whole number from {allowed[0]} to {allowed[-1]}"
+    if allowed is not None:
+        return None if value in allowed else f"one of {', '.join(allowed)}"
+    is_short = isinstance(value, str) and len(value.encode("utf-8", "replace")) <= _SHORT_STRING_OCTETS
+    return None if is_short else "a string of at most 255 octets"
 
 
 def _known() -> str:

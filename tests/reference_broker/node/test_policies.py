@@ -1,0 +1,65 @@
+"""A policy is committed before any queue follows it, so what no queue could follow must be refused at the door."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reference_broker.machines.config import NO_LIMIT
+from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.policies import with_policy
+from reference_broker.node.policies import read_policy
+from reference_broker.node.requests import RefusedError
+from reference_broker.queues.quorum import config_of
+from reference_broker.types import GroupId, NodeId
+
+RECORD = QueueRecord(name="orders", group=GroupId(1), members=(NodeId(1),))
+MOST = {
+    "max-length": 2**63 - 1, "max-length-bytes": 0, "overflow": "reject-publish", "message-ttl": 0, "expires": 1,
+    "delivery-limit": 5, "dead-letter-exchange": "", "dead-letter-routing-key": "k" * 255,
+    "dead-letter-strategy": "at-least-once",
+}  # fmt: skip
+
+
+def request(**definition: Any) -> dict[str, Any]:
+    keys = {key.replace("_", "-"): value for key, value in definition.items()}
+    return {"op": "set-policy", "name": "p", "pattern": "^orders$", "definition": keys}
+
+
+def test_what_is_accepted_can_be_followed() -> None:
+    """Every key at once, at the ends of what is allowed: the settings are made and go through the log."""
+    policy = read_policy({**request(), "definition": MOST, "priority": 3})
+    config = config_of(with_policy(RECORD, [policy]))
+    assert (config.max_length, config.delivery_limit, config.expires_ms) == (2**63 - 1, 5, 1)
+    assert type(config).decode(config.encode()) == config
+    assert config_of(RECORD).max_length == NO_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("asked", "what", "fix"),
+    [
+        (request(overflow="nonsense"), "overflow = 'nonsense'", "one of drop-head, reject-publish"),
+        (request(overflow=1), "overflow = 1", "one of drop-head, reject-publish"),
+        (request(dead_letter_strategy="twice"), "dead-letter-strategy = 'twice'", "at-least-once"),
+        (request(max_length=2**63), f"max-length = {2**63}", f"from 0 to {2**63 - 1}"),
+        (request(max_length=-1), "max-length = -1", "from 0"),
+        (request(max_length=True), "max-length = True", "from 0"),
+        (request(max_length=1.5), "max-length = 1.5", "from 0"),
+        (request(expires=0), "expires = 0", "from 1"),
+        (request(message_ttl=2**40), f"message-ttl = {2**40}", "from 0"),
+        (request(dead_letter_routing_key="k" * 256), "dead-letter-routing-key", "255 octets"),
+        (request(dead_letter_exchange=[]), "dead-letter-exchange = []", "255 octets"),
+        (request(max_size=1), "'max-size' is nothing", "max-length"),
+        (request(), "empty", "set some of"),
+        ({**request(expires=1), "pattern": "("}, "no regular expression", "orders"),
+        ({**request(expires=1), "name": ""}, "needs a name", "limits"),
+        ({**request(expires=1), "priority": "high"}, "priority 'high'", "whole number"),
+    ],
+)
+def test_what_is_refused_says_which_key_and_what_instead(asked: dict[str, Any], what: str, fix: str) -> None:
+    """Once committed it would stop the leader of every queue that it fits, again and again."""
+    with pytest.raises(RefusedError) as refused:
+        read_policy(asked)
+    assert "policy" in str(refused.value) and what in str(refused.value)
+    assert fix in refused.value.fix
