@@ -6,10 +6,12 @@ finds everything wrong with it at once, so that nobody has to fix a file one err
 
 from __future__ import annotations
 
+import difflib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from reference_broker.types import NodeId
 
@@ -149,7 +151,10 @@ def _limit_problems(limits: Limits) -> list[str]:
 def load(path: Path) -> NodeConfig:
     """Read ``node.json``. Raises :class:`ConfigError` with all problems."""
     try:
-        config = _from_json(json.loads(path.read_text()))
+        raw = json.loads(path.read_text())
+        if wrong := _wrong_kinds(raw):
+            raise ConfigError("not a node configuration", str(path), "; ".join(wrong))
+        config = _from_json(raw)
     except OSError as error:
         what = f"cannot read the node configuration: {error.strerror}"
         raise ConfigError(what, str(path), "name a readable file") from error
@@ -160,11 +165,61 @@ def load(path: Path) -> NodeConfig:
     return config
 
 
+_TEXT: Final = "a string"
+_WHOLE: Final = "a whole number"
+_PORT: Final = "a port from 1 to 65535"
+_ANY_PORT: Final = "a port, or 0 for none"
+_FLAG: Final = "true or false"
+_KINDS: Final[dict[str, Callable[[Any], bool]]] = {
+    _TEXT: lambda value: isinstance(value, str) and value != "",
+    _WHOLE: lambda value: type(value) is int,
+    _PORT: lambda value: type(value) is int and 1 <= value <= 65_535,
+    _ANY_PORT: lambda value: type(value) is int and 0 <= value <= 65_535,
+    _FLAG: lambda value: isinstance(value, bool),
+    "a list": lambda value: isinstance(value, list),
+    "an object": lambda value: isinstance(value, dict),
+    "an object of names and passwords": lambda value: (
+        isinstance(value, dict) and all(isinstance(password, str) for password in value.values())
+    ),
+}
+_TOP: Final = {"name": _TEXT, "node": _WHOLE, "cluster": _TEXT, "nodes": "a list", "data_dir": _TEXT}
+_TOP_OPTIONAL: Final = {
+    "wal_dir": _TEXT, "segment_dir": _TEXT, "logs_dir": _TEXT, "log_file": _TEXT, "exit_with_stdin": _FLAG,
+    "sync": _FLAG, "limits": "an object", "users": "an object of names and passwords",
+}  # fmt: skip
+_MEMBER: Final = {"node": _WHOLE, "name": _TEXT, "host": _TEXT, "amqp_port": _PORT, "peer_port": _PORT,
+                  "control_port": _PORT}  # fmt: skip
+
+
+def _wrong_kinds(raw: Any) -> list[str]:
+    """What is missing, unknown, or of another kind than it must be, each as "key: value: rule"."""
+    if not isinstance(raw, dict):
+        return ["the file must hold one JSON object: see docs/internals/node.md"]
+    found = _wrong_in("", raw, _TOP, _TOP_OPTIONAL)
+    members, limits = raw.get("nodes"), raw.get("limits")
+    for number, member in enumerate(members if isinstance(members, list) else ()):
+        if isinstance(member, dict):
+            found += _wrong_in(f"nodes[{number}].", member, _MEMBER, {"metrics_port": _ANY_PORT})
+        else:
+            found.append(f"nodes[{number}]: {member!r}: must be an object")
+    if isinstance(limits, dict):
+        found += _wrong_in("limits.", limits, {}, dict.fromkeys((each.name for each in fields(Limits)), _WHOLE))
+    return found
+
+
+def _wrong_in(where: str, raw: dict[str, Any], needed: dict[str, str], optional: dict[str, str]) -> list[str]:
+    found = [f"{where}{key}: is missing: must be {kind}" for key, kind in needed.items() if key not in raw]
+    known = {**needed, **optional}
+    for key, value in raw.items():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            found.append(f"{where}{key}: unknown key" + (f"; {near[0]}?" if near else f"; known: {', '.join(known)}"))
+        elif not (_KINDS[known[key]](value) or (value is None and known[key] == _TEXT and key in optional)):
+            found.append(f"{where}{key}: {value!r}: must be {known[key]}")
+    return found
+
+
 def _from_json(raw: dict[str, Any]) -> NodeConfig:
-    known = {"name", "node", "cluster", "nodes", "data_dir", "wal_dir", "segment_dir", "logs_dir", "log_file", "users",
-             "limits", "exit_with_stdin", "sync"}  # fmt: skip
-    if unknown := set(raw) - known:
-        raise ValueError(f"unknown keys {sorted(unknown)}")
     data_dir = Path(raw["data_dir"])
     return NodeConfig(
         name=raw["name"],

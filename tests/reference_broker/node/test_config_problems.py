@@ -1,0 +1,69 @@
+"""What is wrong with a node.json is said in three lines that name file, key, value and rule; never a traceback."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reference_broker.node.config import ConfigError, load
+
+PORTS = {"amqp_port": 1, "peer_port": 2, "control_port": 3}
+MEMBER = {"node": 1, "name": "node1", "host": "h", **PORTS}
+GOOD: dict[str, Any] = {"name": "node1", "node": 1, "cluster": "c", "nodes": [MEMBER], "data_dir": "d"}
+
+
+def problem(path: Path, text: str) -> list[str]:
+    path.write_text(text)
+    with pytest.raises(ConfigError) as wrong:
+        load(path)
+    return str(wrong.value).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"limits": {"tick": 1}}, "limits.tick: unknown key; tick_ms?"),
+        ({"limits": {"tick_ms": "a"}}, "limits.tick_ms: 'a': must be a whole number"),
+        ({"limits": {"tick_ms": True}}, "limits.tick_ms: True: must be a whole number"),
+        ({"limits": {"tick_ms": 0}}, "limits.tick_ms: 0: must be positive"),
+        ({"limits": None}, "limits: None: must be an object"),
+        ({"users": [1]}, "users: [1]: must be an object of names and passwords"),
+        ({"node": "1"}, "node: '1': must be a whole number"),
+        ({"node": 2}, "node: 2: must be one of the ids in nodes [1]"),
+        ({"nodes": [1]}, "nodes[0]: 1: must be an object"),
+        ({"nodes": [{**MEMBER, "amqp_port": "x"}]}, "nodes[0].amqp_port: 'x': must be a port from 1 to 65535"),
+        ({"nodes": [{**MEMBER, "amqp_port": 99_999}]}, "nodes[0].amqp_port: 99999: must be a port from 1 to 65535"),
+        ({"nodes": [{"node": 1, **PORTS, "host": "h"}]}, "nodes[0].name: is missing: must be a string"),
+        ({"data": "d"}, "data: unknown key; data_dir?"),
+        ({"sync": "no"}, "sync: 'no': must be true or false"),
+    ],
+)
+def test_each_problem_names_its_key_and_its_rule(tmp_path: Path, change: dict[str, Any], says: str) -> None:
+    """So that it can be mended without reading the program."""
+    file = tmp_path / "node.json"
+    first, at, fix = problem(file, json.dumps({**GOOD, **change}))
+    assert first.startswith("error: ")
+    assert at == f"  at   {file}"
+    assert fix.startswith("  fix  ") and says in fix
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "7"])
+def test_what_is_no_object_is_said_to_be_none(tmp_path: Path, text: str) -> None:
+    """A file cut off by a full drive, for one."""
+    assert len(problem(tmp_path / "node.json", text)) == 3
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    """Nobody should have to start a node once for each."""
+    fix = problem(tmp_path / "node.json", json.dumps({"name": 5}))[2]
+    assert all(f"{key}: " in fix for key in ("name", "node", "cluster", "nodes", "data_dir"))
+
+
+def test_a_good_one_is_taken(tmp_path: Path) -> None:
+    """With everything optional left out."""
+    file = tmp_path / "node.json"
+    file.write_text(json.dumps(GOOD))
+    assert load(file).me.amqp_port == 1
