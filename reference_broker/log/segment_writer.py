@@ -72,7 +72,7 @@ class SegmentWriter:
         with self._state.lock:
             stale = [
                 (group, truncates)
-                for group in self._state.groups.values()
+                for group in (*self._state.groups.values(), *self._state.leaving)
                 if group.segments and (truncates := _truncates(group, group.segments))
             ]
         for group, truncates in stale:

@@ -117,6 +117,8 @@ class LogState:
         self.counters = counters
         self.memory = Memory(memtable_bytes)
         self.groups: dict[GroupId, Group] = {}
+        self.leaving: set[Group] = set()
+        """Groups that were deleted, but not on disk yet: a start would still need what they have."""
         self.wal_files: dict[int, WalFile] = {}
         self.segment_files = segment_files
         self.failed = False
@@ -215,9 +217,9 @@ class LogState:
         return wal_file.path if wal_file else f"{group.kept.name} of group {group.id:016x}"
 
     def needed_files(self) -> set[int]:
-        """The WAL files that hold an entry somebody can ask for. Call with the lock held."""
+        """The WAL files that hold an entry that somebody, or a start, can ask for. Call with the lock held."""
         needed: set[int] = set()
-        for group in self.groups.values():
+        for group in (*self.groups.values(), *self.leaving):
             needed |= group.table.disk.files()
         return {file for file in needed if file > KEPT_FILE}
 

@@ -194,6 +194,7 @@ class LogSystem:
         with self._state.lock:
             deleted.deleted = True
             del self._state.groups[group]
+            self._state.leaving.add(deleted)
             self._state.memory.forget(deleted.table)
             deleted.close()
         self._writing.submit(DeleteGroup(deleted))

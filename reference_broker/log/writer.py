@@ -105,6 +105,10 @@ class Writer:
                     pass
         if notices:
             self._meta.flush()
+            with self._state.lock:
+                self._state.leaving -= {
+                    operation.group for operation in operations if isinstance(operation, DeleteGroup)
+                }
             self._state.publish(notices)
             self._state.synced("meta", self._meta.sync_ns)
 

@@ -256,6 +256,29 @@ def test_a_deleted_group_leaves_nothing(world: Any) -> None:
     assert list(world.recovered) == [other]
 
 
+def test_a_deleted_group_keeps_its_files_until_its_deletion_is_on_disk(make_world: Callable[..., Any]) -> None:
+    """The housekeeper is faster than the writer, and then power fails: a start would find the group and a hole."""
+    world = make_world().open()
+    group = world.create(1)
+    for first in range(1, 40, 4):
+        world.append(group, first, 4, size=1500)
+        world.step()
+    writing, housekeeping = world.log.workers
+    world.append(world.create(2), 1)
+    writing.run_pending()
+    world.snapshot(2, 1, 1)  # any housekeeping
+    writing.run_pending()
+    before = world.log.counters()["wal_files"]
+    world.delete(group)
+    housekeeping.run_pending()
+    assert world.log.counters()["wal_files"] >= before > 2
+    world.crash()
+    assert world.recovered[group].last_index == 40
+    world.delete(group)
+    world.step()
+    assert world.log.counters()["wal_files"] <= 2
+
+
 def test_a_group_id_is_used_once(world: Any) -> None:
     """Two incarnations under one id would mix their entries."""
     world.create(1)
