@@ -36,6 +36,10 @@ class LogConfig:
     wal_file_bytes
         64 MiB: a file lasts a second at the highest rates and a few minutes at low ones, so that a snapshot per
         group and file stays cheap; a node has four such files and two spares, whatever its backlog.
+    wal_files_waiting
+        A WAL file is copied into segments once the file so many behind it is half full. Two at least: in between every
+        group is asked for a snapshot twice, when the file was closed and when what was on its way then is settled. More
+        of them take drive space and make a start longer, and spare a backlog of their size the copy.
     segment_bytes
         64 MiB: what a segment holds at most, and so what a compaction reads and writes at most in one go.
     memtable_bytes
@@ -57,6 +61,7 @@ class LogConfig:
     cluster: str = "default"
     node: int = 1
     wal_file_bytes: int = 64 * MIB
+    wal_files_waiting: int = 2
     segment_bytes: int = 64 * MIB
     memtable_bytes: int = 128 * MIB
     recycle_files: int = 2
@@ -83,6 +88,7 @@ class LogConfig:
             ),
             (bool(self.cluster) and self.cluster.isprintable(), "cluster", "must be printable", "choose a name"),
             (self.node > 0, "node", "node ids count from 1", "use 1, 2, 3"),
+            (self.wal_files_waiting >= 2, "wal_files_waiting", "at least 2", "the default"),
             (self.wal_file_bytes >= WAL_FILE_BYTES_MIN, "wal_file_bytes", "at least 16 KiB", "the default is 64 MiB"),
             (self.segment_bytes >= WAL_FILE_BYTES_MIN, "segment_bytes", "at least 16 KiB", "the default is 64 MiB"),
             (self.memtable_bytes >= 0, "memtable_bytes", "may not be negative", "the default is 128 MiB"),

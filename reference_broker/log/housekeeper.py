@@ -72,6 +72,7 @@ class Housekeeper:
         self._wal_files = wal_files
         self._data_dir = data_dir
         self._wal_file_bytes = config.wal_file_bytes
+        self._wal_files_waiting = config.wal_files_waiting
         self._submit = submit
         self._segments = SegmentWriter(state, config.segment_bytes)
         self._touched: set[Group] = set()
@@ -260,7 +261,7 @@ class Housekeeper:
             self._state.wal_files[number] = prepared
         self._wal.offer(prepared)
         self._sweep_wal()
-        for closed in files_to_flush(self._state.wal_files, self._wal.current.number):
+        for closed in files_to_flush(self._state.wal_files, self._wal.current.number, self._wal_files_waiting):
             self._segments.flush(closed)
 
     def close(self) -> None:

@@ -16,9 +16,6 @@ from reference_broker.types import GroupId
 
 _STAGGER: Final = 0x9E3779B97F4A7C15
 """The golden ratio as a 64-bit fraction: spreads small node ids evenly."""
-FLUSH_BEHIND: Final = 2
-"""A WAL file is copied into segments once the file two behind it is half full. In between every group was asked for a
-snapshot twice: once when the file was closed, and once when what was on its way then had been settled."""
 REPLAY_FILES: Final = 4
 """A start hands at most about so many WAL files' worth of a group's entries to its owner: then a snapshot is due
 although it frees nothing."""
@@ -36,9 +33,9 @@ def dead_files(numbers: Iterable[int], needed: set[int], current: int) -> list[i
     return [number for number in sorted(numbers) if number < end]
 
 
-def files_to_flush(numbers: Iterable[int], current: int) -> list[int]:
-    """The closed WAL files whose time has come, oldest first."""
-    return [number for number in sorted(numbers) if number <= current - FLUSH_BEHIND]
+def files_to_flush(numbers: Iterable[int], current: int, waiting: int) -> list[int]:
+    """The closed WAL files whose time has come, oldest first: those so many files behind the current one."""
+    return [number for number in sorted(numbers) if number <= current - waiting]
 
 
 class Part(NamedTuple):

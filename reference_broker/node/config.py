@@ -64,6 +64,8 @@ class Limits:
     count; an election fits in several times over.
     ``change_timeout_ms`` is how long the control port waits for a change of membership to be done: a new member may
     need a whole snapshot first.
+    ``wal_files_waiting`` closed WAL files wait before the oldest is copied into segments: a backlog of a gigabyte is
+    not written twice, and a start reads no more than that.
     ``credit_default`` is what a consumer without a prefetch limit gets (RabbitMQ: 2000).
     """
 
@@ -87,6 +89,7 @@ class Limits:
     memory_bytes_max: int = 4 * 1024 * 1024 * 1024
     alarm_check_ms: int = 1000
     wal_file_bytes: int = 64 * 1024 * 1024
+    wal_files_waiting: int = 16
     memtable_bytes: int = 128 * 1024 * 1024
     request_timeout_ms: int = 2000
     request_bytes_max: int = 1024 * 1024

@@ -425,6 +425,7 @@ class Shard:
             cluster=self.config.cluster,
             node=self.config.node,
             wal_file_bytes=self.limits.wal_file_bytes,
+            wal_files_waiting=self.limits.wal_files_waiting,
             memtable_bytes=self.limits.memtable_bytes,
             sync=self.config.sync,
         )

@@ -67,6 +67,7 @@ class World:
             entries_uncommitted_max=chance.choice((1, 4, 8)),
             publish_bytes_max=chance.choice((4096, 1 << 20)),
             wal_file_bytes=self._wal_file_bytes,
+            wal_files_waiting=chance.choice((2, 3)),
             memtable_bytes=chance.choice((4096, 65_536)),
         )
 

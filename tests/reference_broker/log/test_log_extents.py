@@ -134,7 +134,7 @@ def test_dead_files(numbers: list[int], needed: set[int], dead: list[int]) -> No
 
 def test_a_file_is_copied_when_the_second_behind_it_is_written() -> None:
     """Too early copies what is settled a moment later; too late lets the WAL grow."""
-    assert files_to_flush([3, 1, 2, 4, 5], current=4) == [1, 2]
+    assert files_to_flush([3, 1, 2, 4, 5], current=4, waiting=2) == [1, 2]
 
 
 MIB = 1 << 20
