@@ -82,7 +82,9 @@ class MetaLog:
         wrong = check_file_header(octets, META_MAGIC, number, self._store)
         if wrong:
             raise DamagedLogError(path, 0, wrong)
-        return replay_meta(path, octets, seed_of(self._store, number))
+        records, torn = replay_meta(path, octets, seed_of(self._store, number))
+        self._counters.recovery_torn_tails += torn
+        return records
 
     def create_group(self, group: GroupId, meta: bytes, since: int = 0) -> int:
         """Note a new group, whose entries come in WAL batches after ``since``; :meth:`flush` makes it durable.

@@ -126,7 +126,7 @@ def open_parts(
     wal = _start_wal(state, wal_files, recovery, config)
     counters.recovery_ns = perf_counter_ns() - started
     counters.recovery_bytes = recovery.octets
-    counters.recovery_torn_tails = recovery.torn_tails
+    counters.recovery_torn_tails += recovery.torn_tails
     return Opened(state, meta, wal, wal_files, data_dir, recovered, resets)
 
 

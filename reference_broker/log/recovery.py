@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from reference_broker.log.errors import DamagedLogError, MissingEntriesError
 from reference_broker.log.extents import Extent, Extents, Place, Ranges
-from reference_broker.log.wal_codec import Batch, Row, RowKind, Tail, batches, seed_of
+from reference_broker.log.wal_codec import HEAD_SIZE, Batch, Row, RowKind, Tail, batches, seed_of
 from reference_broker.log.windows import Windows
 from reference_broker.types import GroupId
 
@@ -164,23 +164,29 @@ class GroupRecord:
     creation: int = 0
 
 
-def replay_meta(name: str, octets: bytes, seed: int) -> dict[GroupId, GroupRecord]:
-    """The groups that exist according to a meta file whose header is sound.
+def replay_meta(name: str, octets: bytes, seed: int) -> tuple[dict[GroupId, GroupRecord], bool]:
+    """The groups that exist according to a meta file whose header is sound, and whether it has a torn tail.
 
     Raises :class:`DamagedLogError` if something that was synced is damaged; a torn tail is dropped.
     """
     records: dict[GroupId, GroupRecord] = {}
-    file = Windows.of(octets)
+    file, torn = Windows.of(octets), False
     for found in batches(file, seed):
         if isinstance(found, Tail):
             if found.later >= 0:
                 raise DamagedLogError(name, found.end, f"a sound batch follows at offset {found.later}")
+            torn = _holds_octets(file, found.end)
             break
         at = found.payload
         for row in found.rows:
             _replay_meta_row(records, row, bytes(file.part(at, at + row.size)))
             at += row.size
-    return records
+    return records, torn
+
+
+def _holds_octets(file: Windows, offset: int) -> bool:
+    """Whether anything but the zeros of a new file stands at ``offset``, where the next batch would."""
+    return any(file.part(offset, offset + HEAD_SIZE))
 
 
 def _replay_meta_row(records: dict[GroupId, GroupRecord], row: Row, payload: bytes) -> None:

@@ -256,3 +256,34 @@ def test_a_damaged_file_stops_the_start_and_is_named(part: str, make_world: Call
     world.files.flip(f"/disk/{part}/{name}", FIRST_BATCH + 2)
     with pytest.raises(DamagedLogError, match=f"{part}/{name}, offset {FIRST_BATCH}"):
         world.open()
+
+
+def test_every_damaged_octet_of_the_meta_log_is_found(make_world: Callable[..., Any]) -> None:
+    """A vote that was synced and is forgotten is given twice. Damage to any record but the last one stops the start,
+    with file and offset; the last one cannot be told from a torn write, and that it was dropped is counted."""
+    world = make_world().open()
+    group = world.create(1)
+    for term in (1, 2, 3):
+        world.hard_state(group, term, term)
+        world.step()
+    world.log.close()
+    [name] = world.files.names("/disk/data/meta")
+    path = f"/disk/data/meta/{name}"
+    octets = world.files.open(path).read(0, 1 << 20)
+    starts = [FIRST_BATCH, FIRST_BATCH + SECTOR, FIRST_BATCH + 2 * SECTOR]
+    records = [range(start, start + 24 + rows * ROW_SIZE) for start, rows in zip(starts, (2, 1, 1), strict=True)]
+    for record in (range(36), *records):
+        for offset in record:
+            world.files.remove(f"/disk/data/meta/{world.files.names('/disk/data/meta')[0]}")
+            file = world.files.create(path)
+            file.write([octets[:offset], bytes([octets[offset] ^ 0x10]), octets[offset + 1 :]], 0)
+            file.datasync()
+            if record is records[-1]:
+                world.open()
+                assert (world.recovered[group].term, world.recovered[group].voted_for) == (2, 2)
+                assert world.log.counters()["recovery_torn_tails"] == 1
+                world.log.close()
+            else:
+                with pytest.raises(DamagedLogError) as caught:
+                    world.open()
+                assert (caught.value.path, caught.value.offset // SECTOR) == (path, record.start // SECTOR)
