@@ -177,10 +177,14 @@ def _read_identity(files: Files, directory: str, owner: str) -> bytes | None:
     text = file.read(0, file.size()).decode(errors="replace")
     file.close()
     found, _, store = text.partition("store=")
-    if found != owner or len(store.strip()) != 2 * STORE_ID_SIZE:
+    try:
+        id_ = bytes.fromhex(store)
+    except ValueError:
+        id_ = b""
+    if found != owner or len(id_) != STORE_ID_SIZE:
         advice = "use this node's own directory, or an empty one"
-        raise ForeignDirectoryError(directory, _one_line(found), _one_line(owner), advice)
-    return bytes.fromhex(store.strip())
+        raise ForeignDirectoryError(directory, _one_line(text), _one_line(owner), advice)
+    return id_
 
 
 def _one_line(owner: str) -> str:

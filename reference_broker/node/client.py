@@ -139,6 +139,7 @@ class ClientConnection(ClientRequests):
         known.next_message_id = last + 1
         known.held += last - first + 1
         if not self.core.deliver(channel.id.channel, consumer.tag, first, pieces, delivery_count):
+            known.held -= last - first + 1
             self._propose(known.group, Return(consumer, ((first, last),)), SMALL, Lane.EXPRESS)
         elif known.no_ack:
             if self._writing:
@@ -284,6 +285,8 @@ class ClientConnection(ClientRequests):
         short_of_credit = 2 * consumer.held > consumer.credit
         count = sum(last - first + 1 for first, last in ranges)
         consumer.held -= count
+        if consumer.is_cancelled and (channel := self._channels.get(consumer.id.channel.channel)) is not None:
+            self._forget_if_done(channel, consumer)
         command = _OUTCOMES[outcome](consumer.id, ranges)
         size = SMALL + 16 * len(ranges)
         return self._propose(consumer.group, command, size, Lane.EXPRESS, lazy=not short_of_credit), count

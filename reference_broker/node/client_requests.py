@@ -38,9 +38,13 @@ GETTER: Final = ""
 
 
 class Consumer:
-    """A consumer of this connection: where its messages come from, and the message id it gets next."""
+    """A consumer of this connection: where its messages come from, and the message id it gets next.
 
-    __slots__ = ("credit", "group", "held", "id", "next_message_id", "no_ack")
+    The queue forgets one that is cancelled and holds nothing, and begins with id 0 if its tag subscribes again. So it
+    must be forgotten here at the same place, or the first messages of the next one would pass for old ones.
+    """
+
+    __slots__ = ("credit", "group", "held", "id", "is_cancelled", "next_message_id", "no_ack")
 
     def __init__(self, consumer: ConsumerId, group: GroupId, no_ack: bool) -> None:
         self.id = consumer
@@ -49,6 +53,7 @@ class Consumer:
         self.next_message_id = 0
         self.credit = 0
         self.held = 0
+        self.is_cancelled = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +220,7 @@ class ClientRequests(asyncio.Protocol):
         known = channel.consumers.get(event.consumer_tag)
         if known is None or known.group != group:
             known = channel.consumers[event.consumer_tag] = Consumer(identity, group, event.no_ack)
-        known.no_ack = event.no_ack
+        known.no_ack, known.is_cancelled = event.no_ack, False
         channel.groups.add(group)
 
         def consuming(next_message_id: int) -> None:
@@ -236,10 +241,17 @@ class ClientRequests(asyncio.Protocol):
             return
 
         def cancelled(_value: int) -> None:
+            consumer.is_cancelled = True
+            self._forget_if_done(channel, consumer)
             if not event.nowait:
                 self.core.cancel_ok(event.channel, event.consumer_tag)
 
         runner.propose(commands.Cancel(consumer.id, self._ask(channel, cancelled)), SMALL, Lane.EXPRESS)
+
+    def _forget_if_done(self, channel: Channel, consumer: Consumer) -> None:
+        """It was cancelled, and nothing of it is left to settle."""
+        if not consumer.held and channel.consumers.get(consumer.id.tag) is consumer:
+            del channel.consumers[consumer.id.tag]
 
     def _get(self, channel: Channel, event: Get) -> None:
         queue = self._queue_or_error(event.channel, event.queue, "basic.get")

@@ -4,6 +4,12 @@ The metadata group says which queues there are and where their members are wante
 (:mod:`reference_broker.machines.metadata`); this module starts and stops members and proxies accordingly. What a node
 proposed and has not seen applied passes from the one to the other with its numbers, so that nothing is lost or done
 twice when a member comes or goes.
+
+A node that starts hears the story of all queues from its metadata log once more, from the last snapshot on, and for a
+while it does not know how the story went on. So it begins no blank replica before it is *current*: until a question
+that it asked in this life has come back through the metadata log, and with it everything that was committed before it
+started. A replica that it deleted because it was removed from a queue must not rise again from an old line of the log,
+without memory of its votes and entries: two such replicas of three would elect each other.
 """
 
 from __future__ import annotations
@@ -75,6 +81,7 @@ class Hosting:
         self.proxies: dict[GroupId, Proxy] = {}
         """The other queues."""
         self._shard = shard
+        self._is_current = False
         self._early: deque[tuple[GroupId, NodeId, Message]] = deque(maxlen=_EARLY_MAX)
         """Messages for groups that are not here: a new queue's first ones may overtake the news of the queue."""
         self._guests: dict[GroupId, set[NodeId]] = {}
@@ -87,13 +94,21 @@ class Hosting:
         if METADATA_GROUP not in recovered:
             shard.log.create_group(METADATA_GROUP, b"")
         members = tuple(sorted(member.node for member in shard.config.members))
-        self._run(METADATA_GROUP, members, shard.metadata, recovered.get(METADATA_GROUP), None, life=0)
+        metadata = self._run(METADATA_GROUP, members, shard.metadata, recovered.get(METADATA_GROUP), None, life=0)
+        metadata.propose(*shard.metadata.ask(lambda _none: self.became_current()))
 
     def recover_queues(self, recovered: dict[GroupId, RecoveredGroup]) -> None:
         """Start the members that were here."""
         for group, state in recovered.items():
             if group != METADATA_GROUP:
                 self._run_queue(record_from_json(json.loads(self._shard.log.groups_meta[group])), state)
+
+    def became_current(self) -> None:
+        """All that was committed before this life has been heard: blank replicas may begin."""
+        self._is_current = True
+        for queue in list(self.by_group.values()):
+            if queue.host is None and self.node in queue.record.members:
+                self._join(queue.record)
 
     # node.metadata.QueueStarter
 
@@ -133,12 +148,14 @@ class Hosting:
         queue.change_record(record)
         if self.node in record.members:
             if queue.host is None:
-                self._join(record)
+                if self._is_current:
+                    self._join(record)
             elif queue.stay < record.stay(self.node):
                 # This node was removed and added again while it did not listen. Its old replica is not a member any
                 # more, so it must not speak with the voice of the new one.
                 self._leave(record)
-                self._join(record)
+                if self._is_current:
+                    self._join(record)
         elif self.node not in record.leaving and queue.host is not None:
             self._leave(record)
         if (runner := self.runners.get(record.group)) is not None:
@@ -215,7 +232,7 @@ class Hosting:
     # Members that come and go
 
     def _start(self, record: QueueRecord) -> None:
-        if self.node not in record.members:
+        if self.node not in record.members or not self._is_current:
             self._stand_in(record, None)
             return
         self._shard.log.create_group(record.group, record_to_json(record))
@@ -230,7 +247,10 @@ class Hosting:
         proxy = self.proxies.pop(record.group)
         proxy.stop()
         self._shard.log.create_group(record.group, record_to_json(record))
-        self._take_early(self._run_queue(record, None, proxy.pending))
+        runner = self._run_queue(record, None, proxy.pending)
+        self._take_early(runner)
+        if record.leader == self.node and not record.stay(self.node):
+            runner.lead_if_nobody_does()
 
     def _leave(self, record: QueueRecord) -> None:
         """No member here any more. What was proposed here goes on by way of whoever leads."""

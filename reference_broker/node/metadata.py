@@ -27,7 +27,7 @@ from reference_broker.machines.metadata import (
     ReplicaGone,
     SetPolicy,
 )
-from reference_broker.types import Entry, NodeId
+from reference_broker.types import METADATA_GROUP, Entry, NodeId
 
 Answered = Callable[[QueueRecord | None], None]
 
@@ -107,6 +107,11 @@ class MetadataHost:
         """Have ``answered`` called with the record as it is now, None if the queue is gone."""
         correlation = self._wait(answered)
         command = LookUp(name=record.name, group=record.group, node=self._starter.node, correlation=correlation)
+        return command, _COMMAND_BYTES
+
+    def ask(self, answered: Answered) -> tuple[MetadataCommand, int]:
+        """Have ``answered`` called when everything that is committed now has been applied here."""
+        command = LookUp(name="", group=METADATA_GROUP, node=self._starter.node, correlation=self._wait(answered))
         return command, _COMMAND_BYTES
 
     def set_policy(self, policy: Policy, answered: Answered) -> tuple[MetadataCommand, int]:

@@ -30,11 +30,15 @@ def method(channel: int, *methods: base.Frame) -> bytes:
     return b"".join(frame.marshal(each, channel) for each in methods)
 
 
-def publish(channel: int, queue: str, body: bytes) -> bytes:
-    """A persistent message to the default exchange."""
+def publish(channel: int, queue: str, body: bytes, ttl_ms: int | None = None) -> bytes:
+    """A persistent message to the default exchange, with a time to live if that is wanted."""
     key = queue.encode()
     head = b"\x00\x3c\x00\x28\x00\x00\x00" + bytes((len(key),)) + key + b"\x00"
-    header = b"\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + b"\x10\x00\x02"
+    properties = b"\x10\x00\x02"
+    if ttl_ms is not None:
+        text = str(ttl_ms).encode()
+        properties = b"\x11\x00\x02" + bytes((len(text),)) + text
+    header = b"\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + properties
     return (
         _HEAD.pack(1, channel, len(head)) + head + _END
         + _HEAD.pack(2, channel, len(header)) + header + _END
@@ -52,12 +56,13 @@ def nack(channel: int, tag: int, multiple: bool, requeue: bool) -> bytes:
     return _HEAD.pack(1, channel, 13) + b"\x00\x3c\x00\x78" + _ACK.pack(tag, multiple | requeue << 1) + _END
 
 
-def consume(channel: int, queue: str, tag: str, prefetch: int) -> bytes:
+def consume(channel: int, queue: str, tag: str, prefetch: int, *, no_ack: bool = False, priority: int = 0) -> bytes:
     """basic.qos and basic.consume"""
+    arguments: dict[str, FieldValue] = {"x-priority": priority} if priority else {}
     return method(
         channel,
         commands.Basic.Qos(0, prefetch, False),
-        commands.Basic.Consume(0, queue, tag, False, False, False, False, {}),
+        commands.Basic.Consume(0, queue, tag, False, no_ack, False, False, arguments),
     )
 
 

@@ -25,18 +25,22 @@ if TYPE_CHECKING:
     from reference_broker.sim.world import World
 
 _PUBLISHING: Final = 1
+_GETTING: Final = 50
 _NOT_FOUND: Final = 404
 _FORCED: Final = 320
 
 
 class Subscription:
-    """One consumer on one channel."""
+    """One consumer on one channel, or the gets of a channel: then it has no tag."""
 
-    def __init__(self, channel: int, queue: QueuePlan, tag: str, reader: Reader) -> None:
+    def __init__(self, channel: int, queue: QueuePlan, host: str, *, no_ack: bool, priority: int) -> None:
         self.channel = channel
         self.queue = queue
-        self.tag = tag
-        self.reader = reader
+        self.tag = f"{host}.{channel}" if channel != _GETTING else ""
+        self.no_ack = no_ack
+        self.priority = priority
+        self.reader = Reader(f"{host}.{channel}", queue)
+        self.gets = False
         self.held: deque[tuple[int, int]] = deque()
         """Delivery tag, number of the message."""
         self.last_tag = 0
@@ -105,13 +109,15 @@ class Session(asyncio.Protocol):
         if method == amqp.DELIVER:
             tag, delivery_tag, redelivered = amqp.deliver(payload)
             subscription = self._subscriptions[channel]
-            check(tag == subscription.tag, "I25", f"{self.client.host} got a delivery for {tag}")
+            check(tag == subscription.tag, "I20", f"{self.client.host} got a delivery for {tag}")
             text = f"{self.client.host}: tag {delivery_tag} after {subscription.last_tag}"
-            check(delivery_tag == subscription.last_tag + 1, "I19", text)
+            check(delivery_tag == subscription.last_tag + 1, "I20", text)
             subscription.last_tag = delivery_tag
             self._coming = (subscription, delivery_tag, redelivered)
         elif method == amqp.ACK:
-            self._confirmed(*amqp.tag_and_bits(payload))
+            self._answered(*amqp.tag_and_bits(payload), self.world.ledger.confirms)
+        elif method == amqp.NACK:
+            self._answered(*amqp.tag_and_bits(payload), self.world.ledger.refuses)
         else:
             self._other(channel, amqp.other(1, channel, payload))
 
@@ -119,16 +125,25 @@ class Session(asyncio.Protocol):
         assert self._coming is not None
         subscription, tag, redelivered = self._coming
         number = self.world.ledger.delivers(subscription.reader, b"".join(self._body), redelivered)
-        subscription.held.append((tag, number))
+        if subscription.no_ack:
+            self.world.ledger.settles(number)
+        else:
+            subscription.held.append((tag, number))
 
-    def _confirmed(self, tag: int, multiple: int) -> None:
+    def _got(self, channel: int, tag: int, redelivered: bool) -> None:
+        subscription = self._subscriptions[channel]
+        check(tag == subscription.last_tag + 1, "I20", f"{self.client.host}: got {tag} after {subscription.last_tag}")
+        subscription.last_tag, subscription.gets = tag, False
+        self._coming = (subscription, tag, redelivered)
+
+    def _answered(self, tag: int, multiple: int, answer: Callable[[QueuePlan, int], None]) -> None:
         first = next(iter(self._unconfirmed), 0) if multiple else tag
-        confirmed = [seq for seq in self._unconfirmed if seq <= tag] if multiple else [tag]
-        for seq in confirmed:
+        answered = [seq for seq in self._unconfirmed if seq <= tag] if multiple else [tag]
+        for seq in answered:
             message = self._unconfirmed.pop(seq, None)
             if message is None:
-                raise ViolationError("I22", f"{self.client.host}: confirm {tag}, {first} is not outstanding")
-            self.world.ledger.confirms(message[1], message[0])
+                raise ViolationError("I31", f"{self.client.host}: confirm {tag}, {first} is not outstanding")
+            answer(message[1], message[0])
 
     def _other(self, channel: int, method: base.Frame) -> None:
         match method:
@@ -150,6 +165,10 @@ class Session(asyncio.Protocol):
                 self._end()
             case commands.Basic.QosOk():
                 pass
+            case commands.Basic.GetOk():
+                self._got(channel, int(method.delivery_tag or 0), bool(method.redelivered))
+            case commands.Basic.GetEmpty():
+                self._subscriptions[channel].gets = False
             case commands.Queue.PurgeOk():
                 self._waits_for_answer = False
             case commands.Queue.DeleteOk():
@@ -159,11 +178,11 @@ class Session(asyncio.Protocol):
             case commands.Connection.CloseOk():
                 self.transport.close()
             case _:
-                raise ViolationError("I9", f"{self.client.host} heard {method.name}")
+                raise ViolationError("X1", f"{self.client.host} heard {method.name}")
 
     def _closed_by_broker(self, code: int | None, text: str | None) -> None:
         if code not in (_NOT_FOUND, _FORCED) or (code == _NOT_FOUND and "fleeting" not in (text or "")):
-            raise ViolationError("I9", f"{self.client.host} was sent away: {code} {text}")
+            raise ViolationError("X1", f"{self.client.host} was sent away: {code} {text}")
         self._end()
 
     def _end(self) -> None:
@@ -182,20 +201,30 @@ class Session(asyncio.Protocol):
         self._is_running = True
         for channel in range(2, 2 + self.client.consumers):
             self._send(amqp.method(channel, commands.Channel.Open()))
+        if self.client.gets and not self.world.draining:
+            self._send(amqp.method(_GETTING, commands.Channel.Open()))
 
     def _subscribe(self, channel: int) -> None:
         if channel == _PUBLISHING:
             return
         chance, queues = self.world.chance, self.world.queues
         draining = self.world.draining
+        if channel == _GETTING:
+            queues = [queue for queue in queues if not queue.is_single_active]
         queue = queues[(channel - 2) % len(queues)] if draining else chance.choice(queues)
-        tag = f"{self.client.host}.{channel}"
-        self._subscriptions[channel] = Subscription(channel, queue, tag, Reader(tag))
-        self._send(amqp.consume(channel, queue.name, tag, self.client.prefetch()))
+        no_ack = queue.has_limits and chance.random() < 0.15 and channel != _GETTING
+        priority = chance.choice((0, 1, 5)) if chance.random() < 0.2 else 0
+        found = Subscription(channel, queue, self.client.host, no_ack=no_ack, priority=priority)
+        self._subscriptions[channel] = found
+        if channel != _GETTING:
+            self._consume(found)
 
     def _resubscribe(self, channel: int) -> None:
-        subscription = self._subscriptions[channel]
-        self._send(amqp.consume(channel, subscription.queue.name, subscription.tag, self.client.prefetch()))
+        self._consume(self._subscriptions[channel])
+
+    def _consume(self, to: Subscription) -> None:
+        prefetch = self.client.prefetch()
+        self._send(amqp.consume(to.channel, to.queue.name, to.tag, prefetch, no_ack=to.no_ack, priority=to.priority))
 
     # Doing things
 
@@ -213,6 +242,8 @@ class Session(asyncio.Protocol):
         for subscription in self._subscriptions.values():
             if subscription.held and chance.random() < self.client.diligence:
                 self._do_with(subscription)
+        if self.client.gets and chance.random() < self.client.gets:
+            self._get()
         if chance.random() < self.client.restlessness:
             chance.choice([self._die, self._leave, self._cancel_one, self._clear_a_queue])()
 
@@ -225,11 +256,22 @@ class Session(asyncio.Protocol):
         padding = chance.choice((0, 10, 100, 1000)) if chance.random() < 0.2 else 20
         octets = []
         for _ in range(count):
-            number, body = ledger.body(self._publisher, padding)
+            number, body = ledger.body(self._publisher, padding, queue)
             self._published += 1
             self._unconfirmed[self._published] = (number, queue)
-            octets.append(amqp.publish(_PUBLISHING, queue.name, body))
+            octets.append(amqp.publish(_PUBLISHING, queue.name, body, self._ttl_ms(queue)))
         self._send(b"".join(octets))
+
+    def _ttl_ms(self, queue: QueuePlan) -> int | None:
+        """A time to live now and then, for a message that may expire without being missed."""
+        chance = self.world.chance
+        return chance.choice((0, 10, 500)) if queue.may_bury and chance.random() < 0.1 else None
+
+    def _get(self) -> None:
+        asks = self._subscriptions.get(_GETTING)
+        if asks is not None and not asks.gets:
+            asks.gets = True
+            self._send(amqp.method(_GETTING, commands.Basic.Get(0, asks.queue.name, False)))
 
     def _do_with(self, subscription: Subscription) -> None:
         chance = self.world.chance
@@ -241,7 +283,8 @@ class Session(asyncio.Protocol):
         elif what < 0.98:
             self._settle_one(subscription, lambda channel, tag, _: amqp.nack(channel, tag, False, True), done=False)
         else:
-            self._settle_one(subscription, lambda channel, tag, _: amqp.nack(channel, tag, False, False))
+            done = not subscription.queue.keeps_letters
+            self._settle_one(subscription, lambda channel, tag, _: amqp.nack(channel, tag, False, False), done=done)
 
     def _settle(self, subscription: Subscription, count: int) -> None:
         """The oldest, with one multiple ack."""
@@ -304,6 +347,7 @@ class SimClient:
         self.eagerness = chance.choice((0.2, 0.5, 0.9))
         self.diligence = chance.choice((0.1, 0.5, 0.9))
         self.restlessness = chance.choice((0.0, 0.002, 0.02))
+        self.gets = chance.choice((0.0, 0.0, 0.1))
         self.think_s = chance.choice((0.001, 0.004, 0.02))
         self._prefetches = chance.choice(((1,), (10,), (1, 5, 30), (100,)))
         self.loop = SimLoop(world.scheduler, world.network, self.host)  # type: ignore[abstract]

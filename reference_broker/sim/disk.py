@@ -33,6 +33,7 @@ class SimFiles(MemoryFiles):
         self._error_at: int | None = None
         self.injected = False
         """Whether an error was raised since the last :meth:`repair`."""
+        self.is_full = False
 
     def lose_power_after(self, operations: int) -> None:
         """Stop the node at the n-th changing call from now on."""
@@ -57,6 +58,9 @@ class SimFiles(MemoryFiles):
             if partly is not None and scheduler.chance.random() < 0.5:
                 partly()
             raise PowerLossError(path)
+        if self.is_full and growth:
+            self.injected = True
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         if self._error_at is not None and self.calls >= self._error_at:
             self._error_at = None
             self.injected = True

@@ -1,4 +1,4 @@
-"""The queue's promises, checked on the machines of all members: I13 to I18 and I25.
+"""The queue's promises, checked on the machines of all members and on what they execute.
 
 A state is compared with those of the other members at the same index, and looked through, at every few entries: at the
 same ones on all members.
@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any, Final
 from zlib import crc32
 
-from reference_broker.machines.consumers import UNLIMITED, Status
+from reference_broker.machines.config import Overflow
+from reference_broker.machines.consumers import IN_SERVICE, UNLIMITED, Status
 from reference_broker.machines.fifo import FifoMachine
 from reference_broker.sim.invariants import ViolationError, check
 from reference_broker.sim.raft_checks import GroupTruth
@@ -39,7 +40,10 @@ def look_through(node: NodeId, machine: FifoMachine) -> None:
     returned = sum(stretch[1] for stretch in ready.returned)
     records = sum(record[3] for record in ready.backlog)
     check(ready.returned_count == returned and ready.backlog.count == records, "I14", f"{where}: counts are off")
+    dead, letters = counts.dead_lettered, counts.dead_letters
+    check(letters <= dead <= gone, "I14", f"{where}: {letters} letters of {dead}, and {gone} left")
     _look_at_consumers(where, machine)
+    _look_at_limits(where, machine)
     if here <= _NUMBERS_MAX:
         _look_at_numbers(where, machine, here)
 
@@ -52,7 +56,9 @@ def _look_at_consumers(where: str, machine: FifoMachine) -> None:
     check(not (ready and service), "I18", f"{where}: {ready} messages wait although {len(service)} have credit")
     standing = set(service)
     active = [one.id for one in state.all_consumers() if one.status in (Status.UP, Status.QUIESCING)]
-    check(not machine.config.single_active or len(active) <= 1, "I20", f"{where}: {active} are all active")
+    check(not machine.config.single_active or len(active) <= 1, "I19", f"{where}: {active} are all active")
+    in_service = [one.id for one in state.all_consumers() if one.status in IN_SERVICE]
+    check(bool(active) or not in_service, "I19", f"{where}: {in_service} wait for nobody")
     for consumer in state.consumers():
         if consumer.status is Status.GETTING:
             continue
@@ -76,8 +82,23 @@ def _look_at_numbers(where: str, machine: FifoMachine, here: int) -> None:
     check(len(numbers) == here, "I16", f"{where}: {here} messages, but {len(numbers)} different ones")
 
 
+def _look_at_limits(where: str, machine: FifoMachine) -> None:
+    state, config = machine._state, machine.config
+    count, octets = state.ready.count, state.ready.octets
+    if config.overflow is Overflow.REJECT_PUBLISH:
+        count, octets = count + state.dead_letters.count, octets + state.dead_letters.octets
+    limits = [(count, config.max_length), (octets, config.max_length_bytes)]
+    over = [here for here in limits if 0 <= here[1] < here[0]]
+    above = [here for here in limits if 0 <= here[1] * 4 // 5 < here[0] and here[1] >= 0]
+    check(
+        not over or state.refusing or config.overflow is Overflow.DROP_HEAD, "I28", f"{where}: takes publishes, {over}"
+    )
+    check(not state.refusing or bool(above), "I28", f"{where}: refuses publishes with {limits} within its limits")
+    check(not over or config.overflow is not Overflow.DROP_HEAD, "I28", f"{where}: {over} over its limits")
+
+
 class Deliveries:
-    """Who executes which delivery: I25, and the ids of I19."""
+    """Who executes which delivery: I25, and the ids of I20."""
 
     def __init__(self) -> None:
         self._next: dict[ConsumerId, int] = {}
@@ -94,8 +115,10 @@ class Deliveries:
         channel = consumer.channel
         if (channel.node, channel.incarnation) != (node, incarnation):
             raise ViolationError("I25", f"node {node} in life {incarnation} delivers to {consumer}")
-        expected = self._next.get(consumer, first)
+        expected = self._next.get(consumer, first) if first else 0  # a tag that subscribes again begins anew
+        again = first < expected and not breaks
+        check(not again or gap, "I26", f"node {node}: ids {first}.. for {consumer} once more, next is {expected}")
         gap |= self._breaks.get(consumer, breaks) != breaks
         self._breaks[consumer] = breaks
-        check(first <= expected or gap, "I19", f"node {node}: ids {first}.. for {consumer} after {expected - 1}")
-        self._next[consumer] = max(expected, first + count)
+        check(first <= expected or gap, "I20", f"node {node}: ids {first}.. for {consumer} after {expected - 1}")
+        self._next[consumer] = max(expected, first + count) if first else count

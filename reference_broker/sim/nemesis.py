@@ -7,13 +7,18 @@ everything happens at once hides what needs two rare things and quiet in between
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reference_broker.raft.ready import Role
+from reference_broker.sim.damage import flip_and_open
 from reference_broker.sim.node import SimNode, host_of
+from reference_broker.sim.operator import Operator
 
 if TYPE_CHECKING:
     from reference_broker.sim.world import World
+
+_SPARE_NODES: Final = 3
+"""Of so many nodes, one may be gone for good."""
 
 
 class Nemesis:
@@ -21,6 +26,7 @@ class Nemesis:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.operator = Operator(world)
         chance = world.chance
         self._every_s = chance.choice((0.02, 0.1, 0.4))
         self._outage_s = chance.choice((0.1, 0.5, 2.0))
@@ -40,7 +46,15 @@ class Nemesis:
             self.snapshot,
             self.campaign,
             self.transfer,
+            self.operator.policy,
+            self.operator.rebalance,
+            self.flip_bit,
+            self.fill_disk,
         ]
+        if chance.random() < 0.5:
+            kinds.append(self.operator.members)
+        elif len(world.nodes) >= _SPARE_NODES and chance.random() < 0.2:
+            kinds.append(self.lose_for_good)
         self._kinds = [kind for kind in kinds if chance.random() < 0.6] or kinds
         self._weights = [chance.choice((1, 3, 10)) for _ in self._kinds]
         world.scheduler.after(0.3, self._begin)
@@ -98,6 +112,28 @@ class Nemesis:
         """One operation fails soon; the node has to stop."""
         if self._spare():
             node.files.fail_after(self.world.chance.randint(1, 40))
+
+    def flip_bit(self, node: SimNode) -> None:
+        """While it is down, one bit of a copy of its drive is another: what would it start on?"""
+        if self._spare() and node.shard is not None:
+            config = node.shard.log._config
+            node.crash(power=self.world.chance.random() < 0.5)
+            flip_and_open(node, config)
+
+    def fill_disk(self, node: SimNode) -> None:
+        """No octet more fits on it for a while: the node has to stop, and cannot start."""
+        if self._spare():
+            node.files.is_full = True
+            self.world.scheduler.after(self._outage(), self._make_room, node)
+
+    def _make_room(self, node: SimNode) -> None:
+        node.files.is_full = False
+
+    def lose_for_good(self, node: SimNode) -> None:
+        """The node and its drive are gone. One node a world: more is beyond what Raft can bear."""
+        if not any(each.is_lost for each in self.world.nodes.values()):
+            node.is_lost = True
+            node.crash(power=True, silent=True)
 
     def slow_disk(self, node: SimNode) -> None:
         """Syncs take their time, until the next change."""

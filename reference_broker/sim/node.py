@@ -87,6 +87,8 @@ class SimShard(Shard):
     def runner_made(self, runner: GroupRunner, state: RecoveredGroup | None) -> None:
         """Check what recovery found, and have the checkers see what is applied."""
         self.checks.recovered(self.node, runner, state)
+        if state is None and isinstance(runner.host, QuorumQueue) and runner.host.record.stay(self.node):
+            self.jumped = True  # it tells again what the leader told before, when this node was a guest
         self._show_applies(runner)
 
     def queue_gone(self, record: QueueRecord) -> None:
@@ -172,6 +174,8 @@ class SimNode:
         self.sync_s = 0.0003
         self.loop: SimLoop | None = None
         self.shard: SimShard | None = None
+        self.is_lost = False
+        """It never comes back."""
         members = tuple(
             Member(node=NodeId(n), name=host_of(n), host=host_of(n), amqp_port=AMQP_PORT, peer_port=_PEER_PORT,
                    control_port=_PEER_PORT + 1)
@@ -213,10 +217,7 @@ class SimNode:
         try:
             self.shard = SimShard(self, self._config, self.incarnation)
         except LogError as error:
-            if not self.world.damaged(self.node):
-                raise ViolationError("I10", f"node {self.node} cannot start: {error}") from error
-            self.crash(power=False)
-            return
+            raise ViolationError("I10", f"node {self.node} cannot start: {error}") from error
         self.loop.create_task(self.shard.start())
         self.loop.create_task(self._tick())
         self.shard.when_ready(self._serve)
@@ -238,7 +239,7 @@ class SimNode:
     def failed(self, error: str) -> None:
         """The shard gives up, which only an error of the drive may make it do."""
         if error.startswith("defect") or not self.files.injected:
-            raise ViolationError("I9", f"node {self.node} stops: {error}")
+            raise ViolationError("X1", f"node {self.node} stops: {error}")
         if not self._stopping:
             self._stopping = True
             self.world.scheduler.after(0.001, self._stop, self.incarnation)
@@ -267,7 +268,7 @@ class SimNode:
         elif isinstance(error, ViolationError):
             raise error
         else:
-            raise ViolationError("I9", f"node {self.node}: {error!r}") from error
+            raise ViolationError("X1", f"node {self.node}: {error!r}") from error
 
     # After each step
 
@@ -313,7 +314,7 @@ class SimNode:
         first, last = member.snapshot + 1, max(member.terms, default=0)  # what the log knows, not what the core does
         live = runner.host.lowest_live_entry()
         if live is not None and chance.random() < 0.5:
-            self.world.raft.reads(self.node, runner, live)
+            self.world.raft.reads(self.node, runner, live, "I15")
         elif first <= last:
             self.world.raft.reads(self.node, runner, chance.randint(first, last))
 

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Final
+
+GRAVEYARD: Final = "graveyard"
+"""Where all dead letters go."""
+FREE: Final = ("limited", "brief", "short", "loose", "fleeting")
+"""Queues out of which messages may leave by themselves: those that policies are set for."""
+_PLAIN: Final = 0.4
+
+Arguments = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -16,16 +25,94 @@ class QueuePlan:
     is_kept: bool
     has_limits: bool
 
+    @property
+    def delivery_limit(self) -> int | None:
+        """How often a message may return."""
+        limit: int | None = dict(self.arguments).get("x-delivery-limit")
+        return limit
+
+    @property
+    def is_single_active(self) -> bool:
+        """One consumer at a time."""
+        return bool(dict(self.arguments).get("x-single-active-consumer"))
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether a publish may be refused: as declared, or as a policy says."""
+        return self.has_limits or dict(self.arguments).get("x-overflow") == "reject-publish"
+
+    @property
+    def may_bury(self) -> bool:
+        """Whether its messages may turn up in the graveyard."""
+        return self.has_limits or self.keeps_letters
+
+    @property
+    def keeps_letters(self) -> bool:
+        """Whether a message that dies here must turn up there."""
+        return dict(self.arguments).get("x-dead-letter-strategy") == "at-least-once"
+
 
 def plan_queues(chance: Random) -> list[QueuePlan]:
-    """One plain queue, and some others by chance."""
-    quorum = (("x-queue-type", "quorum"),)
-    plans = [QueuePlan("plain", quorum, True, False)]
+    """One plain queue, and some others by chance; in many worlds plain ones only."""
+    plans = [_plan("plain", {}, has_limits=False)]
     if chance.random() < 0.5:
-        plans.append(QueuePlan("fleeting", quorum, False, False))
+        expires = {"x-expires": chance.choice((500, 3000))} if chance.random() < 0.2 else {}
+        plans.append(_plan("fleeting", expires, is_kept=False))
     if chance.random() < 0.4:
-        limit = ("x-delivery-limit", chance.randint(0, 5))
-        plans.append(QueuePlan("limited", (*quorum, limit), True, True))
+        plans.append(_plan("limited", {"x-delivery-limit": chance.randint(0, 5)}))
     if chance.random() < 0.3:
-        plans.append(QueuePlan("second", quorum, True, False))
+        plans.append(_plan("second", {}, has_limits=False))
+    if chance.random() > _PLAIN:
+        rich = [make for make in _RICH if chance.random() < 0.4]
+        plans += [make(chance) for make in rich or [chance.choice(_RICH)]]
+    if any("x-dead-letter-exchange" in dict(plan.arguments) for plan in plans):
+        plans.append(_plan(GRAVEYARD, {}, has_limits=False))
     return plans
+
+
+def _plan(name: str, arguments: Arguments, *, is_kept: bool = True, has_limits: bool = True) -> QueuePlan:
+    return QueuePlan(name, (("x-queue-type", "quorum"), *sorted(arguments.items())), is_kept, has_limits)
+
+
+def _brief(chance: Random) -> QueuePlan:
+    return _plan("brief", {"x-message-ttl": chance.choice((0, 5, 50, 1000))})
+
+
+def _short(chance: Random) -> QueuePlan:
+    limit = {"x-max-length": chance.choice((0, 1, 5, 50))}
+    return _plan("short", limit if chance.random() < 0.7 else {"x-max-length-bytes": chance.choice((0, 50, 2000))})
+
+
+def _strict(chance: Random) -> QueuePlan:
+    limit = {"x-max-length": chance.choice((0, 1, 5, 50)), "x-overflow": "reject-publish"}
+    return _plan("strict", limit, has_limits=False)
+
+
+def _single(chance: Random) -> QueuePlan:
+    return _plan("single", {"x-single-active-consumer": True}, has_limits=False)
+
+
+def _loose(chance: Random) -> QueuePlan:
+    """Dead letters at most once, for any reason."""
+    deadly = (("x-message-ttl", (5, 500)), ("x-max-length", (1, 20)), ("x-delivery-limit", (0, 2)))
+    chosen = {key: chance.choice(values) for key, values in deadly if chance.random() < 0.5}
+    return _plan("loose", chosen | _letters_to("at-most-once"))
+
+
+def _careful(chance: Random) -> QueuePlan:
+    """Dead letters at least once: none may be lost."""
+    deadly = (("x-message-ttl", (5, 500)), ("x-delivery-limit", (0, 2)), ("x-max-length", (5, 50)))
+    chosen: Arguments = {key: chance.choice(values) for key, values in deadly if chance.random() < 0.5}
+    chosen["x-overflow"] = "reject-publish"
+    return _plan("careful", chosen | _letters_to("at-least-once"), has_limits=False)
+
+
+def _letters_to(strategy: str) -> Arguments:
+    return {
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": GRAVEYARD,
+        "x-dead-letter-strategy": strategy,
+    }
+
+
+_RICH: Final[tuple[Callable[[Random], QueuePlan], ...]] = (_brief, _short, _strict, _single, _loose, _careful)

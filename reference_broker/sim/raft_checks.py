@@ -17,6 +17,7 @@ from reference_broker.log.notices import HardStateSynced, Notice, SnapshotInstal
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.node.group import GroupRunner
 from reference_broker.raft import wire
+from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.messages import AppendReply, VoteReply, VoteRequest
 from reference_broker.raft.quorum import majority
@@ -43,6 +44,8 @@ class MemberTruth:
         self.commit = 0
         self.applied = 0
         self.leads_in = 0
+        self.votes: dict[int, int] = {}
+        """Whom this replica voted for, by term. A node that left and came back has another replica."""
         self.config = 0
         """Where its log has the newest change of members."""
 
@@ -64,7 +67,11 @@ class GroupTruth:
         self.commit_ends: list[int] = []
         """The last index committed by the leader of each term."""
         self.leaders: dict[int, NodeId] = {}
-        self.votes: dict[tuple[int, NodeId], int] = {}
+        self.founders: tuple[NodeId, ...] = ()
+        self.configurations: dict[tuple[int, int], tuple[NodeId, ...]] = {}
+        """(index, term) -> the voters that a change of members makes, from when it is appended."""
+        self.decided: tuple[int, tuple[NodeId, ...]] = (0, ())
+        """The newest change of members that is committed."""
         self.state_hashes: dict[int, int] = {}
         self.members: dict[NodeId, MemberTruth] = {}
         self.deleted = False
@@ -76,6 +83,17 @@ class GroupTruth:
         if node not in self.members:
             self.members[node] = MemberTruth()
         return self.members[node]
+
+    def voters(self, node: NodeId) -> tuple[NodeId, ...]:
+        """Who decides according to the log of a member: the newest change in it, committed or not (section 6)."""
+        member = self.member(node)
+        newest, voters = 0, self.founders
+        if self.decided[0] <= member.snapshot:
+            newest, voters = self.decided if self.decided[0] else (0, self.founders)
+        for (index, term), found in self.configurations.items():
+            if newest < index and (index <= member.snapshot or member.terms.get(index) == term):
+                newest, voters = index, found
+        return voters
 
     def prune(self) -> None:
         """Forget what no member can ask for any more."""
@@ -108,6 +126,7 @@ class RaftChecks:
         if truth.deleted:
             return
         member = truth.member(node)
+        self._check_follows(truth, node, group, entries)
         if entries and entries[0].index <= member.durable:
             self.truncated(node, group, entries[0].index)
         for entry in entries:
@@ -120,9 +139,17 @@ class RaftChecks:
                 )
             member.terms[entry.index] = entry.term
             if entry.kind is EntryKind.CONFIG:
+                truth.configurations[entry.index, entry.term] = Configuration.decode(entry.payload).voters
                 where = f"group {group:x}: node {node} appends a change at {entry.index}"
                 check(member.config <= truth.last_committed, "I8", f"{where} with one at {member.config}")
                 member.config = entry.index
+
+    def _check_follows(self, truth: GroupTruth, node: NodeId, group: GroupId, entries: Sequence[Entry]) -> None:
+        member = truth.member(node)
+        end = max(member.terms, default=0) or member.snapshot
+        for before, entry in enumerate(entries):
+            fits = entry.index == entries[0].index + before and member.snapshot < entry.index <= end + before + 1
+            check(fits, "I9", f"group {group:x}: node {node} appends {entry.index} behind {end}, {before} in between")
 
     def truncated(self, node: NodeId, group: GroupId, index: int) -> None:
         """A member was told to drop the end of its log."""
@@ -219,7 +246,7 @@ class RaftChecks:
             "I6",
             f"group {group:x}: node {node} votes for {candidate}, on disk is {stored}",
         )
-        first = truth.votes.setdefault((term, node), candidate)
+        first = truth.member(node).votes.setdefault(term, candidate)
         check(first == candidate, "I1", f"group {group:x}: node {node} votes for {first} and {candidate} in {term}")
 
     # Where a member stands
@@ -230,6 +257,7 @@ class RaftChecks:
         member, log = truth.member(node), runner.core.log
         if truth.deleted:
             return
+        truth.founders = truth.founders or runner.core.configuration.voters
         where = f"group {runner.group:x}: node {node}"
         term, vote = (state.term, state.voted_for) if state is not None else (0, NOBODY)
         core = runner.core.status()
@@ -253,6 +281,7 @@ class RaftChecks:
         member.durable, member.snapshot, member.hard_state = last, log.snapshot_index, (term, vote)
         member.commit = member.applied = log.snapshot_index
         member.leads_in = 0
+        member.config = min(member.config, last)
 
     def _check_recovered(self, where: str, member: MemberTruth, core: RaftCore) -> None:
         log = core.log
@@ -300,22 +329,26 @@ class RaftChecks:
         for index in range(member.commit + 1, core.commit_index + 1):
             term = core.log.term_at(LogIndex(index))
             if index > truth.last_committed:
-                self._newly(truth, where, core, index, term)
+                self._newly(truth, where, node, core, index, term)
             elif term is not None and index in truth.committed:
                 same = truth.committed[index][0] == term
                 check(same, "I4", f"{where} commits entry {index} of term {term}, not {truth.committed[index][0]}")
         member.commit = core.commit_index
 
-    def _newly(self, truth: GroupTruth, where: str, core: RaftCore, index: int, term: int | None) -> None:
+    def _newly(self, truth: GroupTruth, where: str, node: NodeId, core: RaftCore, index: int, term: int | None) -> None:
         """The first member that takes an entry for committed is its leader; a majority must have it on disk."""
         if term is None or (index, term) not in truth.entries:
             raise ViolationError("I4", f"{where} commits entry {index} of term {term}, which nobody appended")
-        voters = core.configuration.voters
+        voters = truth.voters(node)
+        if core.log.last_index > max(truth.member(node).terms, default=0):
+            voters = core.configuration.voters  # a change may be among the entries that wait for their turn
         holders = [each for each in voters if truth.member(each).holds(index, term)]
         text = f"{where} commits entry {index} of term {term}; on disk it is at {holders} of {list(voters)}"
         check(len(holders) >= majority(len(voters)), "I5", text)
         truth.committed[index] = (term, truth.entries[index, term][0])
         truth.last_committed = index
+        if (index, term) in truth.configurations:
+            truth.decided = index, truth.configurations[index, term]
         if not truth.commit_terms or truth.commit_terms[-1] < core.term:
             truth.commit_terms.append(core.term)
             truth.commit_ends.append(index)
@@ -323,16 +356,16 @@ class RaftChecks:
         if index % _PRUNE_EVERY == 0:
             truth.prune()
 
-    def reads(self, node: NodeId, runner: GroupRunner, index: int) -> None:
+    def reads(self, node: NodeId, runner: GroupRunner, index: int, number: str = "I12") -> None:
         """Read one entry above the snapshot, or one that the state refers to, while files come and go."""
         where = f"group {runner.group:x}: node {node}"
         try:
             payload = runner.payload(LogIndex(index))
         except (LogError, LookupError) as error:
-            raise ViolationError("I12", f"{where} cannot read entry {index}: {error}") from error
+            raise ViolationError(number, f"{where} cannot read entry {index}: {error}") from error
         truth = self.group(runner.group)
         known = truth.entries.get((index, truth.member(node).terms.get(index, 0)))
-        check(known is None or known[0] == crc32(payload), "I12", f"{where} reads something else at {index}")
+        check(known is None or known[0] == crc32(payload), number, f"{where} reads something else at {index}")
 
     def applies(self, node: NodeId, group: GroupId, entry: Entry, former: int) -> None:
         """A member applies an entry; ``former`` is the last one that its machine got."""

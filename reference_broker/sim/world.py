@@ -71,9 +71,10 @@ class World:
             memtable_bytes=chance.choice((4096, 65_536)),
         )
 
-    def damaged(self, _node: NodeId) -> bool:
-        """Whether a node's drive was damaged at rest."""
-        return False
+    @property
+    def living(self) -> list[SimNode]:
+        """The nodes that run, or will."""
+        return [node for node in self.nodes.values() if not node.is_lost]
 
     def node_ended(self, node: SimNode) -> None:
         """A node's process ended: it comes back after a while."""
@@ -81,7 +82,7 @@ class World:
         self.scheduler.after(delay, self._restart, node)
 
     def _restart(self, node: SimNode) -> None:
-        if not node.alive:
+        if not node.alive and not node.is_lost:
             node.start()
 
     # Running
@@ -105,6 +106,7 @@ class World:
             self.network.unblock(source, target)
         for node in self.nodes.values():
             node.files.repair()
+            node.files.is_full = False
             node.sync_s = 0.0003
             if node.loop is not None:
                 node.loop.paused_until = 0.0
@@ -118,11 +120,11 @@ class World:
             look = self.scheduler.now + _LOOK_S
             while self.scheduler.now < look:
                 self.scheduler.step()
-            check(self.scheduler.now < end, "I27", f"{_PATIENCE_S:.0f} s after the last fault: {waits}")
+            check(self.scheduler.now < end, "L1", f"{_PATIENCE_S:.0f} s after the last fault: {waits}")
 
     def tidy_up(self) -> None:
         """Have every member take a snapshot of its empty queue, so that its log can go."""
-        for node in self.nodes.values():
+        for node in self.living:
             assert node.shard is not None and node.loop is not None
             for runner in node.shard.runners.values():
                 node.loop.run(runner.take_snapshot)
@@ -132,28 +134,29 @@ class World:
 
     def waits_for(self) -> str | None:
         """What keeps the world from being at its end; None if nothing does."""
-        for node in self.nodes.values():
+        for node in self.living:
             if node.shard is None or not node.is_ready():
                 return f"node {node.node} is not ready"
         for client in self.clients:
             if not client.is_quiet:
                 return f"{client.host} waits"
-        return self._queues_wait() or self._members_wait()
+        return self._queues_wait() or self._members_wait() or self._changes_wait()
 
     def _queues_wait(self) -> str | None:
-        for node in self.nodes.values():
+        for node in self.living:
             assert node.shard is not None
             for name, queue in node.shard.queues.items():
                 if queue.host is None:
                     continue
                 counts = queue.host.machine.counts()
-                if counts.ready or counts.unacked:
-                    return f"queue {name} on node {node.node}: {counts.ready} ready, {counts.unacked} unacked"
+                if counts.ready or counts.unacked or counts.dead_letters:
+                    here = f"{counts.ready} ready, {counts.unacked} unacked, {counts.dead_letters} dead letters"
+                    return f"queue {name} on node {node.node}: {here}"
         return None
 
     def _members_wait(self) -> str | None:
         standings: dict[int, tuple[int, int]] = {}
-        for node in self.nodes.values():
+        for node in self.living:
             assert node.shard is not None
             for group, runner in node.shard.runners.items():
                 core = runner.core
@@ -162,18 +165,32 @@ class World:
                     return f"group {group:x} on node {node.node}: leader {core.leader}, applied {runner.applied}"
         return None
 
+    def _changes_wait(self) -> str | None:
+        """Members that were asked for and are not there yet, or not gone yet."""
+        for node in self.living:
+            assert node.shard is not None
+            for name, record in node.shard.metadata.machine.queues.items():
+                if record.leaving:
+                    return f"queue {name} on node {node.node}: {record.leaving} are leaving"
+                runner = node.shard.runners.get(record.group)
+                if (runner is not None) != (node.node in record.members):
+                    return f"queue {name} on node {node.node}: members are {record.members}"
+                if runner is not None and runner.core.configuration.voters != record.members:
+                    return f"queue {name} on node {node.node}: voters are {runner.core.configuration.voters}"
+        return None
+
     def check_end(self) -> None:
         """What must be true when all is quiet."""
         self.ledger.check_nothing_lost()
         states: dict[int, int] = {}
-        for node in self.nodes.values():
+        for node in self.living:
             assert node.shard is not None
             for group, runner in node.shard.runners.items():
                 found = crc32(runner.host.snapshot())
                 check(states.setdefault(group, found) == found, "I13", f"group {group:x} differs on node {node.node}")
             used = node.files.octets("wal")
             bound = _WAL_FILES_MAX * self._wal_file_bytes
-            check(used <= bound, "I28", f"node {node.node} keeps {used} octets of WAL for empty queues")
+            check(used <= bound, "L2", f"node {node.node} keeps {used} octets of WAL for empty queues")
         self.trace.note(self.scheduler.now, "", "end")
 
     def summary(self) -> str:
@@ -183,7 +200,8 @@ class World:
         return (
             f"{self.trace.count} events in {self.scheduler.now:.1f} virtual s, {len(self.nodes)} nodes,"
             f" {starts} restarts, {ledger.published} published, {ledger.confirmed} confirmed,"
-            f" {ledger.delivered} delivered, {ledger.redelivered} again, hash {self.trace.hash:08x}"
+            f" {ledger.refused} refused, {ledger.delivered} delivered, {ledger.redelivered} again,"
+            f" {ledger.buried} dead letters, hash {self.trace.hash:08x}"
         )
 
     def close(self) -> None:

@@ -124,10 +124,13 @@ class Node:
         requests = Requests(self, lambda node, request, answered: None)
         self.frames = Frames(self.hosting, requests, self, lambda call, *arguments: call(*arguments), lambda: None)
         self.hosting.recover_queues(recovered)
+        self.written_before = len(self.world.metadata)
         # The metadata group's own snapshot may be older than what was applied in the life before.
         self.applied = self.world.chance.randint(0, self.known)
         if self.applied:
             self.metadata.restore(self.world.metadata_at(self.applied))
+            if self.applied == self.written_before:
+                self.hosting.became_current()
         else:
             self.hear()
 
@@ -160,6 +163,8 @@ class Node:
                 self.metadata.apply(entry, len(payload), frozenset())
                 self.metadata.run_effects()
             self.known = max(self.known, self.applied)
+            if self.applied >= self.written_before:
+                self.hosting.became_current()
 
     def speak(self) -> None:
         """A proposal to the metadata group is committed."""
@@ -641,6 +646,25 @@ def member_of(world: World, node: NodeId) -> GroupRunner:
     member = world.nodes[node].member
     assert member is not None
     return member
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_a_replica_that_left_does_not_rise_again_from_the_log(seed: int) -> None:
+    """At its start a node hears the metadata log once more, and for a while only its beginning. Blank replicas of two
+    nodes that were removed would be a majority of the founders, elect each other and lose every message."""
+    world = World(seed)
+    world.settle_down()
+    gone = world.nodes[FOUNDERS[2]]
+    world.metadata.append(RemoveMember(name="q", group=GROUP, member=gone.node, node=NOBODY, correlation=0))
+    world.settle_down()
+    assert gone.member is None
+    gone.crash()
+    gone.known = 0
+    gone.start()
+    while gone.applied < len(world.metadata):
+        assert gone.member is None, f"a blank replica after {gone.applied} of {len(world.metadata)} entries"
+        gone.hear()
+    assert gone.member is None
 
 
 def test_a_snapshot_overtaken_by_an_installed_one_is_not_waited_for() -> None:

@@ -1,0 +1,98 @@
+"""One bit of a drive at rest is another: what does the log make of it?
+
+The drive of a node that is down is copied, a bit of one file is flipped in the copy, and the production log opens it.
+It may refuse, and then it must say where; it may fail to read single entries; it may take a batch at the very end for
+torn, since nobody can tell the two apart. What it must never do is hand out octets that nobody wrote, or forget
+anything but the end of a file that was written last. The world goes on with the sound drive: a node that lost synced
+octets is outside of what Raft can bear, so an operator must not start it again, and here nobody does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from reference_broker.log.config import LogConfig
+from reference_broker.log.errors import LogError
+from reference_broker.log.memory_files import MemoryFiles
+from reference_broker.log.opening import RecoveredGroup
+from reference_broker.log.system import LogSystem
+from reference_broker.sim.invariants import ViolationError, check
+from reference_broker.types import GroupId, LogIndex
+
+if TYPE_CHECKING:
+    from reference_broker.sim.node import SimNode
+    from reference_broker.sim.raft_checks import RaftChecks
+
+
+def flip_and_open(node: SimNode, config: LogConfig) -> None:
+    """Flip a bit in a copy of the drive of ``node``, which is down, and judge what the log does."""
+    chance, world = node.world.chance, node.world
+    files = MemoryFiles()
+    sizes = dict(_copied(node.files, files, ("data", "wal", "segments")))
+    candidates = [path for path, size in sizes.items() if size and not path.endswith((".tmp", ".spare"))]
+    if not candidates:
+        return
+    path = chance.choice(candidates)
+    offset, mask = chance.randrange(sizes[path]), 1 << chance.randrange(8)
+    files.flip(path, offset, mask)
+    where = f"node {node.node}, {path}, offset {offset}, mask {mask:#x}"
+    world.scheduler.trace.note(world.scheduler.now, node.host, "flip", f"{path} {offset} {mask:#x}")
+    try:
+        log, recovered = LogSystem.open(
+            config, files, lambda _notices: None, threads=False, new_store=lambda: bytes(16)
+        )
+    except LogError as error:
+        check("offset" in str(error) or "entries" in str(error) or path.rpartition("/")[0] in str(error), "X3",
+              f"{where}: refused without saying where: {error}")  # fmt: skip
+        return
+    except Exception as error:
+        raise ViolationError("X3", f"{where}: the log fails instead of refusing: {error!r}") from error
+    for group, state in recovered.items():
+        _compare(where, path, log, world.raft, node, group, state)
+    log.close()
+
+
+def _copied(source: MemoryFiles, target: MemoryFiles, directories: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+    """Copy directories with all below them; yields each file and its size."""
+    for directory in directories:
+        target.make_dir(directory)
+        for name in source.names(directory):
+            path = f"{directory}/{name}"
+            try:
+                file = source.open(path)
+            except FileNotFoundError:
+                yield from _copied(source, target, (path,))
+                continue
+            copy = target.create(path)
+            copy.write([file.read(0, file.size())], 0)
+            copy.datasync()
+            target.sync_dir(directory)
+            yield path, file.size()
+
+
+def _compare(
+    where: str, path: str, log: LogSystem, checks: RaftChecks, node: SimNode, group: GroupId, state: RecoveredGroup
+) -> None:
+    """What was recovered must be what was written, but for the end of the WAL or of the meta log."""
+    truth = checks.group(group)
+    if truth.deleted:
+        return
+    member = truth.member(node.node)
+    forgets_entries = state.last_index < member.durable and member.installing[0] <= member.durable
+    check(not forgets_entries or path.startswith(("wal/", "data/meta/")), "X3",
+          f"{where}: entries of group {group:x} above {state.last_index} are forgotten, not torn")  # fmt: skip
+    back = (state.term, state.voted_for) != member.hard_state and state.term <= member.hard_state[0]
+    check(not back or path.startswith("data/meta/") or not member.hard_state[0], "X3",
+          f"{where}: term and vote of group {group:x} are {state.term}/{state.voted_for}")  # fmt: skip
+    terms = dict(state.terms)
+    term = 0
+    for index in range(state.first_index, state.last_index + 1):
+        term = terms.get(LogIndex(index), term)
+        known = truth.entries.get((index, term))
+        try:
+            octets = log.payload(group, LogIndex(index))
+        except LogError:
+            continue
+        check(known is None or known[0] == crc32(octets), "X3", f"{where}: entry {index} of group {group:x} is another")

@@ -1,0 +1,80 @@
+"""What an operator asks of the cluster while it lives: members that come and go, policies, rebalancing.
+
+Every request goes through the production code that answers ``perftest broker``
+(:mod:`reference_broker.node.operations`) on a node that chance chooses, so it travels through the metadata group as in
+a real cluster. What comes of it is checked by those who watch Raft and the queues; here only that each request is
+answered once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from reference_broker.sim.invariants import check
+from reference_broker.sim.node import SimNode, host_of
+from reference_broker.sim.queues import FREE, GRAVEYARD
+
+if TYPE_CHECKING:
+    from reference_broker.sim.world import World
+
+_POLICY: Final = "freedom"
+_DEFINITIONS: Final[tuple[dict[str, Any], ...]] = (
+    {"max-length": 3},
+    {"max-length": 10, "overflow": "reject-publish"},
+    {"max-length-bytes": 500},
+    {"message-ttl": 20},
+    {"delivery-limit": 1},
+    {"delivery-limit": 0, "message-ttl": 300},
+)
+_LETTERS: Final = {"dead-letter-exchange": "", "dead-letter-routing-key": GRAVEYARD}
+
+
+class Operator:
+    """Asks one thing at a time."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.has_policies = False
+
+    def members(self, node: SimNode) -> None:
+        """Add a member of some queue, or remove one."""
+        assert node.shard is not None
+        queues = node.shard.metadata.machine.queues
+        if not queues:
+            return
+        chance = self.world.chance
+        name = chance.choice(sorted(queues))
+        member = chance.choice(self.world.node_ids)
+        operation = "remove-member" if member in queues[name].members else "add-member"
+        self._ask(node, {"op": operation, "queue": name, "node": host_of(member)})
+
+    def rebalance(self, node: SimNode) -> None:
+        """Even the leaders out."""
+        self._ask(node, {"op": "rebalance"})
+
+    def policy(self, node: SimNode) -> None:
+        """Set a policy, set another one in its place, or take it back."""
+        chance = self.world.chance
+        if chance.random() < 0.3:
+            self._ask(node, {"op": "clear-policy", "name": _POLICY})
+            return
+        has_graveyard = any(plan.name == GRAVEYARD for plan in self.world.queues)
+        definition = chance.choice((*_DEFINITIONS, _LETTERS) if has_graveyard else _DEFINITIONS)
+        pattern = f"^({'|'.join(FREE)})$"
+        request = {"op": "set-policy", "name": _POLICY, "pattern": pattern, "definition": definition}
+        self._ask(node, request | {"priority": chance.randint(0, 3)})
+
+    def _ask(self, node: SimNode, request: dict[str, Any]) -> None:
+        if node.shard is not None and node.loop is not None:
+            node.loop.run(node.shard.operations.answer, request, self._once(str(request)))
+
+    def _once(self, what: str) -> Callable[[dict[str, Any]], None]:
+        answers: list[dict[str, Any]] = []
+
+        def answered(answer: dict[str, Any]) -> None:
+            answers.append(answer)
+            check(len(answers) == 1, "X2", f"{what} is answered {len(answers)} times: {answers}")
+            self.world.scheduler.trace.note(self.world.scheduler.now, "op", "answer", str(answer.get("error", "ok")))
+
+        return answered

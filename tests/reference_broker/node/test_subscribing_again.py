@@ -1,0 +1,56 @@
+"""One tag, one subscription after the other: the queue counts the messages of each, and so does the connection."""
+
+from __future__ import annotations
+
+import pytest
+from pamqp.commands import Basic
+
+from reference_broker.amqp.testing import publish
+from tests.reference_broker.node.test_back_pressure import Client, World, delivery_tags, run
+
+
+@pytest.mark.parametrize("settle_first", [True, False])
+def test_a_tag_that_was_cancelled_gets_messages_when_it_subscribes_again(settle_first: bool) -> None:
+    """The queue forgets a consumer that is cancelled and holds nothing, and begins its ids anew. A connection that does
+    not would take the first messages for old ones, and they would be lost to everybody until it closes."""
+
+    async def scenario(world: World) -> None:
+        client = Client(world)
+        for _ in range(3):
+            client.raw(publish(1, "q", b"body"))
+        client.send(1, Basic.Consume(0, "q", "c"))
+        await world.settle()
+        assert delivery_tags(client) == [1, 2, 3]
+        ending = [Basic.Ack(3, True), Basic.Cancel("c")]
+        client.send(1, *(ending if settle_first else reversed(ending)))
+        await world.settle()
+        client.send(1, Basic.Consume(0, "q", "c"))
+        await world.settle()
+        for _ in range(2):
+            client.raw(publish(1, "q", b"body"))
+        await world.settle()
+        assert delivery_tags(client) == [4, 5]
+
+    run(scenario)
+
+
+def test_what_is_held_over_a_cancel_is_still_the_same_consumer() -> None:
+    """It settles later, and goes on with the next ids when it subscribes before that."""
+
+    async def scenario(world: World) -> None:
+        client = Client(world)
+        client.raw(publish(1, "q", b"body"))
+        client.send(1, Basic.Consume(0, "q", "c"))
+        await world.settle()
+        client.send(1, Basic.Cancel("c"))
+        await world.settle()
+        client.send(1, Basic.Consume(0, "q", "c"))
+        await world.settle()
+        client.raw(publish(1, "q", b"body"))
+        await world.settle()
+        assert delivery_tags(client) == [1, 2]
+        client.send(1, Basic.Ack(2, True), Basic.Cancel("c"))
+        await world.settle()
+        assert world.shard.queues["q"].host.machine.counts().settled == 2
+
+    run(scenario)
