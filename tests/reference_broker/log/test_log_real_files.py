@@ -198,3 +198,32 @@ def test_directories_of_the_real_port(tmp_path: Path) -> None:
     files.remove(f"{directory}/y")
     files.remove_dir(directory)
     assert files.names(str(tmp_path / "a")) == []
+
+
+def test_the_disk_holds_the_backlog_and_a_constant(tmp_path: Path, entry: Callable[..., Entry]) -> None:
+    """A queue with a backlog of 100 messages that everything goes through: after ten times the WAL's size the drive
+    holds the backlog, the WAL's files and no more than a few segments beside."""
+    inbox = Inbox()
+    log, _ = start(tmp_path, inbox, memtable_bytes=0, segment_bytes=1 << 17)
+    group, rolled = GROUPS[0], 0
+    log.create_group(group, b"")
+    for last in range(20, 4001, 20):
+        log.append(group, [entry(index, size=3000) for index in range(last - 19, last + 1)])
+        inbox.written(group, last)
+        live = [(max(1, last - 100), last)]
+        rolls = sum(isinstance(notice, RolledOver) for notice in inbox.notices)
+        if rolls > rolled:
+            rolled = rolls
+            if group in log.snapshot_due(lambda _group, live=live: live):
+                log.take_snapshot(group, LogIndex(last), Term(1), b"", live)
+                inbox.arrived(SnapshotTaken(group, LogIndex(last), Term(1)))
+    log.close()
+    assert rolled >= 20
+    wal = sum(path.stat().st_size for path in (tmp_path / "wal").iterdir())
+    segments = sum(path.stat().st_size for path in (tmp_path / "data" / "segments").rglob("*.segment"))
+    assert wal <= 8 * (1 << 18) + (1 << 17)
+    assert segments <= 2 * 100 * 3000 + 8 * (1 << 17)
+    log, recovered = start(tmp_path, Inbox())
+    assert recovered[group].last_index == 4000
+    assert log.payload(group, LogIndex(3950)) == entry(3950, size=3000).payload
+    log.close()
