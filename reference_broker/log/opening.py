@@ -183,7 +183,7 @@ def _read_identity(files: Files, directory: str, owner: str) -> bytes | None:
         id_ = b""
     if found != owner or len(id_) != STORE_ID_SIZE:
         advice = "use this node's own directory, or an empty one"
-        raise ForeignDirectoryError(directory, _one_line(text), _one_line(owner), advice)
+        raise ForeignDirectoryError(directory, _one_line(text if found == owner else found), _one_line(owner), advice)
     return id_
 
 
