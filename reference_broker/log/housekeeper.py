@@ -75,7 +75,7 @@ class Housekeeper:
         self._wal_files_waiting = config.wal_files_waiting
         self._submit = submit
         self._segments = SegmentWriter(state, config.segment_bytes)
-        self._touched: set[Group] = set()
+        self._touched: dict[Group, None] = {}  # a set, in the order of arrival
         self._incoming: dict[GroupId, _Incoming] = {}
 
     def handle(self, operations: list[HousekeeperOp]) -> None:
@@ -98,7 +98,7 @@ class Housekeeper:
                     self._sweep_snapshots(swept)
                 case Sweep():
                     with self._state.lock:
-                        self._touched.update(self._state.groups.values())
+                        self._touched.update(dict.fromkeys(self._state.groups.values()))
         if any(not isinstance(operation, StoreChunk) for operation in operations):
             self._sweep()
 
@@ -222,7 +222,7 @@ class Housekeeper:
             needed = {key.name for key in group.snapshot_keys()}
         if closing is not None:
             closing.close()
-        self._touched.add(group)
+        self._touched[group] = None
         directory = self.directory(group.id)
         for name in self._files.names(directory):
             if name.endswith(SUFFIX) and name not in needed:
@@ -236,7 +236,7 @@ class Housekeeper:
         self._state.segment_files.remove_group(group)
 
     def _sweep(self) -> None:
-        touched, self._touched = self._touched, set()
+        touched, self._touched = self._touched, {}
         for group in self._segments.sweep(touched):
             self._submit(Sweep(group))
         self._sweep_wal()

@@ -181,7 +181,8 @@ class Session(asyncio.Protocol):
                 raise ViolationError("X1", f"{self.client.host} heard {method.name}")
 
     def _closed_by_broker(self, code: int | None, text: str | None) -> None:
-        if code not in (_NOT_FOUND, _FORCED) or (code == _NOT_FOUND and "fleeting" not in (text or "")):
+        silent = code == _NOT_FOUND and "does not answer" in (text or "") and not self.world.draining
+        if code not in (_NOT_FOUND, _FORCED) or (code == _NOT_FOUND and "fleeting" not in (text or "") and not silent):
             raise ViolationError("X1", f"{self.client.host} was sent away: {code} {text}")
         self._end()
 

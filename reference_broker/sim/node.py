@@ -314,7 +314,7 @@ class SimNode:
         first, last = member.snapshot + 1, max(member.terms, default=0)  # what the log knows, not what the core does
         live = runner.host.lowest_live_entry()
         if live is not None and chance.random() < 0.5:
-            self.world.raft.reads(self.node, runner, live, "I15")
+            self.world.raft.reads(self.node, runner, live, live=True)
         elif first <= last:
             self.world.raft.reads(self.node, runner, chance.randint(first, last))
 

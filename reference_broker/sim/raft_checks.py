@@ -356,9 +356,9 @@ class RaftChecks:
         if index % _PRUNE_EVERY == 0:
             truth.prune()
 
-    def reads(self, node: NodeId, runner: GroupRunner, index: int, number: str = "I12") -> None:
+    def reads(self, node: NodeId, runner: GroupRunner, index: int, *, live: bool = False) -> None:
         """Read one entry above the snapshot, or one that the state refers to, while files come and go."""
-        where = f"group {runner.group:x}: node {node}"
+        where, number = f"group {runner.group:x}: node {node}", "I15" if live else "I12"
         try:
             payload = runner.payload(LogIndex(index))
         except (LogError, LookupError) as error:
