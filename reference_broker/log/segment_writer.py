@@ -72,7 +72,7 @@ class SegmentWriter:
         with self._state.lock:
             stale = [
                 (group, truncates)
-                for group in (*self._state.groups.values(), *self._state.leaving)
+                for group in (*self._state.groups.values(), *sorted(self._state.leaving, key=lambda each: each.id))
                 if group.segments and (truncates := _truncates(group, group.segments))
             ]
         for group, truncates in stale:

@@ -104,8 +104,10 @@ class Hosting:
                 self._run_queue(record_from_json(json.loads(self._shard.log.groups_meta[group])), state)
 
     def became_current(self) -> None:
-        """All that was committed before this life has been heard: blank replicas may begin."""
+        """All that was committed before this life has been heard: blank replicas may begin, and what is still here of
+        queues that are gone goes. The metadata's snapshot may be newer than the last deletion that reached the disk."""
         self._is_current = True
+        self.queues_replaced(list(self._shard.metadata.machine.queues.values()))
         for queue in list(self.by_group.values()):
             if queue.host is None and self.node in queue.record.members:
                 self._join(queue.record)

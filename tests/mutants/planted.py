@@ -63,8 +63,40 @@ MUTANTS = (
            "self._take_back(consumer.release_all())", "consumer.release_all()"),
     Mutant("the redelivered flag is not set", "queues.quorum:QuorumQueue._run",
            "pieces, effect.delivery_count)", "pieces, 0)"),
-    Mutant("a purge is done by one member only", "machines.fifo:FifoMachine._purge",
-           "purged = self._state.ready.clear()", "purged = self._state.ready.clear() if (id(self) >> 8) % 2 else 0"),
+    Mutant("a purge is done by the leader only", "queues.quorum:QuorumQueue.apply",
+           "end, skip)", "end, skip | {at for at, (_, each) in enumerate(decode_batch(entry.payload, end)[1])"
+           " if type(each) is Purge and not self.leading})"),
+    Mutant("a learner is counted for the majority", "raft.leadership:Leadership._configured",
+           "for node in configuration.voters if", "for node in configuration.members if"),
+    Mutant("a configuration is in effect once it is committed", "raft.standing:Standing.configuration",
+           "self.configurations.latest", "self.configurations.at(max(self.commit_index, self.log.snapshot_index))"),
+    Mutant("two changes of members at once", "raft.standing:Standing.change_under_way",
+           "return self.configurations.latest_index > commit or", "return"),
+    Mutant("a change of members before the leader's first entry", "raft.standing:Standing.change_under_way",
+           " or self.log.term_at(commit) != self.term", ""),
+    Mutant("a replica that left begins again from an old line of the log", "node.hosting:Hosting.__init__",
+           "self._is_current = False", "self._is_current = True"),
+    Mutant("the state of a node as a deposed leader saw it is the last word", "machines.fifo:FifoMachine._node_down",
+           "self._outbox.monitor(node)", "pass"),
+    Mutant("the end of a channel overtakes its subscriptions", "node.outbox:Outbox.cut",
+           "if messages_max and not self._lanes[Lane.EXPRESS]:", "if messages_max:"),
+    Mutant("a dead letter is settled before its new home has it", "node.dead_letters:Mailer._publish",
+           "    self._owner.counts", "    self._propose(self._record.group, DeadLetterSettled(((ids[0], ids[-1]),)))\n    self._owner.counts"),
+    Mutant("dead letters are sent once, whatever the queue was declared with", "machines.dead_letters:bury",
+           "if not config.keeps_dead_letters:", "if True:"),
+    Mutant("two single active consumers", "machines.single_active:elect",
+           "if other.status is Status.UP and other is not active:", "if False:"),
+    Mutant("a refused publish is confirmed", "queues.quorum:QuorumQueue._answer_enqueues",
+           "channels.rejected(channel, self.record.group, answer.first, answer.last)",
+           "channels.confirm(channel, self.record.group, answer.last)"),
+    Mutant("a full queue never takes publishes again", "machines.limits:enforce",
+           "refusing and not _is_well_below(state)", "refusing"),
+    Mutant("a message may return once more than its limit says", "machines.fifo:FifoMachine._take_back",
+           "origin.delivery_count:", "origin.delivery_count - 1:"),
+    Mutant("a member also delivers for channels of another node or life", "queues.quorum:_lives",
+           "channel.node == channels.node and channel.incarnation == channels.incarnation", "True"),
+    Mutant("batches are counted from 1 again", "log.opening:open_parts",
+           "recovery.last_batch = max(recovery.last_batch, *(record.since for record in records.values()), 0)", "pass"),
 )  # fmt: skip
 
 
@@ -78,7 +110,7 @@ def planted(mutant: Mutant) -> Iterator[None]:
     for each in owners:
         owner = getattr(owner, each)
     original = inspect.getattr_static(owner, name)
-    source = textwrap.dedent(inspect.getsource(original))
+    source = textwrap.dedent(inspect.getsource(original.fget if isinstance(original, property) else original))
     assert mutant.text in source, f"{mutant.where} no longer holds {mutant.text!r}: adapt the mutant"
     namespace = module.__dict__ | {}
     code = compile(

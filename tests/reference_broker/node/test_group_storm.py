@@ -34,7 +34,14 @@ from reference_broker.log.notices import (
 from reference_broker.log.system import LogSystem
 from reference_broker.machines import metadata
 from reference_broker.machines.commands import ChannelDown, Checkout, NodeDown, NodeUp, Settle
-from reference_broker.machines.metadata import AddMember, DeclareQueue, MetadataMachine, QueueRecord, RemoveMember
+from reference_broker.machines.metadata import (
+    AddMember,
+    DeclareQueue,
+    DeleteQueue,
+    MetadataMachine,
+    QueueRecord,
+    RemoveMember,
+)
 from reference_broker.message_run import MessageRun
 from reference_broker.node.config import Limits
 from reference_broker.node.frames import Frames
@@ -665,6 +672,23 @@ def test_a_replica_that_left_does_not_rise_again_from_the_log(seed: int) -> None
         assert gone.member is None, f"a blank replica after {gone.applied} of {len(world.metadata)} entries"
         gone.hear()
     assert gone.member is None
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_a_queue_that_was_deleted_while_a_node_was_down_goes_there_too(seed: int) -> None:
+    """Even if the metadata's snapshot does not know it any more, since the deletion of the replica had not reached the
+    disk when the node stopped. Otherwise the replica would ask for votes for ever."""
+    world = World(seed)
+    world.settle_down()
+    node = world.nodes[FOUNDERS[2]]
+    node.crash()
+    world.metadata.append(DeleteQueue(name="q", group=GROUP, node=NOBODY, correlation=0))
+    node.queue_gone = lambda record: None  # type: ignore[method-assign]
+    node.known = len(world.metadata)
+    node.start()
+    while node.applied < len(world.metadata):
+        node.hear()
+    assert GROUP not in node.hosting.by_group
 
 
 def test_a_snapshot_overtaken_by_an_installed_one_is_not_waited_for() -> None:
