@@ -9,7 +9,7 @@ and where) and ``fix`` (what to do); nothing that is asked can take a node down.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from reference_broker.machines.metadata import AddMember, QueueRecord, RemoveMember
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Method = Callable[[Answer, Answered], None]
 
 _LOOK_AGAIN_S: Final = 0.05
+_NAMES_MAX: Final = 10
+_NO_QUEUES: Final = "none is declared: declare one; perftest deletes the queues of a run at its end"
 
 
 class Operations:
@@ -94,7 +96,7 @@ class Operations:
         if node in record.leaving:
             raise RefusedError(f"{what}: its member is being removed", "wait until it has left, then add it")
         if node in record.members:
-            raise RefusedError(f"{what}: there is a member already", "see quorum-status for where the members are")
+            raise RefusedError(f"{what}: there is a member already", "quorum-status shows where the members are")
         if self._shard.life_of(node) is None:
             raise RefusedError(f"{what}: the node is down", "start it; a new member needs a node that runs")
 
@@ -115,7 +117,7 @@ class Operations:
         record, node = self._queue(request), self._node(request)
         what = f"queue {record.name!r}, node {self._name(node)!r}"
         if node not in (*record.members, *record.leaving):
-            raise RefusedError(f"{what}: there is no member", "see quorum-status for where the members are")
+            raise RefusedError(f"{what}: there is no member", "quorum-status shows where the members are")
         if record.members == (node,):
             raise RefusedError(f"{what}: the last member cannot be removed", "add another first, or delete the queue")
 
@@ -210,9 +212,11 @@ class Operations:
         self._through_metadata(self._shard.metadata.set_policy(policy, done))
 
     def _clear_policy(self, request: Answer, answered: Answered) -> None:
-        name = request.get("name")
-        if name not in self._shard.metadata.machine.policies:
-            raise RefusedError(f"there is no policy {name!r}", "see policies for those there are")
+        name, policies = request.get("name"), self._shard.metadata.machine.policies
+        if name not in policies:
+            raise RefusedError(
+                f"there is no policy {name!r}", _choice(policies, "none is set: nothing is to be cleared")
+            )
         done = self._once(lambda _none: answered({"ok": True}), answered, f"policy {name!r}")
         self._through_metadata(self._shard.metadata.clear_policy(str(name), done))
 
@@ -300,7 +304,7 @@ class Operations:
         name = request.get("queue")
         record = self._shard.metadata.machine.queues.get(name) if isinstance(name, str) else None
         if record is None:
-            raise RefusedError(f"no queue {name!r}", 'name one that is declared, as {"queue": name}; see status')
+            raise RefusedError(f"no queue {name!r}", _choice(self._shard.metadata.machine.queues, _NO_QUEUES))
         return record
 
     def _node(self, request: Answer) -> NodeId:
@@ -309,7 +313,7 @@ class Operations:
             if member.name == name:
                 return member.node
         names = ", ".join(member.name for member in self._shard.config.members)
-        raise RefusedError(f"no node {name!r} in this cluster", f'name one of {names}, as {{"node": name}}')
+        raise RefusedError(f"no node {name!r} in this cluster", f"name one of {names}")
 
     def _name(self, node: NodeId) -> str:
         return next((member.name for member in self._shard.config.members if member.node == node), str(node))
@@ -385,6 +389,15 @@ class Operations:
                 answered(failure(late, "see quorum-status; the change is still under way if a majority runs"))
 
         look(rounds)
+
+
+def _choice(known: Iterable[str], none: str) -> str:
+    """What to do about a name that is not there: the names that are, or ``none``."""
+    names = sorted(known)
+    if not names:
+        return none
+    rest = f" or {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+    return f"name one of {', '.join(names[:_NAMES_MAX])}{rest}"
 
 
 def _row(name: str, answer: Answer) -> Answer:

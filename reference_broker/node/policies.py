@@ -33,7 +33,7 @@ def read_policy(request: Answer) -> Policy:
     priority = request.get("priority", 0)
     where = f"policy {name!r}"
     if not isinstance(name, str) or not name:
-        raise RefusedError(f"{where}: a policy needs a name", 'give one, as {"name": "limits"}')
+        raise RefusedError(f"{where}: a policy needs a name", "give it one, such as limits")
     if not isinstance(priority, int) or isinstance(priority, bool):
         raise RefusedError(f"{where}: priority {priority!r} is no integer", "give a whole number; the highest wins")
     try:

@@ -41,6 +41,7 @@ def figure(parts: pd.DataFrame, looks: Mapping[str, Look], *, axis: str, total: 
             height=BAR_PX * len(settings) + 92 + 22 * rows,
             barmode="stack",
             bargap=0.28,
+            uniformtext={"mode": "hide", "minsize": 10},
             margin={"l": 72, "r": 84, "t": 14 + 22 * rows, "b": 48},
             legend={
                 "orientation": "h",

@@ -46,7 +46,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "propose": "waiting for the queue's last log entry, so as to share the next one",
     "forward": "from a follower, whose client published, to the leader",
     "append": "from the leader to this node's log",
-    "wal_queue": "waiting for the writer thread",
+    "wal_queue": "waiting until the WAL batch is begun",
     "wal_write": "write of the WAL batch",
     "fsync": "fdatasync of the WAL batch",
     "replicate": "from the own sync until a majority has synced and this node knows",

@@ -1,4 +1,5 @@
-"""``python -m tests.mutants.hunt``: plant each bug and see how long the simulator takes to find it."""
+"""``python -m tests.mutants.hunt [WORDS]``: plant each bug, or those with WORDS in their names, and see how long the
+simulator takes to find it, and what it says."""
 
 from __future__ import annotations
 
@@ -38,13 +39,19 @@ def hunt(mutant: Mutant, worlds_max: int = WORLDS_MAX) -> Hunt:
 
 def main() -> int:
     """Returns how many were not found."""
-    missed = 0
-    for mutant in MUTANTS:
+    words, missed = " ".join(sys.argv[1:]), 0
+    chosen = [mutant for mutant in MUTANTS if words in mutant.name]
+    if not chosen:
+        sys.stderr.write(f"no planted bug has {words!r} in its name; they are in tests/mutants/planted.py\n")
+        return 2
+    for mutant in chosen:
         found = hunt(mutant)
         missed += found.outcome is None
         by = found.outcome.invariant or found.outcome.error[:60] if found.outcome else "NOT FOUND"
         effort = f"{found.worlds:3} worlds {found.events:8} events {found.seconds:6.1f} s"
         sys.stdout.write(f"{by:<10} {effort}  {mutant.name}\n")
+        if words and found.outcome:
+            sys.stdout.write(f"{found.outcome.error}\n")
         sys.stdout.flush()
     return missed
 

@@ -164,6 +164,7 @@ def test_what_cannot_be_done_is_said_with_the_remedy(cluster: Cluster, request_:
     answer = local_cluster.ask(cluster.nodes[0], request_)
     assert says in answer["error"]
     assert answer["fix"]
+    assert "{" not in answer["fix"], "an operator reads this at a command, and types no JSON"
 
 
 def test_figures_are_served_to_prometheus_and_as_json(cluster: Cluster) -> None:
