@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def status(node: Node) -> dict[str, Any]:
     """Where this node stands. Counters are cumulative since its start."""
     shard, config = node.shard, node.config
-    queues = [_queue(queue) for queue in shard.queues.values()]
+    queues = [queue_row(queue) for queue in shard.queues.values()]
     here = [queue for queue in queues if queue["role"] != "proxy"]
     metadata = shard.runners[METADATA_GROUP].core
     leads = any(queue["role"] == "leader" for queue in here) if here else metadata.role == "leader"
@@ -53,7 +53,8 @@ def usage() -> dict[str, int]:
     return {"cpu_ns": int((used.ru_utime + used.ru_stime) * 1e9), "rss_max_bytes": used.ru_maxrss * 1024}
 
 
-def _queue(queue: Queue) -> dict[str, Any]:
+def queue_row(queue: Queue) -> dict[str, Any]:
+    """Where this node stands with one queue; ``behind`` says why its member applies nothing, if it does not."""
     runner = queue.runner
     if isinstance(runner, Proxy) or queue.host is None:
         return {"name": queue.record.name, "role": "proxy", "leader": runner.leader, "members": queue.record.members}

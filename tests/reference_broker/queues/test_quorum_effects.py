@@ -1,0 +1,200 @@
+"""A queue's effects on one node: who is told what, in which order, and who is told nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from reference_broker.machines.batch import encode_batch
+from reference_broker.machines.commands import Checkout, Command, Discard, Enqueue, Settle
+from reference_broker.machines.effects import DeadLetter, DeadLetterReason
+from reference_broker.machines.metadata import QueueRecord
+from reference_broker.message_run import MessageRun
+from reference_broker.queues.quorum import Letter, Piece, QuorumQueue
+from reference_broker.types import ChannelId, ConsumerId, Entry, EntryKind, GroupId, LogIndex, NodeId, Term
+
+HERE, THERE = NodeId(1), NodeId(2)
+LIFE = 5
+GROUP = GroupId(7)
+ROUTE = b"\x00\x01q"
+NOW_MS = 1000
+
+
+def content(body: bytes) -> bytes:
+    """The frames of a message without properties."""
+    header = b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + b"\x00\x00\xce"
+    return header + b"\x03\x00\x01" + len(body).to_bytes(4, "big") + body + b"\xce"
+
+
+def run(*bodies: bytes) -> MessageRun:
+    return MessageRun.of(ROUTE, [content(body) for body in bodies])
+
+
+def channel(node: NodeId = HERE, life: int = LIFE, number: int = 1) -> ChannelId:
+    return ChannelId(node, life, 1, number)
+
+
+class Told:
+    """The channels of this node, and what they and the node were told, in order."""
+
+    def __init__(self, node: NodeId = HERE, incarnation: int = LIFE) -> None:
+        self.node, self.incarnation = node, incarnation
+        self.calls: list[tuple[object, ...]] = []
+
+    def take(self) -> list[tuple[object, ...]]:
+        calls, self.calls = self.calls, []
+        return calls
+
+    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
+        contents = [run.content(start + step * each) for run, start, count, step in pieces for each in range(count)]
+        self.calls.append(("deliver", consumer, first_message_id, contents, delivery_count))
+
+    def confirm(self, channel: ChannelId, group: GroupId, last: int) -> None:
+        self.calls.append(("confirm", channel, last))
+
+    def rejected(self, channel: ChannelId, group: GroupId, first: int, last: int) -> None:
+        self.calls.append(("rejected", channel, first, last))
+
+    def reply(self, channel: ChannelId, correlation: int, value: int) -> None:
+        self.calls.append(("reply", channel, correlation))
+
+    def flush(self) -> None: ...
+
+    def watch_node(self, group: GroupId, node: NodeId) -> None:
+        self.calls.append(("watch", node))
+
+    def dead_letter(self, group: GroupId, letters: DeadLetter, contents: list[Letter]) -> None:
+        self.calls.append(("dead letter", letters.reason, contents))
+
+    def set_timer(self, group: GroupId, at_ms: int) -> None:
+        self.calls.append(("timer", at_ms))
+
+    def queue_expired(self, group: GroupId) -> None:
+        self.calls.append(("expired",))
+
+
+class Member:
+    """A queue on one node, and the log it reads from."""
+
+    def __init__(self, leading: bool, **arguments: int | str) -> None:
+        self.told = Told()
+        named = tuple((f"x-{key.replace('_', '-')}", value) for key, value in arguments.items())
+        members = (HERE, THERE)
+        record = QueueRecord(name="q", group=GROUP, members=members, founders=members, arguments=named)
+        self.queue = QuorumQueue(record, self.told, lambda: NOW_MS)
+        self.log: dict[int, bytes] = {}
+        self.queue.payload = self.log.__getitem__
+        if leading:
+            self.queue.became_leader()
+        self.told.take()
+
+    def append(self, *commands: Command, time_ms: int = NOW_MS) -> None:
+        """One entry, applied; its effects wait."""
+        index = LogIndex(len(self.log) + 1)
+        self.log[index] = payload = b"".join(encode_batch(time_ms, commands))
+        entry = Entry(index, Term(1), EntryKind.COMMAND, 0, payload)
+        self.queue.apply(entry, len(payload), frozenset())
+
+    def apply(self, *commands: Command, time_ms: int = NOW_MS) -> list[tuple[object, ...]]:
+        """One entry, and what was told of it."""
+        self.append(*commands, time_ms=time_ms)
+        self.queue.run_effects()
+        return self.told.take()
+
+
+def test_confirms_and_rejects_of_an_entry_ascend() -> None:
+    """A confirm covers all before it: told before the reject below it, it would confirm what was refused."""
+    member = Member(True, max_length=2, overflow="reject-publish")
+    a, consumer = channel(), ConsumerId(channel(number=2), "c")
+    calls = member.apply(
+        Enqueue(a, 1, run(b"1", b"2", b"3")),
+        Enqueue(a, 4, run(b"4")),
+        Checkout(consumer, 10, True, 0, 1),
+        Enqueue(a, 5, run(b"5")),
+    )
+    answers = [call for call in calls if call[0] in ("confirm", "rejected")]
+    assert answers == [("confirm", a, 2), ("rejected", a, 3, 4), ("confirm", a, 5)]
+
+
+def test_confirms_of_several_entries_become_one() -> None:
+    member = Member(False)
+    a, b = channel(number=1), channel(number=2)
+    member.append(Enqueue(a, 1, run(b"1")), Enqueue(b, 1, run(b"1")))
+    member.append(Enqueue(a, 2, run(b"2", b"3")))
+    member.queue.run_effects()
+    assert member.told.take() == [("confirm", a, 3), ("confirm", b, 1)]
+    member.queue.run_effects()
+    assert member.told.take() == []
+
+
+@pytest.mark.parametrize("leading", [True, False])
+def test_dead_letters_go_with_their_contents_and_from_the_leader_only(leading: bool) -> None:
+    """In the order in which they died, out of runs of several entries."""
+    member = Member(leading, dead_letter_exchange="")
+    consumer = ConsumerId(channel(), "c")
+    member.apply(Checkout(consumer, 10, False, 0, 1), Enqueue(channel(), 1, run(b"a", b"b", b"c")))
+    member.apply(Enqueue(channel(), 4, run(b"d")))
+    calls = member.apply(Settle(consumer, ((1, 1),)), Discard(consumer, ((0, 0), (2, 3))))
+    letters = [(ROUTE, content(body)) for body in (b"a", b"c", b"d")]
+    sent = [letter for call in calls if call[0] == "dead letter" for letter in call[2]]  # type: ignore[attr-defined]
+    assert sent == (letters if leading else [])
+    assert {call[1] for call in calls if call[0] == "dead letter"} <= {DeadLetterReason.REJECTED}
+
+
+def test_only_a_leader_keeps_the_timer() -> None:
+    """Ticks of a member that does not lead would be proposals that nobody asked for."""
+    member = Member(False, message_ttl=50)
+    assert ("timer", NOW_MS + 50) not in member.apply(Enqueue(channel(), 1, run(b"a")))
+    member.queue.became_leader()
+    assert member.told.take() == [("watch", HERE), ("timer", NOW_MS + 50)]
+    assert ("timer", NOW_MS + 200) in Member(True, message_ttl=200).apply(Enqueue(channel(), 1, run(b"a")))
+    member.queue.lost_leadership()
+    member.append(Enqueue(channel(), 2, run(b"b")), time_ms=NOW_MS + 60)
+    member.queue.run_effects()
+    assert [call for call in member.told.take() if call[0] in ("timer", "watch")] == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [channel(life=LIFE - 1), channel(node=THERE), channel(node=NodeId(3))],
+    ids=["former life", "other member", "no member"],
+)
+@pytest.mark.parametrize("leading", [True, False])
+def test_nothing_is_told_for_channels_of_another_life_or_node(other: ChannelId, leading: bool) -> None:
+    """Channel numbers start anew in each life: a client would get confirms and messages that are not its own."""
+    member = Member(leading)
+    consumer = ConsumerId(other, "c")
+    calls = member.apply(Checkout(consumer, 10, False, 0, 1), Enqueue(other, 1, run(b"a")))
+    assert [call for call in calls if call[0] != "watch"] == []
+    mine = ConsumerId(channel(), "c")
+    calls = Member(leading).apply(Checkout(mine, 10, False, 0, 1), Enqueue(channel(), 1, run(b"a")))
+    assert [call[0] for call in calls if call[0] != "watch"] == ["confirm", "reply", "deliver"]
+
+
+def test_a_guest_is_told_by_the_leader() -> None:
+    """A node without a member has nobody else to hear from; what it hears is for its present life alone."""
+    guest = Told(NodeId(3), 2)
+    member = Member(True)
+    now, before = ChannelId(NodeId(3), 2, 1, 1), ChannelId(NodeId(3), 1, 1, 1)
+    member.append(Enqueue(now, 1, run(b"a")), Enqueue(before, 1, run(b"b")), Enqueue(channel(), 1, run(b"c")))
+    member.queue.run_effects([guest])
+    assert guest.take() == [("confirm", now, 1)]
+    assert ("confirm", channel(), 1) in member.told.take()
+
+
+def test_after_a_jump_refused_publishes_are_rejected_never_confirmed() -> None:
+    """A member that installs a snapshot has not seen the entries between: what it says comes from the state alone, and
+    a confirm there of what was refused is a lost message that nobody looks for."""
+    leader, late = (Member(each, max_length=2, overflow="reject-publish") for each in (True, False))
+    a, b, consumer = channel(number=1), channel(number=2), ConsumerId(channel(THERE), "c")
+    leader.apply(Enqueue(a, 1, run(b"1", b"2")))
+    leader.apply(Enqueue(a, 3, run(b"3", b"4")), Enqueue(b, 1, run(b"1")))
+    leader.apply(Checkout(consumer, 1, False, 0, 1), Enqueue(a, 5, run(b"5")))
+    leader.apply(Enqueue(a, 6, run(b"6")), Enqueue(channel(life=LIFE - 1), 1, run(b"x")))
+    late.queue.install(leader.queue.snapshot(), [])
+    answers = late.told.take()
+    assert [call for call in answers if call[1] == a] == [
+        ("confirm", a, 2), ("rejected", a, 3, 4), ("confirm", a, 5), ("rejected", a, 6, 6),
+    ]  # fmt: skip
+    assert [call for call in answers if call[1] == b] == [("rejected", b, 1, 1)]
+    assert {call[1] for call in answers} == {a, b}
+    assert {answer.channel for answer in leader.queue.machine.reconfirm_local(HERE, LIFE)} == {a, b}
