@@ -69,7 +69,8 @@ def metrics(node: str | None, directory: Path, as_json: bool) -> None:
 def _flat(families: list[dict[str, Any]]) -> dict[str, Any]:
     """Samples by their names with labels, as Prometheus writes them."""
     found = {}
-    for sample in (sample for family in families for sample in family["samples"]):
+    shown = (family for family in families if family["type"] != "info")  # labels alone, too wide for a terminal
+    for sample in (sample for family in shown for sample in family["samples"]):
         labels = ",".join(f'{name}="{value}"' for name, value in sample["labels"].items())
         value = sample["value"]
         found[f"{sample['name']}{{{labels}}}" if labels else sample["name"]] = int(value) if value % 1 == 0 else value

@@ -72,8 +72,9 @@ def members() -> list[dict[str, Any]]:
 
 
 METRICS = [
-    {"name": "a", "samples": [{"name": "a_total", "labels": {}, "value": 3.0}]},
-    {"name": "b", "samples": [{"name": "b", "labels": {"queue": "q"}, "value": 0.5}]},
+    {"name": "a", "type": "counter", "samples": [{"name": "a_total", "labels": {}, "value": 3.0}]},
+    {"name": "b", "type": "gauge", "samples": [{"name": "b", "labels": {"queue": "q"}, "value": 0.5}]},
+    {"name": "i", "type": "info", "samples": [{"name": "i_info", "labels": {"cluster": "c"}, "value": 1.0}]},
 ]
 POLICY = {"name": "p", "pattern": "^q", "definition": {"max-length": 10}, "priority": 2}
 
