@@ -329,7 +329,9 @@ class RaftCore(Standing):
         if self._leadership is not None:
             self._leadership.collect()
         elif self._follower.answer_due:
-            outbox.send(self.leader, self._follower.answer(self.term))
+            answer = self._follower.answer(self.term)
+            if not self.is_superseded:
+                outbox.send(self.leader, answer)
         ready = Ready(
             hard_state=HardState(term=self.term, voted_for=self.voted_for) if outbox.hard_state_changed else None,
             truncate_from=outbox.truncate_from,

@@ -104,6 +104,8 @@ class Leadership:
             return
         at = self._at
         if not message.success:
+            if sender in at.configuration.learners:
+                progress.match_index = LogIndex(0)  # an earlier replica there may have answered; nobody counts it yet
             at.pending |= progress.rejected(message.next_index)
             return
         if progress.accepted(message, at.log):

@@ -101,6 +101,12 @@ class Standing:
         )
 
     @property
+    def is_superseded(self) -> bool:
+        """Whether the log names a later replica of this node. What this one has on disk goes when the node hears of
+        that, so it claims nothing any more: the leader would count it for the later one."""
+        return self.configurations.latest.life_of(self.node) > self.life
+
+    @property
     def trusts_leader(self) -> bool:
         """A leader is known, it is somebody else, nobody suspects its node, and it is not being removed."""
         leader = self.leader

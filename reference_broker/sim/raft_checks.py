@@ -48,6 +48,8 @@ class MemberTruth:
         """Whom this replica voted for, by term. A node that left and came back has another replica."""
         self.config = 0
         """Where its log has the newest change of members."""
+        self.is_gone = False
+        """It was deleted: what the log still says is about the one that was here."""
 
     def holds(self, index: int, term: int) -> bool:
         """Whether an entry is on this member's disk."""
@@ -168,7 +170,8 @@ class RaftChecks:
 
     def left(self, node: NodeId, group: GroupId) -> None:
         """A node deletes its member: if it has one again, that is another one."""
-        self.group(group).members[node] = MemberTruth()
+        self.group(group).members[node] = gone = MemberTruth()
+        gone.is_gone = True
 
     def deleted(self, group: GroupId) -> None:
         """The whole group goes."""
@@ -177,6 +180,9 @@ class RaftChecks:
     def noticed(self, node: NodeId, notices: Sequence[Notice]) -> None:
         """The log says that something is on disk."""
         for notice in notices:
+            group = getattr(notice, "group", None)
+            if group is not None and self.group(group).member(node).is_gone:
+                continue
             match notice:
                 case Written(group, index, term):
                     member = self.group(group).member(node)
@@ -257,6 +263,7 @@ class RaftChecks:
         member, log = truth.member(node), runner.core.log
         if truth.deleted:
             return
+        truth.member(node).is_gone = False
         truth.founders = truth.founders or runner.core.configuration.voters
         where = f"group {runner.group:x}: node {node}"
         term, vote = (state.term, state.voted_for) if state is not None else (0, NOBODY)
@@ -298,7 +305,8 @@ class RaftChecks:
         if truth.deleted:
             return
         member = truth.member(node)
-        if core.role is Role.LEADER and member.leads_in != core.term:
+        # Who is the only voter leads at once; nobody hears of it before term and vote are on disk.
+        if core.role is Role.LEADER and member.leads_in != core.term and core.term <= member.hard_state[0]:
             self._leads(truth, node, runner)
         if core.commit_index != member.commit:
             self._commits(truth, node, member, runner)

@@ -983,6 +983,35 @@ def test_impossible_changes_are_refused() -> None:
         follower().add(NodeId(4))
 
 
+def test_an_earlier_replica_of_a_node_does_not_answer_for_the_later_one() -> None:
+    """Beyond the paper: the node has not heard yet that it was removed and added again, and will delete what it has. If
+    the leader counted that, entries would be committed that a blank voter knows nothing of."""
+    core = follower()
+    payload = Configuration((PEER, OTHER), (ME,), ((ME, 5),)).encode()
+    change = Entry(LogIndex(1), Term(1), EntryKind.CONFIG, crc32(payload), payload)
+    core.step(PEER, replace(append(1, 0, 0), entries=(change,)))
+    core.synced(LogIndex(1), Term(1))
+    assert not sent(core.ready(), AppendReply)
+
+
+def test_a_learner_may_have_less_than_an_earlier_replica_said() -> None:
+    """The same, seen by the leader: that replica answered before it read of its successor, who must get the log too."""
+    core = established()
+    index = core.add(NodeId(4), 1)
+    core.synced(index, core.term)
+    core.step(PEER, synced_reply(core, index))
+    core.step(NodeId(4), synced_reply(core, LogIndex(index - 1)))
+    core.ready()
+    core.node_down(NodeId(4))
+    core.node_up(NodeId(4))
+    core.step(NodeId(4), synced_reply(core, LogIndex(index - 1)))
+    core.ready()
+    blank = synced_reply(core, LogIndex(0))
+    core.step(NodeId(4), replace(blank, success=False, next_index=LogIndex(1)))
+    (probe,) = [each for each in sent(core.ready(), SendEntries) if each.to == 4]
+    assert probe.prev_index == 0
+
+
 def test_a_new_server_learns_before_it_votes() -> None:
     """Thesis 4.2.1: "a new server joins the cluster as a non-voting member", and its disk does not count."""
     core = established()
