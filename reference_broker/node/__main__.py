@@ -11,10 +11,11 @@ from pathlib import Path
 from reference_broker.log.errors import LogError
 from reference_broker.node.config import ConfigError, NodeConfig, load
 from reference_broker.node.server import Node
+from reference_broker.node.start_problems import StartError, files_problem
 
 
 def main() -> int:
-    """0 after an orderly stop, 1 when the log failed or a port is taken, 2 when the configuration is no good."""
+    """0 after an orderly stop, 1 when the log failed or a port cannot be had, 2 when the configuration is no good."""
     parser = argparse.ArgumentParser(prog="python -m reference_broker.node", description="Run one node of the broker.")
     parser.add_argument("--config", type=Path, required=True, help="node.json of this node")
     parser.add_argument("--log-level", default="INFO", help="Python log level of standard error (default INFO)")
@@ -29,8 +30,11 @@ def main() -> int:
     except LogError as error:
         print(_three_lines(error), file=sys.stderr)  # noqa: T201
         return 1
+    except StartError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
     except OSError as error:
-        print(ConfigError(str(error), config.name, "free the port or choose another"), file=sys.stderr)  # noqa: T201
+        print(files_problem(error, config), file=sys.stderr)  # noqa: T201
         return 1
 
 

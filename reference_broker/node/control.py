@@ -13,6 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from reference_broker.node.requests import failure
+from reference_broker.node.start_problems import listening
 from reference_broker.node.status import status
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ async def serve(node: Node) -> asyncio.Server:
             writer.close()
 
     me = node.config.me
-    return await asyncio.start_server(handle, me.host, me.control_port, limit=_REQUEST_MAX)
+    with listening(me, "control_port"):
+        return await asyncio.start_server(handle, me.host, me.control_port, limit=_REQUEST_MAX)
 
 
 async def respond(node: Node, line: bytes) -> dict[str, Any]:

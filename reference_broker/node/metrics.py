@@ -26,6 +26,7 @@ from reference_broker.log.counters import COUNTERS
 from reference_broker.node.dead_letters import OUTCOMES
 from reference_broker.node.hosting import Queue
 from reference_broker.node.proxy import Proxy
+from reference_broker.node.start_problems import listening
 from reference_broker.node.status import usage
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def as_json(node: Node) -> list[dict[str, Any]]:
 
 
 async def serve(node: Node) -> web.AppRunner:
-    """Answer GET /metrics on the node's metrics port. Raises OSError if the port is taken."""
+    """Answer GET /metrics on the node's metrics port. Raises StartError if the port is taken."""
 
     async def scrape(_request: web.Request) -> web.Response:
         body = generate_latest(node.metrics)
@@ -175,5 +176,6 @@ async def serve(node: Node) -> web.AppRunner:
     runner = web.AppRunner(app, access_log=None, handle_signals=False)
     await runner.setup()
     me = node.config.me
-    await web.TCPSite(runner, me.host, me.metrics_port).start()
+    with listening(me, "metrics_port"):
+        await web.TCPSite(runner, me.host, me.metrics_port).start()
     return runner

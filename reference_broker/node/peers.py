@@ -21,6 +21,7 @@ from typing import Final, Protocol, cast
 
 from reference_broker.node.config import Limits, Member
 from reference_broker.node.lives import Lives, OutlivedError
+from reference_broker.node.start_problems import listening
 from reference_broker.types import NodeId
 
 log = logging.getLogger(__name__)
@@ -224,7 +225,8 @@ class Peers:
 
     async def start(self) -> None:
         """Listen, dial every lower id, and watch over all of them."""
-        self._server = await self._loop.create_server(lambda: self._track(None), self.me.host, self.me.peer_port)
+        with listening(self.me, "peer_port"):
+            self._server = await self._loop.create_server(lambda: self._track(None), self.me.host, self.me.peer_port)
         for member in self.others.values():
             if member.node < self.me.node:
                 self._tasks.append(self._loop.create_task(self._keep_dialling(member)))

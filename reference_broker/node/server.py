@@ -26,6 +26,7 @@ from reference_broker.node import control
 from reference_broker.node.client import ClientConnection
 from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.shard import Shard
+from reference_broker.node.start_problems import StartError, listening
 
 if TYPE_CHECKING:
     from aiohttp.web import AppRunner
@@ -60,8 +61,12 @@ class Node:
             loop.add_signal_handler(number, self._stop.set)
         if self.config.exit_with_stdin:
             await _watch_stdin(self._stop)
-        await self.shard.start()
-        self._servers.append(await control.serve(self))
+        try:
+            await self.shard.start()
+            self._servers.append(await control.serve(self))
+        except StartError:
+            self.shard.close()  # the log's threads must not outlive the interpreter
+            raise
         led = asyncio.Event()
         self.shard.when_ready(led.set)
         ticking = loop.create_task(self._tick())
@@ -93,9 +98,17 @@ class Node:
         self._stop.set()
 
     async def _listen(self, led: asyncio.Event) -> None:
+        """A node that clients cannot reach, or whose figures nobody sees, does not stay: its start has failed."""
         await led.wait()
+        try:
+            await self._open_ports()
+        except StartError as error:
+            self._failed(str(error))
+
+    async def _open_ports(self) -> None:
         me, loop = self.config.me, asyncio.get_running_loop()
-        self._servers.append(await loop.create_server(self._client, me.host, me.amqp_port, backlog=_BACKLOG))
+        with listening(me, "amqp_port"):
+            self._servers.append(await loop.create_server(self._client, me.host, me.amqp_port, backlog=_BACKLOG))
         self.listening = True
         log.info("%s serves AMQP on %s:%d", self.config.name, me.host, me.amqp_port)
         if me.metrics_port:
@@ -128,7 +141,7 @@ class Node:
             await asyncio.sleep(self.config.limits.alarm_check_ms / 1000)
 
     def _failed(self, error: str) -> None:
-        """The log could not keep its promise: nothing more may be confirmed, so the node stops."""
+        """The log could not keep its promise and nothing more may be confirmed, or a port cannot be had: it stops."""
         if self.failure is None:
             self.failure = error
             log.critical("the node stops: %s", error)

@@ -1,0 +1,64 @@
+"""Why a node cannot start, in words for whoever starts it: a place where it cannot listen, files that it cannot use."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from reference_broker.node.config import ConfigError, Member, NodeConfig
+
+
+class StartError(Exception):
+    """The configuration is sound, but this machine does not let the node do as it says. ``str()`` is three lines: what,
+    where, what to do."""
+
+    def __init__(self, what: str, where: str, fix: str) -> None:
+        super().__init__(str(ConfigError(what, where, fix)))
+
+
+@contextmanager
+def listening(member: Member, key: str) -> Iterator[None]:
+    """Around what opens the port that the member's ``key`` names. Raises StartError instead of OSError."""
+    try:
+        yield
+    except OSError as error:
+        port = getattr(member, key)
+        what, fix = _cannot_listen(error, member.host, port)
+        raise StartError(what, f"{member.name}: host {member.host}, {key} {port}", fix) from error
+
+
+def _cannot_listen(error: OSError, host: str, port: int) -> tuple[str, str]:
+    """What is wrong, and what to do."""
+    if isinstance(error, socket.gaierror):
+        what = f"the host name {host!r} cannot be resolved: {error.strerror}"
+        return what, "set host to an address of this machine, or to a name that it can resolve"
+    match error.errno:
+        case errno.EADDRINUSE:
+            return f"port {port} is taken", "free the port or choose another"
+        case errno.EADDRNOTAVAIL | None:  # some event loops try all addresses of a host and tell no number
+            return f"{host} is no address of this machine", "set host to an address of this machine"
+        case errno.EACCES | errno.EPERM:
+            what = f"this user may not listen on port {port}"
+            return what, "choose a port above 1023, or give the program the right to use this one"
+    return f"cannot listen on {host}, port {port}: {_reason(error)}", "choose another host or port"
+
+
+def files_problem(error: OSError, config: NodeConfig) -> StartError:
+    """For a file or a directory that the node could not use when it opened its log."""
+    where = str(error.filename or config.data_dir)
+    what = f"the node cannot use its files: {_reason(error)}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StartError(what, where, "make room on the drive")
+    if error.errno in (errno.EIO, errno.EROFS):
+        return StartError(what, where, "mend the drive, or put the newest copy of the directory on another")
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return StartError(what, where, "raise the limit of open files (ulimit -n)")
+    return StartError(what, where, "make it a directory of this node's own that this user may write to")
+
+
+def _reason(error: OSError) -> str:
+    """Without its number and path, which stand elsewhere or help nobody."""
+    return error.strerror or (os.strerror(error.errno) if error.errno else str(error))

@@ -1,0 +1,106 @@
+"""A node that cannot start says in three lines what is in its way, where, and what to do; and it does not stay."""
+
+from __future__ import annotations
+
+import errno
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from infra.ports import free_ports
+from reference_broker.node.config import NodeConfig, load
+from reference_broker.node.start_problems import StartError, files_problem, listening
+
+KEYS = ("amqp_port", "peer_port", "control_port", "metrics_port")
+
+
+def write_config(directory: Path, **member: str | int) -> Path:
+    ports = dict(zip(KEYS, free_ports(len(KEYS)), strict=True))
+    named = {"node": 1, "name": "node1", "host": "127.0.0.1", **ports, **member}
+    config = {"name": "node1", "node": 1, "cluster": "c", "nodes": [named], "data_dir": str(directory / "data")}
+    path = directory / "node.json"
+    path.write_text(json.dumps(config))
+    return path
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> NodeConfig:
+    return load(write_config(tmp_path, host="h", amqp_port=81))
+
+
+@pytest.mark.parametrize(
+    ("error", "what", "fix"),
+    [
+        (socket.gaierror(-2, "Name or service not known"), "name 'h' cannot be resolved: Name or", "it can resolve"),
+        (OSError(errno.EADDRINUSE, "while binding"), "port 81 is taken", "free the port or choose another"),
+        (OSError(errno.EADDRNOTAVAIL, "cannot assign"), "h is no address of this machine", "set host"),
+        (OSError("could not bind on any address"), "h is no address of this machine", "set host"),
+        (PermissionError(errno.EACCES, "denied"), "may not listen on port 81", "a port above 1023"),
+        (OSError(errno.ENOBUFS, "no buffers"), "cannot listen on h, port 81: no buffers", "another host or port"),
+    ],
+    ids=["unknown host", "taken", "foreign address", "no address", "not allowed", "other"],
+)
+def test_a_port_that_cannot_be_had(config: NodeConfig, error: OSError, what: str, fix: str) -> None:
+    with pytest.raises(StartError) as problem, listening(config.me, "amqp_port"):
+        raise error
+    lines = str(problem.value).splitlines()
+    assert what in lines[0] and lines[0].startswith("error: ")
+    assert lines[1] == "  at   node1: host h, amqp_port 81"
+    assert fix in lines[2] and lines[2].startswith("  fix  ")
+
+
+@pytest.mark.parametrize(
+    ("number", "fix"),
+    [
+        (errno.ENOTDIR, "make it a directory"),
+        (errno.EACCES, "make it a directory"),
+        (errno.ENOSPC, "make room"),
+        (errno.EROFS, "mend the drive"),
+        (errno.EMFILE, "ulimit -n"),
+    ],
+)
+def test_files_that_cannot_be_used(config: NodeConfig, number: int, fix: str) -> None:
+    """The path where the system tells one, else where the node keeps everything."""
+    named = str(files_problem(OSError(number, "told", "/some/where"), config)).splitlines()
+    assert named[0] == "error: the node cannot use its files: told"
+    assert named[1] == "  at   /some/where"
+    assert fix in named[2]
+    assert f"  at   {config.data_dir}" in str(files_problem(OSError(number, "told"), config))
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("key", KEYS)
+def test_a_node_without_one_of_its_ports_ends(tmp_path: Path, key: str) -> None:
+    """The AMQP port opens last: a node that stayed without it would look alive and serve nobody."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, lines = start(write_config(tmp_path, **{key: port}))
+    assert code == 1
+    assert lines == [
+        f"error: port {port} is taken",
+        f"  at   node1: host 127.0.0.1, {key} {port}",
+        "  fix  free the port or choose another",
+    ]
+
+
+@pytest.mark.processes
+def test_a_file_in_place_of_a_directory_is_named(tmp_path: Path) -> None:
+    wal = tmp_path / "data" / "wal"
+    wal.parent.mkdir()
+    wal.touch()
+    code, lines = start(write_config(tmp_path))
+    assert (code, lines[1]) == (1, f"  at   {wal}")
+
+
+def start(config: Path) -> tuple[int, list[str]]:
+    """How the node ended, and the last three lines that it wrote."""
+    command = [sys.executable, "-m", "reference_broker.node", "--config", str(config)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert "Traceback" not in ended.stderr
+    return ended.returncode, ended.stderr.splitlines()[-3:]
