@@ -28,7 +28,7 @@ from reference_broker.amqp.fields import TABLE_DEPTH_MAX, TABLE_FIELDS_MAX
 from reference_broker.amqp.link import ConnectionConfig
 from reference_broker.log.config import LogConfig
 from reference_broker.log.counters import COUNTERS
-from reference_broker.machines.fifo import PACED_MESSAGES_MIN, PACED_PREFETCH_MAX
+from reference_broker.machines.fifo import PACED_MESSAGES_MIN
 from reference_broker.node.config import Limits
 from reference_broker.node.config import load as load_node
 from reports.stats import drift, knee, validity
@@ -256,7 +256,6 @@ LIMITS = {
     "docs/decisions/0004-settles-ride-with-enqueues.md": [
         f"`settle_delay_ms` ({Limits().settle_delay_ms} ms)",
         f"at least {PACED_MESSAGES_MIN} messages",
-        f"prefetch of at most {PACED_PREFETCH_MAX}",
         f"`entries_uncommitted_max` ({Limits().entries_uncommitted_max})",
     ],
     "docs/tutorial.md": [

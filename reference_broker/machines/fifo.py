@@ -79,8 +79,6 @@ from reference_broker.machines.origins import Origin
 from reference_broker.machines.outbox import Outbox
 from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId, Term
 
-PACED_PREFETCH_MAX: Final = 64
-"""A consumer with a greater prefetch has enough at hand for a long line of publishes."""
 PACED_MESSAGES_MIN: Final = 16
 _PACED_PREFETCHES: Final = 4
 _PACED_ENTRIES: Final = 8
@@ -197,7 +195,7 @@ class FifoMachine:
             consumer.release(first, last)
         self._state.totals.settled += before - consumer.unacked
         self._credited(consumer)
-        if self._state.ready.count and consumer.prefetch <= PACED_PREFETCH_MAX:
+        if self._state.ready.count:  # so it is, or soon will be, out of credit
             self._paced = self._state.applied, consumer.prefetch
 
     def _discard(self, command: Discard) -> None:
@@ -424,8 +422,7 @@ class FifoMachine:
     def pace(self) -> int | None:
         """How many messages the next entries should enqueue at most, so that settles do not wait behind publishes.
 
-        None unless a consumer with a small prefetch has just settled while messages waited for it. A hint and no part
-        of the state: it changes which commands share an entry, never what they do.
+        None unless a consumer has just settled while messages waited for it. A hint and no part of the state: it changes which commands share an entry, never what they do.
         """
         entry, prefetch = self._paced
         if self._state.applied - entry >= _PACED_ENTRIES or not self._state.ready.count:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from reference_broker.log.system import LogSystem
 from reference_broker.node.group_ports import Host, Surroundings
@@ -38,6 +38,9 @@ from reference_broker.raft.ready import Ready, Role
 from reference_broker.types import NOBODY, Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
 log = logging.getLogger(__name__)
+
+_FEW: Final = 512
+"""Below so many messages an entry is soon written: one at a time is enough to keep publishers going."""
 
 
 class GroupRunner:
@@ -74,7 +77,7 @@ class GroupRunner:
         self._snapshot_asked = LogIndex(0)  # a snapshot is being taken as long as this is above the log's own
         self._installing: tuple[LogIndex, GroupSnapshot] | None = None
         self._waiting = False  # a timer runs for lazy ones
-        self._last_publishes = 0  # the newest entry of this leader that may hold publishes
+        self._publishes = 0, 0  # the last entry but one, and the last, of this leader that may hold publishes
         self._seen = Seen()
         self._reads: dict[int, Callable[[LogIndex | None], None]] = {}
         self._next_read = 1
@@ -310,31 +313,33 @@ class GroupRunner:
 
     def _lead(self) -> None:
         """Make entries of the outbox while there is room for them."""
-        limits, outbox = self._node.limits, self._outbox
+        outbox, commands_max = self._outbox, self._node.limits.batch_commands_max
         while outbox.octets and (room := self._room()) is not None:
-            if room and outbox.holds(Lane.BULK):
-                self._last_publishes = self.core.log.last_index + 1
-            commands, segments = outbox.cut(limits.batch_bytes_max, limits.batch_commands_max, room)
+            bytes_max, messages_max = room
+            if messages_max and outbox.holds(Lane.BULK):
+                self._publishes = self._publishes[1], self.core.log.last_index + 1
+            commands, segments = outbox.cut(bytes_max, commands_max, messages_max)
             payload = seal(self.host.encode(commands), segments, self._node.now_ns(), self._node.anatomy.clock)
             self.core.propose(EntryKind.COMMAND, payload, zlib.crc32(payload))
             self._node.anatomy.gauge("entry.bytes", len(payload))
 
-    def _room(self) -> int | None:
-        """How many messages may be enqueued by the next entry; None if no entry may follow those under way yet.
+    def _room(self) -> tuple[int, int] | None:
+        """How many octets and how many enqueued messages the next entry may hold; None if none may follow yet.
 
-        Normally one may when the disk is idle, or when a full batch is there. While a consumer with a small prefetch
-        works through a backlog its settles must not find a long line of publishes before them: then only one entry
-        with publishes, and few of them, is under way, and settles follow each other freely.
+        Normally one may when the disk is idle, or when a full batch is there. While a consumer works through a backlog
+        its settles must not find a long line of publishes before them: then settles follow each other freely, and of
+        entries with publishes only two of half the size are under way, or one if they are to hold few messages.
         """
         limits, raft_log, commit = self._node.limits, self.core.log, self.core.commit_index
         if not self.core.accepting or raft_log.last_index - commit >= limits.entries_uncommitted_max:
             return None
+        whole = limits.batch_bytes_max
         if (pace := self.host.pace()) is not None:
-            if self._last_publishes <= commit:
-                return pace
-            return 0 if self._outbox.holds(Lane.EXPRESS) else None
+            if self._publishes[pace < _FEW] <= commit:
+                return whole // 2, pace
+            return (whole, 0) if self._outbox.holds(Lane.EXPRESS) else None
         idle = raft_log.last_index - raft_log.synced_index < limits.rounds_in_flight_max
-        return ANY if idle or self._outbox.octets >= limits.batch_bytes_max else None
+        return (whole, ANY) if idle or self._outbox.octets >= whole else None
 
     def _forward(self) -> None:
         """Send the outbox to the leader, in batches. If the link is down the commands stay pending."""
@@ -463,7 +468,7 @@ class GroupRunner:
             return
         was_leader = self._standing[0] is Role.LEADER
         self._standing = standing
-        self._last_publishes = 0  # that entry may have been overwritten since: nobody must wait for it
+        self._publishes = 0, 0  # those entries may have been overwritten since: nobody must wait for them
         self._sender.forget()
         self._guests.clear()
         self._start_over()

@@ -45,7 +45,7 @@ class Host(Protocol):
         ``asked``, and what their consumers hold."""
 
     def pace(self) -> int | None:
-        """How many messages an entry should hold at most, lest the settles of a consumer with a small prefetch wait
+        """How many messages an entry should hold at most, lest the settles of a consumer with a backlog wait
         behind publishes; None if there is no such consumer."""
 
     def has_clients_on(self, node: NodeId) -> bool:

@@ -1,12 +1,13 @@
-"""When publishes are held back for the settles of a consumer with a small prefetch."""
+"""When publishes are held back for the settles of a consumer that works through a backlog."""
 
 from __future__ import annotations
 
 from reference_broker.machines.commands import Checkout, Command, Enqueue, Settle
-from reference_broker.machines.fifo import PACED_MESSAGES_MIN, PACED_PREFETCH_MAX, FifoMachine
+from reference_broker.machines.fifo import PACED_MESSAGES_MIN, FifoMachine
 
 from .logs import apply, channel, consumer, machine, run_of
 
+PREFETCH = 64
 P = channel(1, number=9)
 A = consumer(1)
 
@@ -40,15 +41,14 @@ def test_a_settle_with_a_small_prefetch_paces_for_a_while() -> None:
 
 
 def test_a_greater_prefetch_lets_more_pass() -> None:
-    assert Log(PACED_PREFETCH_MAX).add(settle(0)) == 4 * PACED_PREFETCH_MAX
-    assert Log(PACED_PREFETCH_MAX + 1).add(settle(0)) is None
+    assert Log(100).add(settle(0)) == 400
 
 
 def test_a_queue_that_is_drained_is_not_paced() -> None:
-    log = Log(PACED_PREFETCH_MAX)
+    log = Log(PREFETCH)
     held = 0
     while log.machine.counts().ready:
-        last = held + PACED_PREFETCH_MAX - 1
+        last = held + PREFETCH - 1
         pace = log.add(Settle(A, ((held, last),)))
         held = last + 1
     assert pace is None
