@@ -422,7 +422,8 @@ class FifoMachine:
     def pace(self) -> int | None:
         """How many messages the next entries should enqueue at most, so that settles do not wait behind publishes.
 
-        None unless a consumer has just settled while messages waited for it. A hint and no part of the state: it changes which commands share an entry, never what they do.
+        None unless a consumer has just settled while messages waited for it. A hint and no part of the state: it
+        changes which commands share an entry, never what they do.
         """
         entry, prefetch = self._paced
         if self._state.applied - entry >= _PACED_ENTRIES or not self._state.ready.count:
