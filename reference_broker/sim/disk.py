@@ -32,7 +32,7 @@ class SimFiles(MemoryFiles):
         self._power_until: int | None = None
         self._error_at: int | None = None
         self.injected = False
-        """Whether an error was raised since the last :meth:`repair`."""
+        """Whether an error was raised in this life of the node."""
         self.is_full = False
 
     def lose_power_after(self, operations: int) -> None:
@@ -46,7 +46,6 @@ class SimFiles(MemoryFiles):
     def repair(self) -> None:
         """No faults are planned any more."""
         self._power_until = self._error_at = None
-        self.injected = False
 
     def changing(self, name: str, path: str, growth: int = 0, partly: Callable[[], object] | None = None) -> None:
         """Every changing operation passes here: it is an event of the world."""

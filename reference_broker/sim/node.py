@@ -204,7 +204,7 @@ class SimNode:
     def start(self) -> None:
         """A new life on the same drive."""
         self.incarnation += 1
-        self._stopping = False
+        self._stopping = self.files.injected = False
         self._busy.clear()
         loop = self.loop = SimLoop(self.world.scheduler, self.world.network, self.host)  # type: ignore[abstract]
         loop.on_idle, loop.on_error = self._after, self._raised

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from reference_broker.sim.runs import Outcome, run_world
 from tests.mutants.planted import MUTANTS, Mutant, planted
 
-STEPS = 20_000
-WORLDS_MAX = 60
+WORLDS_MAX = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ def hunt(mutant: Mutant, worlds_max: int = WORLDS_MAX) -> Hunt:
     events, begin = 0, time.process_time()
     with planted(mutant):
         for seed in range(1, worlds_max + 1):
-            outcome = run_world(seed, STEPS)
+            outcome = run_world(seed, mutant.steps)
             events += outcome.events
             if outcome.error:
                 return Hunt(mutant, seed, events, time.process_time() - begin, outcome)
