@@ -16,27 +16,13 @@ import asyncio
 import logging
 import secrets
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from threading import get_ident
 from typing import Protocol
 
 from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.log.config import LogConfig
 from reference_broker.log.files import Files, RealFiles
-from reference_broker.log.notices import (
-    Failed,
-    GroupCreated,
-    GroupDeleted,
-    HardStateSynced,
-    Notice,
-    RolledOver,
-    SnapshotInstalled,
-    SnapshotRejected,
-    SnapshotTaken,
-    Synced,
-    Written,
-)
+from reference_broker.log.notices import Notice
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
 from reference_broker.machines.commands import NodeDown, NodeUp, Tick
@@ -50,6 +36,7 @@ from reference_broker.node.frames import Frames
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.hosting import Hosting, Queue
 from reference_broker.node.lives import Lives, OutlivedError
+from reference_broker.node.log_notices import LogNotices
 from reference_broker.node.metadata import MetadataHost
 from reference_broker.node.operations import Operations
 from reference_broker.node.peers import Kind, Peers
@@ -157,9 +144,7 @@ class Shard:
         self._turn_scheduled = False
         self._tick_task: asyncio.Task[None] | None = None
         self._turns = 0
-        self._thread = get_ident()
-        self._writing_here = False
-        self._notices: deque[list[Notice]] = deque()
+        self._notices = LogNotices(self, loop, self._guarded, failed)
         self._channels = 0
         self.delivered = 0
         self.redelivered = 0
@@ -169,7 +154,7 @@ class Shard:
             files or RealFiles(),
             self._notify,
             threads=threads,
-            gather=self._write_soon,
+            gather=self._notices.write_soon,
             new_store=lambda: random_bits(128).to_bytes(16, "big"),
         )
         self._frames = Frames(self.hosting, self.requests, self, self._guarded, self.leader_found)
@@ -487,68 +472,8 @@ class Shard:
             lowest = runner.host.lowest_live_entry()
             self.log.drop_payloads(runner.group, LogIndex(runner.applied if lowest is None else lowest))
 
-    def _write_soon(self) -> None:
-        """Something waits to be written: once what this turn has to say to the peers is under way."""
-        self._loop.call_soon(self._guarded, self._write)
-
-    def _write(self) -> None:
-        self._writing_here = True
-        self.log.write()
-        self._writing_here = False
-
     def _notify(self, notices: list[Notice]) -> None:
-        """Called in one of the log's threads, or in this one within :meth:`_write`."""
-        self._notices.append(notices)
-        if self._writing_here and get_ident() == self._thread:
-            self._take_notices()
-        else:
-            self._loop.call_soon_threadsafe(self._guarded, self._take_notices)
-
-    def _take_notices(self) -> None:
-        """All there are, in their order: those of a thread may still wait for their turn when newer ones come."""
-        while self._notices:
-            self._take_some(self._notices.popleft())
-
-    def _take_some(self, notices: list[Notice]) -> None:
-        for notice in notices:
-            if type(notice) is Written:
-                self.anatomy.wal_synced(notice.written_ns, notice.synced_ns)
-            match notice:
-                case RolledOver():
-                    for group in self.log.snapshot_due(self._needed_entries):
-                        if (runner := self.runners.get(group)) is not None:
-                            runner.take_snapshot()
-                case Synced(role, ns):
-                    self.anatomy.gauge(f"fsync.{role}", ns)
-                case Failed(error):
-                    self._failed(error)
-                case GroupCreated() | GroupDeleted():
-                    pass  # nothing waits for these: a group's first write implies its creation
-                case _:
-                    self._take_group_notice(notice)
-
-    def _needed_entries(self, group: GroupId) -> Sequence[tuple[int, int]] | None:
-        runner = self.runners.get(group)
-        return runner.needed_entries() if runner is not None else None
-
-    def _take_group_notice(
-        self, notice: Written | HardStateSynced | SnapshotTaken | SnapshotInstalled | SnapshotRejected
-    ) -> None:
-        runner = self.runners.get(notice.group)
-        if runner is None:
-            return
-        match notice:
-            case Written(_, index, term, begun_ns, written_ns, synced_ns):
-                runner.synced(index, term, (begun_ns, written_ns, synced_ns))
-            case HardStateSynced():
-                runner.hard_state_synced()
-            case SnapshotTaken(_, index, term):
-                runner.snapshot_taken(index, term)
-            case SnapshotInstalled(_, index, term, state):
-                runner.snapshot_installed(index, term, state)
-            case SnapshotRejected(_, index, _, error):
-                log.warning("group %x: snapshot up to %d refused: %s", notice.group, index, error)
-                runner.snapshot_rejected(index)
+        self._notices.notify(notices)
 
     async def _tick(self) -> None:
         ticks = 0

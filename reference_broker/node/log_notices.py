@@ -1,0 +1,114 @@
+"""What the log tells a node, brought from the log's threads into the event loop and to whom it concerns."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from threading import get_ident
+from typing import TYPE_CHECKING
+
+from reference_broker.log.notices import (
+    Failed,
+    GroupCreated,
+    GroupDeleted,
+    HardStateSynced,
+    Notice,
+    RolledOver,
+    SnapshotInstalled,
+    SnapshotRejected,
+    SnapshotTaken,
+    Synced,
+    Written,
+)
+from reference_broker.types import GroupId
+
+if TYPE_CHECKING:
+    from reference_broker.node.shard import Shard
+
+log = logging.getLogger(__name__)
+
+
+class LogNotices:
+    """Has the log write, and hands on what it says of that. All but :meth:`notify` is called in the loop's thread."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        loop: asyncio.AbstractEventLoop,
+        guarded: Callable[..., None],
+        failed: Callable[[str], None],
+    ) -> None:
+        """Made in the loop's thread, before the shard opens its log. ``guarded`` calls, and stops the node on a defect;
+        ``failed`` stops it because the log did."""
+        self._shard = shard
+        self._loop = loop
+        self._guarded = guarded
+        self._failed = failed
+        self._thread = get_ident()
+        self._writing_here = False
+        self._notices: deque[list[Notice]] = deque()
+
+    def write_soon(self) -> None:
+        """Something waits to be written: once what this turn has to say to the peers is under way."""
+        self._loop.call_soon(self._guarded, self._write)
+
+    def _write(self) -> None:
+        self._writing_here = True
+        self._shard.log.write()
+        self._writing_here = False
+
+    def notify(self, notices: list[Notice]) -> None:
+        """Called in one of the log's threads, or in this one within :meth:`_write`."""
+        self._notices.append(notices)
+        if self._writing_here and get_ident() == self._thread:
+            self._take_notices()
+        else:
+            self._loop.call_soon_threadsafe(self._guarded, self._take_notices)
+
+    def _take_notices(self) -> None:
+        """All there are, in their order: those of a thread may still wait for their turn when newer ones come."""
+        while self._notices:
+            self._take_some(self._notices.popleft())
+
+    def _take_some(self, notices: list[Notice]) -> None:
+        for notice in notices:
+            if type(notice) is Written:
+                self._shard.anatomy.wal_synced(notice.written_ns, notice.synced_ns)
+            match notice:
+                case RolledOver():
+                    for group in self._shard.log.snapshot_due(self._needed_entries):
+                        if (runner := self._shard.runners.get(group)) is not None:
+                            runner.take_snapshot()
+                case Synced(role, ns):
+                    self._shard.anatomy.gauge(f"fsync.{role}", ns)
+                case Failed(error):
+                    self._failed(error)
+                case GroupCreated() | GroupDeleted():
+                    pass  # nothing waits for these: a group's first write implies its creation
+                case _:
+                    self._take_group_notice(notice)
+
+    def _needed_entries(self, group: GroupId) -> Sequence[tuple[int, int]] | None:
+        runner = self._shard.runners.get(group)
+        return runner.needed_entries() if runner is not None else None
+
+    def _take_group_notice(
+        self, notice: Written | HardStateSynced | SnapshotTaken | SnapshotInstalled | SnapshotRejected
+    ) -> None:
+        runner = self._shard.runners.get(notice.group)
+        if runner is None:
+            return
+        match notice:
+            case Written(_, index, term, begun_ns, written_ns, synced_ns):
+                runner.synced(index, term, (begun_ns, written_ns, synced_ns))
+            case HardStateSynced():
+                runner.hard_state_synced()
+            case SnapshotTaken(_, index, term):
+                runner.snapshot_taken(index, term)
+            case SnapshotInstalled(_, index, term, state):
+                runner.snapshot_installed(index, term, state)
+            case SnapshotRejected(_, index, _, error):
+                log.warning("group %x: snapshot up to %d refused: %s", notice.group, index, error)
+                runner.snapshot_rejected(index)
