@@ -187,3 +187,21 @@ def check_readable(table: Table, index: int) -> None:
     """Raise :class:`EntryGoneError` if the entry is not, or no longer, part of the log."""
     if not table.holds(index):
         raise EntryGoneError(table.group, index)
+
+
+def check_still_live(table: Table, first: int, last: int) -> None:
+    """Raise :class:`EntryGoneError` if one of ``first..last``, all below the snapshot asked for last, is not live."""
+    for start, end in table.asked_live:
+        if start <= first <= end:
+            first = end + 1
+        if first > last:
+            return
+    raise EntryGoneError(table.group, first)
+
+
+def size_of(table: Table, index: int) -> int:
+    """Octets of an entry. Raises :class:`EntryGoneError` if it is nowhere."""
+    place = table.place(index)
+    if place is None:
+        raise EntryGoneError(table.group, index)
+    return place.size

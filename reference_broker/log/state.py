@@ -15,10 +15,11 @@ from typing import Final, TypeVar
 
 from reference_broker.log.counters import Counters
 from reference_broker.log.errors import DamagedLogError, EntryGoneError, LogError
-from reference_broker.log.extents import Extents, Place
+from reference_broker.log.extents import Extents, Place, Ranges, clipped
 from reference_broker.log.files import File
 from reference_broker.log.memtable import Memory, Table
 from reference_broker.log.notices import Failed, Notice, Role, Synced
+from reference_broker.log.plan import Holding
 from reference_broker.log.segment_codec import Segment
 from reference_broker.log.segments import SegmentFiles
 from reference_broker.log.snapshots import KEPT_FILE, NO_SNAPSHOT, SnapshotHead, SnapshotKey, SnapshotSource
@@ -233,3 +234,19 @@ def _describe(where: str, error: Exception) -> str:
             "  the node stops and confirms nothing more; free space or replace the drive, then start it again"
         )
     return f"the log failed: {type(error).__name__}: {error}\n  {where}\n  this is a bug; the node stops"
+
+
+def holding(group: Group, live: Ranges, closed: range) -> Holding:
+    """What a group has on disk. Call with the lock held."""
+    table, disk = group.table, group.table.disk
+    above = list(clipped(live, table.floor + 1, table.last))
+    replayed = disk.octets(table.floor)
+    return Holding(
+        group=group.id,
+        unflushed=disk.octets(table.floor, closed),
+        unflushed_live=disk.octets_within(above, closed),
+        total=replayed + disk.octets_within(table.live),
+        live=disk.octets_within(list(clipped(live, 1, table.last))),
+        replayed=replayed,
+        snapshot=group.snapshot.state_size if group.snapshot else 0,
+    )

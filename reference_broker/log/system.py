@@ -23,11 +23,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from reference_broker.log.config import LogConfig
-from reference_broker.log.errors import EntryGoneError, SnapshotGoneError, UnknownGroupError
-from reference_broker.log.extents import Ranges, checked, clipped
+from reference_broker.log.errors import SnapshotGoneError, UnknownGroupError
+from reference_broker.log.extents import Ranges, checked
 from reference_broker.log.files import Files
 from reference_broker.log.housekeeper import Housekeeper, group_directory
-from reference_broker.log.memtable import Table, check_readable
+from reference_broker.log.memtable import Table, check_readable, check_still_live, size_of
 from reference_broker.log.notices import Notice
 from reference_broker.log.opening import Opened, RecoveredGroup, SnapshotRef, open_parts
 from reference_broker.log.operations import (
@@ -43,9 +43,9 @@ from reference_broker.log.operations import (
     Truncate,
     WriterOp,
 )
-from reference_broker.log.plan import Holding, snapshots_due
+from reference_broker.log.plan import snapshots_due
 from reference_broker.log.snapshots import SnapshotKey, SnapshotSource
-from reference_broker.log.state import Group, Pinned
+from reference_broker.log.state import Group, Pinned, holding
 from reference_broker.log.worker import Worker
 from reference_broker.log.writer import Writer
 from reference_broker.types import Entry, GroupId, LogIndex, NodeId, Term
@@ -307,7 +307,7 @@ class LogSystem:
             raise ValueError(f"group {group:016x}: a snapshot at {index}, but the log ends at {table.last}")
         for first, last in ranges:
             if first <= table.asked_floor:
-                _check_still_live(table, first, min(last, table.asked_floor))
+                check_still_live(table, first, min(last, table.asked_floor))
         table.asked_floor, table.asked_live = index, ranges
         self._writing.submit(TakeSnapshot(found, SnapshotKey(index, term), state, ranges))
 
@@ -325,7 +325,7 @@ class LogSystem:
             if table.last > table.asked_floor:
                 ranges = live(group) if live is not None else None
                 with self._state.lock:
-                    holdings.append(_holding(found, table.live if ranges is None else ranges, closed))
+                    holdings.append(holding(found, table.live if ranges is None else ranges, closed))
         with self._state.lock:
             waiting = sum(number in closed for number in self._state.wal_files)
         return snapshots_due(holdings, waiting, self._config.wal_file_bytes)
@@ -361,7 +361,7 @@ class LogSystem:
                 head,
                 lambda offset, size: file.read(head.size + offset, size),
                 lambda index: self._state.read(found, index),
-                lambda index: _size_of(found.table, index),
+                lambda index: size_of(found.table, index),
             )
             found.pinned = Pinned(source, file, keys)
 
@@ -396,35 +396,3 @@ class LogSystem:
         counters.groups = len(self._state.groups)
         counters.segment_files = sum(len(group.segments) for group in self._state.groups.values())
         return counters.as_dict()
-
-
-def _holding(group: Group, live: Ranges, closed: range) -> Holding:
-    """What a group has on disk. Call with the lock held."""
-    table, disk = group.table, group.table.disk
-    above = list(clipped(live, table.floor + 1, table.last))
-    replayed = disk.octets(table.floor)
-    return Holding(
-        group=group.id,
-        unflushed=disk.octets(table.floor, closed),
-        unflushed_live=disk.octets_within(above, closed),
-        total=replayed + disk.octets_within(table.live),
-        live=disk.octets_within(list(clipped(live, 1, table.last))),
-        replayed=replayed,
-        snapshot=group.snapshot.state_size if group.snapshot else 0,
-    )
-
-
-def _check_still_live(table: Table, first: int, last: int) -> None:
-    for start, end in table.asked_live:
-        if start <= first <= end:
-            first = end + 1
-        if first > last:
-            return
-    raise EntryGoneError(table.group, first)
-
-
-def _size_of(table: Table, index: int) -> int:
-    place = table.place(index)
-    if place is None:
-        raise EntryGoneError(table.group, index)
-    return place.size
