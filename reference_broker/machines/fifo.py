@@ -272,6 +272,7 @@ class FifoMachine:
         consumer = channel.consumers.get(consumer_id.tag)
         if consumer is None:
             consumer = channel.consumers[consumer_id.tag] = Consumer(consumer_id)
+            consumer.next_id = channel.first_id
             consumer.status = Status.GETTING
         return consumer
 
@@ -315,7 +316,8 @@ class FifoMachine:
     def _drop_consumer(self, consumer: Consumer) -> None:
         channel = self._state.channels[consumer.id.channel]
         del channel.consumers[consumer.id.tag]
-        if channel.next_seq == 1 and not channel.consumers:
+        channel.first_id = max(channel.first_id, consumer.next_id)
+        if channel.next_seq == 1 and not channel.consumers and not channel.first_id:
             del self._state.channels[consumer.id.channel]
 
     def _channel_down(self, channel_id: ChannelId) -> None:

@@ -35,7 +35,7 @@ from reference_broker.machines.ready import Returned
 from reference_broker.types import CHANNEL_ID_SIZE, ChannelId, ConsumerId, NodeId
 
 SNAPSHOT_MAGIC: Final = b"FIFO"
-SNAPSHOT_VERSION: Final = 2
+SNAPSHOT_VERSION: Final = 3
 
 _HEAD: Final = Struct(">4sHI")  # magic, version, CRC-32 of the rest
 _TOTALS: Final = (
@@ -52,7 +52,7 @@ _TOTALS: Final = (
 _FIGURES: Final = Struct(f">{7 + len(_TOTALS)}QB")  # the last octet: whether publishes are refused
 _COUNT: Final = Struct(">Q")
 _LIFE: Final = Struct(">HI")
-_CHANNEL: Final = Struct(f">{CHANNEL_ID_SIZE}sQ")
+_CHANNEL: Final = Struct(f">{CHANNEL_ID_SIZE}sQQ")
 _REFUSED: Final = Struct(">QQ")
 _CONSUMER: Final = Struct(">BBiIQQ")  # status, flags, priority, prefetch, next id, arrival
 _AUTO_SETTLE: Final = 1
@@ -110,7 +110,7 @@ def _encode_figures(state: State) -> bytes:
 
 
 def _encode_channel(key: ChannelId, channel: Channel) -> bytes:
-    return _CHANNEL.pack(key.pack(), channel.next_seq) + _encode_table(
+    return _CHANNEL.pack(key.pack(), channel.next_seq, channel.first_id) + _encode_table(
         _REFUSED.pack(first, last) for first, last in channel.refused
     )
 
@@ -210,9 +210,8 @@ class _Reader:
         return int(first_number)
 
     def _channel(self) -> tuple[ChannelId, Channel]:
-        octets, next_seq = self._unpack(_CHANNEL)
         channel = Channel()
-        channel.next_seq = next_seq
+        octets, channel.next_seq, channel.first_id = self._unpack(_CHANNEL)
         channel.refused = [(first, last) for first, last in self._table(lambda: self._unpack(_REFUSED))]
         return ChannelId.unpack(octets), channel
 

@@ -46,11 +46,14 @@ class Totals:
 class Channel:
     """A channel that enqueues or consumes: the next sequence number expected of it, and its consumers by tag."""
 
-    __slots__ = ("consumers", "next_seq", "refused")
+    __slots__ = ("consumers", "first_id", "next_seq", "refused")
 
     def __init__(self) -> None:
         self.next_seq = 1
         self.consumers: dict[str, Consumer] = {}
+        self.first_id = 0
+        """Where its next new consumer begins to count messages: above all ids of those that are gone, one of which may
+        have had the same tag. A member that executes an old entry late must not pass for the newer one."""
         self.refused: list[tuple[int, int]] = []
         """Which of its sequence numbers were refused, ascending: a publish that comes again gets the same answer."""
 

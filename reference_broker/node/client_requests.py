@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 SMALL: Final = 64
 """Octets that a command without messages counts for."""
+_NOTHING_YET: Final = 1 << 62
+"""Above every message id."""
 GETTER: Final = ""
 """The tag under which a queue knows the gets of a channel: no consumer can have it, for an empty one is replaced."""
 
@@ -40,8 +42,9 @@ GETTER: Final = ""
 class Consumer:
     """A consumer of this connection: where its messages come from, and the message id it gets next.
 
-    The queue forgets one that is cancelled and holds nothing, and begins with id 0 if its tag subscribes again. So it
-    must be forgotten here at the same place, or the first messages of the next one would pass for old ones.
+    The queue forgets one that is cancelled and holds nothing, and so must this node, at the same place. Should its tag
+    subscribe again, the ids go on above all that were given out: what a member that catches up deals late to the former
+    one is told apart. Until the answer says where, nothing is for the new one.
     """
 
     __slots__ = ("credit", "group", "held", "id", "is_cancelled", "next_message_id", "no_ack")
@@ -220,11 +223,13 @@ class ClientRequests(asyncio.Protocol):
         known = channel.consumers.get(event.consumer_tag)
         if known is None or known.group != group:
             known = channel.consumers[event.consumer_tag] = Consumer(identity, group, event.no_ack)
+            known.next_message_id = _NOTHING_YET
         known.no_ack, known.is_cancelled = event.no_ack, False
         channel.groups.add(group)
 
         def consuming(next_message_id: int) -> None:
-            known.next_message_id = max(known.next_message_id, next_message_id)  # a late answer may tell of held ones
+            if known.next_message_id == _NOTHING_YET or next_message_id > known.next_message_id:
+                known.next_message_id = next_message_id  # else a late answer, which tells of held ones
             if not event.nowait:
                 self.core.consume_ok(event.channel, event.consumer_tag)
 

@@ -87,6 +87,9 @@ class Oracle:
         self.fresh: list[Message] = []
         self.returned: list[Message] = []
         self.subscribers: dict[ConsumerId, Subscriber] = {}
+        self.first_ids: dict[
+            ChannelId, int
+        ] = {}  # of channels' next new subscribers: those of the gone are not used again
         self.turns: list[Subscriber] = []
         self.active: Subscriber | None = None
         self.hands_over = False
@@ -316,7 +319,12 @@ class Oracle:
             self.told.monitored.add(channel.node)
 
     def known(self) -> set[ChannelId]:
-        return {*self.next_seqs, *(key.channel for key in self.subscribers)}
+        return {*self.next_seqs, *self.first_ids, *(key.channel for key in self.subscribers)}
+
+    def met(self, consumer: ConsumerId) -> Subscriber:
+        if consumer not in self.subscribers:
+            self.subscribers[consumer] = Subscriber(consumer, next_id=self.first_ids.get(consumer.channel, 0))
+        return self.subscribers[consumer]
 
     def is_dead(self, channel: ChannelId) -> bool:
         return channel not in self.known() and channel.incarnation < self.lives.get(channel.node, 0)
@@ -324,7 +332,7 @@ class Oracle:
     def on_checkout(self, command: Checkout, _index: int, _offset: int) -> None:
         if channel_is_dead(self.lives, command.consumer.channel):
             return
-        one = self.subscribers.setdefault(command.consumer, Subscriber(command.consumer))
+        one = self.met(command.consumer)
         if one.priority != command.priority and one in self.turns:
             self.turns.remove(one)
         if one.status in ("getting", "cancelled"):
@@ -339,7 +347,7 @@ class Oracle:
     def on_get(self, command: Get, _index: int, _offset: int) -> None:
         if channel_is_dead(self.lives, command.consumer.channel):
             return
-        one = self.subscribers.setdefault(command.consumer, Subscriber(command.consumer))
+        one = self.met(command.consumer)
         self.used = self.now
         self.told.monitored.add(command.consumer.channel.node)
         value = 0
@@ -369,6 +377,8 @@ class Oracle:
         one = self.subscribers.get(consumer)
         if one and one.status == "cancelled" and not one.held and not one.estranged:
             del self.subscribers[consumer]
+            if one.next_id:
+                self.first_ids[consumer.channel] = max(one.next_id, self.first_ids.get(consumer.channel, 0))
 
     def on_settle(self, command: Settle, _index: int, _offset: int) -> None:
         self.settled += len(self.held_by(command))
@@ -405,6 +415,7 @@ class Oracle:
 
     def end(self, channel: ChannelId) -> None:
         self.next_seqs.pop(channel, None)
+        self.first_ids.pop(channel, None)
         self.refused_seqs = {(owner, seq) for owner, seq in self.refused_seqs if owner != channel}
         for key in [key for key in sorted(self.subscribers) if key.channel == channel]:
             one = self.subscribers.pop(key)

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference_broker.machines.batch import decode_batch
+from reference_broker.machines.commands import ChannelDown, NodeUp
 from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorNode, Reply
 from reference_broker.machines.fifo import FifoMachine, Meta
-from reference_broker.types import ConsumerId, LogIndex
+from reference_broker.types import ChannelId, ConsumerId, LogIndex
 
 from .logs import TERM, RandomLog, any_config, batch, decoded, drained, held, machine, told
 from .oracle import Oracle, Place
@@ -208,6 +209,7 @@ def test_a_consumer_sees_increasing_ids_and_messages(random: Random) -> None:
     queue = machine()
     next_ids: dict[ConsumerId, int] = {}
     latest: dict[ConsumerId, Place] = {}
+    ended: set[ChannelId] = set()
     for index, payload in enumerate(RandomLog(random).entries(40), 1):
         effects = queue.apply(Meta(LogIndex(index), TERM), payload)
         checkouts = {
@@ -215,11 +217,14 @@ def test_a_consumer_sees_increasing_ids_and_messages(random: Random) -> None:
             for _, command in decoded(payload)
             if type(command).__name__ == "Checkout"
         }
+        ended |= {command.channel for _, command in decoded(payload) if isinstance(command, ChannelDown)}
+        ended |= {key.channel for key in next_ids if any(isinstance(c, NodeUp) for _, c in decoded(payload))}
         for effect in effects:
             if isinstance(effect, Reply) and effect.correlation in checkouts:
                 key = checkouts[effect.correlation]
-                assert effect.value in (0, next_ids.get(key, 0))
-                if effect.value == 0:
+                before = next_ids.get(key, 0)
+                assert effect.value >= before or key.channel in ended, "ids start again only with a new channel"
+                if effect.value != before or not effect.value:
                     latest.pop(key, None)
                 next_ids[key] = effect.value
             if isinstance(effect, Deliver):

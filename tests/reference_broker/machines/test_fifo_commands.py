@@ -259,7 +259,19 @@ def test_cancel_leaves_unacked_messages_where_they_are() -> None:
     assert queue.counts().consumers == 0
     apply(queue, Settle(A, ((0, 2),)))
     assert queue.counts().settled == 3
+    apply(queue, ChannelDown(A.channel))
     assert A.channel not in queue.channels()
+
+
+def test_ids_of_a_consumer_that_is_gone_are_not_used_again() -> None:
+    """A member that catches up deals late to the former consumer: it must not pass for the one of the same tag now."""
+    queue = machine()
+    apply(queue, checkout(A, 4), enqueue(1, 3), Settle(A, ((0, 2),)), Cancel(A, 1))
+    restored = FifoMachine.restore(queue.snapshot())
+    for each in (queue, restored):
+        effects = apply(each, checkout(A, 4), enqueue(4, 2))
+        assert [effect.value for effect in effects if isinstance(effect, Reply)] == [3]
+        assert ids(effects, A) == [3, 4]
 
 
 def test_subscribing_again_goes_on_with_ids_and_reduced_credit() -> None:
