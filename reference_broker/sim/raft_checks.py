@@ -72,8 +72,8 @@ class GroupTruth:
         self.founders: tuple[NodeId, ...] = ()
         self.configurations: dict[tuple[int, int], tuple[NodeId, ...]] = {}
         """(index, term) -> the voters that a change of members makes, from when it is appended."""
-        self.decided: tuple[int, tuple[NodeId, ...]] = (0, ())
-        """The newest change of members that is committed."""
+        self.decided: dict[int, tuple[NodeId, ...]] = {}
+        """index -> the voters of a change of members that is committed."""
         self.state_hashes: dict[int, int] = {}
         self.members: dict[NodeId, MemberTruth] = {}
         self.deleted = False
@@ -89,11 +89,10 @@ class GroupTruth:
     def voters(self, node: NodeId) -> tuple[NodeId, ...]:
         """Who decides according to the log of a member: the newest change in it, committed or not (section 6)."""
         member = self.member(node)
-        newest, voters = 0, self.founders
-        if self.decided[0] <= member.snapshot:
-            newest, voters = self.decided if self.decided[0] else (0, self.founders)
+        newest = max((index for index in self.decided if index <= member.snapshot), default=0)
+        voters = self.decided[newest] if newest else self.founders
         for (index, term), found in self.configurations.items():
-            if newest < index and (index <= member.snapshot or member.terms.get(index) == term):
+            if newest < index and member.terms.get(index) == term:
                 newest, voters = index, found
         return voters
 
@@ -356,7 +355,7 @@ class RaftChecks:
         truth.committed[index] = (term, truth.entries[index, term][0])
         truth.last_committed = index
         if (index, term) in truth.configurations:
-            truth.decided = index, truth.configurations[index, term]
+            truth.decided[index] = truth.configurations[index, term]
         if not truth.commit_terms or truth.commit_terms[-1] < core.term:
             truth.commit_terms.append(core.term)
             truth.commit_ends.append(index)
