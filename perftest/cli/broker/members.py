@@ -35,9 +35,7 @@ def quorum_status(queue: str, directory: Path, as_json: bool) -> None:
 @node_argument()
 def add_member(queue: str, node: str, directory: Path, as_json: bool) -> None:
     """Give a queue a member on another node; returns when it has caught up and votes."""
-    name = load(directory).node(node).name
-    answer = change(directory, op="add-member", queue=queue, node=name)
-    say(f"{name} is a member of {queue}", {"queue": queue, "added": name, **answer}, as_json)
+    _change_member(directory, "add-member", queue, node, outcome=("added", "is a member of"), as_json=as_json)
 
 
 @command(
@@ -50,9 +48,9 @@ def add_member(queue: str, node: str, directory: Path, as_json: bool) -> None:
 @node_argument()
 def remove_member(queue: str, node: str, directory: Path, as_json: bool) -> None:
     """Take the member on a node away from a queue; its replica there is deleted."""
-    name = load(directory).node(node).name
-    answer = change(directory, op="remove-member", queue=queue, node=name)
-    say(f"{name} is no longer a member of {queue}", {"queue": queue, "removed": name, **answer}, as_json)
+    _change_member(
+        directory, "remove-member", queue, node, outcome=("removed", "is no longer a member of"), as_json=as_json
+    )
 
 
 @command(
@@ -65,9 +63,7 @@ def remove_member(queue: str, node: str, directory: Path, as_json: bool) -> None
 @node_argument()
 def transfer_leader(queue: str, node: str, directory: Path, as_json: bool) -> None:
     """Have another member lead a queue, once it holds the whole log."""
-    name = load(directory).node(node).name
-    answer = change(directory, op="transfer-leader", queue=queue, node=name)
-    say(f"{name} leads {queue}", {"queue": queue, "leader": name, **answer}, as_json)
+    _change_member(directory, "transfer-leader", queue, node, outcome=("leader", "leads"), as_json=as_json)
 
 
 @command(
@@ -80,6 +76,15 @@ def rebalance(directory: Path, as_json: bool) -> None:
     """Spread the leaders of all queues over the nodes; shows the queues whose leader moved."""
     moved = change(directory, op="rebalance")["moved"]
     print_table([{key: row[key] for key in ("queue", "from", "to")} for row in moved], as_json=as_json)
+
+
+def _change_member(directory: Path, op: str, queue: str, node: str, *, outcome: tuple[str, str], as_json: bool) -> None:
+    """Have the cluster change what ``node`` is to ``queue``; ``outcome`` names the node then, for programs and in a
+    sentence."""
+    key, verb = outcome
+    name = load(directory).node(node).name
+    answer = change(directory, op=op, queue=queue, node=name)
+    say(f"{name} {verb} {queue}", {"queue": queue, key: name, **answer}, as_json)
 
 
 COMMANDS = (quorum_status, add_member, remove_member, transfer_leader, rebalance)
