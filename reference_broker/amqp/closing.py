@@ -45,7 +45,6 @@ class Phase(Enum):
     CLOSED = auto()
 
 
-HANDSHAKE: Final = frozenset({Phase.HEADER, Phase.STARTING, Phase.TUNING, Phase.OPENING})
 OVER: Final = frozenset({Phase.CLOSING, Phase.REFUSING, Phase.CLOSED})
 
 

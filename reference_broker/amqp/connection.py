@@ -117,11 +117,6 @@ class ServerConnection(ChannelFrames):
         found = self._channels.get(channel)
         return found.confirms.unresolved if found and found.confirms else 0
 
-    @property
-    def has_output(self) -> bool:
-        """Whether ``take_output`` would return anything."""
-        return bool(self._link.output)
-
     # -- octets in, octets out -------------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_s: float) -> list[Event]:

@@ -10,21 +10,13 @@ and the leader's node routes them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
-from types import MappingProxyType
 from typing import Final
 
 NO_LIMIT: Final = -1
 """Stands for "not set" in every limit and time of :class:`FifoConfig`."""
-
-DEFAULT_DELIVERY_LIMITS: Final[Mapping[str, int]] = MappingProxyType({"3.10": NO_LIMIT, "4.0": 20})
-"""The delivery limit of a queue that was declared without one, by the RabbitMQ release whose ways a host follows.
-
-Up to 3.13 there is none, and a message that crashes its consumers goes round for ever; 4.0 allows 20 returns.
-"""
 
 _LAYOUT: Final = Struct(">qqqqqBBB")  # the limits and times, then overflow, single active, dead letters
 _NAME_SIZE: Final = Struct(">H")

@@ -12,7 +12,7 @@ from reference_broker.machines.consumers import IN_SERVICE, Consumer, Status
 from reference_broker.machines.effects import Confirm, Deliver, Reject
 from reference_broker.machines.fifo_state import Channel, State
 from reference_broker.machines.outbox import Parcel
-from reference_broker.types import ChannelId, LogIndex, NodeId
+from reference_broker.types import LogIndex, NodeId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,11 +107,6 @@ def answer_ranges(channel: Channel, first: int, last: int) -> Iterator[tuple[boo
         first = refused_last + 1
     if first <= last:
         yield False, first, last
-
-
-def channels_of(state: State) -> list[ChannelId]:
-    """Every channel that enqueues or consumes here, ascending."""
-    return sorted(state.channels)
 
 
 def live_entries(state: State) -> list[tuple[LogIndex, LogIndex]]:

@@ -35,7 +35,6 @@ class Operator:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.has_policies = False
 
     def members(self, node: SimNode) -> None:
         """Add a member of some queue, or remove one."""

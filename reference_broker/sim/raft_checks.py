@@ -111,7 +111,6 @@ class RaftChecks:
 
     def __init__(self) -> None:
         self.groups: dict[GroupId, GroupTruth] = {}
-        self.on_commit: list[GroupId] = []
 
     def group(self, group: GroupId) -> GroupTruth:
         """What is known of a group."""

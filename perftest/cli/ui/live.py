@@ -25,7 +25,6 @@ from perftest.spec.units import format_duration
 ROWS: Final = 22
 WIDE: Final = 110
 """From here on there is room for the nodes' memory."""
-FRAMES_PER_S: Final = 2
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _DIM: Final = "dim"
 

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 from base64 import b64encode
-from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
@@ -54,8 +53,6 @@ const drawn = () => { for (const name of ["beforeprint", "afterprint"]) dispatch
 
 Printing draws every figure at once: that does not depend on when the browser finds time to look what is in view.
 """
-
-Ask = Callable[..., Any]
 
 
 class Browser:

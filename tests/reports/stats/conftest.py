@@ -92,9 +92,6 @@ def healthy() -> Tables:
     return Tables(**{field.name: frame_of(names[field.name], rows.get(field.name, [])) for field in fields(Tables)})
 
 
-Edit = Callable[[Tables], object]
-
-
 @pytest.fixture
 def tables() -> Tables:
     """A fresh copy for every test."""
