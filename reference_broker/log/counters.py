@@ -50,6 +50,7 @@ COUNTERS: Final = (
     CounterSpec("segment_reads", "counter", "reads", "reads of entries from segments"),
     CounterSpec("recovery_ns", "gauge", "ns", "time the last start took to read the log"),
     CounterSpec("recovery_bytes", "gauge", "bytes", "octets of WAL the last start read"),
+    CounterSpec("recovery_meta_single", "gauge", "records", "what the last start found one copy of in the meta log"),
     CounterSpec("recovery_torn_tails", "gauge", "files", "unfinished batches the last start dropped"),
 )
 
@@ -94,6 +95,7 @@ class Counters:
     segment_reads: int
     recovery_ns: int
     recovery_bytes: int
+    recovery_meta_single: int
     recovery_torn_tails: int
 
     def __init__(self) -> None:

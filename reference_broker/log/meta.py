@@ -4,6 +4,10 @@ An append-only log of small batches in the format of the WAL. When a file is ful
 the next one, which gets its name only once it is synced; then the old one is removed. Each start does the same, so
 a torn tail is never written behind.
 
+A vote that was synced and is forgotten is given twice, and no other member has a copy of it. So each batch is written
+twice, at the same offset of both halves of the file, and synced once: after the sync both copies are sound, and what
+damages one of them leaves the other. Neither is sound only where the sync never returned. (``docs/decisions``, 9)
+
 Invariants: a term never goes back across a crash, and never comes without its vote (one row holds both, I6);
 a group's creation is on disk before any of its entries, because the writer thread syncs this log before the WAL.
 """
@@ -19,11 +23,11 @@ from reference_broker.log.errors import DamagedLogError
 from reference_broker.log.files import File, Files, sync_ns
 from reference_broker.log.recovery import GroupRecord, replay_meta
 from reference_broker.log.wal_codec import (
+    BEGUN,
     FIRST_BATCH,
     META_MAGIC,
     RowKind,
     batch_size,
-    check_file_header,
     encode_batch_head,
     encode_file_header,
     next_sector,
@@ -33,8 +37,10 @@ from reference_broker.log.wal_codec import (
 from reference_broker.types import GroupId, NodeId, Term
 
 SUFFIX: Final = ".meta"
-FILE_BYTES: Final = 256 * 1024
-"""Room for 500 elections between two rewrites; small, because each start fills one with zeros."""
+HALF_BYTES: Final = 256 * 1024
+"""Half a file. Room for 500 elections between two rewrites; small, because each start fills a file with zeros."""
+_APART: Final = 4096
+"""The sectors that a drive says are 512 octets are parts of larger ones, as a rule of this size, which rot as one."""
 
 
 class MetaLog:
@@ -49,7 +55,7 @@ class MetaLog:
         self._number = 0
         self._batch = 0
         self._offset = 0
-        self._size = 0
+        self._half = 0
         self._file: File | None = None
         self.sync_ns = 0
         """What the last sync took."""
@@ -58,13 +64,18 @@ class MetaLog:
         self._rows: list[bytes] = []
         self._payloads: list[bytes] = []
 
-    def recover(self) -> dict[GroupId, GroupRecord]:
-        """Read the newest file, rewrite what it says, and remove every other file."""
+    def recover(self, *, expected: bool = False) -> dict[GroupId, GroupRecord]:
+        """Read the newest file, rewrite what it says, and remove every other file.
+
+        ``expected`` says that there must be one. Raises :class:`DamagedLogError` if it is damaged or missing.
+        """
         numbers = [int(name.removesuffix(SUFFIX)) for name in self._names() if name.endswith(SUFFIX)]
         if numbers:
             self._number = max(numbers)
             self.records = self._read(self._number)
             self._creations = max([record.creation for record in self.records.values()], default=0)
+        elif expected:
+            raise DamagedLogError(self._directory, 0, "the meta log is missing, yet there is a WAL that belongs to it")
         self._compact()
         return self.records
 
@@ -79,12 +90,10 @@ class MetaLog:
         file = self._files.open(path)
         octets = file.read(0, file.size())
         file.close()
-        wrong = check_file_header(octets, META_MAGIC, number, self._store)
-        if wrong:
-            raise DamagedLogError(path, 0, wrong)
-        records, torn = replay_meta(path, octets, seed_of(self._store, number))
-        self._counters.recovery_torn_tails += torn
-        return records
+        found = replay_meta(path, octets, number, self._store)
+        self._counters.recovery_torn_tails += found.torn
+        self._counters.recovery_meta_single += found.single
+        return found.records
 
     def create_group(self, group: GroupId, meta: bytes, since: int = 0) -> int:
         """Note a new group, whose entries come in WAL batches after ``since``; :meth:`flush` makes it durable.
@@ -118,7 +127,7 @@ class MetaLog:
         if not self._rows:
             return False
         octets = sum(map(len, self._payloads))
-        if self._offset + batch_size(len(self._rows), octets) > self._size:
+        if self._offset + batch_size(len(self._rows), octets) > self._half:
             self._compact()
         else:
             self._append(self._rows, self._payloads, octets)
@@ -126,13 +135,17 @@ class MetaLog:
         return True
 
     def _append(self, rows: list[bytes], payloads: list[bytes], octets: int) -> None:
-        assert self._file is not None
         head = encode_batch_head(seed_of(self._store, self._number), self._batch + 1, rows, octets)
-        self._file.write([head, *payloads], self._offset)
+        self._write([head, *payloads], self._offset)
         self._datasync()
         self._batch += 1
         self._offset = next_sector(self._offset + len(head) + octets)
         self._counters.meta_writes += 1
+
+    def _write(self, buffers: list[bytes], offset: int) -> None:
+        assert self._file is not None
+        for base in (0, self._half):
+            self._file.write(buffers, base + offset)
 
     def _datasync(self) -> None:
         if self._sync and self._file is not None:
@@ -146,10 +159,10 @@ class MetaLog:
         self._number += 1
         self._batch = 0
         self._offset = FIRST_BATCH
-        self._size = max(FILE_BYTES, 2 * (FIRST_BATCH + batch_size(len(rows), octets)))
+        self._half = max(HALF_BYTES, -(-2 * (FIRST_BATCH + batch_size(len(rows), octets)) // _APART) * _APART)
         temporary = self._path(self._number, ".tmp")
-        self._file = self._files.create(temporary, self._size)
-        self._file.write([encode_file_header(META_MAGIC, self._number, self._store)], 0)
+        self._file = self._files.create(temporary, 2 * self._half)
+        self._write([encode_file_header(META_MAGIC, self._number, self._store, BEGUN if rows else 0)], 0)
         if rows:
             self._append(rows, payloads, octets)
         self.sync_ns = sync_ns(self._file)

@@ -112,7 +112,7 @@ def open_parts(
     state = LogState(counters, config.memtable_bytes, notify, segment_files)
     files.make_dir(f"{data_dir}/{META}")
     meta = MetaLog(files, f"{data_dir}/{META}", store, counters, sync=config.sync)
-    records = meta.recover()
+    records = meta.recover(expected=any(name.endswith(WAL_SUFFIX) for name in files.names(wal_dir)))
     for directory in (data_dir, config.segment_path):
         _remove_foreign_groups(files, directory, records)
     facts, states = _read_snapshots(files, data_dir, state, records)

@@ -6,7 +6,8 @@ decide (:mod:`reference_broker.log.wal_codec`): a batch that is missing although
 this is damage and recovery refuses, naming file and offset; a batch that is missing at the very end was never confirmed
 to anybody, and is dropped.
 
-What cannot be told apart, by any log: damage to the very last batch that was synced, and a last batch that was torn.
+What cannot be told apart in a WAL: damage to the very last batch that was synced, and a last batch that was torn. In
+the meta log it can be: everything stands in it twice.
 
 Invariants: nothing that was noticed as written is dropped silently (I10); the log above the snapshot has no hole, and
 every live entry is there, or recovery refuses.
@@ -19,7 +20,24 @@ from dataclasses import dataclass, field
 
 from reference_broker.log.errors import DamagedLogError, MissingEntriesError
 from reference_broker.log.extents import Extent, Extents, Place, Ranges
-from reference_broker.log.wal_codec import HEAD_SIZE, Batch, Row, RowKind, Tail, batches, seed_of
+from reference_broker.log.wal_codec import (
+    BEGUN,
+    FIRST_BATCH,
+    HEAD_SIZE,
+    META_MAGIC,
+    SECTOR,
+    Batch,
+    Row,
+    RowKind,
+    Tail,
+    batches,
+    check_file_header,
+    file_flags,
+    find_later,
+    next_sector,
+    read_batch,
+    seed_of,
+)
 from reference_broker.log.windows import Windows
 from reference_broker.types import GroupId
 
@@ -164,29 +182,61 @@ class GroupRecord:
     creation: int = 0
 
 
-def replay_meta(name: str, octets: bytes, seed: int) -> tuple[dict[GroupId, GroupRecord], bool]:
-    """The groups that exist according to a meta file whose header is sound, and whether it has a torn tail.
+@dataclass(slots=True)
+class MetaRecovery:
+    """What a meta file says: which groups exist, and how sound the file was found.
 
-    Raises :class:`DamagedLogError` if something that was synced is damaged; a torn tail is dropped.
+    ``torn`` tells of a batch at the end that was never synced; ``single`` counts what only one copy of was sound.
     """
-    records: dict[GroupId, GroupRecord] = {}
-    file, torn = Windows.of(octets), False
-    for found in batches(file, seed):
-        if isinstance(found, Tail):
-            if found.later >= 0:
-                raise DamagedLogError(name, found.end, f"a sound batch follows at offset {found.later}")
-            torn = _holds_octets(file, found.end)
-            break
-        at = found.payload
-        for row in found.rows:
-            _replay_meta_row(records, row, bytes(file.part(at, at + row.size)))
-            at += row.size
-    return records, torn
+
+    records: dict[GroupId, GroupRecord] = field(default_factory=dict)
+    torn: bool = False
+    single: int = 0
 
 
-def _holds_octets(file: Windows, offset: int) -> bool:
-    """Whether anything but the zeros of a new file stands at ``offset``, where the next batch would."""
-    return any(file.part(offset, offset + HEAD_SIZE))
+def replay_meta(name: str, octets: bytes, number: int, store: bytes) -> MetaRecovery:
+    """Read meta file ``number``, whose two halves say the same.
+
+    What one half lost the other one has. Raises :class:`DamagedLogError` if both are unsound where something was
+    synced, or if it is another file; what neither half holds whole at the very end was never synced, and is dropped.
+    """
+    half = len(octets) // 2
+    halves = [Windows.of(octets[:half]), Windows.of(octets[half:])]
+    wrong = [check_file_header(copy.part(0, SECTOR), META_MAGIC, number, store) for copy in halves]
+    if wrong[0] and wrong[1]:
+        raise DamagedLogError(name, 0, f"{wrong[0]}; in its second half, from {half} on: {wrong[1]}")
+    found = MetaRecovery(single=sum(map(bool, wrong)))
+    flags = file_flags(halves[1 if wrong[0] else 0].part(0, SECTOR))
+    seed, offset, batch = seed_of(store, number), FIRST_BATCH, 1
+    while sound := [
+        (copy, read)
+        for copy in halves
+        if isinstance(read := read_batch(copy, offset, seed), Batch) and read.number == batch
+    ]:
+        found.single += len(sound) == 1
+        _replay_meta_batch(found.records, *sound[0])
+        offset, batch = next_sector(sound[0][1].end), batch + 1
+    found.torn = _judge_meta_end(name, halves, offset, seed, batch, begun=bool(flags & BEGUN))
+    return found
+
+
+def _judge_meta_end(name: str, halves: list[Windows], offset: int, seed: int, batch: int, *, begun: bool) -> bool:
+    """Whether a batch was torn at ``offset``, where neither half holds a sound one."""
+    where = f"both copies of a batch fail their check, here and at offset {offset + halves[0].size}"
+    if batch == 1 and begun:
+        raise DamagedLogError(name, offset, f"{where}; it was synced before the file got its name")
+    for copy, base in zip(halves, (0, halves[0].size), strict=True):
+        later = find_later(copy, offset, seed, batch - 1)
+        if later >= 0:
+            raise DamagedLogError(name, offset, f"{where}, and a sound one follows at offset {base + later}")
+    return any(any(copy.part(offset, offset + HEAD_SIZE)) for copy in halves)
+
+
+def _replay_meta_batch(records: dict[GroupId, GroupRecord], copy: Windows, batch: Batch) -> None:
+    at = batch.payload
+    for row in batch.rows:
+        _replay_meta_row(records, row, bytes(copy.part(at, at + row.size)))
+        at += row.size
 
 
 def _replay_meta_row(records: dict[GroupId, GroupRecord], row: Row, payload: bytes) -> None:

@@ -32,9 +32,11 @@ from typing import Final, NamedTuple
 from reference_broker.log.windows import Windows
 
 SECTOR: Final = 512
-VERSION: Final = 1
 WAL_MAGIC: Final = b"QWAL"
 META_MAGIC: Final = b"QMET"
+_VERSIONS: Final = {WAL_MAGIC: 1, META_MAGIC: 2}
+BEGUN: Final = 1
+"""Flag of a file: its first batch was synced before the file got its name."""
 FIRST_BATCH: Final = SECTOR
 """Where the first batch starts: the file header has a sector to itself."""
 
@@ -114,9 +116,9 @@ def next_sector(offset: int) -> int:
     return (offset + SECTOR - 1) & -SECTOR
 
 
-def encode_file_header(magic: bytes, number: int, store: bytes) -> bytes:
+def encode_file_header(magic: bytes, number: int, store: bytes, flags: int = 0) -> bytes:
     """The first sector of a file."""
-    fields = _FILE.pack(magic, VERSION, 0, number, store, 0)[:-4]
+    fields = _FILE.pack(magic, _VERSIONS[magic], flags, number, store, 0)[:-4]
     return (fields + zlib.crc32(fields).to_bytes(4)).ljust(SECTOR, b"\0")
 
 
@@ -127,13 +129,19 @@ def check_file_header(data: bytes | memoryview, magic: bytes, number: int, store
     found_magic, version, _flags, found_number, found_store, crc = _FILE.unpack_from(data)
     if crc != zlib.crc32(data[: _FILE.size - 4]):
         return "the file header fails its check"
-    if found_magic != magic or version != VERSION:
-        return f"the file has format {found_magic!r} version {version}, not {magic!r} version {VERSION}"
+    if found_magic != magic or version != _VERSIONS[magic]:
+        return f"the file has format {found_magic!r} version {version}, not {magic!r} version {_VERSIONS[magic]}"
     if found_number != number:
         return f"the file says it has number {found_number}: it was renamed"
     if found_store != store:
         return "the file belongs to another node's log"
     return None
+
+
+def file_flags(data: bytes | memoryview) -> int:
+    """The flags in a file header that passed :func:`check_file_header`."""
+    flags: int = _FILE.unpack_from(data)[2]
+    return flags
 
 
 def encode_batch_head(seed: int, number: int, rows: list[bytes], payload_octets: int) -> bytes:

@@ -1,10 +1,12 @@
 """One bit of a drive at rest is another: what does the log make of it?
 
 The drive of a node that is down is copied, a bit of one file is flipped in the copy, and the production log opens it.
-It may refuse, and then it must say where; it may fail to read single entries; it may take a batch at the very end for
-torn, since nobody can tell the two apart. What it must never do is hand out octets that nobody wrote, or forget
-anything but the end of a file that was written last. The world goes on with the sound drive: a node that lost synced
-octets is outside of what Raft can bear, so an operator must not start it again, and here nobody does.
+It may refuse, and then it must say where; it may fail to read single entries; it may take a batch at the very end of
+the WAL for torn, since nobody can tell the two apart. What it must never do is hand out octets that nobody wrote,
+forget a term, a vote or a group, or forget entries but those at the end of the WAL.
+
+The world goes on with the sound drive: a node that lost synced octets is outside of what Raft can bear, so an operator
+must not start it again, and here nobody does.
 """
 
 from __future__ import annotations
@@ -75,16 +77,16 @@ def _copied(source: MemoryFiles, target: MemoryFiles, directories: tuple[str, ..
 def _compare(
     where: str, path: str, log: LogSystem, checks: RaftChecks, node: SimNode, group: GroupId, state: RecoveredGroup
 ) -> None:
-    """What was recovered must be what was written, but for the end of the WAL or of the meta log."""
+    """What was recovered must be what was written, but for the end of the WAL."""
     truth = checks.group(group)
     if truth.deleted:
         return
     member = truth.member(node.node)
     forgets_entries = state.last_index < member.durable and member.installing[0] <= member.durable
-    check(not forgets_entries or path.startswith(("wal/", "data/meta/")), "X3",
+    check(not forgets_entries or path.startswith("wal/"), "X3",
           f"{where}: entries of group {group:x} above {state.last_index} are forgotten, not torn")  # fmt: skip
     back = (state.term, state.voted_for) != member.hard_state and state.term <= member.hard_state[0]
-    check(not back or path.startswith("data/meta/") or not member.hard_state[0], "X3",
+    check(not back or not member.hard_state[0], "X3",
           f"{where}: term and vote of group {group:x} are {state.term}/{state.voted_for}")  # fmt: skip
     terms = dict(state.terms)
     term = 0
