@@ -46,8 +46,6 @@ class MemberTruth:
         self.leads_in = 0
         self.votes: dict[int, int] = {}
         """Whom this replica voted for, by term. A node that left and came back has another replica."""
-        self.config = 0
-        """Where its log has the newest change of members."""
         self.is_gone = False
         """It was deleted: what the log still says is about the one that was here."""
 
@@ -96,6 +94,11 @@ class GroupTruth:
                 newest, voters = index, found
         return voters
 
+    def newest_change(self, node: NodeId, below: int) -> int:
+        """Where the log of a member has its newest change of members below an index; 0 if nowhere."""
+        terms = self.member(node).terms
+        return max((at for at, term in self.configurations if at < below and terms.get(at) == term), default=0)
+
     def prune(self) -> None:
         """Forget what no member can ask for any more."""
         low = min((member.snapshot for member in self.members.values()), default=0) - _KEPT_BELOW
@@ -139,10 +142,10 @@ class RaftChecks:
                 )
             member.terms[entry.index] = entry.term
             if entry.kind is EntryKind.CONFIG:
-                truth.configurations[entry.index, entry.term] = Configuration.decode(entry.payload).voters
+                former = truth.newest_change(node, entry.index)
                 where = f"group {group:x}: node {node} appends a change at {entry.index}"
-                check(member.config <= truth.last_committed, "I8", f"{where} with one at {member.config}")
-                member.config = entry.index
+                check(former <= truth.last_committed, "I8", f"{where} with one at {former}")
+                truth.configurations[entry.index, entry.term] = Configuration.decode(entry.payload).voters
 
     def _check_follows(self, truth: GroupTruth, node: NodeId, group: GroupId, entries: Sequence[Entry]) -> None:
         member = truth.member(node)
@@ -157,8 +160,6 @@ class RaftChecks:
         for above in [above for above in member.terms if above >= index]:
             del member.terms[above]
         member.durable = min(member.durable, index - 1)
-        if member.config >= index:
-            member.config = 0
 
     def reset(self, node: NodeId, group: GroupId, index: int, _term: int) -> None:
         """A snapshot replaced a member's log."""
@@ -286,7 +287,6 @@ class RaftChecks:
         member.durable, member.snapshot, member.hard_state = last, log.snapshot_index, (term, vote)
         member.commit = member.applied = log.snapshot_index
         member.leads_in = 0
-        member.config = min(member.config, last)
 
     def _check_recovered(self, where: str, member: MemberTruth, core: RaftCore) -> None:
         log = core.log

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from reference_broker.sim.raft_checks import GroupTruth
-from reference_broker.types import NodeId
+from types import SimpleNamespace
+from typing import Any
+from zlib import crc32
+
+import pytest
+
+from reference_broker.raft.config import RaftConfig
+from reference_broker.raft.configuration import Configuration
+from reference_broker.raft.core import RaftCore
+from reference_broker.raft.log_view import LogView
+from reference_broker.raft.ready import HardState
+from reference_broker.sim.invariants import ViolationError
+from reference_broker.sim.raft_checks import GroupTruth, RaftChecks
+from reference_broker.types import NOBODY, Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
 
@@ -36,3 +48,28 @@ def test_of_the_committed_changes_the_newest_below_the_snapshot_counts() -> None
         truth.configurations[index, 1] = truth.decided[index] = voters
     truth.member(ONE).snapshot = 9
     assert truth.voters(ONE) == (TWO, THREE)
+
+
+def test_a_change_that_was_lost_with_the_power_is_not_under_way() -> None:
+    """The log that came back ends before it, behind what was known as committed: the leader sends it again."""
+    checks, group = RaftChecks(), GroupId(7)
+    commands = [Entry(LogIndex(at), Term(1), EntryKind.COMMAND, 0, b"") for at in (1, 2, 3)]
+    octets = Configuration((TWO, THREE)).encode()
+    change = Entry(LogIndex(4), Term(1), EntryKind.CONFIG, crc32(octets), octets)
+    checks.appended(ONE, group, [*commands, change])
+    core = RaftCore(ONE, (ONE, TWO, THREE), LogView(), HardState(term=Term(0), voted_for=NOBODY), RaftConfig(), min)
+    for _ in commands:
+        core.log.append(Term(1))
+    state: Any = SimpleNamespace(term=0, voted_for=NOBODY, last_index=3)
+    runner: Any = SimpleNamespace(group=group, core=core)
+    checks.recovered(ONE, runner, state)
+    checks.appended(ONE, group, [change])
+
+
+def test_a_second_change_behind_one_that_is_not_committed_is_seen() -> None:
+    """I8."""
+    checks, group = RaftChecks(), GroupId(7)
+    octets = Configuration((TWO, THREE)).encode()
+    changes = [Entry(LogIndex(at), Term(1), EntryKind.CONFIG, crc32(octets), octets) for at in (1, 2)]
+    with pytest.raises(ViolationError, match="appends a change at 2 with one at 1"):
+        checks.appended(ONE, group, changes)
