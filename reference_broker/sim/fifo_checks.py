@@ -115,10 +115,15 @@ class Deliveries:
         channel = consumer.channel
         if (channel.node, channel.incarnation) != (node, incarnation):
             raise ViolationError("I25", f"node {node} in life {incarnation} delivers to {consumer}")
-        expected = self._next.get(consumer, first) if first else 0  # a tag that subscribes again begins anew
+        expected = self._next.get(consumer, first)
         again = first < expected and not breaks
         check(not again or gap, "I26", f"node {node}: ids {first}.. for {consumer} once more, next is {expected}")
         gap |= self._breaks.get(consumer, breaks) != breaks
         self._breaks[consumer] = breaks
         check(first <= expected or gap, "I20", f"node {node}: ids {first}.. for {consumer} after {expected - 1}")
-        self._next[consumer] = max(expected, first + count) if first else count
+        self._next[consumer] = max(expected, first + count)
+
+    def queue_gone(self, node: NodeId) -> None:
+        """A queue was deleted: in the next one of its name, ids begin anew."""
+        for consumer in [consumer for consumer in self._next if consumer.channel.node == node]:
+            del self._next[consumer]

@@ -94,6 +94,7 @@ class SimShard(Shard):
     def queue_gone(self, record: QueueRecord) -> None:
         """The deletion of a queue is committed."""
         self.checks.deleted(record.group)
+        self.owner.world.deliveries.queue_gone(self.node)
         super().queue_gone(record)
 
     def _show_applies(self, runner: GroupRunner) -> None:

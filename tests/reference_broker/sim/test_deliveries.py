@@ -1,0 +1,56 @@
+"""Which deliveries a node may execute, as the simulator knows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from reference_broker.sim.fifo_checks import Deliveries
+from reference_broker.sim.invariants import ViolationError
+from reference_broker.types import ChannelId, ConsumerId, NodeId
+
+NODE, LIFE = NodeId(5), 1
+CONSUMER = ConsumerId(ChannelId(NODE, LIFE, 9, 3), "tag")
+
+Delivery = tuple[int, int, bool, int]
+"""First id, how many, whether the node jumped over entries, how often its links broke if it was told."""
+
+
+def execute(*deliveries: Delivery) -> None:
+    known = Deliveries()
+    for first, count, gap, breaks in deliveries:
+        known.executed(NODE, LIFE, CONSUMER, first, count, gap, breaks)
+
+
+@pytest.mark.parametrize(
+    "deliveries",
+    [
+        [(0, 8, False, 0), (8, 3, False, 0)],
+        [(4, 2, False, 0), (6, 1, False, 0)],
+        [(0, 8, True, 0), (10, 1, True, 0)],
+        [(0, 11, False, 8), (0, 8, False, 10), (9, 2, False, 10), (11, 1, False, 10)],
+    ],
+    ids=["in order", "a later subscription of a tag", "a member that jumped", "a new leader tells what is held: not 8"],
+)
+def test_what_may_be(deliveries: list[Delivery]) -> None:
+    execute(*deliveries)
+
+
+@pytest.mark.parametrize(
+    ("deliveries", "number"),
+    [
+        ([(0, 8, False, 0), (9, 1, False, 0)], "I20"),
+        ([(0, 8, False, 0), (0, 8, False, 0)], "I26"),
+        ([(0, 8, False, 4), (9, 1, False, 4)], "I20"),
+    ],
+    ids=["one is missing", "once more", "one is missing of what was told"],
+)
+def test_what_may_not_be(deliveries: list[Delivery], number: str) -> None:
+    with pytest.raises(ViolationError, match=number):
+        execute(*deliveries)
+
+
+def test_in_another_queue_of_the_name_ids_begin_anew() -> None:
+    known = Deliveries()
+    for _ in range(2):
+        known.executed(NODE, LIFE, CONSUMER, 0, 8, False, 0)
+        known.queue_gone(NODE)
