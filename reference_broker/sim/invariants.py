@@ -42,7 +42,7 @@ INVARIANTS = {
         Invariant(
             "I19", "of a single active consumer there is one at most, and one if any is in service", "fifo_checks"
         ),
-        Invariant("I20", "delivery tags of a channel and message ids of a consumer have no gaps", "clients"),
+        Invariant("I20", "delivery tags of a channel and message ids of a consumer have no gaps", "sessions"),
         Invariant("I21", "a consumer gets first deliveries in the order in which a channel published them", "ledger"),
         Invariant(
             "I22",
@@ -62,7 +62,7 @@ INVARIANTS = {
             "a queue is within its limits, and refuses publishes only while it is above four fifths of them",
             "fifo_checks",
         ),
-        Invariant("I31", "a confirm or refusal is sent once, for what was published and has no answer yet", "clients"),
+        Invariant("I31", "a confirm or refusal is sent once, for what was published and has no answer yet", "sessions"),
         Invariant(
             "L1",
             "after all faults have healed: leaders are found, all is confirmed, queues drain, members agree",

@@ -66,11 +66,14 @@ class Nemesis:
         if self.world.draining:
             return
         (kind,) = self.world.chance.choices(self._kinds, self._weights)
-        node = self.world.chance.choice(list(self.world.nodes.values()))
+        self.strike(kind, self.world.chance.choice(list(self.world.nodes.values())))
+        self._begin()
+
+    def strike(self, kind: Callable[[SimNode], None], node: SimNode) -> None:
+        """Do one thing to a node, if it lives."""
         if node.alive:
             self.world.scheduler.trace.note(self.world.scheduler.now, node.host, "nemesis", kind.__name__)
             kind(node)
-        self._begin()
 
     def _outage(self) -> float:
         return self._outage_s * self.world.chance.random()

@@ -8,27 +8,28 @@ power at any operation of their drive, stand still, come back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from reference_broker.amqp.link import ConnectionConfig
 from reference_broker.log.errors import LogError
-from reference_broker.log.notices import Notice
+from reference_broker.log.notices import Notice, SnapshotInstalled, SnapshotTaken
 from reference_broker.log.opening import RecoveredGroup
+from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.client import ClientConnection
 from reference_broker.node.config import Limits, Member, NodeConfig
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.peers import Kind
 from reference_broker.node.shard import Shard
-from reference_broker.queues.quorum import Piece, QuorumQueue
+from reference_broker.queues.quorum import Letter, Piece, QuorumQueue
 from reference_broker.sim import fifo_checks
 from reference_broker.sim.disk import PowerLossError, SimFiles
 from reference_broker.sim.invariants import ViolationError
 from reference_broker.sim.loop import SimLoop
-from reference_broker.types import METADATA_GROUP, ConsumerId, Entry, NodeId
+from reference_broker.types import METADATA_GROUP, ConsumerId, Entry, EntryKind, GroupId, NodeId
 
 if TYPE_CHECKING:
     from reference_broker.log.worker import Worker
@@ -52,6 +53,8 @@ class SimShard(Shard):
     def __init__(self, owner: SimNode, config: NodeConfig, incarnation: int) -> None:
         self.owner = owner
         self.checks = owner.world.raft
+        self.moments = owner.world.moments
+        self.story = owner.world.story
         self.jumped = False
         self.breaks = 0
         """How often a link or a leader was another than before: a guest may have missed what was taken back since."""
@@ -65,30 +68,43 @@ class SimShard(Shard):
             now_ms=owner.now_ms,
             random_bits=owner.world.chance.getrandbits,
         )
-        self._show("append", self.checks.appended)
-        self._show("truncate_from", self.checks.truncated)
-        self._show("reset", self.checks.reset)
-        self._show("delete_group", self.checks.left)
+        self._show("append", self.story.appended, self._appends)
+        self._show("truncate_from", self.story.truncated, self.checks.truncated)
+        self._show("reset", self.story.reset, self.checks.reset)
+        self._show("delete_group", self.story.left, self.checks.left)
 
-    def _show(self, name: str, checker: Callable[..., None]) -> None:
-        """Have a checker see each call of a method of the log, before the log does."""
+    def _show(self, name: str, tell: Callable[..., None], checker: Callable[..., None]) -> None:
+        """Have the story and a checker see each call of a method of the log, before the log does."""
         method, node = getattr(self.log, name), self.node
 
         def shown(*arguments: Any) -> Any:
+            tell(node, *arguments)
             checker(node, *arguments)
             return method(*arguments)
 
         setattr(self.log, name, shown)
 
+    def _appends(self, node: NodeId, group: GroupId, entries: Sequence[Entry]) -> None:
+        self.checks.appended(node, group, entries)
+        if any(entry.kind is EntryKind.CONFIG for entry in entries):
+            self.moments.come("change", self.owner)
+
     def _notify(self, notices: list[Notice]) -> None:
+        self.story.noticed(self.node, notices)
         self.checks.noticed(self.node, notices)
+        for notice in notices:
+            if isinstance(notice, SnapshotTaken | SnapshotInstalled):
+                self.moments.come("snapshot" if isinstance(notice, SnapshotTaken) else "install", self.owner)
         super()._notify(notices)
 
     def runner_made(self, runner: GroupRunner, state: RecoveredGroup | None) -> None:
         """Check what recovery found, and have the checkers see what is applied."""
+        name = runner.host.record.name if isinstance(runner.host, QuorumQueue) else "metadata"
+        self.story.begins(self.node, runner, name, state)
         self.checks.recovered(self.node, runner, state)
         if state is None and isinstance(runner.host, QuorumQueue) and runner.host.record.stay(self.node):
             self.jumped = True  # it tells again what the leader told before, when this node was a guest
+            self.moments.come("join", self.owner)
         self._show_applies(runner)
 
     def queue_gone(self, record: QueueRecord) -> None:
@@ -101,10 +117,11 @@ class SimShard(Shard):
         host: Any = runner.host
         apply, install, node, group = host.apply, host.install, self.node, runner.group
         truth, former = self.checks.group(group), runner.applied
-        is_queue, ledger = isinstance(host, QuorumQueue), self.owner.world.ledger
+        is_queue, ledger, story = isinstance(host, QuorumQueue), self.owner.world.ledger, self.story
 
         def shown(entry: Entry, end: int, skip: frozenset[int]) -> None:
             nonlocal former
+            story.applies(node, group, entry)
             self.checks.applies(node, group, entry, former)
             former = entry.index
             if is_queue:
@@ -119,6 +136,7 @@ class SimShard(Shard):
             nonlocal former
             self.jumped = True
             former = runner.applied
+            story.installs(node, group, former)
             truth.member(node).applied = former
             install(*arguments)
 
@@ -127,16 +145,27 @@ class SimShard(Shard):
     def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
         """Show each Raft message that leaves."""
         if kind is Kind.RAFT:
+            self.story.sends(self.node, node, buffers[0])
             self.checks.sends(self.node, node, buffers[0], len(buffers) == 1)
         return super().send(node, kind, buffers)
 
     def leader_changed(self, runner: GroupRunner) -> None:
         """Look at once: who leads for a moment only is a leader too."""
+        self.story.stands(self.node, runner)
         self.checks.looked_at(self.node, runner)
+        if runner.core.leader == self.node:
+            self.moments.come("election", self.owner)
         super().leader_changed(runner)
+
+    def dead_letter(self, group: GroupId, letters: DeadLetter, contents: list[Letter]) -> None:
+        """Letters are about to be on their way."""
+        self.story.buries(self.node, group, letters, contents)
+        self.moments.come("letters", self.owner)
+        super().dead_letter(group, letters, contents)
 
     def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
         """Show who executes which delivery."""
+        self.story.delivers(self.node, consumer, first_message_id, pieces, delivery_count)
         count = sum(piece[2] for piece in pieces)
         breaks = self.breaks if self._is_told else 0
         self.owner.world.deliveries.executed(
@@ -152,6 +181,7 @@ class SimShard(Shard):
     def peer_down(self, node: NodeId) -> None:
         """Note it."""
         self.breaks += 1
+        self.moments.come("link", self.owner)
         super().peer_down(node)
 
     def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
@@ -222,6 +252,7 @@ class SimNode:
         self.loop.create_task(self.shard.start())
         self.loop.create_task(self._tick())
         self.shard.when_ready(self._serve)
+        self.world.moments.come("start", self)
 
     def _serve(self) -> None:
         assert self.loop is not None
@@ -285,6 +316,8 @@ class SimNode:
                 or runner.applied != member.applied
                 or (core.leader == self.node and core.term != member.leads_in)
             ):
+                if core.commit_index != member.commit:
+                    self.world.story.committed(self.node, runner, member.commit)
                 self.world.raft.looked_at(self.node, runner)
         for worker in shard.log.workers:
             if worker.waits and worker.name not in self._busy:

@@ -10,6 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass
 from itertools import count
 
+from reference_broker.sim.trace import KEPT
 from reference_broker.sim.world import World
 
 
@@ -27,12 +28,12 @@ class Outcome:
     trace: tuple[str, ...] = ()
 
 
-def run_world(seed: int, steps: int) -> Outcome:
-    """Make a world and run it to its end."""
+def run_world(seed: int, steps: int, kept: int | None = KEPT) -> Outcome:
+    """Make a world and run it to its end. ``kept``: how much of its trace is kept, None for all of it."""
     former = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     begin = time.process_time()
-    world, error, invariant = World(seed), "", ""
+    world, error, invariant = World(seed, kept), "", ""
     try:
         world.run(steps)
     except KeyboardInterrupt:
@@ -52,7 +53,11 @@ def run_world(seed: int, steps: int) -> Outcome:
 
 
 def run_many(first: int, seeds: int | None, steps: int, jobs: int, minutes: float | None) -> Iterator[Outcome]:
-    """Outcomes as they come, of seeds ``first``, +1, ... : as many as asked for, or until the minutes are over."""
+    """Outcomes as they come, of seeds ``first``, +1, ... : as many as asked for, or until the minutes are over. Of a
+    single world the whole trace is kept."""
+    if seeds == 1:
+        yield run_world(first, steps, kept=None)
+        return
     end = time.monotonic() + 60 * minutes if minutes is not None else None
     numbers = iter(range(first, first + seeds)) if seeds is not None else count(first)
     if jobs == 1:

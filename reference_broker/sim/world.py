@@ -7,23 +7,28 @@ queues drain, members agree, nothing confirmed is lost, disks are bounded.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Final
 from zlib import crc32
 
+from reference_broker.machines.consumers import Status
+from reference_broker.machines.fifo import FifoMachine
 from reference_broker.node.config import Limits
 from reference_broker.sim.clients import SimClient
 from reference_broker.sim.fifo_checks import Deliveries
 from reference_broker.sim.invariants import check
 from reference_broker.sim.ledger import Ledger
 from reference_broker.sim.loop import Scheduler
+from reference_broker.sim.moments import Moments
 from reference_broker.sim.nemesis import Nemesis
 from reference_broker.sim.network import Network, Weather
-from reference_broker.sim.node import SimNode, sim_limits
+from reference_broker.sim.node import SimNode, SimShard, sim_limits
 from reference_broker.sim.queues import plan_queues
 from reference_broker.sim.raft_checks import RaftChecks
-from reference_broker.sim.trace import Trace
-from reference_broker.types import NodeId
+from reference_broker.sim.story import Story
+from reference_broker.sim.trace import KEPT, Trace
+from reference_broker.types import ChannelId, NodeId
 
 _PATIENCE_S: Final = 120.0
 _LOOK_S: Final = 0.05
@@ -34,15 +39,18 @@ _WAL_FILES_MAX: Final = 12
 class World:
     """Everything, made from a seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, kept: int | None = KEPT) -> None:
+        """``kept``: how much of the trace is kept, None for all of it."""
         self.seed = seed
         self.chance = chance = Random(seed)
-        self.trace = Trace()
+        self.trace = Trace(kept)
         self.scheduler = Scheduler(chance, self.trace)
         self.network = Network(self.scheduler)
         self.raft = RaftChecks()
         self.deliveries = Deliveries()
         self.ledger = Ledger()
+        self.story = Story(self.scheduler)
+        self.moments = Moments(self)
         self.draining = False
         self.queues = plan_queues(chance)
         self._wal_file_bytes = chance.choice((16_384, 65_536))
@@ -93,7 +101,10 @@ class World:
         while self.trace.count < events:
             scheduler.step()
         self.heal()
-        self.drain()
+        self.wait(self._consumers_wait)
+        for client in self.clients:
+            client.restart()
+        self.wait(self.waits_for)
         self.tidy_up()
         self.check_end()
 
@@ -110,13 +121,11 @@ class World:
             node.sync_s = 0.0003
             if node.loop is not None:
                 node.loop.paused_until = 0.0
-        for client in self.clients:
-            client.restart()
 
-    def drain(self) -> None:
-        """Run until nothing is left to do."""
+    def wait(self, waits_for: Callable[[], str | None]) -> None:
+        """Run until nothing is left to wait for."""
         end = self.scheduler.now + _PATIENCE_S
-        while (waits := self.waits_for()) is not None:
+        while (waits := waits_for()) is not None:
             look = self.scheduler.now + _LOOK_S
             while self.scheduler.now < look:
                 self.scheduler.step()
@@ -140,18 +149,47 @@ class World:
         for client in self.clients:
             if not client.is_quiet:
                 return f"{client.host} waits"
-        return self._queues_wait() or self._members_wait() or self._changes_wait()
+        return self._queues_wait() or self._members_wait() or self._changes_wait() or self._channels_wait()
+
+    def _hosted(self) -> Iterator[tuple[SimNode, str, FifoMachine]]:
+        """The queues that have a member on a node that lives, by node."""
+        for node in self.living:
+            for name, queue in node.shard.queues.items() if node.shard is not None else ():
+                if queue.host is not None:
+                    yield node, name, queue.host.machine
+
+    def _life_of(self, channel: ChannelId) -> SimShard | None:
+        """The life of a node that a channel was opened in, if it still lasts."""
+        shard = self.nodes[channel.node].shard
+        return shard if shard is not None and shard.incarnation == channel.incarnation else None
+
+    def _consumers_wait(self) -> str | None:
+        """Who is still thought to be out of reach: it would never get a message again."""
+        for node, name, machine in self._hosted():
+            for consumer in machine._state.all_consumers():
+                if consumer.status is Status.SUSPECTED and self._life_of(consumer.id.channel) is not None:
+                    return f"queue {name} on node {node.node}: {consumer.id} is up, and suspended"
+        return None
+
+    def _channels_wait(self) -> str | None:
+        """What a channel left behind that is gone: it would hold messages, or its place, for ever."""
+        for node, name, machine in self._hosted():
+            for channel in machine.channels():
+                shard, is_lost = self._life_of(channel), self.nodes[channel.node].is_lost
+                if (
+                    channel.connection
+                    and not is_lost
+                    and (shard is None or channel.connection not in shard.connections)
+                ):
+                    return f"queue {name} on node {node.node}: {channel} is gone, but not its place"
+        return None
 
     def _queues_wait(self) -> str | None:
-        for node in self.living:
-            assert node.shard is not None
-            for name, queue in node.shard.queues.items():
-                if queue.host is None:
-                    continue
-                counts = queue.host.machine.counts()
-                if counts.ready or counts.unacked or counts.dead_letters:
-                    here = f"{counts.ready} ready, {counts.unacked} unacked, {counts.dead_letters} dead letters"
-                    return f"queue {name} on node {node.node}: {here}"
+        for node, name, machine in self._hosted():
+            counts = machine.counts()
+            if counts.ready or counts.unacked or counts.dead_letters:
+                here = f"{counts.ready} ready, {counts.unacked} unacked, {counts.dead_letters} dead letters"
+                return f"queue {name} on node {node.node}: {here}"
         return None
 
     def _members_wait(self) -> str | None:

@@ -1,0 +1,356 @@
+"""One connection of a client, from dialling to its end: what it asks for, and what it checks of what it hears."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from pamqp import base, commands
+
+from reference_broker.sim import amqp
+from reference_broker.sim.invariants import ViolationError, check
+from reference_broker.sim.ledger import Reader
+from reference_broker.sim.queues import QueuePlan
+
+if TYPE_CHECKING:
+    from reference_broker.sim.clients import SimClient
+
+_PUBLISHING: Final = 1
+_GETTING: Final = 50
+_NOT_FOUND: Final = 404
+_FORCED: Final = 320
+_REGRET_S: Final = 0.02
+
+
+class Subscription:
+    """One consumer on one channel, or the gets of a channel: then it has no tag."""
+
+    def __init__(self, channel: int, queue: QueuePlan, host: str, *, no_ack: bool, priority: int) -> None:
+        self.channel = channel
+        self.queue = queue
+        self.tag = f"{host}.{channel}" if channel != _GETTING else ""
+        self.no_ack = no_ack
+        self.priority = priority
+        self.reader = Reader(f"{host}.{channel}", queue)
+        self.gets = False
+        self.held: deque[tuple[int, int]] = deque()
+        """Delivery tag, number of the message."""
+        self.last_tag = 0
+        self.is_consuming = False
+
+
+class Session(asyncio.Protocol):
+    """One connection of a client, from dialling to its end."""
+
+    def __init__(self, client: SimClient) -> None:
+        self.client = client
+        self.world = client.world
+        self.transport: Any = None
+        self.is_over = False
+        self._met_trouble = not self.world.draining
+        self._reader = amqp.Reader()
+        self._publisher = self.world.ledger.new_publisher()
+        self._unconfirmed: dict[int, tuple[int, QueuePlan]] = {}
+        self._published = 0
+        self._to_declare = list(self.world.queues)
+        self._subscriptions: dict[int, Subscription] = {}
+        self._coming: tuple[Subscription, int, bool] | None = None
+        self._body: list[bytes] = []
+        self._body_left = 0
+        self._is_running = False
+        self._waits_for_answer = False
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Speak first."""
+        self.transport = transport
+        self._send(amqp.PROTOCOL_HEADER)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Come back later."""
+        if not self.is_over:
+            self.is_over = True
+            self.client.session_over()
+
+    def data_received(self, data: bytes) -> None:
+        """Frames of the broker."""
+        for kind, channel, payload in self._reader.frames(data):
+            if kind == 1:
+                self._method(channel, (payload[1], payload[3]), payload)
+            elif kind == 2:
+                self._body, self._body_left = [], amqp.body_size(payload)
+            elif kind == 3:
+                self._body.append(payload)
+                self._body_left -= len(payload)
+                if not self._body_left:
+                    self._delivered()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing is unconfirmed, unsettled or unanswered."""
+        held = any(subscription.held for subscription in self._subscriptions.values())
+        return self._is_running and not self._unconfirmed and not held and not self._waits_for_answer
+
+    def _send(self, octets: bytes) -> None:
+        if self.transport is not None and not self.is_over:
+            self.transport.write(octets)
+
+    def _tell(self, words: str, *about: object) -> None:
+        self.world.story.client(self.client.host, words.format, *about)
+
+    # What the broker says
+
+    def _method(self, channel: int, method: amqp.Method, payload: bytes) -> None:
+        if method == amqp.DELIVER:
+            tag, delivery_tag, redelivered = amqp.deliver(payload)
+            subscription = self._subscriptions[channel]
+            check(tag == subscription.tag, "I20", f"{self.client.host} got a delivery for {tag}")
+            text = f"{self.client.host}: tag {delivery_tag} after {subscription.last_tag}"
+            check(delivery_tag == subscription.last_tag + 1, "I20", text)
+            subscription.last_tag = delivery_tag
+            self._coming = (subscription, delivery_tag, redelivered)
+        elif method == amqp.ACK:
+            self._answered(*amqp.tag_and_bits(payload), self.world.ledger.confirms)
+        elif method == amqp.NACK:
+            self._answered(*amqp.tag_and_bits(payload), self.world.ledger.refuses)
+        else:
+            self._other(channel, amqp.other(1, channel, payload))
+
+    def _delivered(self) -> None:
+        assert self._coming is not None
+        subscription, tag, redelivered = self._coming
+        body, again = b"".join(self._body), " again" * redelivered
+        self._tell(
+            "gets {} as tag {} of channel {} ({}){}",
+            body[:20],
+            tag,
+            subscription.channel,
+            subscription.queue.name,
+            again,
+        )
+        number = self.world.ledger.delivers(subscription.reader, body, redelivered)
+        if subscription.no_ack:
+            self.world.ledger.settles(number)
+        else:
+            subscription.held.append((tag, number))
+
+    def _got(self, channel: int, tag: int, redelivered: bool) -> None:
+        subscription = self._subscriptions[channel]
+        check(tag == subscription.last_tag + 1, "I20", f"{self.client.host}: got {tag} after {subscription.last_tag}")
+        subscription.last_tag, subscription.gets = tag, False
+        self._coming = (subscription, tag, redelivered)
+
+    def _answered(self, tag: int, multiple: int, answer: Callable[[QueuePlan, int], None]) -> None:
+        first = next(iter(self._unconfirmed), 0) if multiple else tag
+        answered = [seq for seq in self._unconfirmed if seq <= tag] if multiple else [tag]
+        for seq in answered:
+            message = self._unconfirmed.pop(seq, None)
+            if message is None:
+                raise ViolationError("I31", f"{self.client.host}: confirm {tag}, {first} is not outstanding")
+            self._tell("hears: {1.name} {2} message {0}", *message, answer.__name__)
+            answer(message[1], message[0])
+
+    def _other(self, channel: int, method: base.Frame) -> None:
+        match method:
+            case commands.Connection.Start():
+                self._send(amqp.start_ok())
+            case commands.Connection.Tune():
+                self._send(amqp.method(0, commands.Connection.TuneOk(2047, 131072, 0), commands.Connection.Open("/")))
+            case commands.Connection.OpenOk():
+                self._send(amqp.method(_PUBLISHING, commands.Channel.Open(), commands.Confirm.Select()))
+            case commands.Confirm.SelectOk() | commands.Queue.DeclareOk():
+                self._declare_next()
+            case commands.Channel.OpenOk():
+                self._subscribe(channel)
+            case commands.Basic.ConsumeOk():
+                self._subscriptions[channel].is_consuming = True
+                self._may_regret()
+            case commands.Basic.CancelOk():
+                self._resubscribe(channel)
+            case commands.Basic.Cancel():
+                self._end()
+            case commands.Basic.QosOk():
+                pass
+            case commands.Basic.GetOk():
+                self._got(channel, int(method.delivery_tag or 0), bool(method.redelivered))
+            case commands.Basic.GetEmpty():
+                self._subscriptions[channel].gets = False
+            case commands.Queue.PurgeOk():
+                self._waits_for_answer = False
+            case commands.Queue.DeleteOk():
+                self._end()
+            case commands.Channel.Close() | commands.Connection.Close():
+                self._closed_by_broker(method.reply_code, method.reply_text)
+            case commands.Connection.CloseOk():
+                self.transport.close()
+            case _:
+                raise ViolationError("X1", f"{self.client.host} heard {method.name}")
+
+    def _closed_by_broker(self, code: int | None, text: str | None) -> None:
+        silent = code == _NOT_FOUND and "does not answer" in (text or "") and self._met_trouble
+        if code not in (_NOT_FOUND, _FORCED) or (code == _NOT_FOUND and "fleeting" not in (text or "") and not silent):
+            raise ViolationError("X1", f"{self.client.host} was sent away: {code} {text}")
+        self._end()
+
+    def _end(self) -> None:
+        """Without a word; the client dials again."""
+        self._tell("hangs up")
+        if not self.transport.is_closing():
+            self.transport.abort()
+
+    # Beginning
+
+    def _declare_next(self) -> None:
+        if self._to_declare:
+            queue = self._to_declare.pop()
+            self._send(amqp.method(_PUBLISHING, commands.Queue.Declare(
+                0, queue.name, False, True, False, False, False, dict(queue.arguments))))  # fmt: skip
+            return
+        self._is_running = True
+        for channel in range(2, 2 + self.client.consumers):
+            self._send(amqp.method(channel, commands.Channel.Open()))
+        if self.client.gets and not self.world.draining:
+            self._send(amqp.method(_GETTING, commands.Channel.Open()))
+
+    def _subscribe(self, channel: int) -> None:
+        if channel == _PUBLISHING:
+            return
+        chance, queues = self.world.chance, self.world.queues
+        draining = self.world.draining
+        if channel == _GETTING:
+            queues = [queue for queue in queues if not queue.is_single_active]
+        queue = queues[(channel - 2) % len(queues)] if draining else chance.choice(queues)
+        no_ack = queue.has_limits and chance.random() < 0.15 and channel != _GETTING
+        priority = chance.choice((0, 1, 5)) if chance.random() < 0.2 else 0
+        found = Subscription(channel, queue, self.client.host, no_ack=no_ack, priority=priority)
+        self._subscriptions[channel] = found
+        if channel != _GETTING:
+            self._consume(found)
+
+    def _resubscribe(self, channel: int) -> None:
+        self._consume(self._subscriptions[channel])
+
+    def _consume(self, to: Subscription) -> None:
+        prefetch = self.client.prefetch()
+        self._tell("consumes {} as {}, prefetch {}", to.queue.name, to.tag, prefetch)
+        self._send(amqp.consume(to.channel, to.queue.name, to.tag, prefetch, no_ack=to.no_ack, priority=to.priority))
+
+    # Doing things
+
+    def act(self) -> None:
+        """One thing that a client does."""
+        if not self._is_running or self.is_over:
+            return
+        chance = self.world.chance
+        if self.world.draining:
+            for subscription in self._subscriptions.values():
+                self._settle(subscription, len(subscription.held))
+            return
+        if self.client.publishes and chance.random() < self.client.eagerness:
+            self._publish()
+        for subscription in self._subscriptions.values():
+            if subscription.held and chance.random() < self.client.diligence:
+                self._do_with(subscription)
+        if self.client.gets and chance.random() < self.client.gets:
+            self._get()
+        if chance.random() < self.client.restlessness:
+            chance.choice([self._die, self._leave, self._cancel_one, self._clear_a_queue])()
+
+    def _publish(self) -> None:
+        chance, ledger = self.world.chance, self.world.ledger
+        count = chance.randint(1, self.client.burst)
+        if len(self._unconfirmed) + count > self.client.window:
+            return
+        queue = chance.choice(self.world.queues)
+        padding = chance.choice((0, 10, 100, 1000)) if chance.random() < 0.2 else 20
+        octets = []
+        self._tell("publishes {} messages to {}, from {} on", count, queue.name, ledger.published + 1)
+        for _ in range(count):
+            number, body = ledger.body(self._publisher, padding, queue)
+            self._published += 1
+            self._unconfirmed[self._published] = (number, queue)
+            octets.append(amqp.publish(_PUBLISHING, queue.name, body, self._ttl_ms(queue)))
+        self._send(b"".join(octets))
+
+    def _ttl_ms(self, queue: QueuePlan) -> int | None:
+        """A time to live now and then, for a message that may expire without being missed."""
+        chance = self.world.chance
+        return chance.choice((0, 10, 500)) if queue.may_bury and chance.random() < 0.1 else None
+
+    def _get(self) -> None:
+        asks = self._subscriptions.get(_GETTING)
+        if asks is not None and not asks.gets:
+            asks.gets = True
+            self._send(amqp.method(_GETTING, commands.Basic.Get(0, asks.queue.name, False)))
+
+    def _do_with(self, subscription: Subscription) -> None:
+        chance = self.world.chance
+        what = chance.random()
+        if what < 0.8:
+            self._settle(subscription, chance.randint(1, len(subscription.held)))
+        elif what < 0.9:
+            self._settle_one(subscription, amqp.ack)
+        elif what < 0.98:
+            self._settle_one(subscription, lambda channel, tag, _: amqp.nack(channel, tag, False, True), done=False)
+        else:
+            done = not subscription.queue.keeps_letters
+            self._settle_one(subscription, lambda channel, tag, _: amqp.nack(channel, tag, False, False), done=done)
+
+    def _settle(self, subscription: Subscription, count: int) -> None:
+        """The oldest, with one multiple ack."""
+        if not count:
+            return
+        for _ in range(count):
+            tag, number = subscription.held.popleft()
+            self._tell("acks message {}, tag {} of channel {}", number, tag, subscription.channel)
+            self.world.ledger.settles(number)
+        self._send(amqp.ack(subscription.channel, tag, True))
+
+    def _settle_one(
+        self, subscription: Subscription, octets: Callable[[int, int, bool], bytes], *, done: bool = True
+    ) -> None:
+        """Any of them."""
+        at = self.world.chance.randrange(len(subscription.held))
+        tag, number = subscription.held[at]
+        del subscription.held[at]
+        self._tell("acks, requeues or rejects message {}, tag {} of channel {}", number, tag, subscription.channel)
+        if done:
+            self.world.ledger.settles(number)
+        self._send(octets(subscription.channel, tag, False))
+
+    def _may_regret(self) -> None:
+        """Some subscribe, and go at once."""
+        if self.world.chance.random() < self.client.haste and not self.world.draining:
+            self.client.loop.call_later(self.world.chance.random() * _REGRET_S, self._die)
+
+    def _die(self) -> None:
+        self._end()
+
+    def _leave(self) -> None:
+        """Close as the specification says; what was not settled returns."""
+        self._is_running = False
+        self._tell("says good-bye")
+        self._send(amqp.method(0, commands.Connection.Close(200, "bye", 0, 0)))
+
+    def _cancel_one(self) -> None:
+        for subscription in self._subscriptions.values():
+            if subscription.is_consuming:
+                subscription.is_consuming = False
+                self._tell("cancels {}", subscription.tag)
+                self._send(amqp.method(subscription.channel, commands.Basic.Cancel(subscription.tag, False)))
+                return
+
+    def _clear_a_queue(self) -> None:
+        fleeting = [queue for queue in self.world.queues if not queue.is_kept]
+        if not fleeting or self._waits_for_answer:
+            return
+        self._waits_for_answer = True
+        self._tell("purges or deletes {}", fleeting[0].name)
+        if self.world.chance.random() < 0.3:
+            method: base.Frame = commands.Queue.Delete(0, fleeting[0].name, False, False, False)
+        else:
+            method = commands.Queue.Purge(0, fleeting[0].name, False)
+        self._send(amqp.method(_PUBLISHING, method))
