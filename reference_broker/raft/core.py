@@ -3,10 +3,11 @@
 Theory of operation
 -------------------
 The core holds no entries and does no I/O. It knows the term of each entry (``log_view``) and who is a member since
-when (``configuration``). Its work is done by three parts with one owner each, which share a ``standing``: finding a
-leader (``elections``), following one (``follower``), being one (``leadership``, made anew for each term). This module
-takes the inputs, changes the role, and makes the Ready. The shell calls one input or several, then takes
-:meth:`RaftCore.ready` and carries it out in the order that ``ready`` documents.
+when (``configuration``). Its work is done by four parts with one owner each, which share a ``standing``: finding a
+leader (``elections``), following one (``follower``), receiving its snapshot (``installation``), being one
+(``leadership``, made anew for each term). Which of them a message concerns, and what it makes of the member, is for
+``roles`` to say; this module is what the shell sees: it takes the inputs and makes the Ready. The shell calls one input
+or several, then takes :meth:`RaftCore.ready` and carries it out in the order that ``ready`` documents.
 
 What it takes from the paper it takes unchanged: terms, the vote and its log comparison, log matching, commitment by
 counting, for entries of the own term only, membership by one-at-a-time changes. What differs is Ra's:
@@ -30,44 +31,29 @@ Readys). At 1,000 entries/s, a batch of commands each, that is 1.5 % of a core.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from reference_broker.raft.config import Jitter, RaftConfig
 from reference_broker.raft.configuration import Configuration
-from reference_broker.raft.elections import Elections
 from reference_broker.raft.errors import NotLeaderError, SafetyViolationError
-from reference_broker.raft.follower import Follower
 from reference_broker.raft.leadership import Leadership
 from reference_broker.raft.log_view import LogView
-from reference_broker.raft.messages import (
-    AppendEntries,
-    AppendReply,
-    Heartbeat,
-    HeartbeatReply,
-    InstallReply,
-    InstallSnapshot,
-    Message,
-    PreVoteReply,
-    PreVoteRequest,
-    TimeoutNow,
-    VoteReply,
-    VoteRequest,
-)
+from reference_broker.raft.messages import InstallSnapshot
 from reference_broker.raft.ready import HardState, Ready, Role
-from reference_broker.raft.standing import Standing
+from reference_broker.raft.roles import Roles
 from reference_broker.types import NOBODY, Entry, EntryKind, LogIndex, NodeId, Term
 
 __all__ = ["NotLeaderError", "RaftConfig", "RaftCore", "SafetyViolationError"]
 
 
-class RaftCore(Standing):
+class RaftCore(Roles):
     """The Raft state machine of one member. Not thread-safe: one owner calls it.
 
-    Everything that :class:`Standing` says may be read; only this class and its parts write it.
+    Its inputs are the methods here and :meth:`~reference_broker.raft.roles.Roles.step`. Everything that
+    :class:`~reference_broker.raft.standing.Standing` says may be read; only this class and its parts write it.
     """
 
-    __slots__ = ("_elections", "_follower", "_leadership")
+    __slots__ = ()
 
     def __init__(
         self,
@@ -94,14 +80,7 @@ class RaftCore(Standing):
             problems.append(f"raft.members: node {node} must be one of {members}, and each member named once")
         if problems:
             raise ValueError("\n".join(problems))
-        super().__init__(node, members, log, hard_state, config, machine_version, life)
-        self._follower = Follower(self)
-        self._leadership: Leadership | None = None
-        self._elections = Elections(self, jitter, self._become_follower, self._become_leader)
-        # Entries and hard state are written side by side, so a crash may leave an entry of a term that the hard
-        # state never heard of. No message of that term has left: it is as good as a term just heard of.
-        self.raise_term(max(hard_state.term, log.last_term))
-        self._elections.reconsider()
+        super().__init__(node, members, log, hard_state, config, jitter, machine_version, life)
 
     # Recovery
 
@@ -123,20 +102,6 @@ class RaftCore(Standing):
         self._elections.reconsider()
 
     # Inputs
-
-    def step(self, sender: NodeId, message: Message) -> None:
-        """Take a message. Requests of a node that is not a member are heard (section 6: "servers accept
-        [them] ... from a leader that is not part of the server's latest configuration"), its answers count nothing.
-
-        Raises SafetyViolationError if it contradicts what is committed, or claims a second leader for a term.
-        """
-        answered = _ANSWERS.get(type(message))
-        if answered is None:
-            _HANDLERS[type(message)](self, sender, message)
-        elif message.term > self.term:
-            self._become_follower(message.term, NOBODY)
-        elif self._leadership is not None and message.term == self.term:
-            answered(self._leadership, sender, message)
 
     def tick(self) -> None:
         """One unit of time has passed."""
@@ -190,7 +155,7 @@ class RaftCore(Standing):
         """
         if self._leadership is not None or not self.may_campaign:
             return
-        self._follower.follow(self.commit_index)
+        self._follow_anew()
         if self.configuration.voters == (self.node,):
             self._elections.stand()
         else:
@@ -263,10 +228,7 @@ class RaftCore(Standing):
         Chunk 1 begins a new file and discards what an earlier transfer left. After the last chunk the shell checks
         the whole, makes it durable and calls :meth:`installed`, or :meth:`install_failed`.
         """
-        if message.term < self.term or self._has(message.index, message.index_term):
-            return False
-        known = message.term == self.term and self.leader == message.leader
-        return self._follower.wants(message) if known else message.number == 1
+        return self._installation.accepts(message)
 
     def installed(self, index: LogIndex, term: Term, configuration: Configuration, machine_version: int = 0) -> None:
         """A snapshot received from the leader is durable. ``Ready.reset_to`` says whether the log goes with it.
@@ -274,42 +236,13 @@ class RaftCore(Standing):
         ``configuration`` is the one at its last entry, as the sender's :meth:`configuration_at` said.
         If meanwhile the log came to hold the same entries, nothing is reset: what is on disk may have been counted.
         """
-        if self._has(index, term):
-            self._adopt(index, term)
-        else:
-            self._reset(index, term, configuration, machine_version)
-        if self.leader not in (NOBODY, self.node) and self._follower.receiving:
-            self._send_install_reply(self.leader, index, number=0, done=True)
-        self._follower.stop_receiving()
+        if self._installation.installed(index, term, configuration, machine_version):
+            self._elections.reconsider()
         self.pending = True
 
     def install_failed(self, index: LogIndex) -> None:
         """What was received for the snapshot up to ``index`` is unsound: ask for it again."""
-        if self._follower.receiving and self.leader not in (NOBODY, self.node):
-            self._send_install_reply(self.leader, index, number=0, done=False)
-        self._follower.stop_receiving()
-
-    def _has(self, index: LogIndex, term: Term) -> bool:
-        """Figure 13, receiver step 6: the log holds the snapshot's last entry, so it holds all before it."""
-        return index <= self.commit_index or self.log.term_at(index) == term
-
-    def _adopt(self, index: LogIndex, term: Term) -> None:
-        self.raise_commit(index)
-        self._follower.verified = max(self._follower.verified, index)
-        if index > self.log.snapshot_index:
-            self.compact(index, term)
-
-    def _reset(self, index: LogIndex, term: Term, configuration: Configuration, machine_version: int) -> None:
-        if self.role is Role.LEADER:
-            raise SafetyViolationError(f"entry {index} of term {term} is committed, but this leader does not have it")
-        if self.role is not Role.FOLLOWER:  # what was asked for votes spoke of another log
-            self._become_follower(self.term, NOBODY)
-        self.reset(index, term, configuration, machine_version)
-        self._follower.start_over_at(index)
-        self._elections.reconsider()
-
-    def _send_install_reply(self, to: NodeId, index: LogIndex, *, number: int, done: bool) -> None:
-        self.outbox.send(to, InstallReply(term=self.term, index=index, number=number, done=done))
+        self._installation.failed(index)
 
     def pinned_snapshots(self) -> set[LogIndex]:
         """Snapshots that are being sent and must stay readable."""
@@ -373,116 +306,3 @@ class RaftCore(Standing):
             "machine_version_in_effect": self.machine_version_in_effect,
             "followers": self._leadership.status() if self._leadership is not None else {},
         }
-
-    # Roles
-
-    def _become_follower(self, term: Term, leader: NodeId) -> None:
-        if self._leadership is not None:
-            self.outbox.reads_refused += self._leadership.refused()
-            self._leadership = None
-        self.raise_term(term)
-        if leader != NOBODY and self.voted_for == NOBODY and not self.is_voter:
-            # Removed and added again within this term, it might have voted in a life that it forgot.
-            self.vote_for(leader)
-        self.role, self.leader = Role.FOLLOWER, leader
-        self._follower.follow(self.commit_index)
-        self._elections.over()
-        self.pending = True
-
-    def _become_leader(self) -> None:
-        self._elections.over()
-        self.role, self.leader = Role.LEADER, self.node
-        self._leadership = Leadership(self, self._become_follower)
-
-    # Messages
-
-    def _on_pre_vote_request(self, sender: NodeId, message: PreVoteRequest) -> None:
-        if self._leadership is not None and message.term <= self.term and sender in self._leadership.progress:
-            self._leadership.progress[sender].announce()
-            self.pending = True
-        elif self._leadership is not None and sender not in self._leadership.progress:
-            self.outbox.send(sender, PreVoteReply(term=self.term, token=message.token, granted=False))
-        else:
-            self._elections.pre_vote_asked(sender, message)
-
-    def _on_pre_vote_reply(self, sender: NodeId, message: PreVoteReply) -> None:
-        self._elections.pre_vote_answered(sender, message)
-
-    def _on_vote_request(self, sender: NodeId, message: VoteRequest) -> None:
-        if self._leadership is not None and sender not in self._leadership.progress:
-            # Thesis 4.2.3: a server that was removed and does not know it must not unseat a leader that works.
-            self.outbox.send(sender, VoteReply(term=self.term, granted=False))
-        else:
-            self._elections.vote_asked(sender, message)
-
-    def _on_vote_reply(self, sender: NodeId, message: VoteReply) -> None:
-        self._elections.vote_answered(sender, message)
-
-    def _on_timeout_now(self, sender: NodeId, message: TimeoutNow) -> None:
-        """Only the leader of the present term may ask for it, and only of a voter."""
-        if message.term == self.term and sender == self.leader and self.role is Role.FOLLOWER and self.is_voter:
-            self._follower.follow(self.commit_index)
-            self._elections.stand(transfer=True)
-
-    def _follow(self, message: AppendEntries | InstallSnapshot | Heartbeat) -> None:
-        """The sender leads ``message.term``, which is not below ours."""
-        if message.term == self.term and self.role is Role.LEADER:
-            raise SafetyViolationError(f"node {message.leader} claims to lead term {self.term}, and so does this one")
-        if message.term > self.term or self.role is not Role.FOLLOWER or self.leader == NOBODY:
-            self._become_follower(message.term, message.leader)
-        elif self.leader != message.leader:
-            raise SafetyViolationError(f"nodes {self.leader} and {message.leader} both lead term {self.term}")
-        elif self._elections.timer.running:
-            self._elections.timer.wind()
-
-    def _on_append(self, sender: NodeId, message: AppendEntries) -> None:
-        if message.term < self.term:
-            self.outbox.send(sender, self._follower.stale(self.term))
-            return
-        self._follow(message)
-        before = self.configurations.latest
-        rejection = self._follower.append(message, self.commit_index)
-        if self.configurations.latest is not before:
-            self._elections.reconsider()
-        if rejection is not None:
-            self.outbox.send(sender, rejection)
-        else:
-            self.raise_commit(LogIndex(min(message.commit, self._follower.verified)))
-            if self._elections.timer.running:  # this member's own removal may be what is committed now
-                self._elections.reconsider()
-
-    def _on_install(self, sender: NodeId, message: InstallSnapshot) -> None:
-        if message.term < self.term:
-            self._send_install_reply(sender, message.index, number=0, done=False)
-            return
-        self._follow(message)
-        if self._has(message.index, message.index_term):
-            self.raise_commit(message.index)
-            self._follower.verified = max(self._follower.verified, message.index)
-            self._send_install_reply(sender, message.index, number=message.number, done=True)
-            return
-        number = self._follower.take(message)
-        if number is not None:
-            self._send_install_reply(sender, message.index, number=number, done=False)
-
-    def _on_heartbeat(self, sender: NodeId, message: Heartbeat) -> None:
-        if message.term >= self.term:
-            self._follow(message)
-        self.outbox.send(sender, HeartbeatReply(term=self.term, round=message.round))
-
-
-_HANDLERS: Final[dict[type, Callable[[RaftCore, NodeId, Any], None]]] = {
-    AppendEntries: RaftCore._on_append,
-    PreVoteRequest: RaftCore._on_pre_vote_request,
-    PreVoteReply: RaftCore._on_pre_vote_reply,
-    VoteRequest: RaftCore._on_vote_request,
-    VoteReply: RaftCore._on_vote_reply,
-    InstallSnapshot: RaftCore._on_install,
-    Heartbeat: RaftCore._on_heartbeat,
-    TimeoutNow: RaftCore._on_timeout_now,
-}
-_ANSWERS: Final[dict[type, Callable[[Leadership, NodeId, Any], None]]] = {
-    AppendReply: Leadership.append_answered,
-    InstallReply: Leadership.install_answered,
-    HeartbeatReply: Leadership.heartbeat_answered,
-}

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reference_broker.raft.errors import SafetyViolationError
-from reference_broker.raft.messages import AppendEntries, AppendReply, InstallSnapshot
+from reference_broker.raft.messages import AppendEntries, AppendReply
 from reference_broker.raft.standing import Standing
 from reference_broker.types import Entry, LogIndex, Term
 
@@ -31,7 +31,7 @@ from reference_broker.types import Entry, LogIndex, Term
 class Follower:
     """Lives as long as the member; :meth:`follow` starts over under another leader."""
 
-    __slots__ = ("_at", "_blocked_at", "_incoming", "_log", "_rejected", "_told", "answer_due", "verified")
+    __slots__ = ("_at", "_blocked_at", "_log", "_rejected", "_told", "answer_due", "verified")
 
     def __init__(self, at: Standing) -> None:
         self._at = at
@@ -45,7 +45,6 @@ class Follower:
         self._told = LogIndex(-1)
         self._rejected: tuple[LogIndex, LogIndex] | None = None
         self._blocked_at: LogIndex | None = None
-        self._incoming: _Incoming | None = None
 
     def start_over_at(self, index: LogIndex) -> None:
         """The log was replaced by a snapshot that ends at ``index``."""
@@ -160,47 +159,3 @@ class Follower:
         return AppendReply(
             term=term, success=success, next_index=next_index, synced_index=synced, synced_term=synced_term
         )
-
-    # InstallSnapshot
-
-    def wants(self, message: InstallSnapshot) -> bool:
-        """Whether this chunk is to be stored. Chunk 1 always starts over: the sender may have done so too."""
-        incoming = self._incoming
-        if incoming is None or not incoming.is_same(message):
-            return message.number == 1
-        return not incoming.complete and message.number in (1, incoming.next_number)
-
-    def take(self, message: InstallSnapshot) -> int | None:
-        """Note a chunk. Returns the number to acknowledge (0: begin again), None while there is nothing to say."""
-        if self.wants(message):
-            self._incoming = _Incoming(message)
-            return None if message.last else message.number
-        incoming = self._incoming
-        if incoming is None or not incoming.is_same(message):
-            return 0
-        if incoming.complete:
-            return None
-        return message.number if message.number < incoming.next_number else 0
-
-    @property
-    def receiving(self) -> bool:
-        """Whether a snapshot is on its way."""
-        return self._incoming is not None
-
-    def stop_receiving(self) -> None:
-        """The snapshot is installed, or could not be."""
-        self._incoming = None
-
-
-class _Incoming:
-    """A snapshot on its way: two leaders may cut one snapshot differently, so the term is part of its identity."""
-
-    __slots__ = ("_identity", "complete", "next_number")
-
-    def __init__(self, latest: InstallSnapshot) -> None:
-        self._identity = (latest.term, latest.index)
-        self.next_number = latest.number + 1
-        self.complete = latest.last
-
-    def is_same(self, message: InstallSnapshot) -> bool:
-        return self._identity == (message.term, message.index)
