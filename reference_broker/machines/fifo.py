@@ -8,14 +8,18 @@ channels of its own node (:mod:`reference_broker.machines.locality`): local deli
 RabbitMQ's ``rabbit_fifo``.
 
 The state holds positions, not bodies. A message enters as part of a run and keeps a *message number* for life. It is at
-any time in exactly one of three places:
+any time in exactly one of two places:
 
     ready       never delivered, or returned and then served first (:mod:`~reference_broker.machines.ready`)
     held        by one consumer, under a message id (:mod:`~reference_broker.machines.consumers`)
 
-and leaves by being settled, discarded, expired (:mod:`~reference_broker.machines.expiry`), dropped by a full queue
+Messages enter by :mod:`~reference_broker.machines.enqueuing`, are dealt to consumers by
+:mod:`~reference_broker.machines.dealing`, and come back by :mod:`~reference_broker.machines.settling`. A message leaves
+by being settled, discarded, expired (:mod:`~reference_broker.machines.expiry`), dropped by a full queue
 (:mod:`~reference_broker.machines.limits`) or above the delivery limit, or purged; a counter each. Of these, all but the
-settled and purged may be dead-lettered (:mod:`~reference_broker.machines.dead_letters`).
+settled and purged may be dead-lettered (:mod:`~reference_broker.machines.dead_letters`). Who consumes, and whose
+channel or node is gone, is for :mod:`~reference_broker.machines.subscriptions`. Each of these modules is functions over
+the :class:`~reference_broker.machines.fifo_state.State`; this one says which command is whose.
 
 After *each command* the ready messages are dealt as far as credit goes, and then limits are kept, so what happens
 depends on the order of the commands alone and not on how they were cut into entries. The effects of an entry are then
@@ -47,7 +51,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from reference_broker.machines import dead_letters, expiry, inspection, limits, single_active
+from reference_broker.machines import dead_letters, expiry, inspection, limits, settling, single_active, subscriptions
 from reference_broker.machines.batch import decode_batch
 from reference_broker.machines.commands import (
     Cancel,
@@ -67,15 +71,12 @@ from reference_broker.machines.commands import (
     UpdateConfig,
 )
 from reference_broker.machines.config import FifoConfig
-from reference_broker.machines.consumers import IN_SERVICE, Consumer, Status
 from reference_broker.machines.dealing import deal
-from reference_broker.machines.effects import Confirm, DeadLetterReason, Deliver, Effect, Reject
+from reference_broker.machines.effects import Confirm, Deliver, Effect, Reject
 from reference_broker.machines.enqueuing import enqueue
 from reference_broker.machines.fifo_snapshot import decode_state, encode_state
-from reference_broker.machines.fifo_state import Channel, State
-from reference_broker.machines.held_ranges import HeldRange
+from reference_broker.machines.fifo_state import State
 from reference_broker.machines.inspection import QueueCounts
-from reference_broker.machines.origins import Origin
 from reference_broker.machines.outbox import Outbox
 from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId, Term
 
@@ -147,227 +148,41 @@ class FifoMachine:
             self._outbox.timer(due)
 
     def _apply_command(self, command: Command, index: LogIndex, run_offset: int) -> None:
+        state, outbox = self._state, self._outbox
         match command:
             case Enqueue():
-                enqueue(self._state, self._outbox, command, index, run_offset)
+                enqueue(state, outbox, command, index, run_offset)
             case Settle():
-                self._settle(command)
+                consumer = settling.settle(state, command)
+                if consumer is not None and state.ready.count:  # so it is, or soon will be, out of credit
+                    self._paced = state.applied, consumer.prefetch
             case Return():
-                self._return(command)
+                settling.give_back(state, outbox, command)
             case Discard():
-                self._discard(command)
+                settling.discard(state, outbox, command)
             case Checkout():
-                self._checkout(command)
+                subscriptions.checkout(state, outbox, command)
             case Cancel():
-                self._cancel(command)
+                subscriptions.cancel(state, outbox, command)
             case ChannelDown():
-                self._channel_down(command.channel)
+                subscriptions.channel_down(state, outbox, command.channel)
             case NodeDown():
-                self._node_down(command.node)
+                subscriptions.node_down(state, outbox, command.node)
             case NodeUp():
-                self._node_up(command.node, command.incarnation)
+                subscriptions.node_up(state, outbox, command.node, command.incarnation)
             case Purge():
                 self._purge(command)
             case Get():
-                self._get(command)
+                subscriptions.get(state, outbox, command)
             case UpdateConfig():
                 self._update_config(command.config)
             case Tick():
-                expiry.tick(self._state, self._outbox)
+                expiry.tick(state, outbox)
             case DeadLetterSettled():
-                self._state.dead_letters.settle(command.ranges)
-                dead_letters.tell(self._state, self._outbox)
+                state.dead_letters.settle(command.ranges)
+                dead_letters.tell(state, outbox)
             case _:
                 assert_never(command)
-
-    # What consumers do with their messages ---------------------------------------------------------------------------
-
-    def _consumer(self, consumer_id: ConsumerId) -> Consumer | None:
-        channel = self._state.channels.get(consumer_id.channel)
-        return channel.consumers.get(consumer_id.tag) if channel else None
-
-    def _settle(self, command: Settle) -> None:
-        consumer = self._consumer(command.consumer)
-        if consumer is None:
-            return
-        before = consumer.unacked
-        for first, last in command.ranges:
-            consumer.release(first, last)
-        self._state.totals.settled += before - consumer.unacked
-        self._credited(consumer)
-        if self._state.ready.count:  # so it is, or soon will be, out of credit
-            self._paced = self._state.applied, consumer.prefetch
-
-    def _discard(self, command: Discard) -> None:
-        """Dead letters keep the order in which the client named the ids."""
-        consumer = self._consumer(command.consumer)
-        if consumer is None:
-            return
-        for first, last in command.ranges:
-            for held in consumer.release(first, last):
-                self._state.totals.discarded += held.count
-                self._bury(held, held.origin, DeadLetterReason.REJECTED)
-        self._credited(consumer)
-
-    def _return(self, command: Return) -> None:
-        consumer = self._consumer(command.consumer)
-        if consumer is None:
-            return
-        for first, last in command.ranges:
-            self._take_back(consumer.release(first, last))
-        self._credited(consumer)
-
-    def _credited(self, consumer: Consumer) -> None:
-        """It may hold fewer messages now: put it in service again, or drop it if it was only waiting to be settled.
-
-        An estranged one stays until its channel ends: dropped and subscribed again, it would give out ids that its
-        client may still settle as those of messages it lost.
-        """
-        if consumer.status is Status.CANCELLED and not consumer.unacked and not consumer.estranged:
-            self._drop_consumer(consumer)
-        elif consumer.status is Status.QUIESCING and not consumer.unacked:
-            single_active.elect(self._state)
-        else:
-            self._state.service.add(consumer)
-
-    def _take_back(self, released: list[HeldRange]) -> None:
-        """Back to where they were, but for those that came back too often."""
-        limit = self._state.config.delivery_limit
-        for held in released:
-            origin = held.origin.returned()
-            if 0 <= limit < origin.delivery_count:
-                self._state.totals.delivery_limited += held.count
-                self._bury(held, origin, DeadLetterReason.DELIVERY_LIMIT)
-            else:
-                self._state.ready.put_back(held, origin)
-
-    def _bury(self, held: HeldRange, origin: Origin, reason: DeadLetterReason) -> None:
-        dead_letters.bury(self._state, self._outbox, (held.count, held.start, held.step, origin), reason)
-
-    def _get(self, command: Get) -> None:
-        """One message, whatever the credit. A single active consumer has all messages, so there is none."""
-        state, channel_id = self._state, command.consumer.channel
-        if self._state.is_of_former_life(channel_id):
-            return
-        state.last_used_ms = state.now_ms
-        consumer = self._met(command.consumer)
-        value = 0
-        if state.ready and not state.config.single_active:
-            _count, start, _step, origin = state.ready.head()
-            state.ready.take(1)
-            message_id = consumer.hold_one(command.auto_settle, start, origin)
-            state.totals.settled += command.auto_settle
-            if not consumer.credit:
-                state.service.remove(consumer)
-            self._outbox.deliver(consumer.id, message_id, start, 1, 1, origin)
-            value = 1 + state.ready.count
-        self._outbox.reply(channel_id, command.correlation, value, command.consumer)
-
-    def _met(self, consumer_id: ConsumerId) -> Consumer:
-        """The consumer of this name, made if need be."""
-        channel_id = consumer_id.channel
-        # Also for a node that is known: if it is away, the leader must hear of this consumer, and say so again.
-        self._outbox.monitor(channel_id.node)
-        channel = self._state.channels.setdefault(channel_id, Channel())
-        consumer = channel.consumers.get(consumer_id.tag)
-        if consumer is None:
-            consumer = channel.consumers[consumer_id.tag] = Consumer(consumer_id)
-            consumer.next_id = channel.first_id
-            consumer.status = Status.GETTING
-        return consumer
-
-    # Consumers that come and go --------------------------------------------------------------------------------------
-
-    def _checkout(self, command: Checkout) -> None:
-        """Subscribe. The reply carries the id of the next message, so that a channel sees if it misses one."""
-        state, channel_id = self._state, command.consumer.channel
-        if self._state.is_of_former_life(channel_id):
-            return
-        consumer = self._met(command.consumer)
-        status = consumer.status
-        if consumer.priority != command.priority:
-            state.service.remove(consumer)
-        if status in (Status.GETTING, Status.CANCELLED):
-            state.arrivals += 1
-            consumer.arrival = state.arrivals
-        consumer.subscribe(command.credit, command.auto_settle, command.priority)
-        if state.config.single_active and status not in (Status.UP, Status.QUIESCING):
-            consumer.status = Status.WAITING
-        if not consumer.credit:
-            state.service.remove(consumer)
-        state.service.add(consumer)
-        self._consumers_changed()
-        self._outbox.reply(channel_id, command.correlation, consumer.next_id, command.consumer)
-
-    def _cancel(self, command: Cancel) -> None:
-        consumer = self._consumer(command.consumer)
-        if consumer is not None:
-            consumer.status = Status.CANCELLED
-            self._state.service.remove(consumer)
-            self._credited(consumer)
-            self._consumers_changed()
-        self._outbox.reply(command.consumer.channel, command.correlation, 0, command.consumer)
-
-    def _consumers_changed(self) -> None:
-        self._state.last_used_ms = self._state.now_ms
-        if self._state.config.single_active:
-            single_active.elect(self._state)
-
-    def _drop_consumer(self, consumer: Consumer) -> None:
-        channel = self._state.channels[consumer.id.channel]
-        del channel.consumers[consumer.id.tag]
-        channel.first_id = max(channel.first_id, consumer.next_id)
-        if channel.next_seq == 1 and not channel.consumers and not channel.first_id:
-            del self._state.channels[consumer.id.channel]
-
-    def _channel_down(self, channel_id: ChannelId) -> None:
-        channel = self._state.channels.pop(channel_id, None)
-        if channel is None:
-            return
-        for _tag, consumer in sorted(channel.consumers.items()):  # dead letters are numbered as they come
-            self._state.service.remove(consumer)
-            self._take_back(consumer.release_all())
-        if channel.consumers:
-            self._consumers_changed()
-
-    def _node_down(self, node: NodeId) -> None:
-        """Its consumers may live on out of sight, so they stay and go on with their ids, but hold nothing.
-
-        This may be old news, told by a leader that was deposed meanwhile: if it changes anything, whoever leads now
-        says how things stand.
-        """
-        for consumer in self._state.consumers():
-            if consumer.id.channel.node == node:
-                self._state.service.remove(consumer)
-                consumer.estranged |= bool(consumer.unacked)
-                self._take_back(consumer.release_all())
-                if consumer.status in IN_SERVICE:
-                    consumer.status = Status.SUSPECTED
-                    self._outbox.monitor(node)
-        self._consumers_changed()
-
-    def _node_up(self, node: NodeId, incarnation: int) -> None:
-        """Channels of this life go on where they were; those of earlier lives have died with them."""
-        self._state.lives[node] = max(incarnation, self._state.lives.get(node, 0))
-        for channel_id in self.channels():
-            if channel_id.node != node:
-                continue
-            if channel_id.incarnation < incarnation:
-                self._channel_down(channel_id)
-            elif channel_id.incarnation == incarnation:
-                self._resume(channel_id)
-        self._consumers_changed()
-
-    def _resume(self, channel_id: ChannelId) -> None:
-        channel = self._state.channels[channel_id]
-        for tag in sorted(channel.consumers):
-            consumer = channel.consumers[tag]
-            if consumer.status is Status.SUSPECTED:
-                consumer.status = Status.WAITING if self._state.config.single_active else Status.UP
-                self._state.service.add(consumer)
-                self._outbox.monitor(channel_id.node)  # old news, perhaps: as when a node goes
-
-    # The queue as a whole --------------------------------------------------------------------------------------------
 
     def _purge(self, command: Purge) -> None:
         purged = self._state.ready.clear()
@@ -410,7 +225,7 @@ class FifoMachine:
 
     def next_message_id(self, consumer_id: ConsumerId) -> int:
         """The id that the consumer's next delivery starts with; 0 for one that is not known."""
-        consumer = self._consumer(consumer_id)
+        consumer = self._state.consumer(consumer_id)
         return consumer.next_id if consumer is not None else 0
 
     def live_entries(self) -> list[tuple[LogIndex, LogIndex]]:

@@ -10,7 +10,7 @@ from reference_broker.machines.consumers import Consumer
 from reference_broker.machines.dead_letters import DeadLetters
 from reference_broker.machines.ready import Ready
 from reference_broker.machines.service_queue import ServiceQueue
-from reference_broker.types import ChannelId, NodeId
+from reference_broker.types import ChannelId, ConsumerId, NodeId
 
 REFUSED_RANGES_MAX: Final = 64
 """How many ranges of refused publishes a channel is remembered by."""
@@ -134,6 +134,11 @@ class State:
     def is_of_former_life(self, channel_id: ChannelId) -> bool:
         """A command that was on its way while its node died and came back: nobody would ever end this channel."""
         return channel_id.incarnation < self.lives.get(channel_id.node, 0)
+
+    def consumer(self, consumer_id: ConsumerId) -> Consumer | None:
+        """The consumer of this name, if there is one."""
+        channel = self.channels.get(consumer_id.channel)
+        return channel.consumers.get(consumer_id.tag) if channel else None
 
     def all_consumers(self) -> Iterator[Consumer]:
         """All consumers, in no order: for questions whose answer does not depend on it."""

@@ -1,0 +1,89 @@
+"""What consumers do with the messages they hold: settle, return, discard; and what becomes of those of the dead.
+
+Whoever gives messages up has credit again and stands in line once more; one that was cancelled is forgotten when it
+holds nothing. A message that comes back goes to its place in message order, unless it came back too often: then it is
+dead (RabbitMQ: a poison message).
+
+Invariants: ids that are not held change nothing (I27); a delivery count only rises, and above the limit the message is
+not ready any more (I24).
+"""
+
+from __future__ import annotations
+
+from reference_broker.machines import single_active
+from reference_broker.machines.commands import Discard, Return, Settle
+from reference_broker.machines.consumers import Consumer, Status
+from reference_broker.machines.dead_letters import bury
+from reference_broker.machines.effects import DeadLetterReason
+from reference_broker.machines.fifo_state import State
+from reference_broker.machines.held_ranges import HeldRange
+from reference_broker.machines.outbox import Outbox
+
+
+def settle(state: State, command: Settle) -> Consumer | None:
+    """These are done with. Returns the consumer, None if nobody has that name."""
+    consumer = state.consumer(command.consumer)
+    if consumer is None:
+        return None
+    before = consumer.unacked
+    for first, last in command.ranges:
+        consumer.release(first, last)
+    state.totals.settled += before - consumer.unacked
+    credited(state, consumer)
+    return consumer
+
+
+def discard(state: State, outbox: Outbox, command: Discard) -> None:
+    """These are dead. Dead letters keep the order in which the client named the ids."""
+    consumer = state.consumer(command.consumer)
+    if consumer is None:
+        return
+    for first, last in command.ranges:
+        for held in consumer.release(first, last):
+            state.totals.discarded += held.count
+            bury(state, outbox, (held.count, held.start, held.step, held.origin), DeadLetterReason.REJECTED)
+    credited(state, consumer)
+
+
+def give_back(state: State, outbox: Outbox, command: Return) -> None:
+    """These go back to the queue."""
+    consumer = state.consumer(command.consumer)
+    if consumer is None:
+        return
+    for first, last in command.ranges:
+        take_back(state, outbox, consumer.release(first, last))
+    credited(state, consumer)
+
+
+def credited(state: State, consumer: Consumer) -> None:
+    """It may hold fewer messages now: put it in service again, or drop it if it was only waiting to be settled.
+
+    An estranged one stays until its channel ends: dropped and subscribed again, it would give out ids that its
+    client may still settle as those of messages it lost.
+    """
+    if consumer.status is Status.CANCELLED and not consumer.unacked and not consumer.estranged:
+        _forget(state, consumer)
+    elif consumer.status is Status.QUIESCING and not consumer.unacked:
+        single_active.elect(state)
+    else:
+        state.service.add(consumer)
+
+
+def take_back(state: State, outbox: Outbox, released: list[HeldRange]) -> None:
+    """Back to where they were, but for those that came back too often."""
+    limit = state.config.delivery_limit
+    for held in released:
+        origin = held.origin.returned()
+        if 0 <= limit < origin.delivery_count:
+            state.totals.delivery_limited += held.count
+            bury(state, outbox, (held.count, held.start, held.step, origin), DeadLetterReason.DELIVERY_LIMIT)
+        else:
+            state.ready.put_back(held, origin)
+
+
+def _forget(state: State, consumer: Consumer) -> None:
+    channel = state.channels[consumer.id.channel]
+    del channel.consumers[consumer.id.tag]
+    channel.first_id = max(channel.first_id, consumer.next_id)
+    if channel.next_seq == 1 and not channel.consumers and not channel.first_id:
+        del state.channels[consumer.id.channel]
