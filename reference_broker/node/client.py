@@ -33,7 +33,7 @@ from reference_broker.machines.commands import ChannelDown, Discard, IdRange, Re
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import stamped
 from reference_broker.node.client_requests import GETTER, SMALL, Channel, ClientRequests, Consumer
-from reference_broker.node.proposals import Lane
+from reference_broker.node.proposals import Lane, Pending
 from reference_broker.queues.quorum import Piece, command_size
 from reference_broker.queues.session import PublishSession
 from reference_broker.types import ConsumerId, GroupId
@@ -280,16 +280,26 @@ class ClientConnection(ClientRequests):
         self._release(consumer, Outcome.SETTLE, (ids,))
 
     def _release(self, consumer: Consumer, outcome: Outcome, ranges: tuple[IdRange, ...]) -> tuple[int, int]:
-        """Propose what the consumer did with messages; at leisure, as long as it has credit for as many again. Returns
-        the number of the proposal (0: the queue is gone), and how many messages it is about."""
-        short_of_credit = 2 * consumer.held > consumer.credit
+        """Propose what the consumer did with messages. Returns the number of the proposal (0: the queue is gone), and
+        how many messages it is about."""
         count = sum(last - first + 1 for first, last in ranges)
-        consumer.held -= count
+        proposer = self._shard.proposer(consumer.group)
+        if proposer is None:
+            consumer.held -= count
+            return 0, count
+        command = _OUTCOMES[outcome](consumer.id, ranges)
+        lazy = outcome is Outcome.SETTLE and not self._is_awaited(consumer, proposer.pending[Lane.EXPRESS])
+        number = proposer.propose(command, SMALL + 16 * len(ranges), Lane.EXPRESS, lazy=lazy)
+        consumer.release(count, number)
         if consumer.is_cancelled and (channel := self._channels.get(consumer.id.channel.channel)) is not None:
             self._forget_if_done(channel, consumer)
-        command = _OUTCOMES[outcome](consumer.id, ranges)
-        size = SMALL + 16 * len(ranges)
-        return self._propose(consumer.group, command, size, Lane.EXPRESS, lazy=not short_of_credit), count
+        return number, count
+
+    @staticmethod
+    def _is_awaited(consumer: Consumer, pending: Pending) -> bool:
+        """Whether a settle matters to the queue now: it may have no credit to deal on, or a next consumer waits for the
+        last message of one that is cancelled."""
+        return consumer.is_cancelled or consumer.is_short_of_credit(pending.applied_up_to)
 
     def _forget(self, channel: Channel) -> None:
         """The channel is gone: every queue it dealt with must know."""

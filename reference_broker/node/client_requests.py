@@ -47,7 +47,7 @@ class Consumer:
     one is told apart. Until the answer says where, nothing is for the new one.
     """
 
-    __slots__ = ("credit", "group", "held", "id", "is_cancelled", "next_message_id", "no_ack")
+    __slots__ = ("credit", "group", "held", "id", "is_cancelled", "next_message_id", "no_ack", "released", "releases")
 
     def __init__(self, consumer: ConsumerId, group: GroupId, no_ack: bool) -> None:
         self.id = consumer
@@ -56,7 +56,23 @@ class Consumer:
         self.next_message_id = 0
         self.credit = 0
         self.held = 0
+        self.released = 0
+        """Messages that it has given up, which the queue may not know yet."""
+        self.releases: deque[tuple[int, int]] = deque()
+        """The proposals that say so: number in the express lane, messages."""
         self.is_cancelled = False
+
+    def is_short_of_credit(self, applied: int) -> bool:
+        """Whether the queue counts more than half of its credit as used, having applied proposals up to that one."""
+        while self.releases and self.releases[0][0] <= applied:
+            self.released -= self.releases.popleft()[1]
+        return 2 * (self.held + self.released) > self.credit
+
+    def release(self, count: int, number: int) -> None:
+        """It gives up messages, as proposal ``number`` says."""
+        self.held -= count
+        self.released += count
+        self.releases.append((number, count))
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,8 +78,8 @@ class Limits:
     batch_commands_max: int = 4096
     rounds_in_flight_max: int = 1
     entries_uncommitted_max: int = 8
-    settle_delay_ms: int = 20
-    commit_notice_delay_ms: int = 20
+    settle_delay_ms: int = 200
+    commit_notice_delay_ms: int = 200
     publish_bytes_max: int = 32 * 1024 * 1024
     peer_frame_bytes_max: int = 256 * 1024 * 1024
     publish_commands_max: int = 4096

@@ -71,6 +71,11 @@ class Pending:
         self._commands.append((number, command, size))
         return number
 
+    @property
+    def applied_up_to(self) -> int:
+        """The number of the last command that is seen applied."""
+        return self._commands[0][0] - 1 if self._commands else self._next - 1
+
     def applied(self, number: int) -> list[Any]:
         """Forget everything up to ``number``; returns those commands."""
         commands, done = self._commands, []
