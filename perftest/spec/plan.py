@@ -8,6 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
+
+from perftest.spec.behaviour import Connecting, Consuming, Exchange, Publishing
+
+IN_FLIGHT_UNLIMITED: Final = 1 << 30
+"""Confirms, but no limit (PerfTest's ``-c 0``)."""
 
 
 class QueueType(StrEnum):
@@ -34,7 +40,8 @@ class Settings:
     """One point of the space that is swept.
 
     ``in_flight``
-        most unconfirmed messages per publisher; 0 publishes without confirms (PerfTest ``-c`` absent).
+        most unconfirmed messages per publisher; 0 publishes without confirms (PerfTest ``-c`` absent),
+        :data:`IN_FLIGHT_UNLIMITED` with confirms that nothing waits for (PerfTest ``-c 0``).
     ``prefetch``
         ``basic.qos`` of each consumer; 0 is unlimited (``-q``).
     ``ack_interval``
@@ -43,6 +50,12 @@ class Settings:
         messages per second of each publisher; None publishes as fast as confirms allow: a closed loop (``-r``).
     ``size_bytes``
         octets of body, at least :data:`perftest.engine.stamp.SIZE` (``-s``).
+    ``ack_after_ms``
+        acknowledge what waits for the rest of an interval after so long; 0 waits for the whole interval.
+    ``consumer_latency_us``
+        how long a consumer works on each message before it acknowledges it (``-L``).
+    ``publishers``, ``consumers``
+        connections; the channels of each are :attr:`Publishing.channels` and :attr:`Consuming.channels`.
     """
 
     in_flight: int = 1000
@@ -50,6 +63,8 @@ class Settings:
     ack_interval: int = 1
     rate: float | None = None
     size_bytes: int = 1000
+    ack_after_ms: int = 0
+    consumer_latency_us: int = 0
     publishers: int = 1
     consumers: int = 1
     persistent: bool = True
@@ -60,7 +75,8 @@ class Settings:
 class QueueSpec:
     """A queue to declare. Durable unless told otherwise; ``arguments`` are passed as they are.
 
-    There is no ``exclusive``: such a queue belongs to one connection, and every client has its own.
+    A queue without a name is one of each consumer's own, which the server names; there is at most one such. ``bound``:
+    bound to the plan's exchange with the routing key of its publishers (-sb leaves that out).
     """
 
     name: str
@@ -68,6 +84,7 @@ class QueueSpec:
     durable: bool = True
     auto_delete: bool = False
     predeclared: bool = False
+    bound: bool = True
     arguments: dict[str, str | int | bool] = field(default_factory=dict)
 
 
@@ -84,6 +101,19 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Background:
+    """A load beside the measured one, for as long as the run takes: made by a worker of its own, and in none of its
+    figures."""
+
+    name: str
+    queues: tuple[QueueSpec, ...]
+    settings: Settings
+    exchange: Exchange = field(default_factory=Exchange)
+    publishing: Publishing = field(default_factory=Publishing)
+    consuming: Consuming = field(default_factory=Consuming)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A whole run.
 
@@ -91,7 +121,9 @@ class Plan:
     differ
     between steps, in the order the report shows them. Publishers and consumers spread over ``queues`` round-robin,
     connections over
-    ``uris`` round-robin.
+    ``uris`` as ``connecting.allocation`` says.
+
+    ``workers`` is the number of processes that the clients are spread over; 0 lets the engine choose.
     """
 
     name: str
@@ -107,3 +139,9 @@ class Plan:
     seed: int = 1
     delete_queues: bool = True
     source: str = ""
+    exchange: Exchange = field(default_factory=Exchange)
+    publishing: Publishing = field(default_factory=Publishing)
+    consuming: Consuming = field(default_factory=Consuming)
+    connecting: Connecting = field(default_factory=Connecting)
+    background: tuple[Background, ...] = ()
+    workers: int = 0

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 import workloads
 from perftest.engine import stamp
 from perftest.spec import Isolation, Plan, QueueSpec, QueueType, Settings, SpecError, Step, plan_for
+from perftest.spec.behaviour import Arrivals, Bodies, Connecting, Consuming, Exchange, ExitWhen, Publishing, Tls
 from perftest.spec.check import SIZE_BYTES_MIN, broken_settings
 from perftest.spec.codec import plan_digest, plan_from_json, plan_to_json
 from perftest.spec.expand import total_s
+from perftest.spec.plan import Background
 
 WORKLOAD = """\
 schema: 1
@@ -39,6 +41,7 @@ settings_strategy = st.builds(
     size_bytes=counts,
     persistent=st.booleans(),
 )
+cycles = st.lists(st.tuples(st.floats(0, 1e6), st.floats(0.1, 60)), max_size=3).map(tuple)
 plans = st.builds(
     Plan,
     name=st.text(max_size=10),
@@ -60,6 +63,27 @@ plans = st.builds(
         max_size=3,
     ).map(tuple),
     isolation=st.sampled_from(Isolation),
+    exchange=st.builds(Exchange, name=st.text(max_size=5)),
+    publishing=st.builds(
+        Publishing,
+        arrivals=st.sampled_from(Arrivals),
+        properties=st.dictionaries(st.text(max_size=5), counts | st.booleans() | st.text(max_size=5)),
+        bodies=st.builds(Bodies, files=st.lists(st.text(max_size=5), max_size=2).map(tuple)),
+        rate_cycle=cycles,
+    ),
+    consuming=st.builds(Consuming, rate=st.none() | st.floats(1, 9), exit_when=st.sampled_from(ExitWhen)),
+    connecting=st.builds(
+        Connecting,
+        heartbeat_s=st.none() | counts,
+        recovery_s=st.none() | st.tuples(st.floats(0, 9), st.floats(0, 9)),
+        tls=st.builds(Tls, server_names=st.lists(st.text(max_size=5), max_size=2).map(tuple)),
+    ),
+    background=st.lists(
+        st.builds(
+            Background, name=st.text(max_size=5), queues=st.just((QueueSpec(name="b"),)), settings=settings_strategy
+        ),
+        max_size=2,
+    ).map(tuple),
 )
 
 
@@ -128,7 +152,21 @@ def test_the_digest_is_of_the_experiment_not_of_the_target(workload: Path) -> No
 def test_the_digest_never_changes_silently() -> None:
     """Old run directories stay comparable: a change of this value is a change of the plan's meaning."""
     plan = Plan(name="n", title="t", uris=(), queues=(), steps=(), isolation=Isolation.LIVE)
-    assert plan_digest(plan) == "c82cf17e81764a7bd6531377b3b4144d45461c756102eaf5711d06c3ef4e1521"
+    assert plan_digest(plan) == "c06c87c8729a3f8b0eecd6338a9c286365c7802889f39ca3fb44805a85c0c91e"
+
+
+def test_a_new_option_leaves_the_digests_of_others_as_they_are() -> None:
+    """Else no run from before it could be compared with one from after it."""
+    plan = Plan(name="n", title="t", uris=(), queues=(), steps=(), isolation=Isolation.LIVE)
+    assert plan_digest(replace(plan, publishing=Publishing(channels=1))) == plan_digest(plan)
+    assert plan_digest(replace(plan, publishing=Publishing(channels=2))) != plan_digest(plan)
+
+
+@pytest.mark.parametrize("plain", [{"nothing": 1}, {"publishing": {"chanels": 1}}, {"publishing": 7}])
+def test_what_is_not_a_plan_is_refused(plain: dict[str, object]) -> None:
+    """A worker of another version must not run half of what it was told."""
+    with pytest.raises(TypeError):
+        plan_from_json(plain)
 
 
 def test_the_smallest_body_has_room_for_the_stamp() -> None:
