@@ -44,7 +44,8 @@ class Node:
     """One node process. ``start_time`` identifies the process together with ``pid``.
 
     ``data_dir`` is the node's own directory; metadata and snapshots lie in its subdirectory ``data``. Empty
-    ``wal_dir``: ``data_dir/wal``; empty ``segment_dir``: beside the snapshots. ``metrics_port`` 0: none.
+    ``wal_dir``: ``data_dir/wal``; empty ``segment_dir``: beside the snapshots. ``metrics_port`` 0: none. ``first_life``
+    is what the cluster answered when the node was replaced; 0 if it never was.
     """
 
     node: int
@@ -59,6 +60,7 @@ class Node:
     segment_dir: str = ""
     pid: int = 0
     start_time: int = 0
+    first_life: int = 0
 
     @property
     def uri(self) -> str:
@@ -181,4 +183,5 @@ def node_config(cluster: Cluster, node: Node, *, exit_with_stdin: bool) -> dict[
         **node.paths(),
         "users": {"guest": "guest"},
         "exit_with_stdin": exit_with_stdin,
+        "first_life": node.first_life,
     }

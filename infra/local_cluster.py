@@ -48,6 +48,7 @@ from infra.cluster import (
 )
 from infra.node_process import (
     STOP_GRACE_S,
+    empty,
     end,
     end_children,
     is_alive,
@@ -63,7 +64,7 @@ from infra.ports import free_ports
 
 __all__ = [
     "Cluster", "ClusterError", "Directories", "Node", "NotAllStartedError", "ask", "change", "is_alive", "is_paused",
-    "kill", "load", "pause", "resume", "sample", "start", "start_node", "status", "stop", "temporary",
+    "kill", "load", "pause", "replace_node", "resume", "sample", "start", "start_node", "status", "stop", "temporary",
 ]  # fmt: skip
 
 BASE_PORT: Final = 5691
@@ -142,6 +143,26 @@ def start_node(cluster: Cluster, name: str) -> Cluster:
         raise
     _keep(launched)
     return launched.cluster
+
+
+def replace_node(cluster: Cluster, name: str) -> Cluster:
+    """Give up what a node has on its drives, and start it blank on its ports: it learns everything from the others.
+
+    Its files go only once the others have agreed, so a refusal leaves them. Raises :class:`ClusterError`.
+    """
+    node = cluster.node(name)
+    if is_alive(node):
+        raise ClusterError(f"{node.name} already runs", f"pid {node.pid}", f"`perftest broker kill {node.name}` first")
+    answer = change(cluster, {"op": "replace-node", "node": node.name})
+    blank = replace(node, first_life=int(answer["life"]), pid=0, start_time=0)
+    cluster = replace(cluster, nodes=tuple(blank if other == node else other for other in cluster.nodes))
+    save(cluster)  # from now on whatever there is of the node's is an older copy
+    try:
+        empty(blank)
+    except OSError as error:
+        what = f"the files of {node.name} cannot be removed: {error.strerror}"
+        raise ClusterError(what, str(error.filename), _again(node, cluster)) from error
+    return start_node(cluster, name)
 
 
 @contextlib.contextmanager
@@ -256,6 +277,11 @@ def _running(cluster: Cluster, name: str) -> Node:
     return node
 
 
+def _again(node: Node, cluster: Cluster) -> str:
+    command = f"perftest broker start --node {node.name} --replace --dir {cluster.directory}"
+    return f"remove what is there, then `{command}` again"
+
+
 def _control(node: Node) -> str:
     return f"{node.name}, {HOST}:{node.control_port}"
 
@@ -317,7 +343,7 @@ def _await_ready(launched: _Launched) -> dict[str, ClusterError]:
         for node in cluster.nodes:
             child = launched.children.get(node.name)
             if node.name not in failures and child is not None and child.poll() is not None:
-                failures[node.name] = last_words(node, launched.logs[node.name])
+                failures[node.name] = last_words(cluster, node, launched.logs[node.name])
         awaited = [node for node in cluster.nodes if node.name in launched.children and node.name not in failures]
         return len(failures) > (len(cluster.nodes) - 1) // 2 or all(_is_ready(cluster, node) for node in awaited)
 

@@ -134,7 +134,21 @@ def log_size(node: Node) -> int:
         return 0
 
 
-def last_words(node: Node, since: int) -> ClusterError:
+def empty(node: Node) -> None:
+    """Remove every file of a node that does not run, but for its own log. The directories may be mounted drives: they
+    stay. Raises OSError."""
+    keep = Path(node.log_file)
+    for role in ("data_dir", "wal_dir", "segment_dir"):
+        for path, directories, names in os.walk(node.paths()[role], topdown=False):
+            for name in names:
+                if Path(path, name) != keep:
+                    Path(path, name).unlink()
+            for name in directories:
+                with contextlib.suppress(OSError):  # a drive is mounted there, or the log is in it
+                    Path(path, name).rmdir()
+
+
+def last_words(cluster: Cluster, node: Node, since: int) -> ClusterError:
     """Why a node ended while it started, from what it wrote behind ``since``: its own three lines, if it had them."""
     try:
         text = Path(node.log_file).read_bytes()[since:].decode(errors="replace")
@@ -148,4 +162,5 @@ def last_words(node: Node, since: int) -> ClusterError:
     else:
         what = lines[-1] if lines else "it said nothing"
         where, fix = node.log_file, "read that log; a port may be in use or the directory not writable"
+    fix = fix.replace("--node NODE --replace", f"--node {node.name} --replace --dir {cluster.directory}")
     return ClusterError(f"{node.name} ended while it started: {what}", where, fix)

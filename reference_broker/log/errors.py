@@ -5,7 +5,12 @@ Each message has three parts: what happened, where (file, offset, group), and wh
 
 from __future__ import annotations
 
+from typing import Final
+
 from reference_broker.types import GroupId
+
+START_BLANK: Final = "perftest broker start --node NODE --replace"
+"""The command that gives up what a node has on its drives. Whoever shows the advice to a person may name the node."""
 
 
 class LogError(Exception):
@@ -28,7 +33,7 @@ class DamagedLogError(LogError):
     def __init__(self, path: str, offset: int, reason: str) -> None:
         super().__init__(
             f"damaged log: {reason}\n  {path}, offset {offset}\n"
-            "  restore the file from a copy, or remove this node's directories and let it rebuild from its peers"
+            f"  let the node learn everything anew from the others: {START_BLANK}"
         )
         self.path = path
         self.offset = offset
@@ -40,8 +45,7 @@ class MissingEntriesError(LogError):
     def __init__(self, group: GroupId, first: int, last: int, reason: str) -> None:
         super().__init__(
             f"the log of a group has a hole: {reason}\n  group {group:016x}, entries {first} to {last}\n"
-            "  a WAL or snapshot file was removed or is damaged: restore it, "
-            "or remove this node's directories and let it rebuild from its peers"
+            f"  put back the file that was removed, or let the node learn everything from the others: {START_BLANK}"
         )
         self.group = group
         self.first = first

@@ -15,6 +15,7 @@ from typing import Final
 from reference_broker.log.config import LogConfig
 from reference_broker.log.counters import Counters
 from reference_broker.log.errors import (
+    START_BLANK,
     DamagedLogError,
     DamagedSnapshotError,
     ForeignDirectoryError,
@@ -147,14 +148,12 @@ def _identify(files: Files, config: LogConfig, new_store: Callable[[], bytes]) -
     stores = {what: _read_identity(files, directory, owner) for what, directory in others.items()}
     data_store = _read_identity(files, data_dir, owner)
     if data_store is None and stores["WAL"] and any(name.endswith(WAL_SUFFIX) for name in files.names(wal_dir)):
-        raise ForeignDirectoryError(
-            data_dir, "nothing", f"the data that belongs to {wal_dir}", "is the data drive mounted?"
-        )
+        raise ForeignDirectoryError(data_dir, "nothing", f"the data that belongs to {wal_dir}", _mounted("data drive"))
     known = data_store or stores["WAL"] or stores["segment directory"]
     for what, directory in others.items():
         belonging = f"the {what} that belongs to {data_dir}"
         if data_store is not None and stores[what] is None:
-            raise ForeignDirectoryError(directory, "nothing", belonging, f"is the {what}'s drive mounted?")
+            raise ForeignDirectoryError(directory, "nothing", belonging, _mounted(f"{what}'s drive"))
         if stores[what] not in (None, known):
             advice = "name the directories that were used together"
             raise ForeignDirectoryError(directory, "another log's data", belonging, advice)
@@ -185,6 +184,10 @@ def _read_identity(files: Files, directory: str, owner: str) -> bytes | None:
         advice = "use this node's own directory, or an empty one"
         raise ForeignDirectoryError(directory, _one_line(text if found == owner else found), _one_line(owner), advice)
     return id_
+
+
+def _mounted(drive: str) -> str:
+    return f"is the {drive} mounted? if it is lost: {START_BLANK}"
 
 
 def _one_line(owner: str) -> str:

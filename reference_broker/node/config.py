@@ -102,7 +102,9 @@ class Limits:
 class NodeConfig:
     """One node. Every role of a directory has a path of its own, so that each may lie on a drive of its own;
     ``segment_dir`` is ``segments`` in ``data_dir`` unless named, ``logs_dir`` is ``data_dir`` itself.
-    ``exit_with_stdin`` ties the node's life to the process that started it."""
+    ``exit_with_stdin`` ties the node's life to the process that started it. ``first_life`` is 0, but for a node that
+    took the place of one whose directories were lost: what was counted before is that one's
+    (:mod:`reference_broker.node.replacing`)."""
 
     name: str
     node: NodeId
@@ -116,6 +118,7 @@ class NodeConfig:
     limits: Limits = field(default_factory=Limits)
     exit_with_stdin: bool = False
     sync: bool = True
+    first_life: int = 0
 
     @property
     def me(self) -> Member:
@@ -134,6 +137,8 @@ class NodeConfig:
             found.append(f"nodes: {ids}: ids run from 1 to 65535")
         if len(ids) % 2 == 0:
             found.append(f"nodes: {len(ids)}: an even number tolerates no more failures than one fewer; use 1, 3 or 5")
+        if not 0 <= self.first_life < 1 << 31:
+            found.append(f"first_life: {self.first_life}: must be the number that replace-node answered, or 0")
         found.extend(_limit_problems(self.limits))
         return found
 
@@ -188,7 +193,7 @@ _KINDS: Final[dict[str, Callable[[Any], bool]]] = {
 _TOP: Final = {"name": _TEXT, "node": _WHOLE, "cluster": _TEXT, "nodes": "a list", "data_dir": _TEXT}
 _TOP_OPTIONAL: Final = {
     "wal_dir": _TEXT, "segment_dir": _TEXT, "logs_dir": _TEXT, "log_file": _TEXT, "exit_with_stdin": _FLAG,
-    "sync": _FLAG, "limits": "an object", "users": "an object of names and passwords",
+    "sync": _FLAG, "first_life": _WHOLE, "limits": "an object", "users": "an object of names and passwords",
 }  # fmt: skip
 _MEMBER: Final = {"node": _WHOLE, "name": _TEXT, "host": _TEXT, "amqp_port": _PORT, "peer_port": _PORT,
                   "control_port": _PORT}  # fmt: skip
@@ -237,4 +242,5 @@ def _from_json(raw: dict[str, Any]) -> NodeConfig:
         limits=Limits(**raw.get("limits", {})),
         exit_with_stdin=bool(raw.get("exit_with_stdin", False)),
         sync=bool(raw.get("sync", True)),
+        first_life=raw.get("first_life", 0),
     )

@@ -91,10 +91,12 @@ class Hosting:
         """Start what was here when the node stopped. Runs once, before the links stand."""
         shard = self._shard
         self.recover_queues(recovered)
-        if METADATA_GROUP not in recovered:
-            shard.log.create_group(METADATA_GROUP, b"")
-        members = tuple(sorted(member.node for member in shard.config.members))
-        metadata = self._run(METADATA_GROUP, members, shard.metadata, recovered.get(METADATA_GROUP), None, life=0)
+        state = recovered.get(METADATA_GROUP)
+        if state is None:
+            shard.log.create_group(METADATA_GROUP, b"%d" % shard.config.first_life)
+        life = int(state.meta or 0) if state is not None else shard.config.first_life
+        members = () if life else tuple(sorted(member.node for member in shard.config.members))
+        metadata = self._run(METADATA_GROUP, members, shard.metadata, state, None, life=life)
         metadata.propose(*shard.metadata.ask(lambda _none: self.became_current()))
 
     def recover_queues(self, recovered: dict[GroupId, RecoveredGroup]) -> None:

@@ -5,6 +5,8 @@ counted on, it could help to elect a leader without entries that are committed. 
 others can tell. Nodes say their life when they meet (the number of starts, and when this one began), and what they know
 of each other's.
 
+A node whose directory is given up begins again in a life far behind (:mod:`reference_broker.node.replacing`).
+
 Not found out: a copy that was never replaced while one of the peers that are there now could see it.
 """
 
@@ -64,6 +66,13 @@ class Lives:
         if seen is not None and seen != life and seen[0] >= life[0]:
             raise ValueError(f"node {node} says it is in life {life[0]}, but another life {seen[0]} of it was seen")
         if seen != life:
+            self._lives[node] = life
+            self._write()
+
+    def outlive(self, node: NodeId, life: Life) -> None:
+        """A peer that is down is given up: it is ``life`` that a directory of it must come after from now on."""
+        seen = self._lives.get(node)
+        if seen is None or seen[0] < life[0]:
             self._lives[node] = life
             self._write()
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from reference_broker.machines.metadata import AddMember, QueueRecord, RemoveMember
-from reference_broker.node import rebalancing
+from reference_broker.node import rebalancing, replacing
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.policies import read_policy
 from reference_broker.node.requests import Answer, Answered, RefusedError, failure
@@ -42,6 +42,7 @@ class Operations:
             "remove-member": self._remove_member,
             "transfer-leader": self._transfer_leader,
             "rebalance": self._rebalance,
+            "replace-node": self._replace_node,
             "set-policy": self._set_policy,
             "clear-policy": self._clear_policy,
             "policies": self._policies,
@@ -52,6 +53,9 @@ class Operations:
             "read-index": self._read_index,
             "leading": lambda _request, answered: answered(self._leading()),
             "hand-over": lambda request, answered: answered(self._hand_over(request)),
+            "known-life": lambda request, answered: answered(replacing.known_life(shard, request)),
+            "outlive": lambda request, answered: answered(replacing.outlive(shard, request)),
+            "replace-replica": lambda request, answered: answered(replacing.replace_replica(shard, request)),
         }
 
     @property
@@ -134,6 +138,10 @@ class Operations:
 
         shard = self._shard
         self._through_metadata(shard.metadata.change(RemoveMember, record, node, self._once(committed, answered, what)))
+
+    def _replace_node(self, request: Answer, answered: Answered) -> None:
+        node = self._node(request)
+        replacing.Replacement(self._shard, self.ask, node, self._name(node), answered).begin()
 
     # Leaders
 

@@ -52,7 +52,7 @@ class Node:
         self._stop = asyncio.Event()
         self._servers: list[asyncio.Server] = []
         self._web: AppRunner | None = None
-        self.shard = Shard(config, next_incarnation(config.data_dir), self._failed)
+        self.shard = Shard(config, next_incarnation(config.data_dir, config.first_life), self._failed)
 
     async def run(self) -> None:
         """Serve until told to stop, or until the log fails."""
@@ -171,12 +171,13 @@ def keep_memory() -> None:
         libc.mallopt(_M_TRIM_THRESHOLD, 4 * _KEEP_BELOW_BYTES)
 
 
-def next_incarnation(data_dir: Path) -> int:
-    """Raise the number of this node's life, durably, before anything else happens in it."""
+def next_incarnation(data_dir: Path, first: int = 0) -> int:
+    """Raise the number of this node's life, durably, before anything else happens in it. A new directory begins with
+    1, or with ``first``."""
     path, temporary = data_dir / "incarnation", data_dir / "incarnation.tmp"
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
-        number = int(path.read_text()) + 1 if path.exists() else 1
+        number = int(path.read_text()) + 1 if path.exists() else max(first, 1)
         with temporary.open("w") as file:
             file.write(f"{number}\n")
             file.flush()

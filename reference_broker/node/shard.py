@@ -21,6 +21,7 @@ from typing import Protocol
 
 from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.log.config import LogConfig
+from reference_broker.log.errors import START_BLANK
 from reference_broker.log.files import Files, RealFiles
 from reference_broker.log.notices import Notice
 from reference_broker.log.opening import RecoveredGroup
@@ -385,8 +386,8 @@ class Shard:
             self._failed(str(ConfigError(what, str(self.config.data_dir), "make room on the drive, or mend it")))
 
     def _outlived(self, error: OutlivedError) -> ConfigError:
-        what = f"this directory is an older copy: it is in life {self.incarnation}, and {error}"
-        fix = "put the newest copy in its place: an older one has forgotten votes and entries it acknowledged"
+        what = f"this directory is an older copy, or a blank one: it is in life {self.incarnation}, and {error}"
+        fix = f"put the newest copy in its place, or let the node learn everything from the others: {START_BLANK}"
         return ConfigError(what, str(self.config.data_dir), fix)
 
     def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from reference_broker.log.errors import START_BLANK
 from reference_broker.node.config import ConfigError, Member, NodeConfig
 
 
@@ -53,7 +54,7 @@ def files_problem(error: OSError, config: NodeConfig) -> StartError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StartError(what, where, "make room on the drive")
     if error.errno in (errno.EIO, errno.EROFS):
-        return StartError(what, where, "mend the drive, or put the newest copy of the directory on another")
+        return StartError(what, where, f"mend the drive; if it is lost: {START_BLANK}")
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return StartError(what, where, "raise the limit of open files (ulimit -n)")
     return StartError(what, where, "make it a directory of this node's own that this user may write to")

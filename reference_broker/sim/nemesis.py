@@ -55,6 +55,8 @@ class Nemesis:
             kinds.append(self.operator.members)
         elif len(world.nodes) >= _SPARE_NODES and chance.random() < 0.2:
             kinds.append(self.lose_for_good)
+        elif len(world.nodes) >= _SPARE_NODES and chance.random() < 0.3:
+            kinds.append(self.lose_directories)
         self._kinds = [kind for kind in kinds if chance.random() < 0.6] or kinds
         self._weights = [chance.choice((1, 3, 10)) for _ in self._kinds]
         world.scheduler.after(0.3, self._begin)
@@ -137,6 +139,13 @@ class Nemesis:
         if not any(each.is_lost for each in self.world.nodes.values()):
             node.is_lost = True
             node.crash(power=True, silent=True)
+
+    def lose_directories(self, node: SimNode) -> None:
+        """The drive is gone; an operator gives the node a blank one. The next may go once this one counts again."""
+        if self.world.is_whole():
+            node.is_lost = node.is_awaited = True
+            node.crash(power=True, silent=self.world.chance.random() < 0.5)
+            self.world.scheduler.after(self._outage(), self.operator.replace, node)
 
     def slow_disk(self, node: SimNode) -> None:
         """Syncs take their time, until the next change."""

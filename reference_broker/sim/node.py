@@ -206,7 +206,9 @@ class SimNode:
         self.loop: SimLoop | None = None
         self.shard: SimShard | None = None
         self.is_lost = False
-        """It never comes back."""
+        """It does not come back by itself."""
+        self.is_awaited = False
+        """It comes back on a blank drive, once the others have agreed."""
         members = tuple(
             Member(node=NodeId(n), name=host_of(n), host=host_of(n), amqp_port=AMQP_PORT, peer_port=_PEER_PORT,
                    control_port=_PEER_PORT + 1)
@@ -242,6 +244,18 @@ class SimNode:
         self.world.scheduler.trace.note(self.world.scheduler.now, self.host, "start", self.incarnation)
         self.world.network.host_up(self.host)
         loop.run(self._begin)
+
+    def begin_blank(self, life: int) -> None:
+        """A new drive, and a life that the cluster chose: whoever was here is somebody else."""
+        checks = self.world.raft
+        for group, truth in checks.groups.items():
+            if self.node in truth.members:
+                checks.left(self.node, group)
+        self.files = SimFiles(self.world.scheduler, self.host)
+        self._config = replace(self._config, first_life=life)
+        self.incarnation = life - 1
+        self.is_lost = self.is_awaited = False
+        self.start()
 
     def _begin(self) -> None:
         assert self.loop is not None

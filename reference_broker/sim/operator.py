@@ -27,6 +27,8 @@ _DEFINITIONS: Final[tuple[dict[str, Any], ...]] = (
     {"delivery-limit": 1},
     {"delivery-limit": 0, "message-ttl": 300},
 )
+_REPLACE_AGAIN_S: Final = 6.0
+Answered = Callable[[dict[str, Any]], None]
 _LETTERS: Final = {"dead-letter-exchange": "", "dead-letter-routing-key": GRAVEYARD}
 
 
@@ -35,6 +37,7 @@ class Operator:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self._attempt = 0
 
     def members(self, node: SimNode) -> None:
         """Add a member of some queue, or remove one."""
@@ -64,16 +67,38 @@ class Operator:
         request = {"op": "set-policy", "name": _POLICY, "pattern": pattern, "definition": definition}
         self._ask(node, request | {"priority": chance.randint(0, 3)})
 
-    def _ask(self, node: SimNode, request: dict[str, Any]) -> None:
-        if node.shard is not None and node.loop is not None:
-            node.loop.run(node.shard.operations.answer, request, self._once(str(request)))
+    def replace(self, lost: SimNode) -> None:
+        """Have the cluster give up what a node had on its drive, then start it on a blank one; again until it works.
 
-    def _once(self, what: str) -> Callable[[dict[str, Any]], None]:
+        A node that is asked and dies answers never; what it began is in nobody's way.
+        """
+        if not lost.is_lost:
+            return
+        self._attempt += 1
+        attempt = self._attempt
+        awake = [node for node in self.world.nodes.values() if node.alive and node is not lost]
+
+        def answered(answer: dict[str, Any]) -> None:
+            if attempt == self._attempt and "error" not in answer:
+                lost.begin_blank(int(answer["life"]))
+
+        if awake:
+            asked = self.world.chance.choice(awake)
+            self._ask(asked, {"op": "replace-node", "node": lost.host}, answered)
+        self.world.scheduler.after(_REPLACE_AGAIN_S, self.replace, lost)
+
+    def _ask(self, node: SimNode, request: dict[str, Any], then: Answered | None = None) -> None:
+        if node.shard is not None and node.loop is not None:
+            node.loop.run(node.shard.operations.answer, request, self._once(str(request), then))
+
+    def _once(self, what: str, then: Answered | None) -> Answered:
         answers: list[dict[str, Any]] = []
 
         def answered(answer: dict[str, Any]) -> None:
             answers.append(answer)
             check(len(answers) == 1, "X2", f"{what} is answered {len(answers)} times: {answers}")
             self.world.scheduler.trace.note(self.world.scheduler.now, "op", "answer", str(answer.get("error", "ok")))
+            if then is not None:
+                self.world.scheduler.after(0.0, then, answer)
 
         return answered

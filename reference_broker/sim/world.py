@@ -28,7 +28,7 @@ from reference_broker.sim.queues import plan_queues
 from reference_broker.sim.raft_checks import RaftChecks
 from reference_broker.sim.story import Story
 from reference_broker.sim.trace import KEPT, Trace
-from reference_broker.types import ChannelId, NodeId
+from reference_broker.types import METADATA_GROUP, ChannelId, NodeId
 
 _PATIENCE_S: Final = 120.0
 _LOOK_S: Final = 0.05
@@ -143,6 +143,9 @@ class World:
 
     def waits_for(self) -> str | None:
         """What keeps the world from being at its end; None if nothing does."""
+        for node in self.nodes.values():
+            if node.is_awaited:
+                return f"node {node.node} is not replaced"
         for node in self.living:
             if node.shard is None or not node.is_ready():
                 return f"node {node.node} is not ready"
@@ -202,6 +205,14 @@ class World:
                 if core.leader == 0 or known != (core.leader, runner.applied):
                     return f"group {group:x} on node {node.node}: leader {core.leader}, applied {runner.applied}"
         return None
+
+    def is_whole(self) -> bool:
+        """Whether every node runs, and has a vote wherever one of its members is wanted."""
+        nodes = list(self.nodes.values())
+        if not all(node.shard is not None for node in nodes) or self._changes_wait() is not None:
+            return False
+        metadata = [node.shard.runners[METADATA_GROUP] for node in nodes if node.shard is not None]
+        return all(runner.core.configuration.voters == tuple(self.node_ids) for runner in metadata)
 
     def _changes_wait(self) -> str | None:
         """Members that were asked for and are not there yet, or not gone yet."""

@@ -1,19 +1,27 @@
-"""A member whose directories are no good says so, names the place, and ends; the others go on with all their data."""
+"""A member whose directories are no good says so, names the place, and ends; the others go on with all their data.
+
+One whose drives are lost comes back blank, by the very command that its refusal names.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
 
 from infra import local_cluster
 from infra.local_cluster import Cluster, ClusterError, Node, NotAllStartedError
+from infra.node_process import wait
 
 pytestmark = pytest.mark.processes
 
@@ -166,3 +174,84 @@ def test_a_full_drive_stops_its_node_and_no_other(tmp_path: Path, base_port: int
             local_cluster.stop(local_cluster.load(tmp_path / "c"))
     finally:
         subprocess.run(["umount", str(wal)], check=True)
+
+
+# Nothing left
+
+
+def copied(fix: str) -> list[str]:
+    """The command in an advice, as a person would copy it."""
+    command = fix[fix.index("perftest broker start") :].rstrip("`")
+    return [sys.executable, "-m", "perftest.cli", *shlex.split(command)[1:]]
+
+
+def state_of(cluster: Cluster, name: str) -> dict[str, Any]:
+    rows = local_cluster.change(cluster, {"op": "quorum-status", "queue": "q"})["members"]
+    return next(row for row in rows if row["node_name"] == name)
+
+
+def lose(cluster: Cluster, name: str) -> None:
+    """All of the node's directories are empty."""
+    home = Path(cluster.node(name).data_dir)
+    shutil.rmtree(home)
+    home.mkdir()
+
+
+def test_a_node_that_lost_its_directories_is_replaced(tmp_path: Path, base_port: int) -> None:
+    """Blank, it is refused: it forgot its votes. Replaced, it gets everything from the others; afterwards another node
+    may fail, and what the old directories held is no way back."""
+    with cluster_with_data(tmp_path / "c", base_port) as cluster:
+        local_cluster.kill(cluster, "node2")
+        home = Path(cluster.node("node2").data_dir)
+        shutil.copytree(home, home.with_name("found-again"))
+        lose(cluster, "node2")
+        with pytest.raises(ClusterError, match="blank one") as refused:
+            local_cluster.start_node(cluster, "node2")
+
+        done = subprocess.run(copied(refused.value.fix), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        cluster = local_cluster.load(tmp_path / "c")
+        assert wait(lambda: state_of(cluster, "node2")["membership"] == "voter", 20), state_of(cluster, "node2")
+
+        local_cluster.kill(cluster, "node1")
+        publish(cluster.nodes[1], BODIES[40:])
+        cluster = local_cluster.start_node(cluster, "node1")
+        local_cluster.kill(cluster, "node2")
+        cluster = local_cluster.start_node(cluster, "node2")
+        assert consume(cluster.nodes[1], len(BODIES)) == BODIES
+
+        local_cluster.kill(cluster, "node2")
+        shutil.rmtree(home)
+        home.with_name("found-again").rename(home)
+        with pytest.raises(ClusterError, match="older copy"):
+            local_cluster.start_node(cluster, "node2")
+
+
+def test_what_only_the_lost_node_had_is_not_given_up_silently(tmp_path: Path, base_port: int) -> None:
+    """A queue whose only member was there cannot come back from the others: somebody must decide."""
+    with cluster_with_data(tmp_path / "c", base_port) as cluster:
+        for node in ("node1", "node3"):
+            local_cluster.change(cluster, {"op": "remove-member", "queue": "q", "node": node})
+        with pytest.raises(ClusterError, match="already runs"):
+            local_cluster.replace_node(cluster, "node2")
+        local_cluster.kill(cluster, "node2")
+        with pytest.raises(ClusterError, match="only member of 'q'"):
+            local_cluster.replace_node(cluster, "node2")
+        kept = json.loads((tmp_path / "c" / "cluster.json").read_text())["nodes"][1]
+        assert kept["first_life"] == 0
+        cluster = local_cluster.start_node(cluster, "node2")
+        assert consume(cluster.nodes[0], 40) == BODIES[:40]
+
+
+def test_a_replacement_without_a_majority_says_what_is_missing(tmp_path: Path, base_port: int) -> None:
+    """Two of three are down: nobody may decide that one of them has forgotten everything."""
+    with cluster_with_data(tmp_path / "c", base_port) as cluster:
+        for name in ("node2", "node3"):
+            local_cluster.kill(cluster, name)
+        with pytest.raises(ClusterError, match="not replaced yet") as refused:
+            local_cluster.replace_node(cluster, "node2")
+        assert "majority" in refused.value.fix
+        cluster = local_cluster.start_node(cluster, "node3")
+        cluster = local_cluster.replace_node(cluster, "node2")
+        assert wait(lambda: state_of(cluster, "node2")["membership"] == "voter", 20)
+        assert consume(cluster.nodes[1], 40) == BODIES[:40]

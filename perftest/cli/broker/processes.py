@@ -25,12 +25,18 @@ def _role(name: str, what: str) -> Callable[[Any], Any]:
 
 @command(
     "start",
-    "perftest broker start",
     "perftest broker start --nodes 5 --port 6000 --wal-dir /mnt/fast/wal",
     "perftest broker start --node node2                  bring back one that was killed",
+    "perftest broker start --node node2 --replace        or one that lost its directories",
 )
 @option("--nodes", section="Topology", type=click.Choice(["1", "3", "5"]), default="3", help="How many nodes.")
 @option("--node", section="Topology", help="Start only this node of a cluster, on its data and its ports.")
+@option(
+    "--replace",
+    section="Topology",
+    is_flag=True,
+    help="Start --node blank: it learns everything from the others. Its own files are removed once they agree.",
+)
 @option(
     "--port",
     section="Target",
@@ -44,6 +50,7 @@ def _role(name: str, what: str) -> Callable[[Any], Any]:
 def start(
     nodes: str,
     node: str | None,
+    replace: bool,
     directory: Path,
     port: int,
     wal_dir: Path | None,
@@ -56,8 +63,11 @@ def start(
 
     if node is not None:
         _refuse_beside_node(click.get_current_context())
-        print_status(local_cluster.start_node(load(directory), node), as_json)
+        begin = local_cluster.replace_node if replace else local_cluster.start_node
+        print_status(begin(load(directory), node), as_json)
         return
+    if replace:
+        raise click.UsageError("--replace is for one node: name it with --node")
     places = {"wal_dir": wal_dir, "segment_dir": segment_dir, "logs_dir": logs_dir}
     directories = local_cluster.Directories(**{role: str(path.absolute()) for role, path in places.items() if path})
     try:

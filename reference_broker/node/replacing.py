@@ -1,0 +1,206 @@
+"""A node that lost its directories comes back blank, under its old name, as somebody else.
+
+What its former self voted and acknowledged is forgotten, so it must not speak with that one's voice: counted on, it
+could help to elect a leader without entries that are committed. While the node is down the others see to it:
+
+1. Every node that runs takes note of a later life of it than any that was, so that its old directory, should it ever
+   turn up again, is found out as an older copy (:mod:`reference_broker.node.lives`).
+2. Each queue that has a member there removes it and wants it again: in a new *stay*, which begins blank and counts for
+   nothing before it has the whole log.
+3. The metadata group does the same. Its new member's number is the node's first new life, which the node finds as
+   ``first_life`` in its configuration.
+
+Asked again after a failure it does everything again, under later numbers: nothing that was begun is in the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from reference_broker.machines.metadata import AddMember, QueueRecord, RemoveMember
+from reference_broker.node.requests import Answer, Answered, RefusedError, failure
+from reference_broker.raft.ready import Role
+from reference_broker.types import METADATA_GROUP, GroupId, NodeId
+
+if TYPE_CHECKING:
+    from reference_broker.node.shard import Shard
+
+Ask = Callable[[NodeId, Answer, Answered], None]
+
+STRIDE: Final = 1000
+"""So many lives further on begin those of the new directory: no peer that is down, and no start of the old one beside
+the cluster, has got there."""
+_LOOK_AGAIN_S: Final = 0.05
+_NAMES_MAX: Final = 10
+
+
+class Replacement:
+    """One replacement of one node. ``ask`` asks any node, this one too; ``answered`` is called once."""
+
+    def __init__(self, shard: Shard, ask: Ask, node: NodeId, name: str, answered: Answered) -> None:
+        self._shard = shard
+        self._ask = ask
+        self._node = node
+        self._what = f"node {name!r}"
+        self._answered: Answered | None = answered
+        self._life = 0
+        self._queues: list[str] = []
+        self._stays: dict[GroupId, int] = {}
+        """The stay of the lost replica of each queue that has not got another one yet."""
+        self._proposed: set[tuple[GroupId, type]] = set()
+        self._metadata_done = False
+        self._asking = False
+        self._trouble = "the metadata group has no leader: most of the nodes do not run"
+
+    def begin(self) -> None:
+        """Start, once this node knows of all that is committed. Raises RefusedError if the node runs."""
+        shard = self._shard
+        if shard.life_of(self._node) is not None:
+            raise RefusedError(f"{self._what} runs", "only a node that is down can be replaced: stop it first")
+        shard.later(shard.limits.read_timeout_ms / 1000, lambda: None if self._life else self._give_up())
+        shard.later(shard.limits.change_timeout_ms / 1000, self._give_up)
+        shard.runners[METADATA_GROUP].propose(*shard.metadata.ask(lambda _none: self._look_for_queues()))
+
+    def _look_for_queues(self) -> None:
+        records = [record for record in self._records() if self._node in (*record.members, *record.leaving)]
+        alone = sorted(record.name for record in records if set(record.members) <= {self._node})
+        if alone:
+            what = f"{self._what} has the only member of {_listed(alone)}: nobody else has their messages"
+            self._finish(failure(what, "bring its directories back, or delete these queues first"))
+            return
+        self._queues = sorted(record.name for record in records)
+        self._stays = {record.group: record.stay(self._node) for record in records}
+        self._ask_all({"op": "known-life", "node": self._node}, self._choose_life)
+
+    def _choose_life(self, answers: list[Answer]) -> None:
+        configuration = self._shard.runners[METADATA_GROUP].core.configuration
+        known = [int(answer["life"]) for answer in answers]
+        self._life = max(*known, configuration.life_of(self._node)) + STRIDE
+        self._ask_all({"op": "outlive", "node": self._node, "life": self._life - 1}, lambda _answers: self._look())
+
+    def _look(self) -> None:
+        """Take the next steps of all that is not done; again and again until everything is."""
+        if self._answered is None:
+            return
+        self._step_queues()
+        self._step_metadata()
+        if self._metadata_done and not self._stays:
+            self._finish({"ok": True, "life": self._life, "queues": self._queues})
+        else:
+            self._shard.later(_LOOK_AGAIN_S, self._look)
+
+    def _step_queues(self) -> None:
+        records = {record.group: record for record in self._records()}
+        for group, lost in list(self._stays.items()):
+            record = records.get(group)
+            if record is None or (self._node in record.members and record.stay(self._node) != lost):
+                del self._stays[group]
+            elif self._node in record.members:
+                self._change(RemoveMember, record)
+            elif self._node not in record.leaving:
+                self._change(AddMember, record)
+
+    def _change(self, kind: type[AddMember | RemoveMember], record: QueueRecord) -> None:
+        if (record.group, kind) not in self._proposed:
+            self._proposed.add((record.group, kind))
+            shard = self._shard
+            shard.runners[METADATA_GROUP].propose(
+                *shard.metadata.change(kind, record, self._node, lambda _record: None)
+            )
+
+    def _step_metadata(self) -> None:
+        def answered(answer: Answer) -> None:
+            self._asking = False
+            self._metadata_done = bool(answer.get("done"))
+            self._trouble = str(answer.get("error", "the change of the metadata group's members is not committed"))
+
+        leader = self._shard.runners[METADATA_GROUP].leader
+        if leader and not self._asking and not self._metadata_done:
+            self._asking = True
+            self._ask(leader, {"op": "replace-replica", "node": self._node, "life": self._life}, answered)
+
+    def _ask_all(self, request: Answer, go_on: Callable[[list[Answer]], None]) -> None:
+        """Ask every node that runs, and go on with their answers; one that does not give any ends it all."""
+        shard = self._shard
+        nodes = [member.node for member in shard.config.members if shard.life_of(member.node) is not None]
+        answers: list[Answer] = []
+
+        def note(answer: Answer) -> None:
+            answers.append(answer)
+            if "error" in answer:
+                self._finish(failure(f"{self._what}: {answer['error']}", str(answer["fix"])))
+            elif len(answers) == len(nodes) and self._answered is not None:
+                go_on(answers)
+
+        for node in nodes:
+            self._ask(node, request, note)
+
+    def _give_up(self) -> None:
+        waiting = sorted(record.name for record in self._records() if record.group in self._stays)
+        why = f"the members of {_listed(waiting)} have not changed" if waiting else self._trouble
+        fix = "start a majority of the other nodes, or delete a queue that lost the majority of its members; then again"
+        self._finish(failure(f"{self._what} is not replaced yet; {why}", fix))
+
+    def _finish(self, answer: Answer) -> None:
+        answered, self._answered = self._answered, None
+        if answered is not None:
+            answered(answer)
+
+    def _records(self) -> list[QueueRecord]:
+        return list(self._shard.metadata.machine.queues.values())
+
+
+def known_life(shard: Shard, request: Answer) -> Answer:
+    """The newest life that this node has seen of another one, 0 for none."""
+    known = shard.peers.lives.known(_node(request))
+    return {"life": known[0] if known else 0}
+
+
+def outlive(shard: Shard, request: Answer) -> Answer:
+    """Take note of a life of another node, so that every earlier one counts for an older copy."""
+    if shard.life_of(_node(request)) is not None:
+        raise RefusedError(f"it has a link to node {_node(request)}, which runs", "stop it first")
+    try:
+        shard.peers.lives.outlive(_node(request), (_number(request, "life"), shard.now_ms()))
+    except OSError as error:
+        shard.stop(error)
+        raise RefusedError(f"a node cannot write what it must remember: {error}", "see its log") from error
+    return {"ok": True}
+
+
+def replace_replica(shard: Shard, request: Answer) -> Answer:
+    """The leader of the metadata group takes the next step from the lost replica to one of the number ``life``."""
+    runner, node, life = shard.runners[METADATA_GROUP], _node(request), _number(request, "life")
+    core = runner.core
+    if core.role is not Role.LEADER:
+        raise RefusedError("the leader of the metadata group has changed", "ask again in a moment")
+    configuration = core.configuration
+    if configuration.life_of(node) > life:
+        raise RefusedError(f"node {node} was replaced once more meanwhile", "look at the other replacement")
+    if core.change_under_way or not core.accepting:
+        return {"done": False}
+    if node not in configuration.members:
+        core.add(node, life)
+    elif configuration.life_of(node) != life:
+        core.remove(node)
+    else:
+        return {"done": True}
+    shard.wake(runner)
+    return {"done": False}
+
+
+def _node(request: Answer) -> NodeId:
+    return NodeId(_number(request, "node"))
+
+
+def _number(request: Answer, key: str) -> int:
+    value = request.get(key)
+    if not isinstance(value, int):
+        raise RefusedError(f"{key} is no number: {value!r}", "let a node of the same version ask")
+    return value
+
+
+def _listed(names: list[str]) -> str:
+    rest = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+    return ", ".join(map(repr, names[:_NAMES_MAX])) + rest
