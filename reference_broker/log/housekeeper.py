@@ -120,7 +120,7 @@ class Housekeeper:
             self._adopt(group, head)
         self._state.counters.snapshots += 1
         self._state.counters.snapshot_bytes += len(state)
-        self._state.publish([SnapshotTaken(group.id, LogIndex(key.last_index), Term(key.last_term))])
+        self._state.publish([SnapshotTaken(group.id, LogIndex(key.last_index), Term(key.last_term), group.creation)])
         self._sweep_snapshots(group)
 
     def _write_snapshot(self, head: SnapshotHead, state: bytes) -> None:
@@ -202,12 +202,14 @@ class Housekeeper:
         if former is not None:
             former.file.close()
         self._state.counters.snapshots_installed += 1
-        return SnapshotInstalled(group.id, LogIndex(key.last_index), Term(key.last_term), state, tuple(head.live))
+        index, term = LogIndex(key.last_index), Term(key.last_term)
+        return SnapshotInstalled(group.id, index, term, state, tuple(head.live), group.creation)
 
     def _reject(self, group: Group, incoming: _Incoming, reason: str) -> Notice:
         incoming.file.close()
         self._files.remove(f"{self.directory(group.id)}/{INCOMING}")
-        return SnapshotRejected(group.id, LogIndex(incoming.key.last_index), Term(incoming.key.last_term), reason)
+        index, term = LogIndex(incoming.key.last_index), Term(incoming.key.last_term)
+        return SnapshotRejected(group.id, index, term, reason, group.creation)
 
     # Removing what nobody needs
 

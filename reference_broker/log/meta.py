@@ -59,7 +59,6 @@ class MetaLog:
         self._file: File | None = None
         self.sync_ns = 0
         """What the last sync took."""
-        self._creations = 0
         self.records: dict[GroupId, GroupRecord] = {}
         self._rows: list[bytes] = []
         self._payloads: list[bytes] = []
@@ -73,7 +72,6 @@ class MetaLog:
         if numbers:
             self._number = max(numbers)
             self.records = self._read(self._number)
-            self._creations = max([record.creation for record in self.records.values()], default=0)
         elif expected:
             raise DamagedLogError(self._directory, 0, "the meta log is missing, yet there is a WAL that belongs to it")
         self._compact()
@@ -95,16 +93,10 @@ class MetaLog:
         self._counters.recovery_meta_single += found.single
         return found.records
 
-    def create_group(self, group: GroupId, meta: bytes, since: int = 0) -> int:
-        """Note a new group, whose entries come in WAL batches after ``since``; :meth:`flush` makes it durable.
-
-        Returns the number of its creation, which no other one has in this life of the node. The files of groups that
-        an earlier life deleted went at the start.
-        """
-        self._creations += 1
-        record = self.records[group] = GroupRecord(meta, since=since, creation=self._creations)
+    def create_group(self, group: GroupId, meta: bytes, since: int, creation: int) -> None:
+        """Note a new group, whose entries come in WAL batches after ``since``; :meth:`flush` makes it durable."""
+        record = self.records[group] = GroupRecord(meta, since=since, creation=creation)
         self._add(_group_row(group, record), meta)
-        return self._creations
 
     def delete_group(self, group: GroupId) -> None:
         """Note that a group is gone."""

@@ -66,7 +66,7 @@ class RecoveredGroup:
     The log holds ``first_index..last_index`` (empty if ``last_index`` is lower); ``terms`` gives their terms as pairs
     of (first index of the term, term). ``state`` is the machine's state at ``snapshot``, and ``live`` the entries below
     that it refers to. ``special`` are the entries of the log that Raft itself must know of, no-ops and configurations,
-    in order. ``meta`` is what ``create_group`` was given.
+    in order. ``meta`` is what ``create_group`` was given, ``creation`` what it returned.
     """
 
     meta: bytes
@@ -79,6 +79,7 @@ class RecoveredGroup:
     last_index: LogIndex
     terms: list[tuple[LogIndex, Term]]
     special: tuple[Entry, ...] = ()
+    creation: int = 0
 
 
 @dataclass(slots=True)
@@ -367,6 +368,7 @@ def _finish(state: LogState, group: Group, record: GroupRecord, machine_state: b
         LogIndex(table.last),
         terms,
         tuple(state.read(group, index) for index in table.disk.special(table.floor, EntryKind.COMMAND)),
+        group.creation,
     )
 
 

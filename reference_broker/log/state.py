@@ -56,8 +56,7 @@ class Group:
 
     ``expected`` is the chunk to come next (its snapshot and number) and belongs to the owner's thread. ``kept`` names
     the snapshot file that holds live entries, and ``kept_file`` is open on it. ``segments`` ascend by number; the
-    housekeeping thread alone changes the list. ``creation`` tells the group from an earlier one of the same id; the
-    writer thread sets it before it passes anything on.
+    housekeeping thread alone changes the list. ``creation`` tells the group from an earlier one of the same id.
     """
 
     table: Table

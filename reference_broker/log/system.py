@@ -85,6 +85,7 @@ class LogSystem:
             "log-writer", guarded(parts.wal_files.directory, writer.handle), gather
         )
         self._closed = False
+        self._creations = max([group.creation for group in parts.state.groups.values()], default=0)
 
     @classmethod
     def open(
@@ -176,17 +177,21 @@ class LogSystem:
             raise UnknownGroupError(group)
         return found
 
-    def create_group(self, group: GroupId, meta: bytes) -> None:
+    def create_group(self, group: GroupId, meta: bytes) -> int:
         """A new group; ``meta`` is the owner's. Use it at once: nothing about it is noticed before it is on disk.
 
-        Group ids are never used again. Raises :class:`ValueError` for one that exists.
+        Returns the number of its creation, which no other one has in this life of the node, and which no group that is
+        still there has: the files of those that an earlier life deleted went at the start. Raises :class:`ValueError`
+        for a group that exists.
         """
         if group in self._state.groups:
             raise ValueError(f"group {group:016x} exists: each incarnation of a queue needs an id of its own")
-        created = Group(Table(group))
+        self._creations += 1
+        created = Group(Table(group), creation=self._creations)
         with self._state.lock:
             self._state.groups[group] = created
         self._writing.submit(CreateGroup(created, meta))
+        return created.creation
 
     def delete_group(self, group: GroupId) -> None:
         """Forget a group. :class:`GroupDeleted` comes when it is gone for good; its files go in the background."""

@@ -94,9 +94,9 @@ class Writer:
             match operation:
                 case StoreHardState(group, term, voted_for):
                     self._meta.hard_state(group.id, term, voted_for)
-                    notices.append(HardStateSynced(group.id, term, voted_for))
+                    notices.append(HardStateSynced(group.id, term, voted_for, group.creation))
                 case CreateGroup(group, meta):
-                    group.creation = self._meta.create_group(group.id, meta, self._wal.last_batch)
+                    self._meta.create_group(group.id, meta, self._wal.last_batch, group.creation)
                     notices.append(GroupCreated(group.id))
                 case DeleteGroup(group):
                     self._meta.delete_group(group.id)
@@ -157,7 +157,9 @@ class Writer:
             state.memory.shrink()
         times = self._wal.times
         return [
-            Written(group.id, entry.index, entry.term, *times) for group, entry in last.items() if not group.deleted
+            Written(group.id, entry.index, entry.term, *times, group.creation)
+            for group, entry in last.items()
+            if not group.deleted
         ]
 
 

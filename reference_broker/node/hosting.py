@@ -78,6 +78,8 @@ class Hosting:
         self.by_group: dict[GroupId, Queue] = {}
         self.runners: dict[GroupId, GroupRunner] = {}
         """The groups that have a member here, the metadata group among them."""
+        self.creations: dict[GroupId, int] = {}
+        """Which replica of each of them is here, as the log counts: it may tell of an earlier one."""
         self.proxies: dict[GroupId, Proxy] = {}
         """The other queues."""
         self._shard = shard
@@ -93,7 +95,7 @@ class Hosting:
         self.recover_queues(recovered)
         state = recovered.get(METADATA_GROUP)
         if state is None:
-            shard.log.create_group(METADATA_GROUP, b"%d" % shard.config.first_life)
+            self._create(METADATA_GROUP, b"%d" % shard.config.first_life)
         life = int(state.meta or 0) if state is not None else shard.config.first_life
         members = () if life else tuple(sorted(member.node for member in shard.config.members))
         metadata = self._run(METADATA_GROUP, members, shard.metadata, state, None, life=life)
@@ -239,7 +241,7 @@ class Hosting:
         if self.node not in record.members or not self._is_current:
             self._stand_in(record, None)
             return
-        self._shard.log.create_group(record.group, record_to_json(record))
+        self._create(record.group, record_to_json(record))
         runner = self._run_queue(record, None)
         self._take_early(runner)
         if record.leader == self.node:
@@ -250,7 +252,7 @@ class Hosting:
         log.info("queue %r: a member here, stay %d", record.name, record.stay(self.node))
         proxy = self.proxies.pop(record.group)
         proxy.stop()
-        self._shard.log.create_group(record.group, record_to_json(record))
+        self._create(record.group, record_to_json(record))
         runner = self._run_queue(record, None, proxy.pending)
         self._take_early(runner)
         if record.leader == self.node and not record.stay(self.node):
@@ -264,6 +266,9 @@ class Hosting:
         self._shard.log.delete_group(record.group)
         self._guests.pop(record.group, None)
         self._stand_in(record, runner.pending).attach()
+
+    def _create(self, group: GroupId, meta: bytes) -> None:
+        self.creations[group] = self._shard.log.create_group(group, meta)
 
     def _stand_in(self, record: QueueRecord, pending: _Lanes | None) -> Proxy:
         proxy = self.proxies[record.group] = Proxy(record, self._shard, self._shard.now_ms, pending)
@@ -298,6 +303,7 @@ class Hosting:
         shard = self._shard
         view, hard_state = LogView(), HardState(term=Term(0), voted_for=NOBODY)
         if state is not None:
+            self.creations[group] = state.creation
             view = LogView.recovered(state.snapshot, state.terms, state.last_index)
             hard_state = HardState(term=state.term, voted_for=state.voted_for)
         timer = random.Random(f"{self.node}/{self.incarnation}/{group}")

@@ -98,10 +98,10 @@ class LogNotices:
         self, notice: Written | HardStateSynced | SnapshotTaken | SnapshotInstalled | SnapshotRejected
     ) -> None:
         runner = self._shard.runners.get(notice.group)
-        if runner is None:
-            return
+        if runner is None or notice.creation != self._shard.hosting.creations[notice.group]:
+            return  # about a replica that is gone; what it had on disk must not count for the one that is here now
         match notice:
-            case Written(_, index, term, begun_ns, written_ns, synced_ns):
+            case Written(_, index, term, begun_ns, written_ns, synced_ns, _):
                 runner.synced(index, term, (begun_ns, written_ns, synced_ns))
             case HardStateSynced():
                 runner.hard_state_synced()

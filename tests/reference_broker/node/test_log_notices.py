@@ -1,0 +1,112 @@
+"""What the log says of a replica that is gone must not count for the one that came in its place."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from reference_broker.log.config import LogConfig
+from reference_broker.log.memory_files import MemoryFiles
+from reference_broker.log.system import LogSystem
+from reference_broker.node.log_notices import LogNotices
+from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
+
+GROUP = GroupId(7)
+
+
+class Told:
+    """A runner that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_arguments: self.heard.append(name)
+
+
+class Node:
+    """A log, its notices, and one group whose replica goes and comes: as a shard, its hosting and its loop."""
+
+    def __init__(self) -> None:
+        self.runners: dict[GroupId, Told] = {}
+        self.creations: dict[GroupId, int] = {}
+        self.hosting = self.anatomy = self
+        self.waiting: list[tuple[Any, ...]] = []
+        notices = LogNotices(cast(Any, self), cast(Any, self), lambda call: call(), pytest.fail)
+        config = LogConfig(wal_dir="/wal", data_dir="/data", wal_file_bytes=16384)
+        self.log, _ = LogSystem.open(
+            config, MemoryFiles(), notices.notify, threads=False, new_store=lambda: b"the-same-store!!"
+        )
+
+    def call_soon_threadsafe(self, *call: Any) -> None:
+        self.waiting.append(call)
+
+    def wal_synced(self, *_times: int) -> None: ...
+
+    def gauge(self, *_what: object) -> None: ...
+
+    def take_notices(self) -> None:
+        """The event loop comes to them."""
+        waiting, self.waiting = self.waiting, []
+        for call, *arguments in waiting:
+            call(*arguments)
+
+    def join(self) -> Told:
+        self.creations[GROUP] = self.log.create_group(GROUP, b"")
+        self.runners[GROUP] = Told()
+        return self.runners[GROUP]
+
+    def leave(self) -> None:
+        del self.runners[GROUP]
+        self.log.delete_group(GROUP)
+
+    def vote(self) -> None:
+        self.log.store_hard_state(GROUP, Term(3), NodeId(1))
+
+    def append(self) -> None:
+        self.log.append(GROUP, [Entry(LogIndex(1), Term(3), EntryKind.COMMAND, zlib.crc32(b"x"), b"x")])
+
+    def snapshot(self) -> None:
+        self.append()
+        self.log.take_snapshot(GROUP, LogIndex(1), Term(3), b"state", [])
+
+    def install(self) -> None:
+        self.log.receive_chunk(GROUP, LogIndex(9), Term(3), 1, True, b"no snapshot at all")
+
+
+@pytest.mark.parametrize("what", ["vote", "append", "snapshot", "install"])
+def test_late_news_of_a_replica_that_is_gone_is_not_for_the_next_one(what: str) -> None:
+    """The disk is slow, the member leaves and joins again in one turn: that the old vote is on disk would let the new
+    member send one that is not, and hold back all later ones for ever."""
+    node = Node()
+    node.join()
+    node.log.run_pending()
+    node.take_notices()
+    getattr(node, what)()
+    node.log.run_pending()  # done, and the loop has not come to it yet
+    node.leave()
+    joined = node.join()
+    getattr(node, what)()
+    node.take_notices()
+    assert joined.heard == []
+    node.log.run_pending()
+    node.take_notices()
+    told = {"vote": ["hard_state_synced"], "append": ["synced"], "snapshot": ["synced", "snapshot_taken"],
+            "install": ["snapshot_rejected"]}  # fmt: skip
+    assert joined.heard == told[what]
+
+
+def test_a_batch_that_began_before_the_replica_went_speaks_of_the_old_one() -> None:
+    """As above, but the writer comes to the old vote only when the new member is there: both are in one batch."""
+    node = Node()
+    node.join()
+    node.vote()
+    node.leave()
+    joined = node.join()
+    node.vote()
+    node.log.run_pending()
+    node.take_notices()
+    assert joined.heard == ["hard_state_synced"]
