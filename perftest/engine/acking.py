@@ -2,8 +2,8 @@
 
 Theory of operation. Delivery tags of a channel are consecutive, so what is unacknowledged is a range behind the last
 tag. An interval of 1 acknowledges each tag by itself; an interval of N sends one basic.ack with ``multiple`` at the
-N-th, 2N-th ... delivery, never at any other. What waits is kept as pairs (arrival, count): one pair a read, not one a
-message.
+N-th, 2N-th ... delivery, never at any other, unless somebody calls for what is pending (:meth:`AckPolicy.flush`): then
+the next interval begins there. What waits is kept as pairs (arrival, count): one pair a read, not one a message.
 
 Invariants: after any run of deliveries fewer than N are pending; the tags acknowledged and the pending ones together
 are all tags delivered, each once.
@@ -29,24 +29,58 @@ class Acks:
         """How many messages are acknowledged."""
         return sum(count for _, count in self.covered)
 
+    def split(self, messages: int) -> tuple[Acks, Acks]:
+        """The fewest of them that acknowledge ``messages`` messages (at least one), and the rest."""
+        if not self.multiple:
+            at = messages
+        else:
+            first_covers = self.messages - (len(self.tags) - 1) * self.tags.step
+            at = 1 + max(-(-(messages - first_covers) // self.tags.step), 0)
+        if at >= len(self.tags):
+            return self, NOTHING
+        count = at if not self.multiple else first_covers + (at - 1) * self.tags.step
+        before, after = _split_covered(self.covered, count)
+        return Acks(self.tags[:at], self.multiple, before), Acks(self.tags[at:], self.multiple, after)
+
 
 NOTHING = Acks(range(0), False, ())
 
 
+def _split_covered(
+    covered: tuple[tuple[int, int], ...], count: int
+) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+    """The first ``count`` messages, and the others."""
+    before: list[tuple[int, int]] = []
+    for at, (arrived_ns, there) in enumerate(covered):
+        if there >= count:
+            rest = ((arrived_ns, there - count),) if there > count else ()
+            return (*before, (arrived_ns, count)), (*rest, *covered[at + 1 :])
+        before.append((arrived_ns, there))
+        count -= there
+    return covered, ()
+
+
 class AckPolicy:
-    """The acknowledgements of one channel. ``interval`` is at least 1 and may be changed at any time."""
+    """The acknowledgements of one channel. ``interval`` is at least 1 and may be changed at any time.
+
+    ``pending_since_ns`` is when the first of the ``pending`` messages was ready to be acknowledged.
+    """
 
     def __init__(self, interval: int) -> None:
         self.interval = interval
         self.pending = 0
+        self.pending_since_ns = 0
         self._last_tag = 0
         self._waiting: deque[tuple[int, int]] = deque()
 
-    def delivered(self, first_tag: int, count: int, arrived_ns: int) -> Acks:
-        """``count`` messages with consecutive tags came; the acknowledgements that are due."""
+    def delivered(self, first_tag: int, count: int, arrived_ns: int, ready_ns: int = 0) -> Acks:
+        """``count`` messages with consecutive tags, which came at ``arrived_ns``, are ready at ``ready_ns``; the
+        acknowledgements that are due."""
         self._last_tag = first_tag + count - 1
         if self.interval == 1 and not self.pending:
             return Acks(range(first_tag, first_tag + count), False, ((arrived_ns, count),))
+        if not self.pending:
+            self.pending_since_ns = ready_ns
         self._waiting.append((arrived_ns, count))
         first_due = max(first_tag + self.interval - self.pending - 1, first_tag)
         self.pending += count
@@ -54,6 +88,7 @@ class AckPolicy:
             return NOTHING
         tags = range(first_due, first_tag + count, self.interval)
         left = first_tag + count - 1 - tags[-1]
+        self.pending_since_ns = ready_ns
         return Acks(tags, True, self._cover(self.pending - left))
 
     def flush(self) -> Acks:

@@ -1,0 +1,127 @@
+"""What a consumer does with a message before it acknowledges it: one after another, each for so long, at most so often.
+
+Theory of operation. A consumer is a server with a queue. Message ``i`` is begun when the one before is done, when it is
+here, and not before its slot of the rate; it is done one latency later. None of that needs a timer per message: for a
+run that is here already the moments are an arithmetic series, so how many are done by ``now`` is a division. When the
+event loop comes late, what was done meanwhile is done at its own time all the same, and the next one is begun at that
+time and not later. So the latency is exact on average, below a millisecond as well, and consumers that share a loop do
+not slow each other down.
+
+Invariants: messages are done in the order they came, each once; the next is done one latency after it was begun; two
+are never begun less than one period apart (no credit for idle time); moments are exact multiples, nothing is summed up.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+_UNIT: Final = 1 << 20
+"""Moments are kept in this fraction of a nanosecond: a period of 3,333.3 ns must not become one of 3,333."""
+
+SECOND_NS: Final = 1_000_000_000
+
+SHARE: Final = 4
+"""Of the messages that wait, at most one part in so many is told to be done at once, and so told late."""
+LATEST_NS: Final = 1_000_000
+"""No message is told later than this."""
+
+
+@dataclass(slots=True)
+class Handled:
+    """``count`` messages with consecutive delivery tags that came at one moment."""
+
+    first_tag: int
+    count: int
+    arrived_ns: int
+
+
+class Processing:
+    """The messages one consumer has at hand. ``latency_ns`` is the work on each, ``rate`` how many may be begun in a
+    second (None: any number)."""
+
+    def __init__(self, *, latency_ns: int, rate: float | None) -> None:
+        self.waiting = 0
+        self._latency = latency_ns * _UNIT
+        self._period = round(SECOND_NS * _UNIT / rate) if rate else 0
+        self._runs: deque[Handled] = deque()
+        self._in_work: tuple[Handled, int] | None = None
+        self._free = 0
+        self._slot = 0
+
+    @property
+    def needed(self) -> bool:
+        """Whether there is anything to do with messages."""
+        return bool(self._latency or self._period or self.waiting)
+
+    def arrived(self, first_tag: int, count: int, arrived_ns: int) -> None:
+        """Messages came."""
+        self._runs.append(Handled(first_tag, count, arrived_ns))
+        self.waiting += count
+
+    def done(self, now_ns: int) -> list[Handled]:
+        """The messages that are done by now, in their order; each is given out once."""
+        now = now_ns * _UNIT
+        handled = self._finish_work(now)
+        while self._runs and self._in_work is None:
+            run = self._runs[0]
+            begin = self._begin(run)
+            first_done = begin + self._latency
+            if first_done > now:
+                break
+            step = max(self._latency, self._period)
+            count = min(run.count, (now - first_done) // step + 1) if step else run.count
+            last_begin = begin + (count - 1) * step
+            self._free, self._slot = last_begin + self._latency, last_begin + self._period
+            handled.append(self._take(count))
+        return handled
+
+    def wake_ns(self) -> int | None:
+        """When to ask next what is done; None when nothing is at hand.
+
+        The next message's moment if few wait; if many do, the moment when a share of them is done, for waking up for
+        each would cost more than the messages.
+        """
+        if not self.waiting:
+            return None
+        if self._in_work is not None:
+            return -(-self._in_work[1] // _UNIT)
+        share_step = max(self._latency, self._period) * max(self.waiting // SHARE - 1, 0)
+        first_done = self._begin(self._runs[0]) + self._latency
+        return -(-(first_done + min(share_step, LATEST_NS * _UNIT)) // _UNIT)
+
+    def change(self, *, latency_ns: int, now_ns: int) -> None:
+        """Work ``latency_ns`` on each message that is begun from now on. Call :meth:`done` before."""
+        if self._runs and self._in_work is None and self._begin(self._runs[0]) <= now_ns * _UNIT:
+            begin = self._begin(self._runs[0])
+            self._slot = begin + self._period
+            waiting = self.waiting
+            self._in_work = self._take(1), begin + self._latency
+            self.waiting = waiting
+        self._latency = latency_ns * _UNIT
+
+    def forget(self) -> None:
+        """The channel is gone: the broker will deliver again what is at hand. The rate goes on."""
+        self._runs.clear()
+        self._in_work = None
+        self.waiting = 0
+
+    def _begin(self, run: Handled) -> int:
+        return max(self._free, run.arrived_ns * _UNIT, self._slot)
+
+    def _finish_work(self, now: int) -> list[Handled]:
+        """The one message that was begun before the latency was changed."""
+        if self._in_work is None or self._in_work[1] > now:
+            return []
+        (message, self._free), self._in_work = self._in_work, None
+        self.waiting -= 1
+        return [message]
+
+    def _take(self, count: int) -> Handled:
+        """Take messages off the front."""
+        run = self._runs.popleft()
+        if count < run.count:
+            self._runs.appendleft(Handled(run.first_tag + count, run.count - count, run.arrived_ns))
+        self.waiting -= count
+        return Handled(run.first_tag, count, run.arrived_ns)
