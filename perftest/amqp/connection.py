@@ -41,6 +41,7 @@ from perftest.amqp.events import (
     ConsumerCancelled,
     Delivery,
     Event,
+    GetEmpty,
     Opened,
     Reply,
     Returned,
@@ -72,8 +73,9 @@ class Stage(Enum):
 class _Content:
     """A content that is being put together from several frames."""
 
-    method: commands.Basic.Deliver | commands.Basic.Return
+    method: commands.Basic.Deliver | commands.Basic.GetOk | commands.Basic.Return
     size: int = -1
+    stamp: bytes | None = None
     pieces: list[bytes] = field(default_factory=list)
     got: int = 0
 
@@ -113,6 +115,8 @@ class ClientConnection:
             commands.Channel.CloseOk: self._on_channel_close_ok,
             commands.Basic.Cancel: self._on_cancel,
             commands.Basic.Deliver: self._on_content_method,
+            commands.Basic.GetOk: self._on_content_method,
+            commands.Basic.GetEmpty: self._on_get_empty,
             commands.Basic.Return: self._on_content_method,
         }
 
@@ -338,16 +342,21 @@ class ClientConnection:
         return [ConsumerCancelled(channel, method.consumer_tag or "")]
 
     def _on_content_method(self, channel: int, method: Method) -> list[Event]:
-        assert isinstance(method, (commands.Basic.Deliver, commands.Basic.Return))
+        assert isinstance(method, (commands.Basic.Deliver, commands.Basic.GetOk, commands.Basic.Return))
         self._expect(Stage.RUNNING, method)
         self._contents[channel] = _Content(method)
         return []
+
+    def _on_get_empty(self, channel: int, method: Method) -> list[Event]:
+        self._expect(Stage.RUNNING, method)
+        return [GetEmpty(channel)]
 
     def _on_content_header(self, channel: int, value: header.ContentHeader) -> list[Event]:
         content = self._contents.get(channel)
         if content is None or content.size >= 0:
             raise BrokerProtocolError(f"a content header on channel {channel} where none was due")
         content.size = value.body_size
+        content.stamp = _stamp_of(value)
         return self._finished(channel, content)
 
     def _on_content_body(self, channel: int, octets: bytes) -> list[Event]:
@@ -366,8 +375,15 @@ class ClientConnection:
         del self._contents[channel]
         octets, method = b"".join(content.pieces), content.method
         if isinstance(method, commands.Basic.Return):
-            return [Returned(channel, method.reply_code or 0, method.reply_text, octets)]
-        return [Delivery(channel, method.delivery_tag or 0, bool(method.redelivered), octets)]
+            return [Returned(channel, method.reply_code or 0, method.reply_text, octets, content.stamp)]
+        return [Delivery(channel, method.delivery_tag or 0, bool(method.redelivered), octets, content.stamp)]
+
+
+def _stamp_of(value: header.ContentHeader) -> bytes | None:
+    """The stamp in a header of the message. pamqp takes a long string that happens to be UTF-8 for text."""
+    stamp: object = (value.properties.headers or {}).get(deliveries.STAMP_HEADER)
+    octets = stamp.encode() if isinstance(stamp, str) else stamp
+    return octets if isinstance(octets, bytes) and len(octets) == deliveries.STAMP_OCTETS else None
 
 
 def client_properties(name: str) -> FieldTable:

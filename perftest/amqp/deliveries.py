@@ -1,11 +1,12 @@
 """Deliveries as runs: many basic.deliver of one shape, checked and cut by numpy instead of parsed one by one.
 
 Theory of operation. A broker that serves one consumer sends the same octets over and over; only the delivery tag, the
-redelivered bit and the body change. So the first delivery is parsed properly (:func:`learn`) and gives a
-:class:`Shape`: where those fields lie and how far it is to the next delivery. From then on a buffer is looked at as
-rows of one stride. Every octet of every row that is not tag, bit or body is compared with the shape, and the tags
-must be consecutive; the run ends at the first row that differs. What is left goes through the general path, so
-nothing is ever believed on the strength of the stride alone.
+redelivered bit and the body change; and the stamp, where it travels in a header because the body is somebody else's
+(:data:`STAMP_HEADER`). So the first delivery is parsed properly (:func:`learn`) and gives a :class:`Shape`: where those
+fields lie and how far it is to the next delivery. From then on a buffer is looked at as rows of one stride. Every octet
+of every row that is not tag, bit, stamp or body is compared with the shape, and the tags must be consecutive; the run
+ends at the first row that differs. What is left goes through the general path, so nothing is ever believed on the
+strength of the stride alone.
 
 Invariants: a run and the general path give the same deliveries for the same octets (a property test says so); a shape
 describes a delivery whose body is exactly one body frame; a row is only read when all its octets have come.
@@ -25,6 +26,11 @@ from perftest.amqp.events import Delivery, DeliveryRun, Octets
 
 FRAME_END: Final = 0xCE
 DELIVER_IDS: Final = b"\x00\x3c\x00\x3c"
+STAMP_OCTETS: Final = 28
+STAMP_HEADER: Final = "perftest"
+"""The header with the stamp of a message whose body has no room for it: a long string of exactly so many octets."""
+
+_STAMP_MARK: Final = bytes([len(STAMP_HEADER)]) + STAMP_HEADER.encode() + b"S" + struct.pack(">I", STAMP_OCTETS)
 _FRAME_HEAD: Final = struct.Struct(">BHI")
 _TAG: Final = struct.Struct(">Q")
 _FEW: Final = 3
@@ -33,20 +39,31 @@ _FEW: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The octets all deliveries of a consumer share, and where the others lie (offsets from the start of a row)."""
+    """The octets all deliveries of a consumer share, and where the others lie (offsets from the start of a row).
+
+    What follows the redelivered bit is ``middle``, up to the body or the stamp; behind a stamp ``rest``. ``stamp_at``
+    is 0 where there is none.
+    """
 
     channel: int
     head: bytes
     tag_at: int
     middle: bytes
+    stamp_at: int
+    rest: bytes
     body_at: int
     stride: int
     template: Octets
 
     @property
     def redelivered_at(self) -> int:
-        """Offset of the octet with the redelivered bit; what follows it up to the body is ``middle``."""
+        """Offset of the octet with the redelivered bit."""
         return self.tag_at + _TAG.size
+
+    @property
+    def rest_at(self) -> int:
+        """Offset of ``rest``; where there is no stamp, of the body."""
+        return self.stamp_at + STAMP_OCTETS if self.stamp_at else self.body_at
 
 
 def learn(buffer: bytearray, start: int, end: int) -> Shape | None:
@@ -56,15 +73,25 @@ def learn(buffer: bytearray, start: int, end: int) -> Shape | None:
         return None
     tag_at, body_at, stride = cut
     row = bytes(buffer[start : start + body_at])
+    stamp_at = _find_stamp(row)
     return Shape(
         channel=int.from_bytes(row[1:3], "big"),
         head=row[:tag_at],
         tag_at=tag_at,
-        middle=row[tag_at + 9 :],
+        middle=row[tag_at + 9 : stamp_at or body_at],
+        stamp_at=stamp_at,
+        rest=row[stamp_at + STAMP_OCTETS :] if stamp_at else b"",
         body_at=body_at,
         stride=stride,
         template=np.frombuffer(row, np.uint8),
     )
+
+
+def _find_stamp(row: bytes) -> int:
+    """Where in the properties of a message the stamp lies; 0 when there is none."""
+    header_at = 8 + int.from_bytes(row[3:7], "big")
+    at = row.find(_STAMP_MARK, header_at) + len(_STAMP_MARK)
+    return 0 if at < len(_STAMP_MARK) or at + STAMP_OCTETS > len(row) - 8 else at
 
 
 def _measure(buffer: bytearray, start: int, end: int) -> tuple[int, int, int] | None:
@@ -117,13 +144,17 @@ def awaits_rest(shape: Shape, buffer: bytearray, start: int, end: int) -> bool:
     if not shape.tag_at <= end - start < shape.stride or not buffer.startswith(shape.head, start):
         return False
     middle_at = start + shape.tag_at + 9
-    return shape.middle.startswith(buffer[middle_at : min(end, start + shape.body_at)])
+    rest_at = start + shape.rest_at
+    return shape.middle.startswith(buffer[middle_at : min(end, middle_at + len(shape.middle))]) and (
+        end <= rest_at or shape.rest.startswith(buffer[rest_at : min(end, start + shape.body_at)])
+    )
 
 
 def _row_fits(shape: Shape, buffer: bytearray, at: int) -> bool:
     return (
         buffer.startswith(shape.head, at)
         and buffer.startswith(shape.middle, at + shape.tag_at + 9)
+        and buffer.startswith(shape.rest, at + shape.rest_at)
         and buffer[at + shape.stride - 1] == FRAME_END
     )
 
@@ -131,13 +162,16 @@ def _row_fits(shape: Shape, buffer: bytearray, at: int) -> bool:
 def _single(shape: Shape, buffer: bytearray, at: int) -> Delivery:
     tag = _TAG.unpack_from(buffer, at + shape.tag_at)[0]
     body = bytes(buffer[at + shape.body_at : at + shape.stride - 1])
-    return Delivery(shape.channel, tag, bool(buffer[at + shape.tag_at + 8] & 1), body)
+    stamp = bytes(buffer[at + shape.stamp_at : at + shape.rest_at]) if shape.stamp_at else None
+    return Delivery(shape.channel, tag, bool(buffer[at + shape.tag_at + 8] & 1), body, stamp)
 
 
 def _cut_many(shape: Shape, buffer: bytearray, start: int, rows: int) -> tuple[int, list[Delivery | DeliveryRun]]:
     table = np.frombuffer(buffer, np.uint8, rows * shape.stride, start).reshape(rows, shape.stride)
     same = table[:, : shape.body_at] == shape.template
     same[:, shape.tag_at : shape.tag_at + 9] = True
+    if shape.stamp_at:
+        same[:, shape.stamp_at : shape.rest_at] = True
     good = rows
     if not same.all() or not (table[:, -1] == FRAME_END).all():
         fits = same.all(axis=1) & (table[:, -1] == FRAME_END)
@@ -151,6 +185,7 @@ def _cut_many(shape: Shape, buffer: bytearray, start: int, rows: int) -> tuple[i
         int(tags[0]),
         table[:good, shape.redelivered_at] & np.uint8(1),
         table[:good, shape.body_at : -1],
+        table[:good, shape.stamp_at : shape.rest_at] if shape.stamp_at else None,
     )
     return good * shape.stride, [run]
 

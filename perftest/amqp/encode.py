@@ -94,17 +94,18 @@ def _body_frames(channel: int, octets: bytes, payload_max: int) -> bytes:
 
 
 class AckEncoder:
-    """basic.ack frames of one channel."""
+    """basic.ack frames of one channel; or basic.nack, which differ in their method and one more bit: ``requeue``."""
 
-    def __init__(self, channel: int) -> None:
-        self._head = struct.pack(">BHIHH", 1, channel, 13, 60, 80)
+    def __init__(self, channel: int, *, nack: bool = False, requeue: bool = False) -> None:
+        self._head = struct.pack(">BHIHH", 1, channel, 13, 60, 120 if nack else 80)
+        self._bits = 2 if nack and requeue else 0
         row = self._head + bytes(9) + b"\xce"
         self._row = np.frombuffer(row, np.uint8)
         self._table = np.tile(self._row, (64, 1))
 
     def one(self, tag: int, *, multiple: bool) -> bytes:
         """A single frame."""
-        return self._head + struct.pack(">QBB", tag, multiple, 0xCE)
+        return self._head + struct.pack(">QBB", tag, multiple | self._bits, 0xCE)
 
     def many(self, tags: range, *, multiple: bool) -> bytes:
         """A frame for each tag, in one piece."""
@@ -116,5 +117,5 @@ class AckEncoder:
         table = self._table[:count]
         wanted = np.arange(tags.start, tags.stop, tags.step, dtype=np.int64).astype(">u8")
         table[:, 11:19] = wanted.view(np.uint8).reshape(count, 8)
-        table[:, 19] = multiple
+        table[:, 19] = multiple | self._bits
         return table.tobytes()

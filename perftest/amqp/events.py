@@ -86,12 +86,16 @@ class Confirms:
 
 @dataclass(slots=True)
 class Delivery:
-    """One basic.deliver with its content in one piece (any number of body frames, any properties)."""
+    """One basic.deliver, or basic.get-ok, with its content in one piece (any number of body frames, any properties).
+
+    ``stamp`` is that of the header ``perftest``, None where there is none.
+    """
 
     channel: int
     tag: int
     redelivered: bool
     body: bytes
+    stamp: bytes | None = None
 
 
 @dataclass(slots=True)
@@ -99,26 +103,42 @@ class DeliveryRun:
     """Deliveries of one shape: same consumer, same routing, same body size, consecutive delivery tags.
 
     ``bodies`` is a view, one row per message, into the receive buffer: copy what must outlive the handling of the
-    event. ``redelivered`` has one 0 or 1 per row.
+    event; so is ``stamps``, those of the header ``perftest`` (None where there is none). ``redelivered`` has one 0 or 1
+    per row.
     """
 
     channel: int
     first_tag: int
     redelivered: Octets
     bodies: Octets
+    stamps: Octets | None = None
 
     def __len__(self) -> int:
         return len(self.bodies)
 
+    def first(self, count: int) -> DeliveryRun:
+        """The first ``count`` of them."""
+        stamps = None if self.stamps is None else self.stamps[:count]
+        return DeliveryRun(self.channel, self.first_tag, self.redelivered[:count], self.bodies[:count], stamps)
+
+
+@dataclass(frozen=True, slots=True)
+class GetEmpty:
+    """basic.get-empty: the queue had nothing."""
+
+    channel: int
+
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """basic.return of a mandatory message that no queue took. ``body`` as it was sent."""
+    """basic.return of a mandatory message that no queue took. ``body`` as it was sent, ``stamp`` as in
+    :class:`Delivery`."""
 
     channel: int
     code: int
     text: str
     body: bytes
+    stamp: bytes | None = None
 
 
 Event = (
@@ -132,5 +152,6 @@ Event = (
     | Confirms
     | Delivery
     | DeliveryRun
+    | GetEmpty
     | Returned
 )

@@ -35,6 +35,7 @@ from perftest.amqp.events import (
     Delivery,
     DeliveryRun,
     Event,
+    GetEmpty,
     Opened,
     Reply,
     Returned,
@@ -58,6 +59,9 @@ class Listener(Protocol):
 
     def on_delivery(self, event: Delivery | DeliveryRun, now_ns: int) -> None:
         """One delivery, or a run; its views die when this returns."""
+
+    def on_get_empty(self, now_ns: int) -> None:
+        """A basic.get found nothing."""
 
     def on_returned(self, event: Returned, now_ns: int) -> None:
         """A mandatory message came back."""
@@ -282,6 +286,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._on_channel_ended(channel, ChannelClosedError(code, text, method_text))
             case ConnectionEnded():
                 self._finish(_closed_error(event))
+            case GetEmpty(channel):
+                if (listener := self._listeners.get(channel)) is not None:
+                    listener.on_get_empty(now_ns)
             case Returned(channel):
                 if (listener := self._listeners.get(channel)) is not None:
                     listener.on_returned(event, now_ns)

@@ -35,11 +35,15 @@ class Client(ABC):
 
     @abstractmethod
     def on_confirms(self, event: Confirms, now_ns: int) -> None:
-        """See :class:`~perftest.amqp.transport.Listener`, also for the next four."""
+        """See :class:`~perftest.amqp.transport.Listener`, also for the next five."""
 
     @abstractmethod
     def on_delivery(self, event: Delivery | DeliveryRun, now_ns: int) -> None:
         """Deliveries."""
+
+    @abstractmethod
+    def on_get_empty(self, now_ns: int) -> None:
+        """A basic.get found nothing."""
 
     @abstractmethod
     def on_returned(self, event: Returned, now_ns: int) -> None:

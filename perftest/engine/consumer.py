@@ -141,3 +141,6 @@ class Consumer(Client):
 
     def on_returned(self, event: Returned, now_ns: int) -> None:
         """Consumers publish nothing."""
+
+    def on_get_empty(self, now_ns: int) -> None:
+        """Nothing was polled."""

@@ -312,7 +312,9 @@ class Ledger:
         return numbers.view(np.uint64) < account.next if unknown else None
 
     def damaged(self, source: int, numbers: Integers) -> None:
-        """These bodies differ from what was sent."""
+        """These bodies differ from what was sent; those of another run are not ours to judge."""
+        if source >> 16 != self._run:
+            return
         self._counts["damaged"] += len(numbers)
         self._examples.add(source & 0xFFFF, "damaged", numbers)
 

@@ -5,7 +5,8 @@ and on which channel (scope). They are copied into preallocated columns; when th
 ends, everything is accounted for at once: the ledger takes the numbers, the recorder takes the differences. So a run of
 one costs a few slices, and a run of hundreds hardly more.
 
-The rest of each body is compared with the filler on the spot, because the receive buffer does not live on.
+The rest of each body is compared with the filler on the spot, because the receive buffer does not live on. Where the
+stamp comes in a header, the body is not ours: there is nothing to compare it with.
 """
 
 from __future__ import annotations
@@ -54,35 +55,34 @@ class Observations:
 
     def add_one(self, scope: int, event: Delivery, arrived_ns: int) -> None:
         """A single delivery."""
-        body = event.body
-        if len(body) < stamp.SIZE:
+        body, mark = event.body, event.stamp
+        if mark is None and len(body) < stamp.SIZE:
             self._ledger.illegible(1)
             return
         if self._used == ROWS:
             self.account()
         at = self._used
-        self._octets[at * stamp.SIZE : (at + 1) * stamp.SIZE] = body[: stamp.SIZE]
+        self._octets[at * stamp.SIZE : (at + 1) * stamp.SIZE] = mark or body[: stamp.SIZE]
         self._arrived[at] = arrived_ns
         self._scope[at] = scope
         self._redelivered[at] = event.redelivered
-        size = len(body)
-        self._damaged[at] = size not in self._sizes or body[stamp.SIZE :] != self._filler[: size - stamp.SIZE]
+        self._damaged[at] = mark is None and self._is_damaged(body)
         self._used = at + 1
 
     def add_run(self, scope: int, event: DeliveryRun, arrived_ns: int) -> None:
         """A run of deliveries of one size."""
-        bodies = event.bodies
-        if bodies.shape[1] < stamp.SIZE:
-            self._ledger.illegible(len(bodies))
+        marks = event.bodies if event.stamps is None else event.stamps
+        if marks.shape[1] < stamp.SIZE:
+            self._ledger.illegible(len(marks))
             return
-        damaged = self._find_damage(bodies)
+        damaged = self._find_damage(event.bodies) if event.stamps is None else False
         start = 0
-        while start < len(bodies):
+        while start < len(marks):
             if self._used == ROWS:
                 self.account()
-            at, count = self._used, min(len(bodies) - start, ROWS - self._used)
+            at, count = self._used, min(len(marks) - start, ROWS - self._used)
             end, stop = at + count, start + count
-            self._stamps[at:end] = bodies[start:stop, : stamp.SIZE]
+            self._stamps[at:end] = marks[start:stop, : stamp.SIZE]
             self._arrived[at:end] = arrived_ns
             self._scope[at:end] = scope
             self._redelivered[at:end] = event.redelivered[start:stop]
@@ -121,6 +121,10 @@ class Observations:
             if known is not None:
                 ours[mine] = known
         return None if ours.all() else ours
+
+    def _is_damaged(self, body: bytes) -> bool:
+        size = len(body)
+        return size not in self._sizes or body[stamp.SIZE :] != self._filler[: size - stamp.SIZE]
 
     def _find_damage(self, bodies: npt.NDArray[np.uint8]) -> bool | npt.NDArray[np.bool_]:
         """True or False for all, or one each."""

@@ -318,3 +318,6 @@ class Publisher(Client):
 
     def on_cancelled(self) -> None:
         """Publishers consume nothing."""
+
+    def on_get_empty(self, now_ns: int) -> None:
+        """Publishers consume nothing."""

@@ -22,6 +22,7 @@ from perftest.amqp.events import (
     Delivery,
     DeliveryRun,
     Event,
+    GetEmpty,
     Opened,
     Reply,
     Returned,
@@ -55,6 +56,13 @@ def deliver(
     return frame.marshal(method, channel) + content(channel, octets, **more)  # type: ignore[arg-type]
 
 
+def stamped(channel: int, tag: int, octets: bytes, stamp: bytes, **more: object) -> bytes:
+    """A delivery with a stamp in a header; pamqp encodes text only."""
+    place = "?" * len(stamp)
+    properties = Basic.Properties(headers={"a": 1, "perftest": place, "z": "end"})
+    return deliver(channel, tag, octets, properties=properties, **more).replace(place.encode(), stamp)  # type: ignore[arg-type]
+
+
 def flatten(events: list[Event]) -> list[object]:
     """Runs as single deliveries and confirms as (kind, tag), so that two ways of telling can be compared."""
     flat: list[object] = []
@@ -62,7 +70,8 @@ def flatten(events: list[Event]) -> list[object]:
         if isinstance(event, DeliveryRun):
             for index, row in enumerate(event.bodies):
                 again = bool(event.redelivered[index])
-                flat.append(Delivery(event.channel, event.first_tag + index, again, row.tobytes()))
+                stamp = None if event.stamps is None else event.stamps[index].tobytes()
+                flat.append(Delivery(event.channel, event.first_tag + index, again, row.tobytes(), stamp))
         elif isinstance(event, Confirms) and not event.multiple:
             flat += [(event.channel, event.nack, int(tag)) for tag in event.tags]
         elif isinstance(event, Confirms):
@@ -114,6 +123,8 @@ def test_cold_methods_become_events() -> None:
             frame.marshal(commands.Connection.Blocked("disk"), 0),
             frame.marshal(commands.Connection.Unblocked(), 0),
             frame.marshal(Basic.Cancel("ctag", True), 1),
+            frame.marshal(Basic.GetEmpty(), 1),
+            frame.marshal(Basic.GetOk(7, True, "", "q", 3), 1) + content(1, b"polled"),
             frame.marshal(commands.Channel.Close(406, "no", 50, 10), 1),
         ]
     )
@@ -123,6 +134,8 @@ def test_cold_methods_become_events() -> None:
         Blocked("disk"),
         Unblocked(),
         ConsumerCancelled(1, "ctag"),
+        GetEmpty(1),
+        Delivery(1, 7, True, b"polled"),
         ChannelEnded(1, 406, "no", "queue.declare"),
     ]
     assert connection.take_output() == encode(1, commands.Channel.CloseOk())
@@ -134,6 +147,24 @@ def test_a_run_of_deliveries_is_one_event() -> None:
     events = running().receive(stream)
     assert [type(event) for event in events] == [DeliveryRun]
     assert flatten(events) == [Delivery(1, tag, False, bytes([tag]) * 100) for tag in range(1, 51)]
+
+
+def test_stamps_in_headers_do_not_break_a_run() -> None:
+    """They differ from message to message, as tags do."""
+    stamps = [bytes([number, 200, *range(26)]) for number in range(50)]
+    stream = b"".join(stamped(1, tag, b"{}", stamps[tag - 1]) for tag in range(1, 51))
+    events = running().receive(stream)
+    assert [type(event) for event in events] == [DeliveryRun]
+    assert flatten(events) == [Delivery(1, tag, False, b"{}", stamps[tag - 1]) for tag in range(1, 51)]
+
+
+@pytest.mark.parametrize("value", ["short", "x" * 29, 5, bytearray(28)])
+def test_a_header_that_is_no_stamp_is_none(value: object) -> None:
+    headers = {"perftest": value}
+    stream = deliver(1, 1, b"x", properties=Basic.Properties(headers=headers)) * 2  # type: ignore[arg-type]
+    general = deliver(1, 1, b"xyz", properties=Basic.Properties(headers=headers), piece=2)  # type: ignore[arg-type]
+    assert [event.stamp for event in running().receive(stream) if isinstance(event, Delivery)] == [None, None]
+    assert [event.stamp for event in running().receive(general) if isinstance(event, Delivery)] == [None]
 
 
 def test_a_shorter_last_message_is_not_waited_on() -> None:
@@ -150,7 +181,12 @@ def test_returned_messages_keep_their_body() -> None:
 
 CONFIRM = st.tuples(st.just("confirm"), st.booleans(), st.booleans(), st.integers(1, 40))
 DELIVER = st.tuples(
-    st.just("deliver"), st.integers(1, 2), st.sampled_from([0, 1, 5, 100]), st.booleans(), st.integers(1, 30)
+    st.just("deliver"),
+    st.integers(1, 2),
+    st.sampled_from([0, 1, 5, 100]),
+    st.booleans(),
+    st.integers(1, 30),
+    st.sampled_from([b"", b"", b"t", b"\xff"]),
 )
 OTHER = st.tuples(st.just("other"), st.integers(0, 3))
 
@@ -172,12 +208,16 @@ def stream_of(parts: list[tuple[object, ...]]) -> tuple[bytes, list[object]]:
                         meaning.append((3, nack, confirmed))
                 if multiple:
                     meaning.append((3, nack, "to", confirmed))
-            case ("deliver", int(channel), int(size), bool(again), int(count)):
+            case ("deliver", int(channel), int(size), bool(again), int(count), bytes(mark)):
                 for _ in range(count):
                     tags[channel] += 1
                     sent = random.Random(tags[channel]).randbytes(size)
-                    octets.append(deliver(channel, tags[channel], sent, redelivered=again, piece=60))
-                    meaning.append(Delivery(channel, tags[channel], again, sent))
+                    stamp = mark + b"%27d" % tags[channel] if mark else None  # UTF-8, or not
+                    if stamp is None:
+                        octets.append(deliver(channel, tags[channel], sent, redelivered=again, piece=60))
+                    else:
+                        octets.append(stamped(channel, tags[channel], sent, stamp, redelivered=again, piece=60))
+                    meaning.append(Delivery(channel, tags[channel], again, sent, stamp))
             case ("other", int(which)):
                 octets.append(frame.marshal([commands.Connection.Unblocked(), heartbeat.Heartbeat()][which % 2], 0))
                 if which % 2 == 0:
@@ -216,7 +256,7 @@ def test_any_cut_of_any_stream_gives_the_same_events(parts: list[tuple[object, .
 @given(position=st.integers(0, 4000), value=st.integers(0, 255))
 def test_a_flipped_octet_is_never_a_crash(position: int, value: int) -> None:
     """Whatever a broker sends, the client ends with an error of its own kind, or takes it as data."""
-    octets, _ = stream_of([("deliver", 1, 100, False, 20), ("confirm", False, False, 10)])
+    octets, _ = stream_of([("deliver", 1, 100, False, 20, b""), ("confirm", False, False, 10)])
     position %= len(octets)
     broken = octets[:position] + bytes([value]) + octets[position + 1 :]
     connection = running()

@@ -66,3 +66,11 @@ def test_bursts_are_bounded_by_window_and_octets() -> None:
 def test_acks_are_what_pamqp_would_send(tags: range, multiple: bool) -> None:
     expected = b"".join(frame.marshal(commands.Basic.Ack(tag, multiple), 3) for tag in tags)
     assert AckEncoder(3).many(tags, multiple=multiple) == expected
+
+
+@pytest.mark.parametrize("tags", [range(1, 2), range(5, 105)])
+@pytest.mark.parametrize("multiple", [False, True])
+@pytest.mark.parametrize("requeue", [False, True])
+def test_nacks_are_what_pamqp_would_send(tags: range, multiple: bool, requeue: bool) -> None:
+    expected = b"".join(frame.marshal(commands.Basic.Nack(tag, multiple, requeue), 3) for tag in tags)
+    assert AckEncoder(3, nack=True, requeue=requeue).many(tags, multiple=multiple) == expected

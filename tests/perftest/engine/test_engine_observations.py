@@ -57,6 +57,7 @@ RUNS = st.lists(
         st.sampled_from([50, 64, 40]),
         st.booleans(),
         st.integers(0, 100),
+        st.booleans(),
     ),
     max_size=12,
 )
@@ -65,23 +66,27 @@ RUNS = st.lists(
 @settings(derandomize=True, deadline=None, max_examples=120)
 @given(runs=RUNS)
 def test_runs_and_single_deliveries_give_the_same_account(
-    runs: list[tuple[int, int, int, int, int, bool, int]],
+    runs: list[tuple[int, int, int, int, int, bool, int, bool]],
 ) -> None:
     by_run, one_by_one = Observed(), Observed()
-    for now, (scope, publisher, first, count, size, again, damaged_at) in enumerate(runs, start=3000):
+    for now, (scope, publisher, first, count, size, again, damaged_at, in_header) in enumerate(runs, start=3000):
         bodies = [body(publisher, first + i, size, i == damaged_at) for i in range(count)]
         table = np.frombuffer(b"".join(bodies), np.uint8).reshape(count, size)
-        by_run.observations.add_run(scope, DeliveryRun(1, 1, np.full(count, again, np.uint8), table), now)
+        stamps = table[:, :SIZE] if in_header else None
+        table = np.zeros((count, 5), np.uint8) if in_header else table
+        by_run.observations.add_run(scope, DeliveryRun(1, 1, np.full(count, again, np.uint8), table, stamps), now)
         for octets in bodies:
-            one_by_one.observations.add_one(scope, Delivery(1, 1, again, octets), now)
+            mark, octets = (octets[:SIZE], b"JSON!") if in_header else (None, octets)
+            one_by_one.observations.add_one(scope, Delivery(1, 1, again, octets, mark), now)
     record, latencies = by_run.result()
     other_record, other_latencies = one_by_one.result()
     assert {k: v for k, v in record.items() if k != "examples"} == {
         k: v for k, v in other_record.items() if k != "examples"
     }
     assert latencies == other_latencies
-    wrong_size = sum(count for _, _, _, count, size, _, _ in runs if size == 40)
-    flipped = sum(1 for _, _, _, count, size, _, at in runs if size != 40 and at < count)
+    ours = [run for run in runs if not run[7]]  # what stands behind a stamp in a header is anybody's
+    wrong_size = sum(count for _, _, _, count, size, _, _, _ in ours if size == 40)
+    flipped = sum(1 for _, _, _, count, size, _, at, _ in ours if size != 40 and at < count)
     assert record["damaged"] == wrong_size + flipped
 
 
@@ -93,6 +98,15 @@ def test_more_than_fits_is_accounted_for_on_the_way() -> None:
     observed.observations.add_run(1, DeliveryRun(1, 1, np.zeros(count, np.uint8), table), 5000)
     record, _ = observed.result()
     assert record["delivered"] == record["unique"] == count
+
+
+def test_a_message_of_another_run_is_foreign_and_not_damaged() -> None:
+    """Its body has whatever size and content it likes."""
+    observed = Observed()
+    octets = STAMP.pack(stamp.source(run=RUN + 1, publisher=0), 5, 1000, 2000) + b"something else"
+    observed.observations.add_one(1, Delivery(1, 1, False, octets), 5000)
+    record, _ = observed.result()
+    assert (record["foreign"], record["damaged"], record["delivered"]) == (1, 0, 0)
 
 
 def test_bodies_too_short_for_a_stamp_are_foreign() -> None:
