@@ -50,7 +50,7 @@ MAY_IMPORT = {
     ),
     "perftest": ("perftest", "workloads"),
     "perftest.cli": OURS,
-    "reports": ("reports", "perftest.results"),
+    "reports": ("reports", "perftest.results", "perftest.metrics.interval"),
     "infra": ("infra", "perftest.spec", "perftest.results.provenance"),
 }
 

@@ -24,7 +24,10 @@ COMMANDS: Final = {
         "run": ("perftest.cli.run:run", "Publish and consume with one setting and measure."),
         "sweep": ("perftest.cli.sweep:sweep", "Measure step by step over the values of a workload."),
     },
-    "Results": {"report": ("perftest.cli.report:report", "Make an HTML report of one or more runs.")},
+    "Results": {
+        "report": ("perftest.cli.report:report", "Make an HTML report of one or more runs."),
+        "compare": ("perftest.cli.compare:compare", "Compare two runs, and judge each change."),
+    },
     "Reference broker": {"broker": ("perftest.cli.broker:broker", "Start, ask and stop a cluster on this machine.")},
     "Workloads": {"workload": ("perftest.cli.workload:workload", "List, show and check workload files.")},
 }

@@ -12,7 +12,7 @@ import click
 
 from perftest.cli.exits import MEANING, Exit
 
-SECTIONS: Final = ("Target", "Topology", "Load", "Timing", "Measurement", "Output", "Other")
+SECTIONS: Final = ("Target", "Topology", "Load", "Timing", "Measurement", "Judgement", "Output", "Other")
 
 _HELP_WIDTH: Final = 100
 

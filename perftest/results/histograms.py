@@ -108,6 +108,11 @@ class Merged:
         return {"count": self.count, **percentiles, "max_ns": self.max_ns, "mean_ns": round(self.mean_ns, 1)}
 
 
+def bucket_values(length: int) -> Counts:
+    """The value that a percentile reports for each of the first ``length`` counters: the highest equivalent one, ns."""
+    return _HIGHEST[:length].copy()
+
+
 def decode(payload: str) -> Counts:
     """The counters of a V2 payload, up to the last one in use.
 

@@ -21,6 +21,7 @@ HELPS = {
     "run": ["run"],
     "sweep": ["sweep"],
     "report": ["report"],
+    "compare": ["compare"],
     "broker": ["broker"],
     **{
         f"broker-{name}": ["broker", name]

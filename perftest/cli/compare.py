@@ -1,0 +1,164 @@
+"""``perftest compare``: did the figures change, and can it be told from chance?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from perftest.cli.exits import CliError, Exit
+from perftest.cli.sections import SectionedCommand, json_option, option
+
+if TYPE_CHECKING:
+    from reports.comparison.compare import Comparison
+
+FACETS = ("plan", "host", "durability", "validity", "safety")
+
+
+class Part(click.ParamType[float]):
+    """``5%`` or ``0.05``, between 0 and 1."""
+
+    name = "PART"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number as a part of 1."""
+        text = str(value).strip()
+        try:
+            part = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            part = -1.0
+        if not 0 <= part < 1:
+            self.fail(f"{text!r} is not a part of the whole; write 5% or 0.05", param, ctx)
+        return part
+
+
+PART = Part()
+
+
+@click.command(
+    cls=SectionedCommand,
+    exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.TREND, Exit.NOT_COMPARABLE),
+    examples=(
+        "perftest compare runs/20261121-101502-run-3fa1 runs/20261121-111502-run-77ab",
+        "perftest compare baseline/ candidate/ --metric p99       three repetitions in each",
+        "perftest compare main.run pull-request.run --markdown > summary.md",
+    ),
+)
+@click.argument("base", type=click.Path(path_type=Path))
+@click.argument("candidate", type=click.Path(path_type=Path))
+@option(
+    "--metric",
+    "metrics",
+    section="Judgement",
+    multiple=True,
+    metavar="PART",
+    help="Only metrics with this in their names, such as p99; repeatable.",
+)
+@option("--confidence", section="Judgement", type=PART, default="95%", help="Of the intervals.")
+@option("--noise-rate", section="Judgement", type=PART, default="2%", help="A change of a rate that nobody acts on.")
+@option(
+    "--noise-latency", section="Judgement", type=PART, default="5%", help="A change of a latency that nobody acts on."
+)
+@option(
+    "--allow",
+    section="Judgement",
+    type=click.Choice(FACETS),
+    multiple=True,
+    help="Compare although this differs, or is wrong on a side.",
+)
+@option("--markdown", "as_markdown", section="Output", is_flag=True, help="Markdown, for a review.")
+@json_option
+@click.pass_context
+def compare(
+    ctx: click.Context,
+    /,
+    base: Path,
+    candidate: Path,
+    metrics: tuple[str, ...],
+    confidence: float,
+    noise_rate: float,
+    noise_latency: float,
+    allow: tuple[str, ...],
+    as_markdown: bool,
+    as_json: bool,
+) -> None:
+    """Compare two runs, or two sets of repetitions: each metric with its change, bounds and a verdict.
+
+    BASE and CANDIDATE are run directories, or directories that hold repetitions of a run. Exits with 4 if any metric
+    got worse, with 6 if the runs are not alike, with 3 if the candidate lost, duplicated, reordered or damaged
+    messages.
+    """
+    from reports.comparison.compare import compare as judge
+    from reports.comparison.compare import runs_of
+    from reports.comparison.facets import Facet
+
+    result = judge(
+        runs_of(base),
+        runs_of(candidate),
+        allow=frozenset(Facet(each) for each in allow),
+        metrics=metrics,
+        confidence=confidence,
+        noise_rate=noise_rate,
+        noise_latency=noise_latency,
+    )
+    if as_json:
+        from reports.comparison.text import to_json
+
+        click.echo(json.dumps(to_json(result), ensure_ascii=False, indent=1))
+    elif not result.refused:
+        _show(result, as_markdown=as_markdown)
+    code = exit_code(result)
+    if result.refused and not as_json:
+        raise _unlike(result, base, candidate, code)
+    ctx.exit(int(code))
+
+
+def exit_code(result: Comparison) -> Exit:
+    """What a gate sees: harm, then unlike runs, then regressions."""
+    from reports.stats.verdict import Verdict
+
+    if any((run.ledger or {}).get("verdict") == "violated" for run in result.candidate):
+        return Exit.SAFETY
+    if result.refused or not result.lines:
+        return Exit.NOT_COMPARABLE
+    return Exit.TREND if result.count(Verdict.REGRESSED) else Exit.OK
+
+
+def _unlike(result: Comparison, base: Path, candidate: Path, code: Exit) -> CliError:
+    facets = list(dict.fromkeys(str(each.facet) for each in result.refused))
+    what = "; ".join(f"{each.where} is {each.base} against {each.candidate}" for each in result.refused[:10])
+    more = f"; and {len(result.refused) - 10} more" if len(result.refused) > 10 else ""
+    flags = " ".join(f"--allow {facet}" for facet in facets)
+    return CliError(
+        f"these runs cannot be compared: {what}{more}",
+        f"{base}, {candidate}",
+        f"measure again with the same {' and '.join(facets)}, or compare nonetheless: {flags}",
+        code,
+    )
+
+
+def _show(result: Comparison, *, as_markdown: bool) -> None:
+    from reports.comparison import text
+
+    if as_markdown:
+        click.echo(text.markdown(result))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in text.HEAD:
+        table.add_column(name, justify="right" if name in ("baseline", "candidate", "change", "interval") else "left")
+    for row in text.rows(result):
+        table.add_row(*row)
+    if result.lines:
+        console.print(table)
+        console.print()
+    for sentence in text.sentences(result):
+        console.print(sentence)
+    for sentence in text.shown_differences(result):
+        console.print(f"differs: {sentence}")

@@ -1,0 +1,148 @@
+"""Two sides, metric by metric: the change, its bounds, and the word for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from perftest.results.errors import NotARunError
+from perftest.results.reader import Run, read_run, summarise
+from perftest.results.schema import MANIFEST
+from reports.comparison.facets import REFUSED, Difference, Facet, differences, repeats_differ
+from reports.comparison.figures import REPEATS_MIN, Drawn, Metric, Side, metrics_of
+from reports.stats import bootstrap
+from reports.stats.verdict import NOISE_LATENCY, NOISE_RATE, Verdict, judge
+
+SEED: Final = 1
+"""The same two runs always get the same verdict."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One metric of one step. Values in ``unit``; ``doubt`` says why a verdict is inconclusive whatever the figures."""
+
+    step: str
+    metric: str
+    unit: str
+    base: float
+    candidate: float
+    change: bootstrap.Change
+    verdict: Verdict
+    doubt: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Comparison:
+    """``refused`` is not empty when the runs are too unlike; then there are no lines."""
+
+    base: tuple[Run, ...]
+    candidate: tuple[Run, ...]
+    differences: list[Difference]
+    refused: list[Difference]
+    repeated: bool
+    confidence: float
+    noise_rate: float
+    noise_latency: float
+    lines: list[Line] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    """Steps that only one side has."""
+
+    def count(self, verdict: Verdict) -> int:
+        """How many metrics got it."""
+        return sum(line.verdict is verdict for line in self.lines)
+
+
+def runs_of(place: Path) -> list[Run]:
+    """The run in a directory, or all runs in the directories below it, sorted by name. Raises NotARunError, and what
+    :func:`~perftest.results.reader.read_run` raises."""
+    if (place / MANIFEST).exists() or not place.is_dir():
+        return [_complete(read_run(place))]
+    below = [each for each in sorted(place.iterdir()) if (each / MANIFEST).exists()]
+    if not below:
+        raise NotARunError("there is no run in it", str(place), "give a run directory, or one that holds repetitions")
+    return [_complete(read_run(each)) for each in below]
+
+
+def compare(
+    base: Sequence[Run],
+    candidate: Sequence[Run],
+    *,
+    allow: frozenset[Facet] = frozenset(),
+    metrics: Sequence[str] = (),
+    confidence: float = 0.95,
+    noise_rate: float = NOISE_RATE,
+    noise_latency: float = NOISE_LATENCY,
+) -> Comparison:
+    """Compare two sides. ``metrics`` are parts of names; none: all."""
+    found = differences(base[0], candidate[0])
+    unlike = [each for side in (base, candidate) for other in side[1:] for each in repeats_differ(side[0], other)]
+    faults = [each for other in (*base[1:], *candidate[1:]) for each in differences(other, other) if _is_fault(each)]
+    refused = [each for each in (*found, *unlike, *faults) if each.facet in REFUSED and each.facet not in allow]
+    result = Comparison(
+        base=tuple(base),
+        candidate=tuple(candidate),
+        differences=found,
+        refused=refused,
+        repeated=min(len(base), len(candidate)) >= REPEATS_MIN,
+        confidence=confidence,
+        noise_rate=noise_rate,
+        noise_latency=noise_latency,
+    )
+    if not refused:
+        _fill(result, Side(base), Side(candidate), metrics)
+    return result
+
+
+def _is_fault(each: Difference) -> bool:
+    return each.facet in (Facet.VALIDITY, Facet.SAFETY)
+
+
+def _fill(result: Comparison, base: Side, candidate: Side, wanted: Sequence[str]) -> None:
+    result.missing = sorted(set(base.labels) ^ set(candidate.labels))
+    for label in base.labels:
+        if label in candidate.labels:
+            for metric in metrics_of(base.series(label) & candidate.series(label)):
+                if not wanted or any(part in metric.name for part in wanted):
+                    line = _line(result, label, metric, base, candidate)
+                    result.lines += [line] if line is not None else []
+
+
+def _line(result: Comparison, label: str, metric: Metric, base: Side, candidate: Side) -> Line | None:
+    rng = np.random.default_rng(SEED)
+    drawn = [
+        side.by_repeats(label, metric, rng) if result.repeated else side.by_intervals(label, metric, rng)
+        for side in (base, candidate)
+    ]
+    one, other = drawn
+    if one is None or other is None or not one.value:
+        return None
+    return _judged(result, label, metric, one, other)
+
+
+def _judged(result: Comparison, label: str, metric: Metric, one: Drawn, other: Drawn) -> Line:
+    change = bootstrap.change(one.value, other.value, one.draws, other.draws, result.confidence)
+    noise = result.noise_rate if metric.more_is_better else result.noise_latency
+    doubt = one.doubt or other.doubt
+    verdict = Verdict.INCONCLUSIVE if doubt else judge(change, noise=noise, more_is_better=metric.more_is_better)
+    scale = 1e-6 if metric.series is not None else 1.0
+    return Line(
+        step=label,
+        metric=metric.name,
+        unit=metric.unit,
+        base=one.value * scale,
+        candidate=other.value * scale,
+        change=change,
+        verdict=verdict,
+        doubt=doubt,
+    )
+
+
+def _complete(run: Run) -> Run:
+    """A run that was killed gets the result that its intervals tell."""
+    if run.result is None:
+        run.result = summarise(run)
+    return run

@@ -1,0 +1,131 @@
+"""What differs between two runs beside the figures, by what it does to a comparison.
+
+A difference of the experiment (plan, load host, durability) or an untrustworthy side makes the figures speak of
+something else than the broker: they are refused. A difference of the broker or of the tool is usually what one wants to
+know about: it is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from perftest.results.reader import Run
+
+
+class Facet(StrEnum):
+    """What of a run may differ. The first five are refused unless allowed."""
+
+    PLAN = "plan"
+    HOST = "host"
+    DURABILITY = "durability"
+    VALIDITY = "validity"
+    SAFETY = "safety"
+    BROKER = "broker"
+    TOOL = "tool"
+
+
+REFUSED: Final = (Facet.PLAN, Facet.HOST, Facet.DURABILITY, Facet.VALIDITY, Facet.SAFETY)
+_HOST: Final = ("cpu", "cores", "memory_bytes", "kernel", "filesystem")
+_BROKER: Final = ("product", "version", "platform", "cluster")
+_TOOL: Final = ("version", "commit", "dirty", "python")
+_NO_PART_OF_THE_PLAN: Final = ("uris", "digest", "name", "title", "source")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that is not the same: ``where`` is a key of the manifest; the sides as text."""
+
+    facet: Facet
+    where: str
+    base: str
+    candidate: str
+
+
+def differences(base: Run, candidate: Run) -> list[Difference]:
+    """Everything that differs, those that are refused first."""
+    found = [*_plan(base, candidate), *_facts(base, candidate), *_faults(base, candidate)]
+    return sorted(found, key=lambda each: list(Facet).index(each.facet))
+
+
+def repeats_differ(first: Run, other: Run) -> list[Difference]:
+    """What keeps two runs from being repetitions of one measurement: anything but the tool's own state."""
+    found = [*_plan(first, other), *_facts(first, other)]
+    return [each for each in found if each.facet is not Facet.TOOL]
+
+
+def _plan(base: Run, candidate: Run) -> Iterator[Difference]:
+    ours, theirs = (dict(_flat(_experiment(run))) for run in (base, candidate))
+    for where in sorted(ours.keys() | theirs.keys()):
+        if ours.get(where) != theirs.get(where):
+            yield Difference(Facet.PLAN, f"plan.{where}", _text(ours.get(where)), _text(theirs.get(where)))
+
+
+def _experiment(run: Run) -> dict[str, Any]:
+    return {key: value for key, value in run.manifest["plan"].items() if key not in _NO_PART_OF_THE_PLAN}
+
+
+def _flat(value: Any, place: str = "") -> Iterator[tuple[str, object]]:
+    """The leaves of nested values by dotted name; what is empty is no difference from what is absent."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flat(inner, f"{place}.{key}" if place else str(key))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _flat(inner, f"{place}[{number}]")
+    elif value not in (None, ""):
+        yield place, value
+
+
+def _facts(base: Run, candidate: Run) -> Iterator[Difference]:
+    for facet, section, names in ((Facet.BROKER, "broker", _BROKER), (Facet.TOOL, "tool", _TOOL)):
+        ours, theirs = (run.manifest.get(section) or {} for run in (base, candidate))
+        yield from _fields(facet, section, ours, theirs, names)
+    ours, theirs = (run.manifest.get("broker") or {} for run in (base, candidate))
+    if ours.get("product") == theirs.get("product"):
+        yield from _fields(Facet.DURABILITY, "broker", ours, theirs, ("durability",))
+    hosts = [run.manifest.get("hosts") or [] for run in (base, candidate)]
+    if len(hosts[0]) != len(hosts[1]):
+        yield Difference(Facet.HOST, "hosts", f"{len(hosts[0])} load hosts", f"{len(hosts[1])} load hosts")
+    for number, (one, other) in enumerate(zip(*hosts, strict=False)):
+        yield from _fields(Facet.HOST, f"hosts[{number}]", one, other, _HOST)
+
+
+def _fields(
+    facet: Facet, section: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], names: tuple[str, ...]
+) -> Iterator[Difference]:
+    for name in names:
+        if ours.get(name) != theirs.get(name):
+            yield Difference(facet, f"{section}.{name}", _text(ours.get(name)), _text(theirs.get(name)))
+
+
+def _faults(base: Run, candidate: Run) -> Iterator[Difference]:
+    """What is wrong with either side by itself."""
+    words = [_fault(run) for run in (base, candidate)]
+    if any(words):
+        yield Difference(Facet.VALIDITY, "result.valid", *(word or "trustworthy" for word in words))
+    verdicts = [str((run.ledger or {}).get("verdict", "unknown")) for run in (base, candidate)]
+    if "violated" in verdicts:
+        yield Difference(Facet.SAFETY, "ledger.verdict", *verdicts)
+
+
+def _fault(run: Run) -> str:
+    """Why the figures of a run are not those of its broker; harm to messages is told apart."""
+    if run.killed:
+        return "the run never ended"
+    result = run.result or {}
+    failed = [
+        str(check["text"])
+        for holder in (result, *result.get("steps", ()))
+        for check in holder.get("trust", ())
+        if check.get("status") == "fail" and check.get("check") != "ledger"
+    ]
+    if failed or not result.get("steps"):
+        return "; ".join(failed) or "no step has a result"
+    return ""
+
+
+def _text(value: object) -> str:
+    return "–" if value is None else str(value)

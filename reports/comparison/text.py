@@ -1,0 +1,131 @@
+"""A comparison in words: a table for the terminal, Markdown for a review, JSON for a program. The same rows in each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Final
+
+from reports.comparison.compare import Comparison, Line
+from reports.comparison.facets import Difference
+from reports.stats.verdict import Verdict
+
+HEAD: Final = ("step", "metric", "baseline", "candidate", "change", "interval", "verdict")
+_ARROWS: Final = {Verdict.REGRESSED: "▼", Verdict.IMPROVED: "▲", Verdict.INCONCLUSIVE: "?"}
+
+
+def rows(result: Comparison) -> list[tuple[str, ...]]:
+    """A row per metric under :data:`HEAD`, regressions first; nothing is left out."""
+    order = list(Verdict)
+    lines = sorted(result.lines, key=lambda line: order.index(line.verdict))
+    return [_row(line, sure=result.repeated) for line in lines]
+
+
+def sentences(result: Comparison) -> list[str]:
+    """What to know beside the table: the summary first."""
+    counts = [(result.count(verdict), verdict) for verdict in Verdict]
+    found = [", ".join(f"{count} {verdict}" for count, verdict in counts if count) or "nothing could be compared"]
+    found.append(_basis(result))
+    if result.missing:
+        found.append(f"only one side has: {', '.join(result.missing)}")
+    found += [f"{line.step or 'run'}, {line.metric}: {line.doubt}" for line in result.lines if line.doubt]
+    return found
+
+
+def refusal(result: Comparison) -> str:
+    """Why the runs are not compared, in a line for each thing that differs."""
+    return "\n".join(_difference(each) for each in result.refused)
+
+
+def shown_differences(result: Comparison) -> list[str]:
+    """What else differs between the sides."""
+    return [_difference(each) for each in result.differences if each not in result.refused]
+
+
+def markdown(result: Comparison) -> str:
+    """For a review: the verdict, the table, what differs, how it was judged."""
+    summary, *rest = sentences(result)
+    parts = [f"**{summary}**", _table(rows(result))]
+    if different := shown_differences(result):
+        parts.append("\n".join(["What else differs:", "", *(f"- {each}" for each in different)]))
+    parts.append("\n".join(f"- {sentence}" for sentence in rest))
+    base, candidate = (", ".join(f"`{run.path.name}`" for run in runs) for runs in (result.base, result.candidate))
+    parts.append(f"Baseline {base}; candidate {candidate}.")
+    return "\n\n".join(parts)
+
+
+def to_json(result: Comparison) -> dict[str, Any]:
+    """For a program. Bounds that are not known are null."""
+    return {
+        "base": [str(run.path) for run in result.base],
+        "candidate": [str(run.path) for run in result.candidate],
+        "comparable": not result.refused,
+        "repeated": result.repeated,
+        "confidence": result.confidence,
+        "noise": {"rate": result.noise_rate, "latency": result.noise_latency},
+        "differences": [_difference_json(each) for each in result.differences],
+        "refused": [_difference_json(each) for each in result.refused],
+        "missing_steps": result.missing,
+        "metrics": [_line_json(line) for line in result.lines],
+        "verdicts": {str(verdict): result.count(verdict) for verdict in Verdict},
+    }
+
+
+def _basis(result: Comparison) -> str:
+    parts = f"{100 * result.noise_rate:g} % of a rate and {100 * result.noise_latency:g} % of a latency"
+    noise = f"changes up to {parts} are noise"
+    confidence = f"{100 * result.confidence:g} % intervals by bootstrap"
+    if result.repeated:
+        return f"{confidence} over {len(result.base)} and {len(result.candidate)} repetitions; {noise}"
+    return (
+        f"{confidence} over the intervals within the runs; {noise}. How much runs differ from each other is not known: "
+        "a verdict is likely at most; give three repetitions of each side to be sure"
+    )
+
+
+def _row(line: Line, *, sure: bool) -> tuple[str, ...]:
+    change = line.change
+    bounds = f"{_percent(change.low)} … {_percent(change.high)}" if math.isfinite(change.low) else "–"
+    likely = "" if sure or line.verdict not in (Verdict.REGRESSED, Verdict.IMPROVED) else "likely "
+    verdict = f"{_ARROWS.get(line.verdict, '·')} {likely}{line.verdict}"
+    values = (f"{_number(line.base)} {line.unit}", f"{_number(line.candidate)} {line.unit}")
+    return (line.step or "–", line.metric, *values, _percent(change.value), bounds, verdict)
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:+.1f} %"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _table(found: Iterable[tuple[str, ...]]) -> str:
+    lines = [" | ".join(row) for row in (HEAD, ("---",) * len(HEAD), *found)]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def _difference(each: Difference) -> str:
+    return f"{each.where}: {each.base} against {each.candidate}"
+
+
+def _difference_json(each: Difference) -> dict[str, str]:
+    return {"facet": each.facet, "where": each.where, "base": each.base, "candidate": each.candidate}
+
+
+def _line_json(line: Line) -> dict[str, Any]:
+    finite = {name: value if math.isfinite(value) else None for name, value in _bounds(line).items()}
+    return {
+        "step": line.step,
+        "metric": line.metric,
+        "unit": line.unit,
+        "base": line.base,
+        "candidate": line.candidate,
+        **finite,
+        "verdict": line.verdict,
+        "doubt": line.doubt,
+    }
+
+
+def _bounds(line: Line) -> dict[str, float]:
+    return {"change": line.change.value, "low": line.change.low, "high": line.change.high}

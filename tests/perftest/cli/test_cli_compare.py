@@ -1,0 +1,78 @@
+"""``perftest compare``: what a gate in a build pipeline sees."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.reports.comparison.conftest import make as make
+
+Call = Callable[..., tuple[int, str, str]]
+Make = Callable[..., Path]
+
+
+@pytest.mark.parametrize(
+    "candidate, expected",
+    [
+        ({"ms": 2.0}, 0),
+        ({"ms": 1.5}, 0),
+        ({"ms": 2.6}, 4),
+        ({"prefetch": 7}, 6),
+        ({"ms": 2.6, "prefetch": 7}, 6),
+        ({"verdict": "violated", "harm": {"lost": 1}}, 3),
+    ],
+)
+def test_the_exit_code_is_the_gate(call: Call, make: Make, candidate: dict[str, Any], expected: int) -> None:
+    """A pipeline reads nothing else; with --json it is the same."""
+    sides = str(make("a", seed=1)), str(make("b", seed=2, **candidate))
+    assert call("compare", *sides)[0] == expected
+    code, out, _ = call("compare", *sides, "--json")
+    assert code == expected
+    assert json.loads(out)["comparable"] is (expected not in (3, 6))
+
+
+def test_unlike_runs_are_an_error_that_names_the_key_and_the_way_out(call: Call, make: Make) -> None:
+    """And nothing on stdout that looks like a result."""
+    code, out, err = call("compare", str(make("a", seed=1)), str(make("b", seed=2, prefetch=7)))
+    assert (code, out) == (6, "")
+    assert "plan.steps[0].settings.prefetch is 1000 against 7" in err
+    assert "--allow plan" in err
+    code, out, err = call("compare", str(make("c", seed=1)), str(make("d", seed=2, prefetch=7)), "--allow", "plan")
+    assert (code, err) == (0, "")
+    assert "differs: plan.steps[0].settings.prefetch: 1000 against 7" in out
+
+
+def test_the_table_puts_what_got_worse_first(call: Call, make: Make) -> None:
+    """And says how sure it is."""
+    sides = str(make("a", seed=1)), str(make("b", seed=2, ms=2.6))
+    lines = call("compare", *sides)[1].splitlines()
+    assert lines[0].split() == ["step", "metric", "baseline", "candidate", "change", "interval", "verdict"]
+    assert "likely regressed" in lines[1]
+    assert any("three repetitions of each side" in line for line in lines)
+    assert call("compare", *sides, "--markdown", "--metric", "p99")[1].startswith("**")
+
+
+@pytest.mark.parametrize(
+    "flags, expected, says",
+    [
+        (("--noise-latency", "5x"), 2, "is not a part of the whole"),
+        (("--allow", "all"), 2, "plan"),
+        (("--metric", "p42"), 6, ""),
+    ],
+)
+def test_wrong_options(call: Call, make: Make, flags: tuple[str, ...], expected: int, says: str) -> None:
+    """A metric that nothing has compares nothing: that must not pass a gate."""
+    code, _, err = call("compare", str(make("a", seed=1)), str(make("b", seed=2)), *flags)
+    assert code == expected
+    assert says in err
+
+
+def test_a_directory_without_runs(call: Call, tmp_path: Path, make: Make) -> None:
+    """Three lines, no traceback."""
+    code, _, err = call("compare", str(tmp_path), str(make("a", seed=1)))
+    assert code == 1
+    assert err.startswith("error: there is no run in it")
