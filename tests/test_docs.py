@@ -23,7 +23,19 @@ from perftest.engine import publisher, session, stamp
 from perftest.results import trust
 from perftest.spec import check
 from perftest.spec.load import load_workload
-from perftest.spec.models import Load, Queue, Sweep, Timing, Workload
+from perftest.spec.models import (
+    Bodies,
+    Connecting,
+    Consuming,
+    Exchange,
+    Load,
+    Publishing,
+    Queue,
+    Sweep,
+    Timing,
+    Tls,
+    Workload,
+)
 from reference_broker.amqp.fields import TABLE_DEPTH_MAX, TABLE_FIELDS_MAX
 from reference_broker.amqp.link import ConnectionConfig
 from reference_broker.log.config import LogConfig
@@ -310,10 +322,24 @@ def test_the_workload_example_can_be_run(tmp_path: Path) -> None:
 def test_every_key_of_a_workload_is_explained() -> None:
     """A key that is only in the schema is found by nobody who reads."""
     text = read("workloads/README.md")
-    parts: dict[str, type[BaseModel]] = {"load": Load, "sweep": Sweep, "step": Timing, "queues[]": Queue}
-    keys = {f"{part}.{field}" for part, model in parts.items() for field in model.model_fields}
-    keys |= {field.alias or name for name, field in Workload.model_fields.items()} - {"load", "sweep", "step", "queues"}
-    assert not {key for key in keys if f"`{key}`" not in text and f"`{key}.*`" not in text}
+    parts: dict[str, type[BaseModel]] = {
+        "load": Load,
+        "exchange": Exchange,
+        "publishing": Publishing,
+        "publishing.bodies": Bodies,
+        "consuming": Consuming,
+        "connecting": Connecting,
+        "connecting.tls": Tls,
+        "sweep": Sweep,
+        "step": Timing,
+        "queues[]": Queue,
+    }
+    keys = {f"{part}.{field}" for part, model in parts.items() for field in model.model_fields} - parts.keys()
+    keys |= {field.alias or name for name, field in Workload.model_fields.items()} - parts.keys() - {"queues"}
+    explained = set(re.findall(r"`([a-z_.\[\]]+)`", text))
+    wholes = set(re.findall(r"`([a-z_.]+)\.\*`", text))
+    assert not {key for key in keys if not {key, key.rpartition(".")[0]} & (explained | wholes)}
+    assert wholes == {"quick", "connecting.tls"}
 
 
 def test_the_node_example_can_be_started_from(tmp_path: Path) -> None:

@@ -1,34 +1,49 @@
-"""Rules between keys: all broken ones at once.
+"""What is wrong with a workload file, or with a plan that was built from flags: all of it at once.
 
-A rule looks at finished values and names the place to change, so the same rules serve a workload file, ``--set`` and
-the flags of ``perftest run``.
+Rules between the values of a plan are in :mod:`perftest.spec.rules`; those here are about what only a file has (keys
+given twice, sweeps) and about times. Both name the place to change.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Final
 
-from perftest.spec.expand import FIELD_OF_SETTING, steps_of, swept_value
+from perftest.spec.expand import FIELD_OF_SETTING, expand, swept_value
 from perftest.spec.load import Document, Location
 from perftest.spec.models import SCHEMA_VERSION, Timing, Workload
-from perftest.spec.plan import Plan, QueueSpec, QueueType, Settings
+from perftest.spec.plan import Plan, QueueType
 from perftest.spec.problem import Problem
+from perftest.spec.rules import (
+    PREFETCH_MAX,
+    SIZE_BYTES_MAX,
+    SIZE_BYTES_MIN,
+    Broken,
+    Naming,
+    broken,
+    broken_settings,
+)
+from perftest.spec.rules import (
+    place as own_name,
+)
 from perftest.spec.units import UnitError, format_duration
 
-SIZE_BYTES_MIN: Final = 28
-"""The stamp every body begins with (``perftest.engine.stamp.SIZE``); a test holds the two together."""
-SIZE_BYTES_MAX: Final = 128 * 1024 * 1024
-"""RabbitMQ's default ``max_message_size``: beyond it a publish closes the channel."""
-PREFETCH_MAX: Final = 65_535
-"""``basic.qos`` carries a 16-bit count."""
+__all__ = ["PREFETCH_MAX", "SIZE_BYTES_MAX", "SIZE_BYTES_MIN", "broken_settings", "check", "check_plan"]
+
 STEPS_MAX: Final = 1000
 INTERVAL_S_MIN: Final = 0.1
 INTERVAL_S_MAX: Final = 60.0
 
-Broken = tuple[str, str, str, object]
-"""Field of Settings, rule, fix, value."""
+_KEY_OF_FIELD: Final = {
+    "publishing.start_delay_s": "publishing.start_delay",
+    "consuming.polling_interval_ms": "consuming.polling_interval",
+    "consuming.start_delay_s": "consuming.start_delay",
+    "connecting.heartbeat_s": "connecting.heartbeat",
+    "connecting.recovery_s": "connecting.recovery",
+    "autoack": "ack_interval: 0",
+    "queues.auto_delete": "auto_delete",
+}
+"""Where the key of a workload file is not called as the field of the plan."""
 
 
 def check(workload: Workload, document: Document) -> list[Problem]:
@@ -36,15 +51,16 @@ def check(workload: Workload, document: Document) -> list[Problem]:
     problems = [*_queues(workload, document), *_timing(workload, document), *_sweep(workload, document)]
     if problems:  # steps cannot be expanded from values that cannot be read
         return problems
-    return list(_settings(workload, document))
+    plan = expand(workload, ())
+    return [_placed(found, workload, document, plan) for found in broken(plan, _key)]
 
 
-def check_plan(plan: Plan, place: Callable[[str], str]) -> list[Problem]:
-    """The same rules for a plan that was built from flags; ``place`` names the flag of a field."""
+def check_plan(plan: Plan, place: Callable[[str], str], name: Naming = own_name) -> list[Problem]:
+    """The same rules for a plan that was built from flags: ``place`` tells where a value was written, ``name`` what it
+    is called within a sentence."""
     problems = [
         Problem(path="", value=value, rule=rule, fix=fix, file=place(field))
-        for step in plan.steps
-        for field, rule, fix, value in broken_settings(step.settings)
+        for field, rule, fix, value in broken(plan, name)
     ]
     for step in plan.steps:
         if not 0 <= step.warmup_s < step.duration_s:
@@ -52,48 +68,35 @@ def check_plan(plan: Plan, place: Callable[[str], str]) -> list[Problem]:
             problems.append(Problem(path="", value=step.warmup_s, rule=rule, fix=fix, file=place("warmup_s")))
     for rule, fix in _interval_rules(plan.interval_s):
         problems.append(Problem(path="", value=plan.interval_s, rule=rule, fix=fix, file=place("interval_s")))
-    for rule, fix, value in _queue_rules(plan.queues):
-        problems.append(Problem(path="", value=value, rule=rule, fix=fix, file=place("queues")))
     return problems
 
 
-def broken_settings(settings: Settings) -> Iterator[Broken]:
-    """Each rule that one point of the space breaks."""
-    prefetch, interval = settings.prefetch, settings.ack_interval
-    if prefetch > PREFETCH_MAX:
-        yield "prefetch", f"prefetch {prefetch} is above {PREFETCH_MAX}", "lower it, or 0 for no limit", prefetch
-    if 0 < prefetch < interval:
-        rule = f"ack_interval ({interval}) is larger than prefetch ({prefetch}): the consumer would wait forever"
-        yield "ack_interval", rule, f"lower ack_interval to {prefetch} or raise prefetch to {interval}", interval
-    if settings.publishers < 1:
-        yield "publishers", "no publishers: nothing would be measured", "use 1 or more", settings.publishers
-    if settings.rate is not None and not 0 < settings.rate < math.inf:
-        yield "rate", f"a rate of {settings.rate:g} publishes nothing", "use 1 or more, or unlimited", settings.rate
-    size = settings.size_bytes
-    if size < SIZE_BYTES_MIN:
-        rule = f"a body of {size} bytes has no room for the {SIZE_BYTES_MIN} bytes of time stamps"
-        yield "size_bytes", rule, f"use {SIZE_BYTES_MIN} or more", size
-    if size > SIZE_BYTES_MAX:
-        yield "size_bytes", f"a body of {size} bytes is above the 128 MiB brokers accept", "use a smaller size", size
+def _key(field: str) -> str:
+    """What the place of a value in a plan is called in a workload file."""
+    name = _KEY_OF_FIELD.get(field, field)
+    return next((setting for setting, of in FIELD_OF_SETTING.items() if of == name), name)
 
 
-def _settings(workload: Workload, document: Document) -> Iterator[Problem]:
-    swept = workload.sweep.setting if workload.sweep else None
-    told: set[tuple[str, str]] = set()
-    for step in steps_of(workload):
-        for field, rule, fix, value in broken_settings(step.settings):
-            key = next((name for name, of in FIELD_OF_SETTING.items() if of == field), field)
-            location = _blame(swept, key, step.number - 1)
-            if (rule, str(location)) not in told:
-                told.add((rule, str(location)))
-                yield document.problem(location, rule, fix, value)
+def _placed(found: Broken, workload: Workload, document: Document, plan: Plan) -> Problem:
+    """A broken rule with the line of the key to blame."""
+    name, swept = _key(found.field), workload.sweep.setting if workload.sweep else None
+    location: Location = tuple(name.split("."))
+    if name == "queues":
+        index = next((number for number, queue in enumerate(plan.queues) if queue.name == found.value), 0)
+        location = ("queues", index, "name")
+    elif len(location) == 1:
+        location = ("load", name)
+        if swept is not None and (swept == name or {swept, name} == {"prefetch", "ack_interval"}):
+            values = [getattr(step.settings, FIELD_OF_SETTING.get(swept, swept)) for step in plan.steps]
+            location = ("sweep", "values", _guilty(values, found, swept == name))
+    return document.problem(location, found.rule, found.fix, found.value)
 
 
-def _blame(swept: str | None, key: str, index: int) -> Location:
-    """The value of the sweep when the swept setting takes part in the rule, else the shared one."""
-    if swept == key or (swept == "prefetch" and key == "ack_interval"):
-        return ("sweep", "values", index)
-    return ("load", key)
+def _guilty(values: list[object], found: Broken, named: bool) -> int:
+    """The index of the swept value that takes part in a broken rule: it stands in its text."""
+    if named and found.value in values:
+        return values.index(found.value)
+    return next((number for number, value in enumerate(values) if f"({value})" in found.rule), 0)
 
 
 def _queues(workload: Workload, document: Document) -> Iterator[Problem]:
@@ -114,15 +117,6 @@ def _queues(workload: Workload, document: Document) -> Iterator[Problem]:
         plural = "s" if consumers > 1 else ""
         rule = f"{consumers} consumer{plural} cannot read {len(workload.queues)} queues: some would only fill up"
         yield document.problem(("load", "consumers"), rule, f"use {len(workload.queues)} or more, or 0", consumers)
-
-
-def _queue_rules(queues: Sequence[QueueSpec]) -> Iterator[tuple[str, str, object]]:
-    names = [queue.name for queue in queues]
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        yield f"two queues are named {name!r}", "give each its own name", name
-    for queue in queues:
-        if len(queue.name.encode()) > 255 or not queue.name:
-            yield "a queue name has 1 to 255 octets", "use another name", queue.name
 
 
 def _timing(workload: Workload, document: Document) -> Iterator[Problem]:

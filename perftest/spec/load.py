@@ -13,7 +13,19 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from perftest.spec.models import Load, Queue, Sweep, Timing, Workload
+from perftest.spec.models import (
+    Bodies,
+    Connecting,
+    Consuming,
+    Exchange,
+    Load,
+    Publishing,
+    Queue,
+    Sweep,
+    Timing,
+    Tls,
+    Workload,
+)
 from perftest.spec.problem import Problem, SpecError
 
 Location = tuple[str | int, ...]
@@ -23,6 +35,12 @@ _MODELS: Final[Mapping[Location, type[BaseModel]]] = {
     (): Workload,
     ("queues",): Queue,
     ("load",): Load,
+    ("exchange",): Exchange,
+    ("publishing",): Publishing,
+    ("publishing", "bodies"): Bodies,
+    ("consuming",): Consuming,
+    ("connecting",): Connecting,
+    ("connecting", "tls"): Tls,
     ("sweep",): Sweep,
     ("step",): Timing,
     ("quick",): Timing,

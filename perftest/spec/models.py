@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from perftest.spec.behaviour import Allocation, Arrivals, ExitWhen, RoutingKeys
 from perftest.spec.plan import Isolation, QueueType
 from perftest.spec.units import (
     COUNT_UNITS,
@@ -42,6 +43,14 @@ def _read(parse: Callable[[object], object]) -> BeforeValidator:
     return BeforeValidator(validate)
 
 
+def _parse_paced(value: object) -> float:
+    """A rate that is one: a cycle cannot be unlimited for some time."""
+    rate = parse_rate(value)
+    if rate is None:
+        raise UnitError(f"{value!r} is no rate to hold for some time", "write 1000 or 40k/s")
+    return rate
+
+
 def _schema(units: Any, description: str, *extra: str) -> WithJsonSchema:
     names = "|".join([*(unit.replace("/", "\\/") for unit in units)])
     pattern = f"^[0-9][0-9_]*(\\.[0-9]+)?\\s*({names})?$"
@@ -57,6 +66,24 @@ Rate = Annotated[
     _read(parse_rate),
     _schema(RATE_UNITS, "messages per second of each publisher", UNLIMITED),
 ]
+_PAIR: Final = Field(strict=False)
+"""YAML has lists, and no tuples."""
+
+Held = Annotated[Duration, Field(description="how long the value holds")]
+Paced = Annotated[
+    float, _read(_parse_paced), _schema(RATE_UNITS, "messages per second of each publisher; 0: none for that time")
+]
+RateCycle = Annotated[
+    list[Annotated[tuple[Paced, Held], _PAIR]], Field(description="rates and how long each holds, in turn, for ever")
+]
+SizeCycle = Annotated[
+    list[Annotated[tuple[Size, Held], _PAIR]], Field(description="sizes and how long each holds, in turn, for ever")
+]
+LatencyCycle = Annotated[
+    list[Annotated[tuple[Duration, Held], _PAIR]],
+    Field(description="processing times and how long each holds, in turn, for ever"),
+]
+Argument = str | int | float | bool
 Swept = Literal["in_flight", "prefetch", "ack_interval", "rate", "size"]
 
 
@@ -69,10 +96,12 @@ class Model(BaseModel):
 class Queue(Model):
     """A queue to declare before the run and to delete after it."""
 
-    name: Annotated[str, Field(min_length=1, max_length=200)]
+    name: Annotated[str, Field(max_length=200, description="empty: one of each consumer's own, named by the server")]
     type: Annotated[QueueType, Field(strict=False)] = QueueType.QUORUM
     durable: bool = True
+    auto_delete: bool = False
     predeclared: bool = False
+    bound: Annotated[bool, Field(description="bound to the exchange, if that has a name")] = True
     arguments: dict[str, str | int | bool] = Field(default_factory=dict)
 
 
@@ -86,10 +115,102 @@ class Load(Model):
     ] = 1
     rate: Rate = None
     size: Size = 1000
+    ack_after: Annotated[
+        Duration, Field(description="acknowledge a part of an interval after so long; 0: wait for the rest")
+    ] = 0.0
+    consumer_latency: Annotated[Duration, Field(description="how long a consumer works on each message")] = 0.0
     publishers: Count = 1
     consumers: Count = 1
     persistent: bool = True
     mandatory: bool = False
+
+
+class Exchange(Model):
+    """Where publishers publish to. The default exchange, without a name, routes by the name of a queue."""
+
+    name: Annotated[str, Field(max_length=200)] = ""
+    type: str = "direct"
+    durable: bool = True
+    predeclared: bool = False
+
+
+class Bodies(Model):
+    """What a body holds; without files and JSON documents a filler that consumers check."""
+
+    files: Annotated[list[str], Field(description="their content, one after the other")] = Field(default_factory=list)
+    content_type: str = ""
+    json_count: Annotated[Count, Field(description="so many random JSON documents")] = 0
+    json_fields: Annotated[Count, Field(description="made of a pool of so many fields")] = 1000
+
+
+class Publishing(Model):
+    """How publishers behave, where no step can change it."""
+
+    channels: Annotated[Count, Field(description="channels of each connection; each is a publisher")] = 1
+    arrivals: Annotated[Arrivals, Field(strict=False)] = Arrivals.FIXED
+    trace: Annotated[str, Field(description="file of offsets for arrivals: trace")] = ""
+    catch_up: Annotated[bool, Field(description="send what became overdue; false: drop and count it")] = True
+    messages: Annotated[Count, Field(description="a publisher stops after so many; 0: no limit")] = 0
+    transaction: Annotated[Count, Field(description="tx.commit after so many; 0: no transactions")] = 0
+    start_delay: Annotated[Duration, Field(description="each begins a random time later, at most this")] = 0.0
+    routing_keys: Annotated[RoutingKeys, Field(strict=False)] = RoutingKeys.QUEUE
+    routing_key: str = ""
+    routing_key_cache: Annotated[Count, Field(description="random keys to rotate; 0: each is drawn anew")] = 0
+    properties: dict[str, Argument] = Field(default_factory=dict)
+    bodies: Bodies = Bodies()
+    rate_cycle: RateCycle = Field(default_factory=list)
+    size_cycle: SizeCycle = Field(default_factory=list)
+
+
+class Consuming(Model):
+    """How consumers behave, where no step can change it."""
+
+    channels: Annotated[Count, Field(description="channels of each connection; each has a consumer")] = 1
+    channel_prefetch: Annotated[Count, Field(description="basic.qos with the global flag; 0: none")] = 0
+    transaction: Annotated[Count, Field(description="tx.commit after so many; 0: no transactions")] = 0
+    messages: Annotated[Count, Field(description="a consumer stops after so many; 0: no limit")] = 0
+    rate: Rate = None
+    nack: bool = False
+    requeue: bool = True
+    polling: Annotated[bool, Field(description="basic.get in place of basic.consume")] = False
+    polling_interval: Duration = 0.0
+    start_delay: Duration = 0.0
+    slow_start: Annotated[bool, Field(description="consumers begin a second apart")] = False
+    arguments: dict[str, Argument] = Field(default_factory=dict)
+    exit_when: Annotated[ExitWhen, Field(strict=False)] = ExitWhen.NEVER
+    latency_cycle: LatencyCycle = Field(default_factory=list)
+
+
+class Tls(Model):
+    """How amqps connections are secured."""
+
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    system_authorities: bool = False
+    server_names: list[str] = Field(default_factory=list)
+
+
+class Connecting(Model):
+    """How connections are made, kept and ended."""
+
+    allocation: Annotated[Allocation, Field(strict=False)] = Allocation.ROUND_ROBIN
+    heartbeat: Annotated[Duration | None, Field(description="asked of the broker; none: its own")] = None
+    frame_max: Annotated[Size | None, Field(description="asked of the broker; none: its own")] = None
+    recover: bool = True
+    recovery: Annotated[
+        Annotated[tuple[Duration, Duration], _PAIR] | None,
+        Field(description="a lost connection is made again after a time between these"),
+    ] = None
+    startup_timeout: Annotated[Duration, Field(description="wait so long for the brokers; 0: do not wait")] = 0.0
+    servers_up: Annotated[Count, Field(description="so many of the URIs must answer; 0: all")] = 0
+    shutdown_timeout: Annotated[Duration, Field(description="how long closing may take")] = 5.0
+    exclusive: bool = False
+    external: Annotated[bool, Field(description="SASL EXTERNAL")] = False
+    send_buffer: Size = 0
+    receive_buffer: Size = 0
+    no_delay: bool = True
+    tls: Tls = Tls()
 
 
 class Sweep(Model):
@@ -118,12 +239,18 @@ class Workload(Model):
     description: str = ""
     queues: Annotated[list[Queue], Field(min_length=1)]
     load: Load = Load()
+    exchange: Exchange = Exchange()
+    publishing: Publishing = Publishing()
+    consuming: Consuming = Consuming()
+    connecting: Connecting = Connecting()
     sweep: Sweep | None = None
     step: Timing
     quick: Annotated[Timing, Field(description="used instead of step with --quick")] = Timing(
         duration=4.0, warmup=1.0, drain=5.0
     )
     interval: Annotated[Duration, Field(description="how often a line of results is written")] = 1.0
+    confirm_timeout: Annotated[Duration, Field(description="longest wait for a confirm")] = 30.0
+    workers: Annotated[Count, Field(description="processes to spread the clients over; 0: chosen")] = 0
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
 
 

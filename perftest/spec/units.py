@@ -12,7 +12,15 @@ from typing import Final
 
 _QUANTITY: Final = re.compile(r"^\s*(?P<number>[0-9][0-9_]*(?:\.[0-9]+)?)\s*(?P<unit>[^\d\s].*?)?\s*$")
 
-DURATION_UNITS: Final[Mapping[str, float]] = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+DURATION_UNITS: Final[Mapping[str, float]] = {
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ms": 0.001,
+    "s": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+}
 SIZE_UNITS: Final[Mapping[str, float]] = {
     "B": 1,
     "kB": 1000,

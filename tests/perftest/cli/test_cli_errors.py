@@ -38,7 +38,6 @@ def three_lines(text: str) -> tuple[str, str, str]:
             "name one",
         ),
         (["run", "-i", "0"], "an interval of 0s is out of range", "100ms to 1m"),
-        (["run", "-r", "0"], "a rate of 0 publishes nothing", "unlimited"),
         (["run", "-q", "70000"], "prefetch 70000 is above 65535", "0 for no limit"),
         (["run", "-u", "a,a"], "two queues are named 'a'", "own name"),
         (["sweep"], "missing argument 'WORKLOAD'", "sweep --help"),

@@ -124,7 +124,7 @@ def test_overrides_reach_the_plan(workload: Path) -> None:
 def test_relations_are_refused_with_all_problems(workload: Path) -> None:
     """plan_for never gives a plan that would hang."""
     with pytest.raises(SpecError) as caught:
-        plan_for(workload, (), ["load.ack_interval=8", "load.publishers=0"])
+        plan_for(workload, (), ["load.ack_interval=8", "load.publishers=0", "load.consumers=0"])
     assert {problem.path for problem in caught.value.problems} == {"load.ack_interval", "load.publishers"}
 
 

@@ -1,0 +1,314 @@
+"""Rules between the values of a plan: what a broker would refuse, what would wait for ever, what contradicts itself.
+
+A rule looks at finished values only, so the same rules serve workload files and the flags of ``perftest run``. It names
+values by their place in the plan (``prefetch`` of :class:`~perftest.spec.plan.Settings`, ``publishing.transaction``);
+a :data:`Naming` turns a place into what the user wrote: a key or a flag.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from perftest.spec.behaviour import Arrivals, Bodies, Cycle, ExitWhen, RoutingKeys
+from perftest.spec.plan import IN_FLIGHT_UNLIMITED, Plan, QueueType, Settings
+from perftest.spec.properties import broken_properties
+
+SIZE_BYTES_MIN: Final = 28
+"""The stamp every body begins with (``perftest.engine.stamp.SIZE``); a test holds the two together."""
+SIZE_BYTES_MAX: Final = 128 * 1024 * 1024
+"""RabbitMQ's default ``max_message_size``: beyond it a publish closes the channel."""
+PREFETCH_MAX: Final = 65_535
+"""``basic.qos`` carries a 16-bit count."""
+CHANNELS_MAX: Final = 2047
+"""RabbitMQ's default ``channel_max``: opening more closes the connection."""
+PUBLISHERS_MAX: Final = 65_536
+"""The stamp names a publisher by 16 bits (``perftest.engine.stamp.PUBLISHERS_MAX``)."""
+FRAME_MAX_MIN: Final = 4096
+"""The least ``frame-max`` that AMQP 0-9-1 allows."""
+QUEUE_NAME_OCTETS_MAX: Final = 255
+
+
+class Broken(NamedTuple):
+    """A broken rule: the place of the value to change, what is wrong, what to do, and the value."""
+
+    field: str
+    rule: str
+    fix: str
+    value: object
+
+
+Naming = Callable[[str], str]
+
+
+def place(field: str) -> str:
+    """The name of a place where nobody gave it another one."""
+    return field
+
+
+def broken(plan: Plan, name: Naming = place) -> Iterator[Broken]:
+    """Every rule that a plan breaks; each step is looked at, what several steps break in common is told once."""
+    told: set[Broken] = set()
+    for step in plan.steps:
+        for found in _of_settings(plan, step.settings, name):
+            if found not in told:
+                told.add(found)
+                yield found
+    for rule in (_publishing, _bodies, _consuming, _queues, _exchange, _connecting):
+        yield from rule(plan, name)
+
+
+def broken_settings(settings: Settings, name: Naming = place, bodies: Bodies | None = None) -> Iterator[Broken]:
+    """Each rule that one point of the space breaks by itself. Bodies that carry no stamp may be of any size."""
+    prefetch, interval = settings.prefetch, settings.ack_interval
+    if prefetch > PREFETCH_MAX:
+        rule = f"{name('prefetch')} {prefetch} is above {PREFETCH_MAX}"
+        yield Broken("prefetch", rule, "lower it, or 0 for no limit", prefetch)
+    if 0 < prefetch < interval:
+        yield _waits("ack_interval", interval, "prefetch", prefetch, name)
+    if settings.publishers < 1 and settings.consumers < 1:
+        rule, fix = "no publishers and no consumers: nothing would be measured", "use 1 or more of one of them"
+        yield Broken("publishers", rule, fix, settings.publishers)
+    if settings.rate is not None and not 0 <= settings.rate < math.inf:
+        rule, fix = f"a rate of {settings.rate:g} means nothing", "use 0 (stay idle) or more, or unlimited"
+        yield Broken("rate", rule, fix, settings.rate)
+    yield from _size("size_bytes", settings.size_bytes, stamped=bodies is None or is_stamped(bodies))
+
+
+def is_stamped(bodies: Bodies) -> bool:
+    """Whether the stamp is in the body itself; with files and JSON documents it travels in a header."""
+    return not bodies.files and not bodies.json_count
+
+
+def _of_settings(plan: Plan, settings: Settings, name: Naming) -> Iterator[Broken]:
+    """What the settings of a step break, by themselves and together with what no step changes."""
+    yield from broken_settings(settings, name, plan.publishing.bodies)
+    yield from _acknowledging(plan, settings, name)
+    yield from _pacing(plan, settings, name)
+    yield from _nobody(plan, settings, name)
+    transaction = plan.publishing.transaction
+    if transaction and settings.in_flight:
+        rule = (
+            f"{name('publishing.transaction')} and {name('in_flight')}: a channel cannot have transactions and confirms"
+        )
+        yield Broken("publishing.transaction", rule, "use one of them", transaction)
+    for field, count, channels in (
+        ("publishing.channels", settings.publishers, plan.publishing.channels),
+        ("consuming.channels", settings.consumers, plan.consuming.channels),
+    ):
+        if count * channels > PUBLISHERS_MAX:
+            rule = f"{count * channels} clients are more than the {PUBLISHERS_MAX} that a run can tell apart"
+            yield Broken(field, rule, "use fewer, or several runs", channels)
+
+
+def _acknowledging(plan: Plan, settings: Settings, name: Naming) -> Iterator[Broken]:
+    consuming, prefetch, interval = plan.consuming, settings.prefetch, settings.ack_interval
+    if 0 < consuming.channel_prefetch < interval:
+        yield _waits("ack_interval", interval, "consuming.channel_prefetch", consuming.channel_prefetch, name)
+    for field, window in (("prefetch", prefetch), ("consuming.channel_prefetch", consuming.channel_prefetch)):
+        if 0 < window < consuming.transaction:
+            yield _waits("consuming.transaction", consuming.transaction, field, window, name)
+    if interval:
+        return
+    automatic = "nothing is acknowledged by consumers with automatic acknowledgement"
+    for field, value in (
+        ("consuming.nack", consuming.nack),
+        ("consuming.transaction", consuming.transaction),
+        ("ack_after_ms", settings.ack_after_ms),
+    ):
+        if value:
+            yield Broken(field, f"{name(field)}: {automatic}", f"leave out one of them ({name('autoack')})", value)
+
+
+def _waits(field: str, value: int, window: str, held: int, name: Naming) -> Broken:
+    rule = f"{name(field)} ({value}) is larger than {name(window)} ({held}): the consumer would wait forever"
+    return Broken(field, rule, f"lower {name(field)} to {held} or raise {name(window)} to {value}", value)
+
+
+def _pacing(plan: Plan, settings: Settings, name: Naming) -> Iterator[Broken]:
+    publishing, rate = plan.publishing, settings.rate
+    if publishing.rate_cycle and rate is not None:
+        rule = f"{name('rate')} and {name('publishing.rate_cycle')}: two rates at once"
+        yield Broken("rate", rule, "use one of them", rate)
+    rated = rate is not None or bool(publishing.rate_cycle)
+    if publishing.arrivals is Arrivals.POISSON and not rated:
+        rule = "Poisson arrivals need a rate to come at"
+        yield Broken("publishing.arrivals", rule, f"add {name('rate')}", publishing.arrivals)
+    if publishing.arrivals is Arrivals.TRACE and publishing.rate_cycle:
+        rule = f"{name('publishing.rate_cycle')}: a trace has its own times"
+        yield Broken("publishing.rate_cycle", rule, "use one of them", publishing.rate_cycle)
+    if plan.consuming.latency_cycle and settings.consumer_latency_us:
+        rule = f"{name('consumer_latency_us')} and {name('consuming.latency_cycle')}: two processing times at once"
+        yield Broken("consumer_latency_us", rule, "use one of them", settings.consumer_latency_us)
+
+
+def _nobody(plan: Plan, settings: Settings, name: Naming) -> Iterator[Broken]:
+    """Ends of a run that would never come."""
+    if not settings.publishers and plan.publishing.messages:
+        rule = f"{name('publishing.messages')}: there are no publishers to count the messages of"
+        yield Broken(
+            "publishing.messages", rule, f"leave it out, or add {name('publishers')}", plan.publishing.messages
+        )
+    if settings.consumers:
+        return
+    for field, value in (
+        ("consuming.messages", plan.consuming.messages),
+        ("consuming.exit_when", plan.consuming.exit_when is not ExitWhen.NEVER and plan.consuming.exit_when.value),
+    ):
+        if value:
+            rule = f"{name(field)}: there are no consumers who could reach it"
+            yield Broken(field, rule, f"leave it out, or add {name('consumers')}", value)
+
+
+def _publishing(plan: Plan, name: Naming) -> Iterator[Broken]:
+    publishing = plan.publishing
+    yield from _channels("publishing.channels", publishing.channels)
+    yield from _cycle("publishing.rate_cycle", publishing.rate_cycle)
+    yield from _cycle("publishing.size_cycle", publishing.size_cycle)
+    for size, _ in publishing.size_cycle:
+        yield from _size("publishing.size_cycle", int(size), stamped=is_stamped(publishing.bodies))
+    if publishing.arrivals is Arrivals.TRACE:
+        yield from _unreadable("publishing.trace", publishing.trace, "the trace of arrivals")
+    for rule, fix, value in broken_properties(publishing.properties):
+        yield Broken("publishing.properties", rule, fix, value)
+    mode = publishing.properties.get("deliveryMode")
+    if mode == 1 and all(step.settings.persistent for step in plan.steps):
+        rule = f"{name('publishing.properties')} deliveryMode=1 is transient, {name('persistent')} is persistent"
+        yield Broken("publishing.properties", rule, "use one of them", mode)
+
+
+def _bodies(plan: Plan, name: Naming) -> Iterator[Broken]:
+    bodies = plan.publishing.bodies
+    for file in bodies.files:
+        yield from _unreadable("publishing.bodies.files", file, "a file of bodies")
+    if bodies.files and bodies.json_count:
+        rule = f"{name('publishing.bodies.files')} and {name('publishing.bodies.json_count')}: two kinds of bodies"
+        yield Broken("publishing.bodies.files", rule, "use one of them", ",".join(bodies.files))
+    if bodies.files and plan.publishing.size_cycle:
+        rule = f"{name('publishing.size_cycle')}: files have the size they have"
+        yield Broken("publishing.size_cycle", rule, "leave out one of them", plan.publishing.size_cycle)
+    if bodies.json_count and bodies.json_fields < 1:
+        rule = "a JSON document needs fields to choose from"
+        yield Broken("publishing.bodies.json_fields", rule, "use 1 or more", bodies.json_fields)
+
+
+def _consuming(plan: Plan, name: Naming) -> Iterator[Broken]:
+    consuming = plan.consuming
+    yield from _channels("consuming.channels", consuming.channels)
+    yield from _cycle("consuming.latency_cycle", consuming.latency_cycle)
+    if consuming.channel_prefetch > PREFETCH_MAX:
+        rule = f"{name('consuming.channel_prefetch')} {consuming.channel_prefetch} is above {PREFETCH_MAX}"
+        yield Broken("consuming.channel_prefetch", rule, "lower it, or 0 for no limit", consuming.channel_prefetch)
+    if consuming.channel_prefetch and any(queue.type is QueueType.QUORUM for queue in plan.queues):
+        rule = f"{name('consuming.channel_prefetch')}: quorum queues do not support a prefetch of the channel"
+        yield Broken("consuming.channel_prefetch", rule, f"use {name('prefetch')}", consuming.channel_prefetch)
+    if consuming.rate is not None and not 0 < consuming.rate < math.inf:
+        rule = f"a consumer with a rate of {consuming.rate:g} takes nothing"
+        yield Broken("consuming.rate", rule, "use more than 0, or leave it out", consuming.rate)
+
+
+def _queues(plan: Plan, name: Naming) -> Iterator[Broken]:
+    names = [queue.name for queue in plan.queues]
+    for twice in sorted({each for each in names if names.count(each) > 1}):
+        yield Broken("queues", f"two queues are named {twice!r}", "give each its own name", twice)
+    for queue in plan.queues:
+        if len(queue.name.encode()) > QUEUE_NAME_OCTETS_MAX:
+            rule = f"a queue name has at most {QUEUE_NAME_OCTETS_MAX} octets"
+            yield Broken("queues", rule, "use a shorter name", queue.name)
+        if queue.type is not QueueType.QUORUM:
+            continue
+        for wrong, rule, fix in (
+            (not queue.name, "a quorum queue cannot be named by the server", f"name it with {name('queues')}"),
+            (not queue.durable, "a quorum queue is always durable", f"add {name('persistent')}"),
+            (queue.auto_delete, "a quorum queue cannot be auto-delete", f"switch {name('queues.auto_delete')} off"),
+            (
+                plan.connecting.exclusive,
+                "a quorum queue cannot be exclusive",
+                f"leave out {name('connecting.exclusive')}, or use another type of queue",
+            ),
+        ):
+            if wrong:
+                yield Broken("queues", rule, fix, queue.name)
+                break
+
+
+def _exchange(plan: Plan, name: Naming) -> Iterator[Broken]:
+    """The default exchange routes by the name of a queue, and cannot be bound to."""
+    publishing, names = plan.publishing, {queue.name for queue in plan.queues}
+    if plan.exchange.name or not any(step.settings.publishers for step in plan.steps):
+        return
+    if "" in names:
+        rule = "the default exchange cannot reach a queue whose name only the server knows"
+        yield Broken("exchange.name", rule, f"name queues with {name('queues')}, or use another exchange", "")
+    elif publishing.routing_keys is RoutingKeys.RANDOM:
+        rule = f"{name('publishing.routing_keys')}: the default exchange would route no message by a random key"
+        yield Broken("publishing.routing_keys", rule, f"name an exchange with {name('exchange.name')}", "random")
+    elif publishing.routing_keys is RoutingKeys.FIXED and publishing.routing_key not in names:
+        fix = f"use the name of a queue, or name an exchange with {name('exchange.name')}"
+        rule = f"{name('publishing.routing_key')}: the default exchange routes by the name of a queue"
+        if not any(queue.predeclared for queue in plan.queues):
+            yield Broken("publishing.routing_key", rule, fix, publishing.routing_key)
+
+
+def _connecting(plan: Plan, name: Naming) -> Iterator[Broken]:
+    connecting, tls = plan.connecting, plan.connecting.tls
+    if connecting.servers_up > max(len(plan.uris), 1):
+        rule = f"{connecting.servers_up} brokers cannot answer at {max(len(plan.uris), 1)} URIs"
+        yield Broken("connecting.servers_up", rule, "lower it, or name more URIs", connecting.servers_up)
+    if connecting.frame_max is not None and connecting.frame_max < FRAME_MAX_MIN:
+        rule = f"a frame-max of {connecting.frame_max} is below the {FRAME_MAX_MIN} of the protocol"
+        yield Broken(
+            "connecting.frame_max", rule, f"use {FRAME_MAX_MIN} or more, or leave it out", connecting.frame_max
+        )
+    if connecting.recovery_s is not None and connecting.recovery_s[0] > connecting.recovery_s[1]:
+        rule = f"{name('connecting.recovery_s')}: the range ends before it begins"
+        yield Broken("connecting.recovery_s", rule, "write the shorter time first", connecting.recovery_s)
+    if connecting.external and not tls.cert_file:
+        rule = f"{name('connecting.external')}: without a certificate nobody can tell who it is"
+        yield Broken("connecting.external", rule, f"add {name('connecting.tls.cert_file')}", True)
+    if tls.key_file and not tls.cert_file:
+        rule = f"{name('connecting.tls.key_file')}: a key needs its certificate"
+        yield Broken("connecting.tls.key_file", rule, f"add {name('connecting.tls.cert_file')}", tls.key_file)
+    for field, path in (("ca_file", tls.ca_file), ("cert_file", tls.cert_file), ("key_file", tls.key_file)):
+        if path:
+            yield from _unreadable(f"connecting.tls.{field}", path, "a file of certificates")
+    secure = any(uri.startswith("amqps:") for uri in plan.uris)
+    if plan.uris and not secure and (tls.ca_file or tls.cert_file or connecting.external):
+        rule = "certificates are for encrypted connections, and no URI is one of amqps://"
+        yield Broken("connecting.tls", rule, "write amqps:// in the URI, or leave them out", None)
+
+
+def _channels(field: str, channels: int) -> Iterator[Broken]:
+    if not 1 <= channels <= CHANNELS_MAX:
+        rule = f"{channels} channels on a connection: brokers allow 1 to {CHANNELS_MAX}"
+        yield Broken(field, rule, "use more connections instead", channels)
+
+
+def _size(field: str, size: int, *, stamped: bool) -> Iterator[Broken]:
+    if stamped and size < SIZE_BYTES_MIN:
+        rule = f"a body of {size} bytes has no room for the {SIZE_BYTES_MIN} bytes of time stamps"
+        yield Broken(field, rule, f"use {SIZE_BYTES_MIN} or more", size)
+    if size > SIZE_BYTES_MAX:
+        yield Broken(field, f"a body of {size} bytes is above the 128 MiB brokers accept", "use a smaller size", size)
+
+
+def _cycle(field: str, cycle: Cycle) -> Iterator[Broken]:
+    for value, seconds in cycle:
+        if value < 0 or not 0 < seconds < math.inf:
+            rule = f"{value:g} for {seconds:g} s: a value has to hold for some time"
+            yield Broken(field, rule, "use values of 0 or more and times above 0", f"{value:g}:{seconds:g}")
+
+
+def _unreadable(field: str, path: str, what: str) -> Iterator[Broken]:
+    if not path or not Path(path).is_file() or not os.access(path, os.R_OK):
+        yield Broken(field, f"{what} cannot be read: {path or 'no path'}", "give the path of a readable file", path)
+
+
+def describe_in_flight(in_flight: int) -> str:
+    """``no confirms``, ``unlimited`` or the number."""
+    if not in_flight:
+        return "no confirms"
+    return "unlimited" if in_flight >= IN_FLIGHT_UNLIMITED else str(in_flight)

@@ -1,0 +1,203 @@
+"""Objectives: what a run has to reach, as ``confirm.p99<20ms``, ``e2e.max<=1s``, ``rate>=10k``, ``loss==0``.
+
+One grammar for ``run --slo``, for the search of a highest rate and for the comparison of runs::
+
+    objective  = metric comparison value
+    metric     = latency "." statistic | rate | count
+    latency    = "confirm" | "e2e" | "confirm_service" | "e2e_service" | "lag" | "ack"
+    statistic  = "p50" | "p75" | "p95" | "p99" | "p99.9" | "p99.99" | "mean" | "max"
+    rate       = "rate" | "intended" | "published" | "confirmed" | "delivered"
+    count      = "loss" | "duplicates" | "reordered" | "damaged" | "unexpected" | "nacked" | "returned" | "redelivered"
+    comparison = "<" | "<=" | ">" | ">=" | "==" | "!="
+
+``confirm`` and ``e2e`` start at the intended time where there is a schedule, for a stall must not hide; the *service*
+ones start at the actual send, as other tools measure. ``rate`` is what came through: delivered, or published where
+nobody consumes. A latency needs a unit.
+"""
+
+from __future__ import annotations
+
+import difflib
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from perftest.spec.units import UnitError, parse_count, parse_rate
+
+Row = Mapping[str, Any]
+"""A row of ``result.json``: a step."""
+
+COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+LATENCIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "confirm": ("confirm_sched", "confirm"),
+    "e2e": ("e2e_sched", "e2e"),
+    "confirm_service": ("confirm",),
+    "e2e_service": ("e2e",),
+    "lag": ("lag",),
+    "ack": ("ack",),
+}
+"""Series of a row, the first that was recorded counts."""
+STATISTICS: Final[Mapping[str, str]] = {
+    "p50": "p50_ns",
+    "p75": "p75_ns",
+    "p95": "p95_ns",
+    "p99": "p99_ns",
+    "p99.9": "p999_ns",
+    "p999": "p999_ns",
+    "p99.99": "p9999_ns",
+    "p9999": "p9999_ns",
+    "mean": "mean_ns",
+    "max": "max_ns",
+}
+RATES: Final = ("rate", "intended", "published", "confirmed", "delivered")
+LEDGER_COUNTS: Final[Mapping[str, str]] = {
+    "loss": "lost",
+    "duplicates": "duplicated",
+    "reordered": "reordered",
+    "damaged": "damaged",
+    "unexpected": "unexpected",
+}
+"""Of the whole run: what the ledger calls them."""
+STEP_COUNTS: Final = ("nacked", "returned", "redelivered")
+TIME_UNITS: Final[Mapping[str, float]] = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9}
+
+_OBJECTIVE: Final = re.compile(r"^\s*(?P<metric>[a-z0-9_.]+)\s*(?P<comparison><=|>=|==|!=|<|>)\s*(?P<value>\S.*?)\s*$")
+_TIME: Final = re.compile(r"^(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[a-zµ]+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """A metric, a comparison, and the limit in nanoseconds, messages per second or messages."""
+
+    text: str
+    metric: str
+    comparison: str
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of an objective in one step; ``value`` is None (and the objective missed) if nothing was measured."""
+
+    objective: Objective
+    label: str
+    value: float | None
+    met: bool
+
+    def sentence(self) -> str:
+        """``missed  e2e.p99<20ms: 31.4 ms``."""
+        place = f" at {self.label}" if self.label else ""
+        return f"{'met' if self.met else 'missed':6}  {self.objective.text}{place}: {shown(self.objective, self.value)}"
+
+    def to_json(self) -> dict[str, object]:
+        """As in ``result.json``; nanoseconds, messages per second or messages."""
+        limit = self.objective.limit
+        return {"slo": self.objective.text, "step": self.label, "value": self.value, "limit": limit, "met": self.met}
+
+
+def parse_objective(text: str) -> Objective:
+    """Read an objective. Raises :class:`~perftest.spec.units.UnitError` with the nearest metric there is."""
+    match = _OBJECTIVE.match(text)
+    if match is None:
+        raise UnitError(f"{text!r} is not an objective", "write a metric, a comparison and a limit: e2e.p99<20ms")
+    metric, value = match["metric"], match["value"]
+    latency, dot, statistic = metric.partition(".")
+    if dot and latency in LATENCIES and statistic in STATISTICS:
+        limit = _time_ns(value)
+    elif metric in RATES:
+        limit = _rate(value)
+    elif metric in LEDGER_COUNTS or metric in STEP_COUNTS:
+        limit = float(parse_count(value))
+    else:
+        raise _unknown(metric)
+    return Objective(text="".join(text.split()), metric=metric, comparison=match["comparison"], limit=limit)
+
+
+def metrics() -> list[str]:
+    """Every metric there is."""
+    return [
+        *(f"{latency}.{statistic}" for latency in LATENCIES for statistic in STATISTICS),
+        *RATES,
+        *LEDGER_COUNTS,
+        *STEP_COUNTS,
+    ]
+
+
+def judge(objectives: Sequence[Objective], rows: Sequence[Row], ledger: Mapping[str, Any] | None) -> list[Verdict]:
+    """Every objective in every step; those of the ledger once, for they are about the whole run. A run without steps,
+    that is without anything measured, has missed all of them."""
+    verdicts: list[Verdict] = []
+    for objective in objectives:
+        if objective.metric in LEDGER_COUNTS:
+            verdicts.append(_verdict(objective, "", (ledger or {}).get(LEDGER_COUNTS[objective.metric])))
+            continue
+        verdicts += [_verdict(objective, row["label"], measured(objective, row)) for row in rows or ()]
+        if not rows:
+            verdicts.append(_verdict(objective, "", None))
+    return verdicts
+
+
+def measured(objective: Objective, row: Row) -> float | None:
+    """The value of an objective's metric in a step, or None if there is none."""
+    latency, dot, statistic = objective.metric.partition(".")
+    if dot:
+        found = (row["latency"].get(series, {}) for series in LATENCIES[latency])
+        summary = next((each for each in found if each.get("count")), None)
+        if summary is None:
+            return None
+        # A percentile is the top of its bucket, the maximum is exact: it must not look smaller.
+        return float(min(summary[STATISTICS[statistic]], summary["max_ns"]))
+    if objective.metric == "rate":
+        return float(row["delivered_per_s"] if row.get("delivered") else row["published_per_s"])
+    name = f"{objective.metric}_per_s" if objective.metric in RATES else objective.metric
+    return None if row.get(name) is None else float(row[name])
+
+
+def shown(objective: Objective, value: float | None) -> str:
+    """A value of an objective's metric in words."""
+    if value is None:
+        return "nothing was measured"
+    if "." in objective.metric:
+        unit, size = next(((unit, size) for unit, size in (("s", 1e9), ("ms", 1e6)) if value >= size), ("µs", 1e3))
+        return f"{value / size:.3g} {unit}"
+    return f"{value:,.0f} msg/s" if objective.metric in RATES else f"{value:,.0f}"
+
+
+def _verdict(objective: Objective, label: str, value: float | None) -> Verdict:
+    met = value is not None and COMPARISONS[objective.comparison](value, objective.limit)
+    return Verdict(objective, label, value, met)
+
+
+def _time_ns(value: str) -> float:
+    match = _TIME.match(value)
+    if match is None or match["unit"] not in TIME_UNITS:
+        raise UnitError(f"{value!r} is not a latency with its unit", "write 500us, 20ms or 1s")
+    return float(match["number"]) * TIME_UNITS[match["unit"]]
+
+
+def _rate(value: str) -> float:
+    rate = parse_rate(value)
+    if rate is None:
+        raise UnitError(f"{value!r} is no rate to compare with", "write 10k or 500/s")
+    return rate
+
+
+def _unknown(metric: str) -> UnitError:
+    near = difflib.get_close_matches(metric, metrics(), n=1, cutoff=0.5)
+    if metric in LATENCIES:
+        return UnitError(f"{metric!r} needs a statistic", f"write {metric}.p99, or .p50, .p95, .p99.9, .mean, .max")
+    if metric in STATISTICS:
+        return UnitError(f"there is no metric {metric!r}", f"say of what: e2e.{metric} or confirm.{metric}")
+    return UnitError(
+        f"there is no metric {metric!r}",
+        f"did you mean {near[0]}?" if near else "use e2e.p99, confirm.p99, rate, loss …",
+    )

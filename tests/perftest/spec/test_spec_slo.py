@@ -1,0 +1,100 @@
+"""Objectives: one grammar, and verdicts that cannot be had by measuring nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perftest.spec.slo import judge, metrics, parse_objective
+from perftest.spec.units import UnitError
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    """A step of a result."""
+    latency = {"count": 10, "p50_ns": 900, "p99_ns": 2_000_000, "max_ns": 1_999_000, "mean_ns": 1000.0}
+    plain = {
+        "label": "",
+        "published": 100,
+        "delivered": 90,
+        "published_per_s": 1000.0,
+        "delivered_per_s": 900.0,
+        "confirmed_per_s": 0.0,
+        "nacked": 2,
+        "latency": {"e2e": latency, "e2e_sched": {**latency, "p99_ns": 5_000_000, "max_ns": 9_000_000}},
+    }
+    return {**plain, **changes}
+
+
+LEDGER = {"lost": 0, "duplicated": 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "met"),
+    [
+        ("e2e.p99<6ms", 5_000_000, True),  # from the intended time: there was a schedule
+        ("e2e_service.p99<=2ms", 1_999_000, True),  # a percentile is no larger than the exact maximum
+        ("e2e.max < 9ms", 9_000_000, False),
+        ("e2e.max<=9ms", 9_000_000, True),
+        ("confirm.p99<1s", None, False),  # nothing was measured: missed
+        ("rate>=900", 900, True),
+        ("rate > 0.9k/s", 900, False),
+        ("published>=1k", 1000, True),
+        ("confirmed==0", 0, True),
+        ("nacked==0", 2, False),
+        ("loss==0", 0, True),
+        ("duplicates!=3", 3, False),
+        ("damaged==0", None, False),
+    ],
+)
+def test_a_verdict_is_of_what_was_measured(text: str, value: float | None, met: bool) -> None:
+    """Each comparison at and beside its limit."""
+    (verdict,) = judge([parse_objective(text)], [row()], LEDGER)
+    assert (verdict.value, verdict.met) == (value, met)
+    assert ("missed" in verdict.sentence()) is not met
+
+
+def test_without_consumers_the_rate_is_that_of_publishing() -> None:
+    """Filling a queue has a rate, too."""
+    (verdict,) = judge([parse_objective("rate>=1k")], [row(delivered=0, delivered_per_s=0.0)], None)
+    assert verdict.met
+
+
+def test_every_step_is_judged_and_the_ledger_once() -> None:
+    """A sweep meets an objective step by step; messages are lost by a run."""
+    steps = [row(label="a"), row(label="b", delivered_per_s=1.0)]
+    verdicts = judge([parse_objective("rate>=900"), parse_objective("loss==0")], steps, LEDGER)
+    assert [(verdict.label, verdict.met) for verdict in verdicts] == [("a", True), ("b", False), ("", True)]
+
+
+def test_a_run_without_steps_has_missed_all() -> None:
+    """A gate that passes because nothing ran is worse than none."""
+    assert [verdict.met for verdict in judge([parse_objective("rate>=0")], [], None)] == [False]
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "fix"),
+    [
+        ("e2e.p99", "not an objective", "e2e.p99<20ms"),
+        ("p99<20ms", "no metric 'p99'", "e2e.p99"),
+        ("e2e<20ms", "'e2e' needs a statistic", "e2e.p99"),
+        ("e2e.p98<20ms", "no metric 'e2e.p98'", "did you mean e2e.p9"),
+        ("confrim.p99<20ms", "no metric 'confrim.p99'", "did you mean confirm.p99?"),
+        ("e2e.p99<20", "not a latency with its unit", "20ms"),
+        ("rate>=fast", "'fast' is not a rate", "40k/s"),
+        ("rate>=unlimited", "no rate to compare with", "10k"),
+        ("loss=0", "not an objective", "comparison"),
+        ("loss==none", "'none' is not a count", "1000"),
+    ],
+)
+def test_what_cannot_be_read_has_a_fix(text: str, rule: str, fix: str) -> None:
+    """A misspelt objective must not pass as met."""
+    with pytest.raises(UnitError) as caught:
+        parse_objective(text)
+    assert rule in caught.value.rule and fix in caught.value.fix
+
+
+def test_every_metric_can_be_written() -> None:
+    """The list that the suggestions come from is that of the parser."""
+    for metric in metrics():
+        assert parse_objective(f"{metric}>1{'ms' if '.' in metric else ''}").metric == metric
