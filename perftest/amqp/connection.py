@@ -52,6 +52,9 @@ from perftest.amqp.uri import AmqpUri
 FRAME_MAX: Final = 131072
 """What we ask for: RabbitMQ's own default, and large enough for runs of 1 KB messages to be limited by the socket."""
 
+CHANNEL_MAX: Final = 65535
+"""What a broker that names no limit is told, and held to."""
+
 BUFFER_SIZE: Final = 2 * FRAME_MAX
 HEARTBEAT: Final = heartbeat.Heartbeat().marshal()
 PROTOCOL_HEADER: Final = header.ProtocolHeader(0, 9, 1).marshal()
@@ -92,6 +95,7 @@ class ClientConnection:
         self.stage = Stage.START
         self.server_properties: dict[str, object] = {}
         self.frame_max = FRAME_MAX
+        self.channel_max = CHANNEL_MAX
         self.heartbeat_s = heartbeat_s
         self._uri = uri
         self._name = name
@@ -292,7 +296,8 @@ class ClientConnection:
         self._expect(Stage.TUNE, method)
         self.frame_max = min(method.frame_max or FRAME_MAX, FRAME_MAX)
         self.heartbeat_s = min(self.heartbeat_s, method.heartbeat) if method.heartbeat else self.heartbeat_s
-        tune_ok = commands.Connection.TuneOk(method.channel_max or 2047, self.frame_max, self.heartbeat_s)
+        self.channel_max = method.channel_max or CHANNEL_MAX
+        tune_ok = commands.Connection.TuneOk(self.channel_max, self.frame_max, self.heartbeat_s)
         self._send(0, tune_ok)
         self._send(0, commands.Connection.Open(self._uri.vhost))
         self.stage = Stage.OPEN

@@ -43,6 +43,10 @@ class BrokerProtocolError(AmqpError):
     """The broker sent what AMQP 0-9-1 does not allow; the connection cannot go on."""
 
 
+class NoChannelLeftError(AmqpError):
+    """As many channels are open on the connection as the broker allows."""
+
+
 class ReplyError(AmqpError):
     """The broker gave a reply code and a text."""
 

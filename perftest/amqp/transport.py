@@ -23,6 +23,7 @@ from perftest.amqp.errors import (
     ConnectionClosedError,
     ConnectionLostError,
     LoginRefusedError,
+    NoChannelLeftError,
     UnreachableError,
     VhostRefusedError,
 )
@@ -73,7 +74,7 @@ class Listener(Protocol):
         """The broker closed the channel and nobody was waiting for an answer on it."""
 
     def on_read_end(self) -> None:
-        """Everything that came with one read has been handed over: the moment to write, once."""
+        """Everything that came for the channel with one read has been handed over: the moment to write, once."""
 
     def on_writable(self) -> None:
         """The socket takes octets again."""
@@ -102,12 +103,14 @@ class Connection(asyncio.BufferedProtocol):
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._transport: asyncio.Transport | None = None
         self._listeners: dict[int, Listener] = {}
+        self._touched: dict[int, Listener] = {}
         self._watcher: ConnectionListener | None = None
         self._waiting: dict[int, deque[asyncio.Future[Method]]] = {}
         self._heartbeat: asyncio.TimerHandle | None = None
         self._silent_beats = 0
         self._wrote = False
-        self._next_channel = 1
+        self._channels = 0
+        self._free_channels: list[int] = []
 
     # Opening and closing
 
@@ -177,19 +180,35 @@ class Connection(asyncio.BufferedProtocol):
         return self._core.frame_max
 
     async def open_channel(self, listener: Listener | None = None) -> int:
-        """Open the next channel; ``listener`` handles what comes on it."""
-        channel = self._next_channel
-        self._next_channel += 1
+        """Open a channel; ``listener`` handles what comes on it. Raises :class:`NoChannelLeftError` when the broker
+        allows no more on one connection."""
+        channel = self._take_channel()
         if listener is not None:
             self._listeners[channel] = listener
         await self.call(channel, commands.Channel.Open(), commands.Channel.OpenOk)
         return channel
 
+    def _take_channel(self) -> int:
+        if self._free_channels:
+            return self._free_channels.pop()
+        if self._channels >= self._core.channel_max:
+            raise NoChannelLeftError(f"the broker allows {self._core.channel_max} channels on a connection")
+        self._channels += 1
+        return self._channels
+
+    def _forget_channel(self, channel: int) -> None:
+        """Both sides have closed it: its number may be used again."""
+        self._listeners.pop(channel, None)
+        self._touched.pop(channel, None)
+        self._free_channels.append(channel)
+
     async def close_channel(self, channel: int) -> None:
         """Close a channel; whatever was on its way to us is dropped."""
         self._core.channel_closing(channel)
+        for future in self._waiting.pop(channel, ()):
+            _fail(future, ConnectionLostError("the channel was closed before the answer came"))
         await self.call(channel, commands.Channel.Close(200, "bye", 0, 0), commands.Channel.CloseOk)
-        self._listeners.pop(channel, None)
+        self._forget_channel(channel)
 
     async def call(self, channel: int, method: Method, answer: type[_M], *, timeout_s: float = ANSWER_TIMEOUT_S) -> _M:
         """Send a synchronous method and return its answer.
@@ -241,8 +260,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         for event in events:
             self._handle(event, now_ns)
-        for listener in tuple(self._listeners.values()):
-            listener.on_read_end()
+        if self._touched:
+            touched, self._touched = self._touched, {}
+            for listener in touched.values():
+                listener.on_read_end()
         self._flush()
 
     def eof_received(self) -> bool:
@@ -271,9 +292,11 @@ class Connection(asyncio.BufferedProtocol):
     def _handle(self, event: Event, now_ns: int) -> None:
         if isinstance(event, (Delivery, DeliveryRun)):
             if (listener := self._listeners.get(event.channel)) is not None:
+                self._touched[event.channel] = listener
                 listener.on_delivery(event, now_ns)
         elif isinstance(event, Confirms):
             if (listener := self._listeners.get(event.channel)) is not None:
+                self._touched[event.channel] = listener
                 listener.on_confirms(event, now_ns)
         else:
             self._handle_cold(event, now_ns)
@@ -316,7 +339,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_channel_ended(self, channel: int, error: ChannelClosedError) -> None:
         waiting = self._waiting.pop(channel, None)
-        listener = self._listeners.pop(channel, None)
+        listener = self._listeners.get(channel)
+        self._forget_channel(channel)
         if waiting:
             for future in waiting:
                 _fail(future, error)

@@ -15,6 +15,7 @@ from perftest.amqp.transport import Connection
 from perftest.engine.acking import AckPolicy, Acks
 from perftest.engine.client import Client
 from perftest.engine.context import Context
+from perftest.engine.link import Link
 from perftest.metrics.interval import Series
 from perftest.spec.plan import QueueSpec, Settings
 
@@ -28,8 +29,10 @@ class ConsumerCancelledError(AmqpError):
 class Consumer(Client):
     """Consumer number ``number`` of the run."""
 
-    def __init__(self, context: Context, *, number: int, queue: QueueSpec, settings: Settings) -> None:
-        super().__init__(context, kind="consumer", number=number, queue=queue)
+    def __init__(
+        self, context: Context, *, number: int, queue: QueueSpec, settings: Settings, link: Link | None = None
+    ) -> None:
+        super().__init__(context, kind="consumer", number=number, queue=queue, link=link)
         self.settings = settings
         self._acks = AckPolicy(max(settings.ack_interval, 1))
         self._encoder: AckEncoder | None = None
@@ -129,7 +132,7 @@ class Consumer(Client):
             self.context.counters.acked += acks.messages
 
     def on_cancelled(self) -> None:
-        """The broker ended the subscription: subscribe again, on a fresh connection."""
+        """The broker ended the subscription: subscribe again, on a fresh channel."""
         self.context.emit("consumer_cancelled", f"{self.name}: the broker cancelled it on queue {self.queue.name!r}")
         self.on_channel_closed(ConsumerCancelledError(f"the broker cancelled the consumer of {self.queue.name!r}"))
 

@@ -10,11 +10,13 @@ from perftest.amqp.errors import (
     ChannelClosedError,
     ConnectionClosedError,
     LoginRefusedError,
+    NoChannelLeftError,
     UnreachableError,
     VhostRefusedError,
 )
 from perftest.engine.api import RunError
 from perftest.engine.publisher import ConfirmTimeoutError
+from perftest.engine.recovery import RecoveryOffError
 
 _CHANNEL_FIXES: Final = {
     403: "grant the user configure, write and read permission for this queue, or use another user",
@@ -67,6 +69,10 @@ def _fix(error: AmqpError) -> str:
             return "see the broker's log for the reason"
         case BrokerProtocolError():
             return "check that the port speaks AMQP 0-9-1; if it does, the broker or something before it is faulty"
+        case NoChannelLeftError():
+            return "use more connections with fewer channels each, or raise channel_max in the broker's configuration"
+        case RecoveryOffError():
+            return "see the broker's log for the reason, or let connections recover (leave out -dcr)"
         case ConfirmTimeoutError():
             return (
                 "see the broker's log and alarms (a blocked connection, a lost quorum), or allow more time for confirms"

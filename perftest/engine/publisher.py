@@ -26,6 +26,7 @@ from perftest.engine.client import Client
 from perftest.engine.context import Context
 from perftest.engine.inflight import ConfirmWindow, Settled, UnknownTag
 from perftest.engine.ledger import CONFIRMED, NACKED, RETURNED
+from perftest.engine.link import Link
 from perftest.engine.pacing import SECOND_NS, Schedule
 from perftest.metrics.interval import Series
 from perftest.spec.plan import QueueSpec, Settings
@@ -45,8 +46,10 @@ class ConfirmTimeoutError(AmqpError):
 class Publisher(Client):
     """Publisher number ``number`` of the run, to the default exchange with the queue's name as routing key."""
 
-    def __init__(self, context: Context, *, number: int, queue: QueueSpec, settings: Settings) -> None:
-        super().__init__(context, kind="publisher", number=number, queue=queue)
+    def __init__(
+        self, context: Context, *, number: int, queue: QueueSpec, settings: Settings, link: Link | None = None
+    ) -> None:
+        super().__init__(context, kind="publisher", number=number, queue=queue, link=link)
         self.settings = settings
         self._number = number
         self._source = stamp.source(run=context.run, publisher=number)
@@ -165,7 +168,8 @@ class Publisher(Client):
             self._schedule.change(rate=rate, now_ns=self.context.clock())
 
     def _start_schedule(self, rate: float) -> None:
-        offset = SECOND_NS / rate * (self._number % self.settings.publishers) / self.settings.publishers
+        everybody = self.settings.publishers * self.context.plan.publishing.channels
+        offset = SECOND_NS / rate * (self._number % everybody) / everybody
         self._schedule = Schedule(rate=rate, start_ns=self.context.clock() + round(offset))
         self._intended_before = 0
 

@@ -18,6 +18,7 @@ from perftest.engine import topology, wire
 from perftest.engine.consumer import Consumer
 from perftest.engine.context import Context, Counters, Emit
 from perftest.engine.ledger import Ledger
+from perftest.engine.link import Links
 from perftest.engine.observations import Observations
 from perftest.engine.pacing import SECOND_NS
 from perftest.engine.publisher import Publisher
@@ -54,6 +55,7 @@ class Session:
             emit=emit,
             fail=fail,
         )
+        self._links = Links(self.context)
         self.publishers: list[Publisher] = []
         self.consumers: list[Consumer] = []
         self._cut_ns = self.context.clock()
@@ -94,7 +96,9 @@ class Session:
             except AmqpError as error:
                 if not error.temporary:
                     raise
-                # The connection is being made again, and will work by the new settings.
+                if isinstance(error, ChannelClosedError):
+                    client.on_channel_closed(error)
+                # Connection or channel is being made again, and will work by the new settings.
         known = len(self.publishers)
         await self._resize(settings)
         for publisher in self.publishers[known:]:
@@ -154,23 +158,31 @@ class Session:
 
     async def _resize(self, settings: Settings | None) -> None:
         """Start or end clients until their number is right; None ends all."""
-        await self._end(self.publishers, settings.publishers if settings else 0)
-        await self._end(self.consumers, settings.consumers if settings else 0)
+        plan = self.context.plan
+        publisher_count = settings.publishers * plan.publishing.channels if settings else 0
+        consumer_count = settings.consumers * plan.consuming.channels if settings else 0
+        await self._end(self.publishers, publisher_count)
+        await self._end(self.consumers, consumer_count)
         if settings is None:
             return
-        queues = self.context.plan.queues
-        consumers = [
-            Consumer(self.context, number=number, queue=queues[number % len(queues)], settings=settings)
-            for number in range(len(self.consumers), settings.consumers)
-        ]
-        publishers = [
-            Publisher(self.context, number=number, queue=queues[number % len(queues)], settings=settings)
-            for number in range(len(self.publishers), settings.publishers)
-        ]
+        consumers = [self._consumer(n, settings) for n in range(len(self.consumers), consumer_count)]
+        publishers = [self._publisher(n, settings) for n in range(len(self.publishers), publisher_count)]
         self.consumers += consumers
         self.publishers += publishers
         await _in_portions([consumer.start for consumer in consumers])
         await _in_portions([publisher.start for publisher in publishers])
+
+    def _consumer(self, number: int, settings: Settings) -> Consumer:
+        queues = self.context.plan.queues
+        queue = queues[number % len(queues)]
+        link = self._links.of_consumer(number, queue)
+        return Consumer(self.context, number=number, queue=queue, settings=settings, link=link)
+
+    def _publisher(self, number: int, settings: Settings) -> Publisher:
+        queues = self.context.plan.queues
+        queue = queues[number % len(queues)]
+        link = self._links.of_publisher(number, queue)
+        return Publisher(self.context, number=number, queue=queue, settings=settings, link=link)
 
     async def _end(self, clients: list[Any], keep: int) -> None:
         """End all clients but the first ``keep``; publishers that leave a running load settle first."""

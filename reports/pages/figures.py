@@ -15,6 +15,7 @@ from reports.pages.tables import cells, latency_column
 
 MARKED: Final = (
     "connection_lost",
+    "channel_closed",
     "reconnected",
     "blocked",
     "unblocked",

@@ -50,6 +50,7 @@ COMPLETE: Final = 0.9
 
 DISTURBANCES: Final = {
     "connection_lost": "lost connections",
+    "channel_closed": "channels closed by the broker",
     "blocked": "connections blocked by the broker",
     "consumer_cancelled": "cancelled consumers",
     "drain_timeout": "drain timeouts",

@@ -115,3 +115,12 @@ def test_bodies_too_short_for_a_stamp_are_foreign() -> None:
     observed.observations.add_run(1, DeliveryRun(1, 1, np.zeros(4, np.uint8), np.zeros((4, 3), np.uint8)), 1)
     record, latencies = observed.result()
     assert (record["foreign"], record["delivered"], latencies) == (5, 0, {})
+
+
+def test_a_message_given_back_by_one_channel_and_had_by_another_is_no_duplicate() -> None:
+    """Both deliveries are in one batch, and the channel that had it last has the lower number."""
+    observed = Observed()
+    for scope, again in ((2, False), (1, True)):
+        observed.observations.add_one(scope, Delivery(1, 1, again, body(0, 5, 50, False)), 3000)
+    record, _ = observed.result()
+    assert (record["delivered"], record["unique"], record["duplicated"]) == (2, 1, 0)

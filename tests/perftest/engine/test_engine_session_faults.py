@@ -13,62 +13,10 @@ import pytest
 
 from perftest.amqp.errors import AmqpError, ChannelClosedError, LoginRefusedError, UnreachableError, VhostRefusedError
 from perftest.engine.publisher import ConfirmTimeoutError
-from perftest.engine.session import Session
-from perftest.spec.plan import Isolation, Plan, QueueSpec, Settings, Step
+from perftest.spec.plan import Settings
+from tests.perftest.testing.session_run import PATIENCE_S, Run
 
 SETTINGS = Settings(in_flight=20, prefetch=50, size_bytes=100)
-PATIENCE_S = 20.0
-
-
-class Run:
-    """A session, what it said, and a broker to be unkind with."""
-
-    def __init__(self, broker: Any, settings: Settings, *sizes: int, queues: int = 1, uri: str = "") -> None:
-        self.broker = broker
-        self.settings = settings
-        self.events: list[str] = []
-        self.failures: list[AmqpError] = []
-        steps = [
-            Step(number=1, label="", settings=replace(settings, size_bytes=size), duration_s=1, warmup_s=0)
-            for size in (settings.size_bytes, *sizes)
-        ]
-        plan = Plan(
-            name="t",
-            title="t",
-            uris=(uri or broker.uri,),
-            queues=tuple(QueueSpec(name=f"q{index}") for index in range(queues)),
-            steps=tuple(steps),
-            isolation=Isolation.LIVE,
-            confirm_timeout_s=PATIENCE_S,
-        )
-        self.session = Session(
-            plan,
-            offset_ns=0,
-            run=5,
-            emit=lambda kind, text="", **_: self.events.append(kind),
-            fail=lambda error, where: self.failures.append(error),
-        )
-
-    async def open(self) -> None:
-        await self.session.open(self.settings, fresh=False)
-        self.session.begin()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not condition():
-                assert not self.failures, self.failures
-                await asyncio.sleep(0)
-
-    async def published(self, count: int) -> None:
-        """Until the broker has got so many more."""
-        wanted = self.broker.published + count
-        await self.until(lambda: self.broker.published >= wanted)
-
-    async def finish(self, *, drain_s: float = PATIENCE_S) -> dict[str, Any]:
-        self.session.quiesce()
-        drained = (await self.session.drain(drain_s))["drained"]
-        await self.session.close(drained=bool(drained), abandoned=False, delete=True)
-        return self.session.ledger(complete=True)
 
 
 def play(scenario: Coroutine[Any, Any, None]) -> None:

@@ -39,6 +39,7 @@ class Script:
     fate: Callable[[int], Fate] = lambda number: Fate.DELIVER
     password: str = "guest"
     vhosts: tuple[str, ...] = ("/",)
+    channel_max: int = 2047
     confirm_each: bool = False
     confirm_backwards: bool = False
     refuse_declare: list[tuple[int, str]] = field(default_factory=list)
@@ -69,6 +70,20 @@ class Consumer:
     prefetch: int
     no_ack: bool
     cancelled: bool = False
+
+
+@dataclass
+class Channel:
+    """What AMQP numbers per channel: publishes that are confirmed, and deliveries."""
+
+    number: int
+    prefetch: int = 0
+    confirming: bool = False
+    publish_seq: int = 0
+    delivery_tag: int = 0
+    unacked: dict[int, tuple[Consumer, Message]] = field(default_factory=dict)
+    content: tuple[int, commands.Basic.Publish, int, bytes, bytes] | None = None
+    confirmed: list[int] = field(default_factory=list)
 
 
 class StubBroker:
@@ -157,15 +172,8 @@ class ServerConnection(asyncio.Protocol):
         self.broker = broker
         self.buffer = b""
         self.consumers: list[Consumer] = []
-        self.prefetch = 0
-        self.confirming = False
-        self.publish_seq = 0
-        self.publish_channel = 0
-        self.delivery_tag = 0
-        self.unacked: dict[int, tuple[Consumer, Message]] = {}
-        self.content: tuple[int, commands.Basic.Publish, int, bytes, bytes] | None = None
+        self.channels: dict[int, Channel] = {}
         self.answers: list[bytes] = []
-        self.confirmed: list[int] = []
         self.closed = False
 
     # asyncio.Protocol
@@ -177,11 +185,17 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.broker.connections.discard(self)
-        for consumer, message in reversed(self.unacked.values()):
+        for number in tuple(self.channels):
+            self.end_channel(number)
+        self.broker.deal()
+
+    def end_channel(self, number: int) -> None:
+        """Its consumers are gone; what they held goes back to its queue."""
+        channel = self.channels.pop(number, Channel(number))
+        self.consumers = [consumer for consumer in self.consumers if consumer.channel != number]
+        for consumer, message in reversed(channel.unacked.values()):
             message.redelivered = True
             self.broker.queues.setdefault(consumer.queue, Queue()).ready.appendleft(message)
-        self.unacked.clear()
-        self.broker.deal()
 
     def data_received(self, data: bytes) -> None:
         self.buffer += data
@@ -212,27 +226,30 @@ class ServerConnection(asyncio.Protocol):
             self.transport.write(frame.marshal(method, channel))
 
     def on_frame(self, channel: int, value: object) -> None:
+        state = self.channels.get(channel, Channel(channel))
+        if isinstance(value, (header.ContentHeader, body.ContentBody)) and state.content is None:
+            return  # of a channel that was closed meanwhile
         if isinstance(value, header.ContentHeader):
-            assert self.content is not None
+            assert state.content is not None
             properties = frame.marshal(value, channel)[3:]  # without its type and channel
-            self.content = (*self.content[:2], value.body_size, properties, b"")
+            state.content = (*state.content[:2], value.body_size, properties, b"")
         elif isinstance(value, body.ContentBody):
-            assert self.content is not None
-            self.content = (*self.content[:4], self.content[4] + value.value)
+            assert state.content is not None
+            state.content = (*state.content[:4], state.content[4] + value.value)
         else:
             handler = getattr(self, f"on_{value.name.replace('.', '_').lower()}", None)  # type: ignore[attr-defined]
             if handler is not None:
                 handler(channel, value)
-        if self.content is not None and 0 <= self.content[2] == len(self.content[4]):
-            self.on_message(channel, *self.content[1:])
-            self.content = None
+        if state.content is not None and 0 <= state.content[2] == len(state.content[4]):
+            self.on_message(channel, *state.content[1:])
+            state.content = None
 
     def on_connection_startok(self, channel: int, method: commands.Connection.StartOk) -> None:
         password = method.response.split("\0")[2]
         if password != self.broker.script.password:
             self.send(0, commands.Connection.Close(403, "ACCESS_REFUSED - Login was refused", 0, 0))
         else:
-            self.send(0, commands.Connection.Tune(2047, 131072, 60))
+            self.send(0, commands.Connection.Tune(self.broker.script.channel_max, 131072, 60))
 
     def on_connection_open(self, channel: int, method: commands.Connection.Open) -> None:
         if method.virtual_host not in self.broker.script.vhosts:
@@ -249,20 +266,27 @@ class ServerConnection(asyncio.Protocol):
         self.transport.close()
 
     def on_channel_open(self, channel: int, method: object) -> None:
+        assert channel not in self.channels, f"channel {channel} is open already"
+        self.channels[channel] = Channel(channel)
         self.send(channel, commands.Channel.OpenOk())
 
     def on_channel_close(self, channel: int, method: object) -> None:
         self.send(channel, commands.Channel.CloseOk())
-        self.confirming, self.publish_seq = False, 0
+        self.end_channel(channel)
+
+    def close_channel(self, channel: int, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
+        """A channel exception."""
+        self.send(channel, commands.Channel.Close(code, text, class_id, method_id))
+        self.end_channel(channel)
 
     def on_confirm_select(self, channel: int, method: object) -> None:
-        self.confirming = True
+        self.channels[channel].confirming = True
         self.send(channel, commands.Confirm.SelectOk())
 
     def on_queue_declare(self, channel: int, method: commands.Queue.Declare) -> None:
         if self.broker.script.refuse_declare:
             code, text = self.broker.script.refuse_declare.pop(0)
-            self.send(channel, commands.Channel.Close(code, text, 50, 10))
+            self.close_channel(channel, code, text, 50, 10)
             return
         queue = self.broker.queues.setdefault(method.queue, Queue())
         self.send(channel, commands.Queue.DeclareOk(method.queue, len(queue.ready), 0))
@@ -277,12 +301,12 @@ class ServerConnection(asyncio.Protocol):
         queue.ready.clear()
 
     def on_basic_qos(self, channel: int, method: commands.Basic.Qos) -> None:
-        self.prefetch = method.prefetch_count
+        self.channels[channel].prefetch = method.prefetch_count
         self.send(channel, commands.Basic.QosOk())
 
     def on_basic_consume(self, channel: int, method: commands.Basic.Consume) -> None:
         tag = method.consumer_tag
-        self.consumers.append(Consumer(channel, tag, method.queue, self.prefetch, method.no_ack))
+        self.consumers.append(Consumer(channel, tag, method.queue, self.channels[channel].prefetch, method.no_ack))
         self.send(channel, commands.Basic.ConsumeOk(tag))
 
     def on_basic_cancel(self, channel: int, method: commands.Basic.Cancel) -> None:
@@ -291,30 +315,32 @@ class ServerConnection(asyncio.Protocol):
         self.send(channel, commands.Basic.CancelOk(method.consumer_tag))
 
     def on_basic_ack(self, channel: int, method: commands.Basic.Ack) -> None:
+        if (state := self.channels.get(channel)) is None:
+            return  # it was closed meanwhile
         self.broker.acks.append((method.delivery_tag, method.multiple))
         tags = [method.delivery_tag]
         if method.multiple:
-            tags = [tag for tag in self.unacked if tag <= method.delivery_tag]
+            tags = [tag for tag in state.unacked if tag <= method.delivery_tag]
         for tag in tags:
-            if self.unacked.pop(tag, None) is None:
-                self.send(channel, commands.Channel.Close(406, f"unknown delivery tag {tag}", 60, 80))
+            if state.unacked.pop(tag, None) is None:
+                self.close_channel(channel, 406, f"unknown delivery tag {tag}", 60, 80)
 
     def on_basic_publish(self, channel: int, method: commands.Basic.Publish) -> None:
-        self.content = (channel, method, -1, b"", b"")
+        if channel in self.channels:
+            self.channels[channel].content = (channel, method, -1, b"", b"")
 
     # Messages
 
     def on_message(self, channel: int, method: commands.Basic.Publish, size: int, head: bytes, octets: bytes) -> None:
-        broker = self.broker
+        broker, state = self.broker, self.channels[channel]
         fate = broker.script.fate(broker.published)
         broker.published += 1
-        self.publish_seq += 1
-        self.publish_channel = channel
+        state.publish_seq += 1
         if fate is Fate.IGNORE:
             return
         if fate is Fate.NACK:
             self.flush_confirms()
-            self.send(channel, commands.Basic.Nack(self.publish_seq))
+            self.send(channel, commands.Basic.Nack(state.publish_seq))
             return
         if fate is Fate.RETURN:
             self.send(channel, commands.Basic.Return(312, "NO_ROUTE", "", method.routing_key))
@@ -322,21 +348,24 @@ class ServerConnection(asyncio.Protocol):
         elif fate is not Fate.LOSE:
             altered = _altered(octets, fate)
             broker.enqueue(method.routing_key, Message(head + altered, len(head)), fate)
-        if self.confirming:
-            self.confirmed.append(self.publish_seq)
+        if state.confirming:
+            state.confirmed.append(state.publish_seq)
 
     def flush_confirms(self) -> None:
-        if self.broker.hold_confirms or not self.confirmed:
-            return
-        tags, self.confirmed = self.confirmed, []
+        for channel in self.channels.values():
+            if channel.confirmed and not self.broker.hold_confirms:
+                self.confirm(channel)
+
+    def confirm(self, channel: Channel) -> None:
+        tags, channel.confirmed = channel.confirmed, []
         script = self.broker.script
         if script.confirm_backwards:
             tags.reverse()
         each = script.confirm_each or script.confirm_backwards or len(tags) != tags[-1] - tags[0] + 1
         if each:
-            self.transport.write(b"".join(frame.marshal(commands.Basic.Ack(tag), self.publish_channel) for tag in tags))
+            self.transport.write(b"".join(frame.marshal(commands.Basic.Ack(tag), channel.number) for tag in tags))
         else:
-            self.send(self.publish_channel, commands.Basic.Ack(tags[-1], True))
+            self.send(channel.number, commands.Basic.Ack(tags[-1], True))
 
     def write_content(self, channel: int, head: bytes, octets: bytes) -> None:
         pieces = [octets[at : at + 131064] for at in range(0, len(octets), 131064)]
@@ -347,18 +376,20 @@ class ServerConnection(asyncio.Protocol):
         if self.transport.is_closing():
             return
         for consumer in self.consumers:
+            unacked = self.channels[consumer.channel].unacked
             queue = self.broker.queues.get(consumer.queue)
             while queue is not None and queue.ready and not consumer.cancelled:
-                held = sum(1 for other, _ in self.unacked.values() if other is consumer)
+                held = sum(1 for other, _ in unacked.values() if other is consumer)
                 if consumer.prefetch and not consumer.no_ack and held >= consumer.prefetch:
                     break
                 self.deliver_one(consumer, queue.ready.popleft())
 
     def deliver_one(self, consumer: Consumer, message: Message) -> None:
-        self.delivery_tag += 1
+        channel = self.channels[consumer.channel]
+        channel.delivery_tag += 1
         if not consumer.no_ack:
-            self.unacked[self.delivery_tag] = (consumer, message)
-        deliver = commands.Basic.Deliver(consumer.tag, self.delivery_tag, message.redelivered, "", consumer.queue)
+            channel.unacked[channel.delivery_tag] = (consumer, message)
+        deliver = commands.Basic.Deliver(consumer.tag, channel.delivery_tag, message.redelivered, "", consumer.queue)
         self.send(consumer.channel, deliver)
         self.write_content(consumer.channel, message.content[: message.size], message.content[message.size :])
 
