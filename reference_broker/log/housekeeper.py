@@ -15,9 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from reference_broker.log.config import LogConfig
-from reference_broker.log.errors import DamagedSnapshotError
-from reference_broker.log.extents import intersects
+from reference_broker.log.errors import DamagedSnapshotError, LogError
+from reference_broker.log.extents import Extents, intersects
 from reference_broker.log.files import File, Files, sync_ns
+from reference_broker.log.memtable import size_of
 from reference_broker.log.notices import Notice, SnapshotInstalled, SnapshotRejected, SnapshotTaken
 from reference_broker.log.operations import (
     HousekeeperOp,
@@ -27,7 +28,7 @@ from reference_broker.log.operations import (
     Sweep,
     TakeSnapshot,
 )
-from reference_broker.log.plan import dead_files, files_to_flush
+from reference_broker.log.plan import dead_files, files_to_flush, rewrites_kept
 from reference_broker.log.segment_writer import SegmentWriter
 from reference_broker.log.segments import remove_directory
 from reference_broker.log.snapshots import (
@@ -37,6 +38,7 @@ from reference_broker.log.snapshots import (
     SUFFIX,
     SnapshotHead,
     SnapshotKey,
+    SnapshotSource,
     read_entries,
     read_head,
     read_state,
@@ -112,16 +114,77 @@ class Housekeeper:
         group, key = operation.group, operation.key
         if group.deleted or key.last_index <= group.table.floor:
             return
+        if self._rewrites_kept(group, operation):
+            if self._take_whole(group, operation):
+                self._taken(group, operation)
+            return
         kept = group.kept if intersects(operation.live, 1, group.table.kept_floor) else NO_SNAPSHOT
         state = operation.state
         head = SnapshotHead(group.id, group.creation, key, False, kept, len(state), zlib.crc32(state), operation.live)
         self._write_snapshot(head, state)
         with self._state.lock:
             self._adopt(group, head)
+        self._taken(group, operation)
+
+    def _taken(self, group: Group, operation: TakeSnapshot) -> None:
+        key = operation.key
         self._state.counters.snapshots += 1
-        self._state.counters.snapshot_bytes += len(state)
+        self._state.counters.snapshot_bytes += len(operation.state)
         self._state.publish([SnapshotTaken(group.id, LogIndex(key.last_index), Term(key.last_term), group.creation)])
         self._sweep_snapshots(group)
+
+    def _rewrites_kept(self, group: Group, operation: TakeSnapshot) -> bool:
+        """Whether the file that an installed snapshot left holds little that is still needed: one old message must not
+        keep the backlog of that day."""
+        with self._state.lock:
+            table, live = group.table, operation.live
+            if group.pinned is not None or not intersects(live, 1, table.kept_floor):
+                return False
+            octets = table.kept.octets_within(live) + table.disk.octets_within(live)
+            return rewrites_kept(table.kept.octets(0), octets)
+
+    def _take_whole(self, group: Group, operation: TakeSnapshot) -> bool:
+        """Take a snapshot that brings its live entries along, as an installed one does. False if it came to nothing,
+        because the group is gone or a newer snapshot was installed meanwhile."""
+        state, key, table = operation.state, operation.key, group.table
+        head = SnapshotHead(group.id, group.creation, key, True, key, len(state), zlib.crc32(state), operation.live)
+        name = f"{self.directory(group.id)}/{OUTGOING}"
+        file = self._files.create(name)
+        try:
+            source = SnapshotSource(
+                head,
+                lambda offset, size: state[offset : offset + size],
+                lambda index: self._state.read(group, index),
+                lambda index: size_of(table, index),
+            )
+            source.write(file)
+            file.write([head.encode()], 0)
+            places = read_entries(file.read, source.size, head, name)
+        except LogError:
+            file.close()
+            if group.deleted or table.floor >= key.last_index:
+                self._files.remove(name)
+                return False
+            raise
+        self._state.synced("snapshot", sync_ns(file))
+        self._publish_name(self.directory(group.id), OUTGOING, key)
+        with self._state.lock:
+            former = self._exchange_kept(group, head, places, file)
+        former.close()
+        return True
+
+    def _exchange_kept(self, group: Group, head: SnapshotHead, places: Extents, file: File) -> File:
+        """Let the table point into the new file; returns the file that is not read any more. One that is being sent
+        stays: then the next snapshot tries again."""
+        table = group.table
+        is_newest = head.key.last_index > table.floor and not group.deleted
+        if is_newest and group.pinned is None and group.kept_file is not None:
+            former, group.kept_file, group.kept = group.kept_file, file, head.key
+            table.kept, table.kept_floor = places, head.key.last_index
+        else:
+            former = file
+        self._adopt(group, head)
+        return former
 
     def _write_snapshot(self, head: SnapshotHead, state: bytes) -> None:
         directory = self.directory(head.group)

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from reference_broker.log.errors import AppendGapError, EntryGoneError
-from reference_broker.log.extents import Extents, Place, Ranges, contains, intersects
+from reference_broker.log.extents import Extents, Place, Ranges, clipped, contains, intersects
 from reference_broker.types import Entry, GroupId
 
 ENTRY_OVERHEAD: Final = 256
@@ -91,7 +91,7 @@ class Table:
     def prune(self) -> None:
         """Forget the places of what nobody can ask for any more."""
         if not self.resets:
-            self.disk.keep(self.floor, self.live, self.pinned)
+            self.disk.keep(self.floor, list(clipped(self.live, self.kept_floor + 1, self.floor)), self.pinned)
         if not intersects(self.live, 1, self.kept_floor) and not intersects(self.pinned, 1, self.kept_floor):
             self.kept.clear()
             self.kept_floor = 0

@@ -119,6 +119,12 @@ def snapshots_due(holdings: Iterable[Holding], closed: int, wal_file_bytes: int)
     return [group for _freed, group in sorted(due)]
 
 
+def rewrites_kept(kept: int, live: int) -> bool:
+    """Whether a snapshot should bring all ``live`` octets along and let go of a file of ``kept`` octets, which an
+    installed snapshot left: if less than half of that is needed, and no more is to be copied from elsewhere."""
+    return 2 * live < kept
+
+
 def first_file_bytes(wal_file_bytes: int, node: int) -> int:
     """The size of the first file after a start: between a quarter and a half of the others.
 

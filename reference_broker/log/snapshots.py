@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 
 from reference_broker.log.errors import DamagedSnapshotError
 from reference_broker.log.extents import Extents, Place, Ranges, checked
+from reference_broker.log.files import File
 from reference_broker.types import Entry, GroupId
 
 CHUNK_BYTES: Final = 1 << 20
@@ -236,6 +237,14 @@ class SnapshotSource:
             return None
         end = min(start + CHUNK_BYTES, self.size)
         return b"".join(self._parts(start, end)), end == self.size
+
+    def write(self, file: File) -> None:
+        """Write the whole stream."""
+        number, offset, last = 1, 0, False
+        while not last and (chunk := self.chunk(number)) is not None:
+            data, last = chunk
+            file.write([data], offset)
+            number, offset = number + 1, offset + len(data)
 
     def _parts(self, start: int, end: int) -> Iterator[bytes]:
         head = self._head

@@ -19,7 +19,7 @@ from reference_broker.log.extents import Extents, Place, Ranges, clipped
 from reference_broker.log.files import File
 from reference_broker.log.memtable import Memory, Table
 from reference_broker.log.notices import Failed, Notice, Role, Synced
-from reference_broker.log.plan import Holding
+from reference_broker.log.plan import Holding, rewrites_kept
 from reference_broker.log.segment_codec import Segment
 from reference_broker.log.segments import SegmentFiles
 from reference_broker.log.snapshots import KEPT_FILE, NO_SNAPSHOT, SnapshotHead, SnapshotKey, SnapshotSource
@@ -228,8 +228,9 @@ def _describe(where: str, error: Exception) -> str:
     if isinstance(error, LogError):
         return str(error)
     if isinstance(error, OSError):
+        what, where = (error.strerror or error, error.filename or where)
         return (
-            f"the log cannot be written: {error}\n  {where}\n"
+            f"the log cannot be written: {what}\n  {where}\n"
             "  the node stops and confirms nothing more; free space or replace the drive, then start it again"
         )
     return f"the log failed: {type(error).__name__}: {error}\n  {where}\n  this is a bug; the node stops"
@@ -240,12 +241,15 @@ def holding(group: Group, live: Ranges, closed: range) -> Holding:
     table, disk = group.table, group.table.disk
     above = list(clipped(live, table.floor + 1, table.last))
     replayed = disk.octets(table.floor)
+    kept = table.kept.octets(0) if table.kept_floor else 0
+    needed = list(clipped(live, 1, table.last))
+    left = disk.octets_within(needed) + table.kept.octets_within(needed) if kept else 0
     return Holding(
         group=group.id,
         unflushed=disk.octets(table.floor, closed),
         unflushed_live=disk.octets_within(above, closed),
-        total=replayed + disk.octets_within(table.live),
-        live=disk.octets_within(list(clipped(live, 1, table.last))),
+        total=replayed + disk.octets_within(table.live) + kept,
+        live=left if rewrites_kept(kept, left) else disk.octets_within(needed) + kept,
         replayed=replayed,
         snapshot=group.snapshot.state_size if group.snapshot else 0,
     )

@@ -38,27 +38,31 @@ def main() -> int:
         return 1
 
 
-def _three_lines(error: LogError) -> str:
+def _three_lines(error: LogError | str) -> str:
     """What, where, what to do: the log's errors have these as lines, a rule that was broken may be one line alone."""
+    if str(error).startswith("error: "):
+        return str(error)
     what, *rest = (line.strip() for line in str(error).splitlines())
     heads = ("at  ", "fix ")
     return "\n".join([f"error: {what}", *(f"  {head} {line}" for head, line in zip(heads, rest, strict=False))])
 
 
 def _run(config: NodeConfig) -> int:
-    async def run() -> int:
+    async def run() -> str | None:
         node = Node(config)
         await node.run()
-        if node.failure:
-            # What stopped it is the last thing in its log: whoever started it looks there.
-            print(node.failure, file=sys.stderr)  # noqa: T201
-        return 1 if node.failure else 0
+        return node.failure
 
     try:
         import uvloop
     except ImportError:
-        return asyncio.run(run())
-    return uvloop.run(run())
+        failure = asyncio.run(run())
+    else:
+        failure = uvloop.run(run())
+    if failure:
+        # What stopped it is the last thing in its log: whoever started it looks there.
+        print(_three_lines(failure), file=sys.stderr)  # noqa: T201
+    return 1 if failure else 0
 
 
 if __name__ == "__main__":

@@ -145,35 +145,78 @@ def test_a_directory_that_is_no_good_is_refused(
         the_others_go_on(again.value.cluster)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small drive needs root")
-def test_a_full_drive_stops_its_node_and_no_other(tmp_path: Path, base_port: int) -> None:
-    """A write that failed is never tried again; what the others confirm is safe without this node."""
-    wal = tmp_path / "wal" / "node2"
-    wal.mkdir(parents=True)
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=200m", "tmpfs", str(wal)], capture_output=True, text=True, check=False
-    )
+@contextmanager
+def small_drive(where: Path, size: str) -> Iterator[None]:
+    """A drive of its own, mounted there."""
+    where.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(where)]
+    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
     if mounted.returncode:
         pytest.skip(f"no drive can be mounted here: {mounted.stderr.strip()}")
     try:
-        directories = local_cluster.Directories(wal_dir=str(tmp_path / "wal"))
+        yield
+    finally:
+        subprocess.run(["umount", str(where)], check=True)
+
+
+def fill(drive: Path, but: int = 0) -> Path:
+    """Somebody else's file takes what is free, but for so many octets."""
+    path = drive / "somebody-elses"
+    with path.open("wb") as file:
+        file.write(bytes(shutil.disk_usage(drive).free - but))
+    return path
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small drive needs root")
+
+
+@needs_root
+def test_a_full_drive_stops_its_node_and_no_other(tmp_path: Path, base_port: int) -> None:
+    """A write that failed is never tried again; what the others confirm is safe without this node."""
+    wal = tmp_path / "wal" / "node2"
+    directories = local_cluster.Directories(wal_dir=str(tmp_path / "wal"))
+    with small_drive(wal, "200m"):
         cluster = local_cluster.start(tmp_path / "c", base_port=base_port, directories=directories)
         try:
             publish(cluster.nodes[0], BODIES[:40])
             local_cluster.kill(cluster, "node2")
-            free = shutil.disk_usage(wal).free
-            with (wal / "somebody-elses").open("wb") as file:
-                file.write(bytes(free))
+            filler = fill(wal)
             with pytest.raises(ClusterError, match="No space left on device") as caught:
                 local_cluster.start_node(cluster, "node2")
             assert str(wal) in caught.value.where + caught.value.what
             the_others_go_on(cluster)
-            (wal / "somebody-elses").unlink()
+            filler.unlink()
             cluster = local_cluster.start_node(cluster, "node2")
         finally:
             local_cluster.stop(local_cluster.load(tmp_path / "c"))
-    finally:
-        subprocess.run(["umount", str(wal)], check=True)
+
+
+@needs_root
+def test_a_drive_that_is_full_at_the_roll_over_stops_its_node_under_load(tmp_path: Path, base_port: int) -> None:
+    """The next WAL file does not fit while publishers are at it: every confirm holds, the node's last words name the
+    file, and with room again it comes back and catches up."""
+    wal = tmp_path / "wal" / "node2"
+    directories = local_cluster.Directories(wal_dir=str(tmp_path / "wal"))
+    bodies = [b"%04d" % number + b"x" * 500_000 for number in range(200)]
+    with small_drive(wal, "200m"):
+        cluster = local_cluster.start(tmp_path / "c", base_port=base_port, directories=directories)
+        try:
+            node, confirmed = cluster.node("node2"), 0
+            filler = fill(wal, but=60_000_000)  # no alarm yet, and no room for a file of 64 MiB
+            while local_cluster.is_alive(node):
+                assert confirmed < len(bodies), "the drive was never full"
+                publish(cluster.nodes[0], bodies[confirmed : confirmed + 10])
+                confirmed += 10
+            words = Path(node.log_file).read_text().splitlines()[-3:]
+            assert words[0] == "error: the log cannot be written: No space left on device"
+            assert words[1].startswith(f"  at   {wal}/0") and "free space" in words[2]
+            publish(cluster.nodes[2], bodies[confirmed : confirmed + 10])
+            filler.unlink()
+            cluster = local_cluster.start_node(cluster, "node2")
+            local_cluster.kill(cluster, "node1")
+            assert consume(cluster.nodes[1], confirmed + 10) == bodies[: confirmed + 10]
+        finally:
+            local_cluster.stop(local_cluster.load(tmp_path / "c"))
 
 
 # Nothing left

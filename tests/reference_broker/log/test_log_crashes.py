@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Any
 
 import pytest
 
 from reference_broker.log.notices import Failed
+from reference_broker.log.system import LogSystem
 from reference_broker.types import LogIndex
 
 Script = Callable[[Any], None]
@@ -113,6 +116,30 @@ def install(world: Any) -> None:
     world.append(group, 33, 12, term=3, size=900)
     world.step()
     world.snapshot(group, 44, 3, [(22, 22), (40, 40)])
+    world.step()
+
+
+def outlive_install(world: Any) -> None:
+    """Of what came with a snapshot little is left: later snapshots bring that along and let go of the file, twice."""
+    chunks, kept = chunks_of(type(world))
+    group = world.create(1)
+    world.install(group, chunks, kept)
+    world.step()
+    world.reset(group, 20, 3)
+    world.append(group, 21, 8, term=3, size=100)
+    world.step()
+    world.snapshot(group, 25, 3, [(4, 4), (9, 9), (23, 24)])
+    world.step()
+    world.append(group, 29, 4, term=3, size=900)
+    world.step()
+    world.snapshot(group, 30, 3, [(9, 9), (24, 24)])
+    world.step()
+    world.append(group, 33, 12, term=3, size=900)
+    world.step()
+    world.snapshot(group, 44, 3, [(24, 24), (40, 40)])
+    world.step()
+    world.append(group, 45, term=3)
+    world.snapshot(group, 45, 3)
     world.step()
 
 
@@ -249,6 +276,7 @@ def create_again(world: Any) -> None:
 SCRIPTS = (
     append_and_roll, supersede, elect, overwrite, take_snapshots, delete, create_again, install, install_over_branch,
     flush, compact, install_over_segments,
+    outlive_install,
 )  # fmt: skip
 """What is enumerated. Each script runs until its n-th changing call (write, sync, create, rename, remove, make or
 remove a directory, sync a directory), for every n: there the power fails, the process dies, or the call fails with
@@ -259,7 +287,7 @@ append                 append_and_roll, overwrite, elect
 roll-over              append_and_roll, supersede, take_snapshots (recycled files)
 segment flush          flush, compact, install_over_segments, create_again
 segment compaction     compact
-snapshot write         take_snapshots, compact, delete
+snapshot write         take_snapshots, compact, delete, outlive_install
 snapshot install       install, install_over_branch, install_over_segments, create_again
 truncation             overwrite, flush
 vote write             elect, create_again
@@ -385,6 +413,37 @@ def test_every_promise_survives_a_failure_of_each_call(
         world.crash(Random(call))
         world.check_readable()
     assert call > 20
+
+
+@pytest.mark.parametrize("script", [append_and_roll, flush, take_snapshots], ids=lambda script: script.__name__)
+def test_a_full_drive_costs_nothing_but_the_time_until_there_is_room(
+    script: Script, make_world: Callable[..., Any]
+) -> None:
+    """The drive is full at the roll-over, at a segment, at a snapshot, wherever it comes to that under load: the log
+    stops and names the file, a start on the full drive is refused with the file or serves what is there, and once
+    there is room the node is back with everything it promised."""
+    clean = make_world().open()
+    clean.files.fill_up(1 << 30)
+    script(clean)
+    used = (1 << 30) - clean.files._room
+    named: set[str] = set()
+    for room in range(0, used, max(1, used // 60)):
+        world = make_world().open()
+        world.faulty = True
+        world.files.fill_up(room)
+        with suppress(ValueError, KeyError, IndexError):  # the script met a log that has stopped
+            script(world)
+        [failure] = [notice.error for notice in world.notices if isinstance(notice, Failed)]
+        assert "No space left" in failure
+        named.update(re.findall(r"/disk/([a-z]+)/", failure)[:1])
+        world.files.fill_up(0)
+        try:
+            LogSystem.open(world.config, world.files, lambda _notices: None, threads=False)[0].close()
+        except OSError as refused:
+            assert refused.errno == errno.ENOSPC and str(refused.filename).startswith("/disk/")
+        world.kill()
+        go_on(world)
+    assert named >= ({"wal", "data"} if script is not append_and_roll else {"wal"})
 
 
 def test_a_dropped_branch_stays_dropped(make_world: Callable[..., Any]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from reference_broker.log.errors import EntryGoneError, MissingEntriesError, SnapshotGoneError
 from reference_broker.log.notices import GroupCreated, SnapshotInstalled, SnapshotRejected, SnapshotTaken
+from reference_broker.log.snapshots import SnapshotSource
 from reference_broker.types import LogIndex, Term
 
 
@@ -370,3 +371,108 @@ def test_a_log_is_copied_whole_until_its_reset_is_on_disk(make_world: Callable[.
     assert min(world.log._state.wal_files) > 1, "the branch is in segments"
     world.crash()
     assert (world.recovered[group].first_index, world.recovered[group].last_index) == (21, 20)
+
+
+def donated(make_world: Callable[..., Any], live: list[tuple[int, int]]) -> tuple[Any, Any]:
+    """A member that installed a snapshot at 40 with these live entries of 1500 octets, and the group's id."""
+    donor = make_world().open()
+    donor.snapshot(filled(donor), 40, 1, live)
+    donor.step()
+    chunks, last = [], False
+    while not last:
+        chunks.append(donor.log.snapshot_chunk(1, len(chunks) + 1))
+        last = chunks[-1][3]
+    kept = {index: donor.log.entries(1, LogIndex(index), LogIndex(index), 1)[0] for first, end in live
+            for index in range(first, end + 1)}  # fmt: skip
+    world = make_world(memtable_bytes=0).open()
+    group = world.create(1)
+    world.install(group, chunks, kept)
+    world.step()
+    world.reset(group, 40, 1)
+    world.append(group, 41, 2)
+    world.step()
+    return world, group
+
+
+def snapshot_octets(world: Any) -> int:
+    directory = "/disk/data/0000000000000001"
+    return sum(world.files.open(f"{directory}/{name}").size() for name in world.files.names(directory))
+
+
+def test_an_old_message_does_not_keep_what_came_with_a_snapshot(make_world: Callable[..., Any]) -> None:
+    """A member that joined while the backlog was long holds it in the file that it received. Once most of it is
+    settled a snapshot is due for that alone, and one message that nobody acknowledges costs its own size."""
+    world, group = donated(make_world, [(1, 30)])
+    assert snapshot_octets(world) > 30 * 1500
+    assert world.log.snapshot_due(lambda _group: [(1, 30)]) == []
+    assert world.log.snapshot_due(lambda _group: [(7, 7)]) == [group]
+    world.snapshot(group, 42, 1, [(7, 7)])
+    world.step()
+    assert snapshot_octets(world) < 2 * 1500
+    assert world.log.payload(group, LogIndex(7))
+    assert world.log.snapshot_due(lambda _group: [(7, 7)]) == []
+    world.restart()
+    assert world.log.payload(group, LogIndex(7))
+    world.append(group, 43)
+    world.snapshot(group, 43, 1)
+    world.step()
+    assert snapshot_octets(world) < 500
+
+
+def test_more_than_half_of_what_came_with_a_snapshot_stays_where_it_is(make_world: Callable[..., Any]) -> None:
+    """Copying a backlog to free less than it costs would wear the drive for nothing."""
+    world, group = donated(make_world, [(1, 30)])
+    before = world.log.counters()["snapshot_bytes"]
+    world.snapshot(group, 42, 1, [(1, 20)])
+    world.step()
+    assert snapshot_octets(world) > 30 * 1500
+    assert world.log.counters()["snapshot_bytes"] - before < 1500
+
+
+def test_what_is_being_sent_is_not_rewritten_under_the_sender(make_world: Callable[..., Any]) -> None:
+    """A third member receives the snapshot in chunks while this one takes its next: the stream must stay as it was."""
+    world, group = donated(make_world, [(1, 30)])
+    whole = [world.log.snapshot_chunk(group, 1)[2]]
+    world.snapshot(group, 42, 1, [(7, 7)])
+    world.step()
+    assert [world.log.snapshot_chunk(group, 1)[2]] == whole
+    world.log.release_snapshot(group)
+    world.append(group, 43)
+    world.snapshot(group, 43, 1, [(7, 7)])
+    world.step()
+    assert snapshot_octets(world) < 2 * 1500
+    assert world.log.payload(group, LogIndex(7))
+
+
+@pytest.mark.parametrize("what", ["delete", "install"])
+def test_a_rewrite_gives_way(what: str, make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group goes, or a newer snapshot takes its place, while a snapshot copies what is left: no reason to stop."""
+    world, group = donated(make_world, [(1, 30)])
+    donor, _ = donated(make_world, [(3, 4)])
+    donor.append(group, 43, 8)
+    donor.step()
+    donor.snapshot(group, 50, 1, [(3, 4)])
+    donor.step()
+    chunks = [donor.log.snapshot_chunk(group, 1)]
+    if what == "install":
+        world.install(group, chunks, {})
+        world.log.workers[0].run_pending()
+        world.log.workers[1].run_pending()
+    write = SnapshotSource.write
+
+    def meanwhile(self: SnapshotSource, file: Any) -> None:
+        monkeypatch.undo()
+        if what == "delete":
+            world.delete(group)
+        else:
+            world.reset(group, 50, 1)
+        write(self, file)
+
+    monkeypatch.setattr(SnapshotSource, "write", meanwhile)
+    world.snapshot(group, 42, 1, [(7, 7)])
+    world.step()
+    if what == "delete":
+        assert group not in world.log._state.groups
+    else:
+        assert world.log.payload(group, LogIndex(3))
+        world.restart()
