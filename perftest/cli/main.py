@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "Run": {
         "run": ("perftest.cli.run:run", "Publish and consume with one setting and measure."),
         "sweep": ("perftest.cli.sweep:sweep", "Measure step by step over the values of a workload."),
+        "doctor": ("perftest.cli.doctor:doctor", "Say what this machine can show."),
     },
     "Results": {
         "report": ("perftest.cli.report:report", "Make an HTML report of one or more runs."),

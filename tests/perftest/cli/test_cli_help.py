@@ -22,6 +22,7 @@ HELPS = {
     "sweep": ["sweep"],
     "report": ["report"],
     "compare": ["compare"],
+    "doctor": ["doctor"],
     "broker": ["broker"],
     **{
         f"broker-{name}": ["broker", name]

@@ -1,0 +1,127 @@
+"""``perftest doctor``: what this machine can show."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from perftest.cli.exits import CliError, Exit
+from perftest.cli.sections import DURATION, SectionedCommand, json_option, option
+from perftest.cli.target import split_uris
+
+if TYPE_CHECKING:
+    from perftest.doctor.check import Check
+
+MARKS = {"pass": "ok  ", "warn": "WARN", "fail": "FAIL"}
+
+
+@click.command(
+    cls=SectionedCommand,
+    exits=(Exit.RUN_ERROR, Exit.UNTRUSTED),
+    examples=(
+        "perftest doctor                                     this machine, and the load generator on it",
+        "perftest doctor --dir /var/lib --dir /tmp            the drives of these directories",
+        "perftest doctor -h amqp://rabbit1 --no-ceiling      the way to a broker",
+    ),
+)
+@option("-h", "--uri", "uri", section="Target", metavar="URI", help="A broker, to measure the way to it.")
+@option("-H", "--uris", "uris", section="Target", metavar="URIS", help="Several, with commas.")
+@option(
+    "--dir",
+    "directories",
+    section="Target",
+    multiple=True,
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Measure the drive of this directory; repeatable.  [default: the current one]",
+)
+@option(
+    "--time", "seconds", section="Timing", type=DURATION, default="2s", help="How long each part that takes time takes."
+)
+@option(
+    "--ceiling/--no-ceiling",
+    section="Measurement",
+    default=True,
+    help="Run the load generator against a node of its own, to see what a message costs it.",
+)
+@json_option
+@click.pass_context
+def doctor(
+    ctx: click.Context,
+    /,
+    uri: str | None,
+    uris: str | None,
+    directories: tuple[Path, ...],
+    seconds: float,
+    ceiling: bool,
+    as_json: bool,
+) -> None:
+    """Say what this machine can show: clocks, drives, network, descriptors, and the load generator's own ceiling.
+
+    Ends with 5 if something is so wrong that no result from here can be trusted; warnings end with 0.
+    """
+    from perftest.doctor.check import worst
+
+    found = []
+    for check in _checks(split_uris(uri, uris), directories or (Path(),), seconds, ceiling=ceiling):
+        found.append(check)
+        if not as_json:
+            click.echo(f"{MARKS[check.status]}  {check.name}: {check.text}")
+    if as_json:
+        click.echo(json.dumps([check.to_json() for check in found], ensure_ascii=False, indent=1))
+    ctx.exit(int(Exit.UNTRUSTED if worst(found) == "fail" else Exit.OK))
+
+
+def _checks(uris: tuple[str, ...], directories: tuple[Path, ...], seconds: float, *, ceiling: bool) -> Iterator[Check]:
+    """Each as soon as it is known."""
+    from perftest.doctor import drive, host, network
+
+    yield host.clock()
+    yield host.timers()
+    yield host.processors(seconds)
+    yield host.descriptors()
+    for directory in directories:
+        try:
+            yield drive.drive(directory)
+        except OSError as error:
+            fix = "make room, or give a directory that can be written"
+            raise CliError(f"the drive cannot be measured: {error.strerror}", str(directory), fix) from error
+    yield network.loopback()
+    for each in uris:
+        yield _way_to(each)
+    if ceiling:
+        yield from _ceilings(seconds)
+
+
+def _way_to(text: str) -> Check:
+    from perftest.amqp.errors import AmqpError
+    from perftest.amqp.uri import UriError, parse_uri
+    from perftest.doctor.network import broker
+    from perftest.engine.failures import explain
+
+    try:
+        uri = parse_uri(text)
+        return asyncio.run(broker(uri))
+    except UriError as error:
+        raise CliError(str(error), "-h/--uri", "write amqp://user:password@host:port/vhost", Exit.USAGE) from error
+    except AmqpError as error:
+        why = explain(error, uri.redacted)
+        raise CliError(why.what, why.where, why.fix) from error
+
+
+def _ceilings(seconds: float) -> Iterator[Check]:
+    """Against one node of the bundled broker: the nearest broker there is."""
+    from infra import local_cluster
+    from perftest.doctor.ceiling import ceilings
+    from perftest.spec.plan import QueueType
+
+    with (
+        tempfile.TemporaryDirectory(prefix="perftest-doctor-") as place,
+        local_cluster.temporary(Path(place), nodes=1) as cluster,
+    ):
+        yield from ceilings(cluster.uris[0], seconds, QueueType.QUORUM)

@@ -1,0 +1,118 @@
+"""Clock, processors and file descriptors of this machine."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from perftest.doctor.check import Check, percentile
+
+READS: Final = 20_000
+WAKE_UPS: Final = 200
+WAKE_UP_S: Final = 0.001
+LATE_WARN_US: Final = 1000
+STEAL_WARN_PERCENT: Final = 1.0
+BUSY_WARN_PERCENT: Final = 20.0
+FILES_BESIDE: Final = 100
+CLIENTS_COMMON: Final = 1000
+_CLOCK_SOURCE: Final = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+_GOVERNOR: Final = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+_QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
+
+
+def clock() -> Check:
+    """Resolution and cost of the monotonic clock that stamps messages."""
+    began = time.perf_counter_ns()
+    read = [time.monotonic_ns() for _ in range(READS)]
+    cost_ns = (time.perf_counter_ns() - began) / READS
+    steps = sorted(later - earlier for earlier, later in pairwise(read) if later > earlier)
+    step_ns = steps[0] if steps else 0
+    source = _text(_CLOCK_SOURCE) or "unknown"
+    figures: dict[str, float | int | str] = {"source": source, "step_ns": step_ns, "read_ns": round(cost_ns, 1)}
+    if step_ns > 10_000 or not steps:
+        text = f"the clock ({source}) moves in steps of {step_ns / 1000:g} µs: shorter latencies cannot be told apart"
+        return Check(name="clock", status="warn", text=text, figures=figures)
+    text = f"source {source}, read in {cost_ns:.0f} ns, steps of {step_ns} ns or more"
+    return Check(name="clock", status="pass", text=text, figures=figures)
+
+
+def timers() -> Check:
+    """How late a process wakes up that asked for a millisecond: what a schedule can keep."""
+    late = []
+    for _ in range(WAKE_UPS):
+        began = time.monotonic_ns()
+        time.sleep(WAKE_UP_S)
+        late.append((time.monotonic_ns() - began - int(WAKE_UP_S * 1e9)) // 1000)
+    late.sort()
+    p50, p99 = percentile(late, 50), percentile(late, 99)
+    figures: dict[str, float | int | str] = {"late_p50_us": p50, "late_p99_us": p99, "late_max_us": late[-1]}
+    text = f"a process that sleeps 1 ms wakes up {p50} µs late, {p99} µs at the 99th percentile"
+    if p99 > LATE_WARN_US:
+        text += ": schedules will lag by that much; end what else runs here"
+        return Check(name="timers", status="warn", text=text, figures=figures)
+    return Check(name="timers", status="pass", text=text, figures=figures)
+
+
+def processors(seconds: float) -> Check:
+    """Cores, their limits, and who else uses them: watched for ``seconds``."""
+    cores = len(os.sched_getaffinity(0))
+    before = psutil.cpu_times()
+    used = psutil.cpu_percent(interval=seconds)
+    after = psutil.cpu_times()
+    steal = 100 * (getattr(after, "steal", 0.0) - getattr(before, "steal", 0.0)) / (seconds * (os.cpu_count() or 1))
+    figures: dict[str, float | int | str] = {
+        "cores": cores,
+        "used_percent": round(used, 1),
+        "steal_percent": round(steal, 2),
+    }
+    doubts = usage_doubts(cores, used, steal, _quota(), _text(_GOVERNOR))
+    text = "; ".join(doubts) or f"{cores} cores, {used:.0f} % used by others, {steal:.1f} % stolen"
+    return Check(name="processors", status="warn" if doubts else "pass", text=text, figures=figures)
+
+
+def usage_doubts(cores: int, used: float, steal: float, quota: float | None, governor: str) -> list[str]:
+    """What speaks against these processors: used and stolen in percent, ``quota`` in cores."""
+    doubts = []
+    if steal > STEAL_WARN_PERCENT:
+        doubts.append(f"the hypervisor takes {steal:.1f} % of the time: latencies will hold its pauses")
+    if used > BUSY_WARN_PERCENT:
+        doubts.append(f"something else uses {used:.0f} % of the processors: end it")
+    if quota is not None and quota < cores:
+        doubts.append(f"the container may use {quota:g} of {cores} cores: at the limit it is stopped for milliseconds")
+    if governor not in ("", "performance"):
+        doubts.append(f"the frequency governor is {governor!r}: set it to performance")
+    return doubts
+
+
+def descriptors() -> Check:
+    """How many clients this process could have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = hard if hard != resource.RLIM_INFINITY else 1 << 20
+    clients = max(most - FILES_BESIDE, 0)
+    figures: dict[str, float | int | str] = {"soft": soft, "hard": hard, "connections": clients}
+    text = f"{most} open files may be had (now {soft}): up to {clients} connections"
+    if clients < CLIENTS_COMMON:
+        text += "; raise it with `ulimit -n`, or LimitNOFILE in a service"
+        return Check(name="descriptors", status="warn", text=text, figures=figures)
+    return Check(name="descriptors", status="pass", text=text, figures=figures)
+
+
+def _quota() -> float | None:
+    """Cores that the control group may use; None without a limit."""
+    words = _text(_QUOTA).split()
+    if len(words) != 2 or words[0] == "max":
+        return None
+    return int(words[0]) / int(words[1])
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
