@@ -37,14 +37,14 @@ class Consumer(Client):
         self._acks = AckPolicy(max(settings.ack_interval, 1))
         self._encoder: AckEncoder | None = None
         self._due: list[Acks] = []
-        self._scope = context.new_scope()
+        self._queue_number = number % len(context.plan.queues)
+        self._scope = context.new_scope(self._queue_number)
         self._tag = ""
         self._subscriptions = 0
 
     async def attach(self, connection: Connection) -> None:
         """Subscribe on a fresh channel: a new order of deliveries begins."""
-        self.context.ledger.forget_scope(self._scope)
-        self._scope = self.context.new_scope()
+        self._scope = self.context.new_scope(self._queue_number)
         self._channel = await connection.open_channel(self)
         self._encoder = AckEncoder(self._channel)
         self._connection = connection

@@ -60,8 +60,24 @@ class Context:
     fail: Callable[[AmqpError, str], None]
     counters: Counters = field(default_factory=Counters)
     _next_scope: int = 0
+    _next_queue: int = 0
 
-    def new_scope(self) -> int:
-        """A number for a consumer's channel, never used before in this worker."""
+    def new_scope(self, queue: int) -> int:
+        """A number for a consumer's channel on ``queue`` (index in the plan, or what :meth:`bind_own_queue` said),
+        never used before in this worker."""
         self._next_scope += 1
+        self.ledger.consume(self._next_scope, queue)
         return self._next_scope
+
+    def bind_own_queue(self) -> int:
+        """A consumer has bound a queue of its own, which the server named: from now on each message is expected from
+        it, too. The number that stands for it."""
+        self._next_queue += 1
+        queue = len(self.plan.queues) + self._next_queue
+        self.ledger.bind(queue)
+        return queue
+
+    def unbind_own_queue(self, queue: int) -> None:
+        """That queue is gone, with all it held."""
+        self.observations.account()
+        self.ledger.unbind(queue)

@@ -112,18 +112,7 @@ class Observations:
         if damaged.any():
             for source in np.unique(sources[damaged]).tolist():
                 self._ledger.damaged(source, numbers[damaged & (sources == source)])
-        if (scopes == scopes[0]).all():
-            return self._ledger.delivered(int(scopes[0]), sources, numbers, again)
-        ours = np.ones(count, np.bool_)
-        # A message that one channel gave back may have come on another in the same batch: its first delivery counts
-        # first, or the ledger would take that one for the duplicate.
-        for wave in (~again, again) if again.any() else (~again,):
-            for scope in np.unique(scopes[wave]).tolist():
-                mine = wave & (scopes == scope)
-                known = self._ledger.delivered(scope, sources[mine], numbers[mine], again[mine])
-                if known is not None:
-                    ours[mine] = known
-        return None if ours.all() else ours
+        return self._ledger.delivered_to(scopes, sources, numbers, again)
 
     def _is_damaged(self, body: bytes) -> bool:
         size = len(body)

@@ -22,10 +22,10 @@ from perftest.amqp.errors import AmqpError, BrokerProtocolError
 from perftest.amqp.events import Confirms, Delivery, DeliveryRun, Returned
 from perftest.amqp.transport import Connection
 from perftest.engine import stamp
+from perftest.engine.account import CONFIRMED, NACKED, RETURNED
 from perftest.engine.client import Client
 from perftest.engine.context import Context
 from perftest.engine.inflight import ConfirmWindow, Settled, UnknownTag
-from perftest.engine.ledger import CONFIRMED, NACKED, RETURNED
 from perftest.engine.link import Link
 from perftest.engine.pacing import SECOND_NS, Schedule
 from perftest.metrics.interval import Series

@@ -23,6 +23,7 @@ from perftest.engine.observations import Observations
 from perftest.engine.pacing import SECOND_NS
 from perftest.engine.publisher import Publisher
 from perftest.engine.recovery import backoff, uri_order
+from perftest.engine.routing import queues_of_each
 from perftest.engine.wakeups import Wakeups
 from perftest.metrics.clock import run_clock
 from perftest.metrics.recorder import Recorder
@@ -41,7 +42,7 @@ class Session:
     def __init__(
         self, plan: Plan, *, offset_ns: int, run: int, emit: Emit, fail: Callable[[AmqpError, str], None]
     ) -> None:
-        ledger, recorder = Ledger(run), Recorder()
+        ledger, recorder = Ledger(run, queues=queues_of_each(plan)), Recorder()
         sizes = {step.settings.size_bytes for step in plan.steps}
         self.context = Context(
             plan=plan,

@@ -1,0 +1,332 @@
+"""What became of every message of one publisher: published, confirmed, delivered; and so what was lost, doubled,
+reordered.
+
+Theory of operation. Each publisher numbers its messages 0, 1, 2 ... and keeps one octet of flags per message in an
+array that covers the numbers from the oldest unsettled to the newest. Runs of messages are slices of it, so accounting
+costs a few numpy calls a run. A prefix that is settled (confirmed and delivered, or nacked, or returned) is rolled up
+into counters. Messages that stay open while thousands after them are settled are moved out of the array one by one, so
+the array stays short: memory is one octet for each message that is under way or waits in a queue, a dictionary entry
+for each straggler.
+
+Invariants: each delivery counts once; ``unique`` + repeats = ``delivered``; a rolled-up message is never lost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+CONFIRMED: Final = 1
+NACKED: Final = 2
+RETURNED: Final = 4
+DELIVERED: Final = 8
+UNAWAITED: Final = 16
+"""Published without confirms: nothing was promised, so nothing can be lost."""
+
+ANSWERS: Final = {CONFIRMED: "confirmed", NACKED: "nacked", RETURNED: "returned"}
+DELIVERY_COUNTS: Final = (
+    *("delivered", "redelivered", "unique", "duplicated", "reordered", "lost", "undelivered", "abandoned"),
+)
+"""What is counted for each queue; the rest is counted once per publisher."""
+
+EXAMPLES_MAX: Final = 20
+ARRAY_MIN: Final = 4096
+STRAGGLER_SPAN: Final = 1 << 16
+"""Only arrays longer than this are relieved of stragglers."""
+REPEATED_FIRST_MAX: Final = 1 << 16
+"""So many redeliveries are remembered for a delivery that is heard of later."""
+HIGHEST_MIN: Final = 16
+"""With more channels than this, those that cannot matter any more are forgotten from time to time."""
+
+Integers = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
+
+
+def _is_settled(flags: int) -> bool:
+    answered = flags & (CONFIRMED | NACKED | UNAWAITED)
+    return bool(answered and (flags & (DELIVERED | RETURNED) or flags & NACKED))
+
+
+_SETTLED: Final = np.array([_is_settled(flags) for flags in range(256)])
+_OUTSTANDING: Final = np.array(
+    [bool(flags & (CONFIRMED | UNAWAITED)) and not _is_settled(flags) for flags in range(256)]
+)
+
+
+@dataclass(slots=True)
+class Examples:
+    """The first few violations, as ranges of numbers."""
+
+    records: list[dict[str, object]] = field(default_factory=list)
+
+    def add(self, publisher: int, what: str, numbers: Integers) -> None:
+        """Note ``numbers`` (any order), neighbours as one range."""
+        ordered = np.unique(numbers)
+        for part in np.split(ordered, np.flatnonzero(np.diff(ordered) != 1) + 1):
+            if len(self.records) >= EXAMPLES_MAX:
+                return
+            first, last = int(part[0]), int(part[-1])
+            self.records.append({"publisher": publisher, "first": first, "last": last, "what": what})
+
+
+class PublisherLedger:
+    """The messages of one publisher, or its copies for one queue.
+
+    Numbers below ``start`` may be delivered and need not be: the queue was bound while they were on their way.
+    ``shared``: consumers of several workers get the messages, and what each got comes here with a delay of its own. So
+    a redelivery may be heard of before the delivery that it repeats, which is then not taken for the second.
+    """
+
+    def __init__(self, publisher: int, examples: Examples, start: int = 0, *, shared: bool = False) -> None:
+        self.publisher = publisher
+        self.next = start
+        self.counts: Counter[str] = Counter()
+        self._examples = examples
+        self._start = start
+        self._early: set[int] = set()
+        self._base = start
+        self._flags = np.zeros(ARRAY_MIN, np.uint8)
+        self._stragglers: dict[int, int] = {}
+        self._republished: set[int] = set()
+        self._highest: dict[int, int] = {}
+        self._highest_max = HIGHEST_MIN
+        self._repeated_first: set[int] | None = set() if shared else None
+
+    # The publisher's side
+
+    def published(self, count: int, *, confirms: bool) -> int:
+        """``count`` new messages leave; the number of the first."""
+        first, self.next = self.next, self.next + count
+        while self.next - self._base > len(self._flags):
+            self._make_room()
+        if not confirms:
+            self._flags[first - self._base : self.next - self._base] = UNAWAITED
+        else:
+            self.counts["awaited"] += count
+        return first
+
+    def republished(self, numbers: Integers) -> None:
+        """These were unconfirmed when their connection was lost and leave a second time."""
+        self._republished.update(numbers.tolist())
+        self.counts["republished"] += len(numbers)
+
+    def answered(self, numbers: Integers, flag: int) -> None:
+        """A confirm (CONFIRMED or NACKED), the first for each of ``numbers``, which ascend; or a return (RETURNED)."""
+        count = len(numbers)
+        if not count:
+            return
+        first, last = int(numbers[0]), int(numbers[-1])
+        if first < self._base:
+            ahead = numbers[numbers >= self._base]
+            for number in numbers[numbers < self._base].tolist():
+                self._flag_straggler(number, flag)
+            self._flags[ahead - self._base] |= flag
+        elif last - first + 1 == count:
+            self._flags[first - self._base : last + 1 - self._base] |= flag
+        else:
+            self._flags[numbers - self._base] |= flag
+        self.counts[ANSWERS[flag]] += count
+
+    # The consumer's side
+
+    def delivered(self, scope: int, numbers: Integers, redelivered: Booleans) -> int:
+        """A run of deliveries on the channel ``scope``, in the order they came. Returns how many of them were never
+        published."""
+        if len(numbers) == 1 and self._delivered_next(scope, int(numbers[0]), bool(redelivered[0])):
+            return 0
+        if (numbers.view(np.uint64) >= self.next).any():  # a damaged number may be negative, too
+            return self._delivered_some(scope, numbers, redelivered)
+        count = len(numbers)
+        first = int(numbers[0])
+        in_step = first >= self._base and count == int(numbers[-1]) - first + 1 and bool((np.diff(numbers) == 1).all())
+        self.counts["delivered"] += count
+        again = int(np.count_nonzero(redelivered))
+        self.counts["redelivered"] += again
+        if in_step and not again and first > self._highest.get(scope, -1):
+            part = self._flags[first - self._base : first - self._base + count]
+            if not (part & DELIVERED).any():
+                part |= DELIVERED
+                self.counts["unique"] += count
+                self._rise(scope, first + count - 1)
+                return 0
+        self._delivered_out_of_step(scope, numbers, redelivered)
+        return 0
+
+    def _delivered_next(self, scope: int, number: int, redelivered: bool) -> bool:
+        """The usual single delivery, without an array: thousands of publishers have hardly any other."""
+        at = number - self._base
+        if redelivered or at < 0 or number >= self.next or number <= self._highest.get(scope, -1):
+            return False
+        flags = int(self._flags[at])
+        if flags & DELIVERED:
+            return False
+        self._flags[at] = flags | DELIVERED
+        self.counts["delivered"] += 1
+        self.counts["unique"] += 1
+        self._rise(scope, number)
+        return True
+
+    def _delivered_some(self, scope: int, numbers: Integers, redelivered: Booleans) -> int:
+        """Some were never published: judge the others."""
+        known = numbers.view(np.uint64) < self.next
+        self._examples.add(self.publisher, "unexpected", numbers[~known])
+        if known.any():
+            self.delivered(scope, numbers[known], redelivered[known])
+        return int(np.count_nonzero(~known))
+
+    def _delivered_out_of_step(self, scope: int, numbers: Integers, redelivered: Booleans) -> None:
+        repeats = self._mark_delivered(numbers)
+        self.counts["unique"] += int(np.count_nonzero(~repeats))
+        excused = redelivered.copy()
+        if self._republished:
+            excused |= np.fromiter((n in self._republished for n in numbers.tolist()), np.bool_, len(numbers))
+        if self._repeated_first is not None:
+            excused |= self._heard_late(self._repeated_first, numbers, repeats, redelivered)
+        doubled = repeats & ~excused
+        if doubled.any():
+            self.counts["duplicated"] += int(np.count_nonzero(doubled))
+            self._examples.add(self.publisher, "duplicated", numbers[doubled])
+        self._check_order(scope, numbers[~repeats & ~excused])
+
+    def _heard_late(self, known: set[int], numbers: Integers, repeats: Booleans, redelivered: Booleans) -> Booleans:
+        """Deliveries whose redelivery was heard of before them; each excuses one."""
+        known.update(numbers[redelivered & ~repeats].tolist()[: REPEATED_FIRST_MAX - len(known)])
+        late = np.zeros(len(numbers), np.bool_)
+        for index in np.flatnonzero(repeats & ~redelivered).tolist() if known else ():
+            number = int(numbers[index])
+            late[index] = number in known
+            known.discard(number)
+        return late
+
+    def _check_order(self, scope: int, numbers: Integers) -> None:
+        if not len(numbers):
+            return
+        highest = np.maximum.accumulate(numbers)
+        before = np.concatenate([[self._highest.get(scope, -1)], highest[:-1]])
+        before = np.maximum.accumulate(before)
+        late = numbers < before
+        if late.any():
+            self.counts["reordered"] += int(np.count_nonzero(late))
+            self._examples.add(self.publisher, "reordered", numbers[late])
+        self._rise(scope, max(int(highest[-1]), self._highest.get(scope, -1)))
+
+    def _mark_delivered(self, numbers: Integers) -> Booleans:
+        """Flag them; True for each that had been delivered before, also earlier in this very run."""
+        repeats = np.ones(len(numbers), np.bool_)
+        firsts = np.unique(numbers, return_index=True)[1]
+        ahead = firsts[numbers[firsts] >= self._base]
+        at = numbers[ahead] - self._base
+        repeats[ahead] = (self._flags[at] & DELIVERED) != 0
+        self._flags[at] |= DELIVERED
+        for index in firsts[numbers[firsts] < self._base].tolist():
+            number = int(numbers[index])
+            if number in self._stragglers:
+                repeats[index] = bool(self._stragglers[number] & DELIVERED)
+                self._flag_straggler(number, DELIVERED)
+            elif number < self._start:
+                repeats[index] = number in self._early
+                self._early.add(number)
+        return repeats
+
+    def _rise(self, scope: int, number: int) -> None:
+        self._highest[scope] = number
+        if len(self._highest) > self._highest_max:
+            self._forget_low()
+
+    def _forget_low(self) -> None:
+        """Forget channels that are behind every message which may still be delivered for the first time: whatever comes
+        is above their highest. So memory depends on the messages under way, not on publishers times consumers."""
+        used = self._flags[: self._used()] & DELIVERED
+        floor = self._base + (len(used) if used.all() else int(np.argmin(used)))
+        floor = min(self._stragglers, default=floor)
+        self._highest = {scope: number for scope, number in self._highest.items() if number >= floor}
+        self._highest_max = max(HIGHEST_MIN, 2 * len(self._highest))
+
+    # Memory
+
+    def _flag_straggler(self, number: int, flag: int) -> None:
+        flags = self._stragglers.get(number, 0) | flag
+        if _SETTLED[flags]:
+            self._stragglers.pop(number, None)
+        elif number in self._stragglers:
+            self._stragglers[number] = flags
+
+    def _make_room(self) -> None:
+        """Roll up what is settled; if that frees less than half, move stragglers out; if they are too many, grow."""
+        used = self._flags[: self._used()]
+        unsettled = ~_SETTLED[used]
+        done = int(np.argmax(unsettled)) if unsettled.any() else len(used)
+        if done < len(used) // 2 and len(used) > STRAGGLER_SPAN:
+            done = self._move_stragglers(used, unsettled) or done
+        if done >= max(len(used) // 2, 1):
+            rest = used[done:].copy()
+            self._flags[: len(rest)] = rest
+            self._flags[len(rest) :] = 0
+            self._base += done
+        else:
+            self._flags = np.concatenate([self._flags, np.zeros(len(self._flags), np.uint8)])
+
+    def _used(self) -> int:
+        return min(self.next - self._base, len(self._flags))
+
+    def _move_stragglers(self, used: npt.NDArray[np.uint8], unsettled: Booleans) -> int:
+        """Take the few open messages of the older half out of the array; how far it can then be rolled up."""
+        half = len(used) // 2
+        stay = np.flatnonzero(unsettled[:half])
+        if len(stay) > half // 64:
+            return 0
+        for at in stay.tolist():
+            self._stragglers[self._base + at] = int(used[at])
+        return half
+
+    # The account
+
+    def outstanding(self) -> Integers:
+        """Numbers of the messages that should still be delivered."""
+        used = self._flags[: self._used()]
+        open_here = np.flatnonzero(_OUTSTANDING[used]) + self._base
+        old = sorted(number for number, flags in self._stragglers.items() if _OUTSTANDING[flags])
+        return np.concatenate([np.array(old, np.int64), open_here])
+
+    def close(self, *, drained: bool, abandoned: bool) -> None:
+        """No more deliveries can come: settle the account of everything so far.
+
+        What is outstanding is lost if the queues were ``drained``; else it is undelivered, and ``abandoned`` too if it
+        was deleted with its queue.
+        """
+        missing = self.outstanding()
+        promised = missing[self._flags_of(missing) & CONFIRMED != 0]
+        if drained and len(promised):
+            self.counts["lost"] += len(promised)
+            self._examples.add(self.publisher, "lost", promised)
+        elif not drained:
+            self.counts["undelivered"] += len(promised)
+            self.counts["abandoned"] += len(promised) if abandoned else 0
+        if not drained:  # they may lie in their queues still, and be delivered after all
+            self._start = self.next
+            self._early.clear()
+        self._base = self.next
+        self._flags[:] = 0
+        self._stragglers.clear()
+        self._highest.clear()
+
+    def _flags_of(self, numbers: Integers) -> npt.NDArray[np.uint8]:
+        flags = [self._stragglers[n] if n < self._base else int(self._flags[n - self._base]) for n in numbers.tolist()]
+        return np.array(flags, np.uint8)
+
+    # For what is the same with one queue and with many
+
+    def copy(self, _queue: int) -> PublisherLedger:
+        """The account of this publisher for a queue: there is one for all."""
+        return self
+
+    def totals(self) -> Counter[str]:
+        """Everything counted."""
+        return self.counts
+
+    def unbind(self, _queue: int) -> None:
+        """A queue is gone: nothing, unless it has an account of its own."""
