@@ -27,8 +27,8 @@ from reference_broker.machines.commands import NO_TTL, TTL_MS_MAX
 
 TABLE_DEPTH_MAX: Final = 100
 TABLE_FIELDS_MAX: Final = 4096
-TIME_MS_MAX: Final = 315_360_000_000
-"""Ten years: the longest expiration that RabbitMQ takes."""
+TIME_MS_MAX: Final = TTL_MS_MAX
+"""Ten years, for any time that a client names."""
 
 _SHORT: Final = Struct(">H")
 _LONG: Final = Struct(">I")
@@ -301,7 +301,7 @@ def _time_to_live(text: str) -> int:
         raise _bad_expiration(text, f"{{value_negative,{number}}}")
     if number > TIME_MS_MAX:
         raise _bad_expiration(text, f"{{value_too_large,{number}}}")
-    return number if number <= TTL_MS_MAX else NO_TTL
+    return number
 
 
 def _bad_expiration(text: str, reason: str) -> SoftError:

@@ -46,7 +46,7 @@ from reference_broker.machines.config import DamagedConfigError, FifoConfig
 from reference_broker.message_run import DamagedRunError
 from reference_broker.types import CHANNEL_ID_SIZE, ChannelId, ConsumerId, NodeId
 
-BATCH_VERSION: Final = 2
+BATCH_VERSION: Final = 3
 TAG_SIZE_MAX: Final = 255
 """A consumer tag is an AMQP short string."""
 
@@ -59,7 +59,7 @@ _RANGE: Final = Struct(">QQ")  # first and last message id
 _NODE_DOWN: Final = Struct(">BH")  # kind, node
 _NODE_UP: Final = Struct(">BHI")  # kind, node, incarnation
 _PURGE: Final = Struct(f">B{CHANNEL_ID_SIZE}sQ")  # kind, channel, correlation
-_EXPIRING: Final = Struct(f">B{CHANNEL_ID_SIZE}sQI")  # as an enqueue, then time to live in ms
+_EXPIRING: Final = Struct(f">B{CHANNEL_ID_SIZE}sQQ")  # as an enqueue, then time to live in ms
 _GET: Final = Struct(">BQ")  # flags, correlation
 _CONFIG: Final = Struct(">BI")  # kind, octets of settings
 _SETTLED: Final = Struct(">BI")  # kind, number of ranges

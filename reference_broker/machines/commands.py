@@ -17,8 +17,8 @@ IdRange = tuple[int, int]
 """First and last message id, both included."""
 
 NO_TTL: Final = -1
-TTL_MS_MAX: Final = 2**32 - 1
-"""The longest time to live that RabbitMQ takes, too: 49 days."""
+TTL_MS_MAX: Final = 315_360_000_000
+"""Ten years: the longest time to live that RabbitMQ takes, too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ PROPERTIES: list[Properties] = [
     ),
     Properties(delivery_mode=2, expiration="60000"),
     Properties(delivery_mode=2, expiration="5"),
+    Properties(delivery_mode=2, expiration="5184000000"),
 ]
 
 Fact = tuple[object, ...]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from reference_broker import message_run
 from reference_broker.machines.batch import BATCH_VERSION, DamagedBatchError, decode_batch, encode_batch
 from reference_broker.machines.commands import (
+    TTL_MS_MAX,
     Cancel,
     ChannelDown,
     Checkout,
@@ -62,7 +63,7 @@ CONFIGS = st.builds(
     dead_letter=st.none() | st.sampled_from(DeadLetterStrategy),
 )
 COMMANDS: st.SearchStrategy[Command] = st.one_of(
-    st.builds(Enqueue, CHANNELS, U64, RAGGED | UNIFORM, st.integers(-1, 2**32 - 1)),
+    st.builds(Enqueue, CHANNELS, U64, RAGGED | UNIFORM, st.integers(-1, TTL_MS_MAX)),
     st.builds(Get, CONSUMERS, st.booleans(), U64),
     st.builds(UpdateConfig, CONFIGS),
     st.builds(Tick),
@@ -201,7 +202,7 @@ def test_the_octets_of_each_command() -> None:
     channel = "0002 00000007 0000012c 0001"
     consumer = channel + "01 63"
     expected = bytes.fromhex(
-        "02 0000000000000001 0000000f"
+        "03 0000000000000001 0000000f"
         f"01 {channel} 0000000000000005  01 00000002 00000002 0003 00000004"
         f" {20 * '00'} 000171 61616262"
         f"02 {consumer} 00000014 01 ffffffff 0000000000000009"
@@ -213,7 +214,7 @@ def test_the_octets_of_each_command() -> None:
         "08 0002"
         "09 0002 00000008"
         f"0a {channel} 000000000000000b"
-        f"0b {channel} 0000000000000007 0000ea60  01 00000002 00000002 0003 00000004"
+        f"0b {channel} 0000000000000007 000000000000ea60  01 00000002 00000002 0003 00000004"
         f" {20 * '00'} 000171 61616262"
         f"0c {channel} 01 67 01 000000000000000c"
         "0d 0000002e ffffffffffffffff 0000000000000005 ffffffffffffffff ffffffffffffffff ffffffffffffffff"
