@@ -38,6 +38,7 @@ class SimClient:
         self.diligence = chance.choice((0.1, 0.5, 0.9))
         self.restlessness = chance.choice((0.0, 0.002, 0.02))
         self.gets = chance.choice((0.0, 0.0, 0.1))
+        self.disgust = chance.choice((0.0, 0.0, 0.0, 0.5))
         self.haste = chance.choice((0.0, 0.0, 0.0, 0.2))
         self.think_s = chance.choice((0.001, 0.004, 0.02))
         self._prefetches = chance.choice(((1,), (10,), (1, 5, 30), (100,)))

@@ -27,9 +27,10 @@ class Moments:
     def __init__(self, world: World) -> None:
         self._world = world
         chance = world.chance
-        drawn = [name for name in MOMENTS if chance.random() < 0.3]
-        self._likely = {name: chance.choice((0.05, 0.5)) for name in drawn} if chance.random() < 0.6 else {}
-        self._blows = [name for name in _BLOWS if chance.random() < 0.4] or ["kill"]
+        letters = any(plan.keeps_letters for plan in world.queues)  # seldom, so the moment must not be seldom too
+        drawn = [name for name in MOMENTS if chance.random() < (0.8 if name == "letters" and letters else 0.35)]
+        self._likely = {name: chance.choice((0.2, 1.0)) for name in drawn} if chance.random() < 0.7 else {}
+        self._blows = chance.sample(_BLOWS, chance.choice((1, 1, 2, 4)))
         self._soon_s = chance.choice((0.0, 0.0005, 0.003, 0.03))
         self._apart_s = chance.choice((0.02, 0.2))
         self._next_s = _FROM_S
@@ -44,9 +45,13 @@ class Moments:
         if world.draining or now < self._next_s or chance.random() > likely:
             return
         self._next_s = now + self._apart_s
-        struck = node if chance.random() < 0.7 else chance.choice(list(world.nodes.values()))
         world.trace.note(now, node.host, "moment", name)
-        world.scheduler.after(chance.random() * self._soon_s, self._strike, chance.choice(self._blows), struck)
+        soon_s = 0.0
+        for _ in range(chance.choice((1, 1, 2))):
+            others = [other for other in world.nodes.values() if other is not node]
+            struck = chance.choice(others) if others and chance.random() < 0.5 else node
+            soon_s += chance.random() * self._soon_s
+            world.scheduler.after(soon_s, self._strike, chance.choice(self._blows), struck)
 
     def _strike(self, blow: str, node: SimNode) -> None:
         if not self._world.draining:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Final
 from reference_broker.raft.ready import Role
 from reference_broker.sim.damage import flip_and_open
 from reference_broker.sim.node import SimNode, host_of
-from reference_broker.sim.operator import Operator
 
 if TYPE_CHECKING:
     from reference_broker.sim.world import World
 
+_FAVOURITE: Final = 0.4
+"""In so many worlds one kind of trouble comes more often than all others together."""
 _SPARE_NODES: Final = 3
 """Of so many nodes, one may be gone for good."""
 
@@ -26,7 +27,6 @@ class Nemesis:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.operator = Operator(world)
         chance = world.chance
         self._every_s = chance.choice((0.02, 0.1, 0.4))
         self._outage_s = chance.choice((0.1, 0.5, 2.0))
@@ -46,19 +46,17 @@ class Nemesis:
             self.snapshot,
             self.campaign,
             self.transfer,
-            self.operator.policy,
-            self.operator.rebalance,
             self.flip_bit,
             self.fill_disk,
         ]
-        if chance.random() < 0.5:
-            kinds.append(self.operator.members)
-        elif len(world.nodes) >= _SPARE_NODES and chance.random() < 0.2:
-            kinds.append(self.lose_for_good)
-        elif len(world.nodes) >= _SPARE_NODES and chance.random() < 0.3:
-            kinds.append(self.lose_directories)
+        if world.operator.keeps_members and len(world.nodes) >= _SPARE_NODES:
+            losses: list[Callable[[SimNode], None]] = [self.lose_for_good, self.lose_directories]
+            if chance.random() < 0.5:
+                kinds.append(chance.choice(losses))
         self._kinds = [kind for kind in kinds if chance.random() < 0.6] or kinds
         self._weights = [chance.choice((1, 3, 10)) for _ in self._kinds]
+        if chance.random() < _FAVOURITE:
+            self._weights[chance.randrange(len(self._kinds))] = 10 * len(self._kinds)
         world.scheduler.after(0.3, self._begin)
 
     def _begin(self) -> None:
@@ -145,7 +143,7 @@ class Nemesis:
         if self.world.is_whole():
             node.is_lost = node.is_awaited = True
             node.crash(power=True, silent=self.world.chance.random() < 0.5)
-            self.world.scheduler.after(self._outage(), self.operator.replace, node)
+            self.world.scheduler.after(self._outage(), self.world.operator.replace, node)
 
     def slow_disk(self, node: SimNode) -> None:
         """Syncs take their time, until the next change."""

@@ -17,6 +17,7 @@ from reference_broker.amqp.link import ConnectionConfig
 from reference_broker.log.errors import LogError
 from reference_broker.log.notices import Notice, SnapshotInstalled, SnapshotTaken
 from reference_broker.log.opening import RecoveredGroup
+from reference_broker.machines.consumers import Status
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.client import ClientConnection
@@ -58,7 +59,7 @@ class SimShard(Shard):
         self.jumped = False
         self.breaks = 0
         """How often a link or a leader was another than before: a guest may have missed what was taken back since."""
-        self._is_told = False
+        self._is_told = self._is_shown = False
         super().__init__(
             config,
             incarnation,
@@ -68,6 +69,10 @@ class SimShard(Shard):
             now_ms=owner.now_ms,
             random_bits=owner.world.chance.getrandbits,
         )
+
+    def _show_log(self) -> None:
+        """Before the first member is at work: some are deleted while the shard is still being made."""
+        self._is_shown = True
         self._show("append", self.story.appended, self._appends)
         self._show("truncate_from", self.story.truncated, self.checks.truncated)
         self._show("reset", self.story.reset, self.checks.reset)
@@ -99,6 +104,8 @@ class SimShard(Shard):
 
     def runner_made(self, runner: GroupRunner, state: RecoveredGroup | None) -> None:
         """Check what recovery found, and have the checkers see what is applied."""
+        if not self._is_shown:
+            self._show_log()
         name = runner.host.record.name if isinstance(runner.host, QuorumQueue) else "metadata"
         self.story.begins(self.node, runner, name, state)
         self.checks.recovered(self.node, runner, state)
@@ -279,8 +286,24 @@ class SimNode:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            for connection in list(self.shard.clients if self.shard is not None else ()):
-                connection.tick()
+            if self.shard is not None:
+                self._look_for_forgotten(self.shard)
+                for connection in list(self.shard.clients):
+                    connection.tick()
+
+    def _look_for_forgotten(self, shard: SimShard) -> None:
+        """Who can be reached must not stay suspended once the leader has nothing more to say about it."""
+        for runner in shard.runners.values():
+            host = runner.host
+            if not isinstance(host, QuorumQueue) or not host.leading or runner.applied < runner.core.log.last_index:
+                continue
+            if any(True for pending in runner.pending.values() for _ in pending.all()):
+                continue
+            for consumer in host.machine._state.all_consumers():
+                channel = consumer.id.channel
+                if consumer.status is Status.SUSPECTED and shard.life_of(channel.node) == channel.incarnation:
+                    where = f"queue {host.record.name}: node {self.node} leads and can reach node {channel.node}"
+                    raise ViolationError("I18", f"{where}, but {consumer.id} is suspended")
 
     def failed(self, error: str) -> None:
         """The shard gives up, which only an error of the drive may make it do."""

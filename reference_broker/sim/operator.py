@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from reference_broker.sim.world import World
 
 _POLICY: Final = "freedom"
+_ADDS: Final = 0.6
+_FROM_S: Final = 0.3
 _DEFINITIONS: Final[tuple[dict[str, Any], ...]] = (
     {"max-length": 3},
     {"max-length": 10, "overflow": "reject-publish"},
@@ -33,11 +35,28 @@ _LETTERS: Final = {"dead-letter-exchange": "", "dead-letter-routing-key": GRAVEY
 
 
 class Operator:
-    """Asks one thing at a time."""
+    """Asks one thing at a time, of any node, at times of his own. ``keeps_members``: no queue has fewer than three
+    members where there are three nodes, so that one node may be lost for good."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self._attempt = 0
+        chance = world.chance
+        self._every_s = chance.choice((0.03, 0.2, 1.0))
+        kinds = (self.members, self.rebalance, self.policy)
+        self._kinds = [kind for kind in kinds if chance.random() < 0.5]
+        self.keeps_members = self.members not in self._kinds and not any(plan.is_small for plan in world.queues)
+        if self._kinds:
+            world.scheduler.after(_FROM_S, self._begin)
+
+    def _begin(self) -> None:
+        self.world.scheduler.after(self.world.chance.expovariate(1 / self._every_s), self._act)
+
+    def _act(self) -> None:
+        if not self.world.draining:
+            chance = self.world.chance
+            self.world.nemesis.strike(chance.choice(self._kinds), chance.choice(list(self.world.nodes.values())))
+            self._begin()
 
     def members(self, node: SimNode) -> None:
         """Add a member of some queue, or remove one."""
@@ -47,8 +66,11 @@ class Operator:
             return
         chance = self.world.chance
         name = chance.choice(sorted(queues))
-        member = chance.choice(self.world.node_ids)
-        operation = "remove-member" if member in queues[name].members else "add-member"
+        members = queues[name].members
+        others = [each for each in self.world.node_ids if each not in members]
+        adds = bool(others) and chance.random() < _ADDS
+        member = chance.choice(others if adds else members)
+        operation = "add-member" if adds else "remove-member"
         self._ask(node, {"op": operation, "queue": name, "node": host_of(member)})
 
     def rebalance(self, node: SimNode) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
 
@@ -12,6 +12,8 @@ GRAVEYARD: Final = "graveyard"
 FREE: Final = ("limited", "brief", "short", "loose", "fleeting")
 """Queues out of which messages may leave by themselves: those that policies are set for."""
 _PLAIN: Final = 0.4
+_SIZE: Final = "x-quorum-initial-group-size"
+_SIZED: Final = 0.2
 
 Arguments = dict[str, Any]
 
@@ -30,6 +32,11 @@ class QueuePlan:
         """How often a message may return."""
         limit: int | None = dict(self.arguments).get("x-delivery-limit")
         return limit
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it has too few members to go on without one."""
+        return int(dict(self.arguments).get(_SIZE, 3)) < 3
 
     @property
     def is_single_active(self) -> bool:
@@ -67,7 +74,14 @@ def plan_queues(chance: Random) -> list[QueuePlan]:
         plans += [make(chance) for make in rich or [chance.choice(_RICH)]]
     if any("x-dead-letter-exchange" in dict(plan.arguments) for plan in plans):
         plans.append(_plan(GRAVEYARD, {}, has_limits=False))
-    return plans
+    return [_sized(plan, chance) for plan in plans]
+
+
+def _sized(plan: QueuePlan, chance: Random) -> QueuePlan:
+    """Some begin with fewer or more members than others."""
+    if chance.random() > _SIZED:
+        return plan
+    return replace(plan, arguments=(*plan.arguments, (_SIZE, chance.choice((1, 2, 2, 4, 5)))))
 
 
 def _plan(name: str, arguments: Arguments, *, is_kept: bool = True, has_limits: bool = True) -> QueuePlan:
@@ -101,8 +115,8 @@ def _loose(chance: Random) -> QueuePlan:
 
 def _careful(chance: Random) -> QueuePlan:
     """Dead letters at least once: none may be lost."""
-    deadly = (("x-message-ttl", (5, 500)), ("x-delivery-limit", (0, 2)), ("x-max-length", (5, 50)))
-    chosen: Arguments = {key: chance.choice(values) for key, values in deadly if chance.random() < 0.5}
+    deadly = (("x-message-ttl", (5, 5, 100)), ("x-delivery-limit", (0, 2)), ("x-max-length", (5, 50)))
+    chosen: Arguments = {key: chance.choice(values) for key, values in deadly if chance.random() < 0.6}
     chosen["x-overflow"] = "reject-publish"
     return _plan("careful", chosen | _letters_to("at-least-once"), has_limits=False)
 

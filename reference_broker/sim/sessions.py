@@ -167,7 +167,6 @@ class Session(asyncio.Protocol):
                 self._subscribe(channel)
             case commands.Basic.ConsumeOk():
                 self._subscriptions[channel].is_consuming = True
-                self._may_regret()
             case commands.Basic.CancelOk():
                 self._resubscribe(channel)
             case commands.Basic.Cancel():
@@ -237,6 +236,7 @@ class Session(asyncio.Protocol):
         prefetch = self.client.prefetch()
         self._tell("consumes {} as {}, prefetch {}", to.queue.name, to.tag, prefetch)
         self._send(amqp.consume(to.channel, to.queue.name, to.tag, prefetch, no_ack=to.no_ack, priority=to.priority))
+        self._may_regret()
 
     # Doing things
 
@@ -289,11 +289,11 @@ class Session(asyncio.Protocol):
     def _do_with(self, subscription: Subscription) -> None:
         chance = self.world.chance
         what = chance.random()
-        if what < 0.8:
+        if what < 0.8 - self.client.disgust:
             self._settle(subscription, chance.randint(1, len(subscription.held)))
-        elif what < 0.9:
+        elif what < 0.9 - self.client.disgust:
             self._settle_one(subscription, amqp.ack)
-        elif what < 0.98:
+        elif what < 0.98 - self.client.disgust:
             self._settle_one(subscription, lambda channel, tag, _: amqp.nack(channel, tag, False, True), done=False)
         else:
             done = not subscription.queue.keeps_letters
@@ -322,9 +322,9 @@ class Session(asyncio.Protocol):
         self._send(octets(subscription.channel, tag, False))
 
     def _may_regret(self) -> None:
-        """Some subscribe, and go at once."""
+        """Some subscribe, and go before or soon after they are heard."""
         if self.world.chance.random() < self.client.haste and not self.world.draining:
-            self.client.loop.call_later(self.world.chance.random() * _REGRET_S, self._die)
+            self.client.loop.call_later(self.world.chance.random() ** 2 * _REGRET_S, self._die)
 
     def _die(self) -> None:
         self._end()

@@ -24,6 +24,7 @@ from reference_broker.sim.moments import Moments
 from reference_broker.sim.nemesis import Nemesis
 from reference_broker.sim.network import Network, Weather
 from reference_broker.sim.node import SimNode, SimShard, sim_limits
+from reference_broker.sim.operator import Operator
 from reference_broker.sim.queues import plan_queues
 from reference_broker.sim.raft_checks import RaftChecks
 from reference_broker.sim.story import Story
@@ -50,9 +51,9 @@ class World:
         self.deliveries = Deliveries()
         self.ledger = Ledger()
         self.story = Story(self.scheduler)
-        self.moments = Moments(self)
         self.draining = False
         self.queues = plan_queues(chance)
+        self.moments = Moments(self)
         self._wal_file_bytes = chance.choice((16_384, 65_536))
         limits = self._limits()
         count = chance.choice((1, 3, 3, 3, 3, 3, 5))
@@ -61,6 +62,7 @@ class World:
         for node in self.nodes.values():
             node.start()
         self.clients = [SimClient(self, number) for number in range(1, chance.randint(2, 6) + 1)]
+        self.operator = Operator(self)
         self.nemesis = Nemesis(self)
 
     def _limits(self) -> Limits:

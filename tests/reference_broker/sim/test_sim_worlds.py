@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from reference_broker.log.opening import RecoveredGroup
+from reference_broker.node.hosting import Hosting
 from reference_broker.sim.__main__ import main
 from reference_broker.sim.invariants import INVARIANTS
 from reference_broker.sim.runs import run_world
+from reference_broker.sim.world import World
+from reference_broker.types import METADATA_GROUP, GroupId, NodeId
 
 SEEDS = range(1, 13)
 STEPS = 10_000
@@ -34,6 +38,20 @@ def test_a_seed_gives_the_same_run_in_any_process(hash_seed: str) -> None:
     there = subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": hash_seed,
                            "PYTHONPATH": str(Path(__file__).parents[3])})  # fmt: skip
     assert int(there.stdout) == here.trace_hash
+
+
+def test_what_a_node_deletes_while_it_starts_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica whose deletion was not on disk yet is recovered, and deleted again as soon as the metadata is read."""
+    recover = Hosting.recover
+
+    def recover_and_delete(hosting: Hosting, recovered: dict[GroupId, RecoveredGroup]) -> None:
+        recover(hosting, recovered)
+        hosting._shard.log.delete_group(METADATA_GROUP)
+
+    monkeypatch.setattr(Hosting, "recover", recover_and_delete)
+    world = World(1)
+    assert world.raft.group(METADATA_GROUP).member(NodeId(1)).is_gone
+    world.close()
 
 
 def test_different_seeds_give_different_runs() -> None:
