@@ -70,6 +70,7 @@ PURE = (
     "perftest.engine.pacing",
     "perftest.engine.inflight",
     "perftest.engine.acking",
+    "perftest.search",
     "reports.stats",
 )
 IMPURE_IMPORTS = {

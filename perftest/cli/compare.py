@@ -10,32 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from perftest.cli.exits import CliError, Exit
-from perftest.cli.sections import SectionedCommand, json_option, option
+from perftest.cli.sections import PART, SectionedCommand, json_option, option
 
 if TYPE_CHECKING:
     from reports.comparison.compare import Comparison
 
 FACETS = ("plan", "host", "durability", "validity", "safety")
-
-
-class Part(click.ParamType[float]):
-    """``5%`` or ``0.05``, between 0 and 1."""
-
-    name = "PART"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number as a part of 1."""
-        text = str(value).strip()
-        try:
-            part = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-        except ValueError:
-            part = -1.0
-        if not 0 <= part < 1:
-            self.fail(f"{text!r} is not a part of the whole; write 5% or 0.05", param, ctx)
-        return part
-
-
-PART = Part()
 
 
 @click.command(

@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "Run": {
         "run": ("perftest.cli.run:run", "Publish and consume with one setting and measure."),
         "sweep": ("perftest.cli.sweep:sweep", "Measure step by step over the values of a workload."),
+        "search": ("perftest.cli.search:search", "Find the highest rate that meets objectives, or the best setting."),
         "doctor": ("perftest.cli.doctor:doctor", "Say what this machine can show."),
     },
     "Results": {

@@ -94,3 +94,23 @@ DURATION: Final = QuantityType("duration", "parse_duration_s")
 SIZE: Final = QuantityType("size", "parse_size_bytes")
 COUNT: Final = QuantityType("count", "parse_count")
 RATE: Final = QuantityType("rate", "parse_rate")
+
+
+class PartType(click.ParamType[float]):
+    """``5%`` or ``0.05``, between 0 and 1."""
+
+    name = "PART"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number as a part of 1."""
+        text = str(value).strip()
+        try:
+            part = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            part = -1.0
+        if not 0 <= part < 1:
+            self.fail(f"{text!r} is not a part of the whole; write 5% or 0.05", param, ctx)
+        return part
+
+
+PART: Final = PartType()

@@ -77,7 +77,7 @@ def measure(plan: Plan, options: Options) -> int:
 
 def _run(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[_Session, RunOutcome]:
     """Execute the plan; when this returns, no signal is listened to any more."""
-    with _target(plan, options) as cluster:
+    with target(plan, options) as cluster:
         if cluster is not None:
             plan = replace(plan, uris=cluster.uris, queues=tuple(_quorum(queue) for queue in plan.queues))
         writer = RunWriter(options.out, plan, ["perftest", *sys.argv[1:]])
@@ -301,7 +301,7 @@ def exit_code(
 
 
 @contextlib.contextmanager
-def _target(plan: Plan, options: Options) -> Iterator[Cluster | None]:
+def target(plan: Plan, options: Options) -> Iterator[Cluster | None]:
     """The cluster to measure: none of ours, one that is kept, or one for this run only."""
     if plan.uris:
         yield None

@@ -23,6 +23,7 @@ HELPS = {
     "report": ["report"],
     "compare": ["compare"],
     "doctor": ["doctor"],
+    "search": ["search"],
     "broker": ["broker"],
     **{
         f"broker-{name}": ["broker", name]

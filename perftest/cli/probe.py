@@ -1,0 +1,84 @@
+"""One run of many that belong together: recorded like any other, without a screen of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from infra import local_cluster
+from perftest.cli.exits import CliError, Exit
+from perftest.engine.api import RunOutcome, StopRequest
+from perftest.engine.coordinator import execute
+from perftest.results.provenance import HostSampler, redact
+from perftest.results.writer import RunWriter
+from perftest.spec.plan import Plan
+
+if TYPE_CHECKING:
+    from infra.local_cluster import Cluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """What a probe found: the rows of its steps, its ledger, what of it failed its own checks."""
+
+    path: Path
+    rows: list[dict[str, Any]]
+    ledger: Mapping[str, Any]
+    faults: tuple[str, ...]
+    interrupted: bool
+
+
+def probe(plan: Plan, out: Path, cluster: Cluster | None, stop: StopRequest) -> Probe:
+    """Run ``plan`` and record it below ``out``. Raises CliError if it failed, RunNotWritableError."""
+    if cluster is not None:
+        plan = replace(plan, uris=cluster.uris)
+    writer = RunWriter(out, plan, ["perftest", *sys.argv[1:]])
+    try:
+        outcome = asyncio.run(_execute(plan, writer, cluster, stop))
+    except BaseException as error:
+        writer.finish("failed", f"{type(error).__name__}: {error}", Exit.RUN_ERROR)
+        raise
+    reason = outcome.error.what if outcome.error is not None else outcome.state
+    writer.finish(outcome.state, redact(reason))
+    if outcome.error is not None:
+        raise CliError(redact(outcome.error.what), redact(outcome.error.where), outcome.error.fix)
+    checks = [*writer.trust, *(check for row in writer.rows for check in row["trust"])]
+    return Probe(
+        path=writer.path,
+        rows=writer.rows,
+        ledger=writer.ledger_record or {},
+        faults=tuple(check["text"] for check in checks if check["status"] == "fail"),
+        interrupted=outcome.state == "interrupted",
+    )
+
+
+async def _execute(plan: Plan, writer: RunWriter, cluster: Cluster | None, stop: StopRequest) -> RunOutcome:
+    """The plan with the host and the nodes sampled beside it."""
+    sampling = asyncio.create_task(_sample(plan, writer, cluster))
+    try:
+        outcome = await execute(plan, writer, stop)
+        if cluster is not None:
+            await _sample_nodes(writer, cluster)  # the CPU time of the last step needs a sample after it
+        return outcome
+    finally:
+        sampling.cancel()
+        await asyncio.gather(sampling, return_exceptions=True)
+
+
+async def _sample(plan: Plan, writer: RunWriter, cluster: Cluster | None) -> None:
+    sampler = HostSampler()
+    while True:
+        writer.host(sampler.sample(time.time_ns()))
+        if cluster is not None:
+            await _sample_nodes(writer, cluster)
+        await asyncio.sleep(plan.interval_s)
+
+
+async def _sample_nodes(writer: RunWriter, cluster: Cluster) -> None:
+    for record in await asyncio.to_thread(local_cluster.sample, cluster, time.time_ns()):
+        writer.broker(record)

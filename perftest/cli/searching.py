@@ -1,0 +1,245 @@
+"""What ``perftest search`` does: probes, one after the other, against one target; and what they say in the end."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from perftest.cli.exits import CliError, Exit
+from perftest.cli.interrupts import Interrupts
+from perftest.cli.probe import Probe, probe
+from perftest.cli.session import Options, target
+from perftest.engine.api import StopRequest
+from perftest.results.writer import run_id
+from perftest.search.bracket import Answer, Search
+from perftest.search.frontier import Point, frontier, grid, recommend, sentences
+from perftest.spec.plan import Plan, Settings
+from perftest.spec.slo import Objective, Verdict, judge, shown
+
+if TYPE_CHECKING:
+    from infra.local_cluster import Cluster
+
+KEPT_UP: Final = 0.99
+"""Part of the asked rate that must be published, and of the published that must be delivered, for a probe to pass."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the command line comes down to."""
+
+    plan: Plan
+    objectives: tuple[Objective, ...]
+    out: Path
+    cluster: Path | None
+    as_json: bool
+
+
+@dataclass(slots=True)
+class Prober:
+    """Runs probes one after the other against one target, and keeps what they said."""
+
+    asked: Asked
+    cluster: Cluster | None
+    out: Path
+    stop: StopRequest
+    records: list[dict[str, Any]] = field(default_factory=list)
+    harmed: bool = False
+    interrupted: bool = False
+
+    def run(self, label: str, settings: Settings) -> tuple[Probe, list[Verdict]]:
+        """One probe with these settings, and what became of each objective."""
+        step = replace(self.asked.plan.steps[0], settings=settings, label=label)
+        found = probe(replace(self.asked.plan, steps=(step,)), self.out, self.cluster, self.stop)
+        self.interrupted |= found.interrupted
+        self.harmed |= found.ledger.get("verdict") == "violated"
+        return found, judge(self.asked.objectives, found.rows, found.ledger)
+
+    def note(self, record: dict[str, Any], line: str) -> None:
+        """Keep and show what a probe said."""
+        self.records.append(record)
+        if not self.asked.as_json:
+            click.echo(line)
+
+
+@contextmanager
+def _prober(asked: Asked) -> Iterator[Prober]:
+    """A cluster, a directory for the runs, and signals that end the search in good order."""
+    stop, interrupts = StopRequest(), Interrupts()
+    out = asked.out / run_id("search", time.time_ns())
+    options = Options(out=out, ui="none", as_json=asked.as_json, report=False, cluster=asked.cluster)
+    with interrupts.installed(), target(asked.plan, options) as cluster:
+
+        def listen(_number: int) -> None:
+            stop.abort() if stop.finishing else stop.finish_step()
+
+        out.mkdir(parents=True, exist_ok=True)
+        with interrupts.during(listen):
+            yield Prober(asked, cluster, out, stop)
+
+
+# The highest rate
+
+
+def find_rate(asked: Asked, flags: Mapping[str, Any]) -> Exit:
+    """Close in on the highest rate that meets every objective. Raises CliError without any."""
+    if not asked.objectives:
+        fix = '--slo "e2e.p99<20ms", or --frontier to compare settings'
+        raise CliError("there is no objective to meet", "--slo", fix, Exit.USAGE)
+    with _prober(asked) as prober:
+        settings = asked.plan.steps[0].settings
+        guess = _free_rate(prober, settings)
+        state = Search(
+            guess=guess,
+            tolerance=flags["tolerance"],
+            votes=flags["repeats"],
+            probes_max=flags["max_probes"],
+            floor=float(settings.publishers),
+        )
+        while not prober.stop.finishing and (rate := state.next_rate()) is not None:
+            _probe_rate(prober, state, settings, rate)
+        return _conclude(prober, state.answer(), settings)
+
+
+def _free_rate(prober: Prober, settings: Settings) -> float:
+    """What comes through without a schedule: where to begin. Raises CliError if nothing does."""
+    found, _ = prober.run("unlimited", replace(settings, rate=None))
+    row = found.rows[0] if found.rows else None
+    rate = (row["delivered_per_s"] if row["delivered"] else row["published_per_s"]) if row else 0.0
+    if not rate:
+        fix = f"see {found.path}; make probes longer with --time"
+        raise CliError("nothing came through, even without a schedule", str(found.path), fix, Exit.UNTRUSTED)
+    line = f"without a schedule: {rate:,.0f} msg/s came through"
+    prober.note({"rate": None, "delivered_per_s": rate, "path": str(found.path)}, line)
+    return float(rate)
+
+
+def _probe_rate(prober: Prober, state: Search, settings: Settings, rate: float) -> None:
+    """One probe at a rate of the whole load."""
+    publishers = settings.publishers * prober.asked.plan.publishing.channels
+    found, verdicts = prober.run(f"rate={rate:g}", replace(settings, rate=rate / publishers))
+    if found.interrupted:
+        return
+    missed = [*_not_kept_up(found, rate), *(_words(verdict) for verdict in verdicts if not verdict.met)]
+    state.record(rate, passed=not missed)
+    record = {"rate": rate, "passed": not missed, "missed": missed, "faults": found.faults, "path": str(found.path)}
+    words = "; ".join(missed or map(_words, verdicts))
+    prober.note(record, f"{rate:>12,.0f} msg/s  {'passed' if not missed else 'failed'}  {words}")
+
+
+def _words(verdict: Verdict) -> str:
+    """``e2e.p99 31.4 ms``: the objective itself is said at the end."""
+    return f"{verdict.objective.metric} {shown(verdict.objective, verdict.value)}"
+
+
+def _not_kept_up(found: Probe, rate: float) -> list[str]:
+    """A probe that did not do what it should measures nothing at that rate."""
+    if not found.rows:
+        return ["nothing was measured"]
+    row, missed = found.rows[0], []
+    if row["published_per_s"] < KEPT_UP * rate:
+        missed.append(f"published {row['published_per_s']:,.0f} of {rate:,.0f} msg/s")
+    elif row["settings"]["consumers"] and row["delivered"] < KEPT_UP * row["published"]:
+        missed.append(f"delivered {row['delivered']:,} of {row['published']:,}")
+    return missed
+
+
+def _conclude(prober: Prober, answer: Answer, settings: Settings) -> Exit:
+    """Say what was found, and how sure it is."""
+    text = " and ".join(objective.text for objective in prober.asked.objectives)
+    if answer.rate is None:
+        words = [f"no rate meets {text}"]
+    else:
+        bracket = f"fails at {answer.below:,.0f}" if answer.below is not None else "nothing higher was tried"
+        words = [f"the highest rate that meets {text}: {answer.rate:,.0f} msg/s ({bracket})"]
+        each = settings.publishers * prober.asked.plan.publishing.channels
+        again = f"perftest run -r {answer.rate / each:g} -x {settings.publishers} -c {settings.in_flight}"
+        words.append(f"to see it again: {again} -q {settings.prefetch} -A {settings.ack_interval} -z 60")
+    if not answer.converged:
+        words.append(f"not converged after {answer.probes} probes: the bracket is what is known")
+    record = {"rate": answer.rate, "fails_at": answer.below, "converged": answer.converged, "probes": answer.probes}
+    _write(prober, record, words)
+    return _code(prober, found=answer.rate is not None)
+
+
+# The best setting
+
+
+def compare_settings(asked: Asked, flags: Mapping[str, Any]) -> Exit:
+    """Run every setting of the grid in a closed loop, and recommend one."""
+    settings = grid(map(round, flags["in_flights"]), map(round, flags["prefetches"]), flags["ack_parts"])
+    with _prober(asked) as prober:
+        points: list[Point] = []
+        for in_flight, prefetch, ack_interval in settings:
+            if prober.stop.finishing:
+                break
+            points += _probe_setting(prober, in_flight, prefetch, ack_interval)
+        chosen, words = recommend(points), sentences(points)
+        edge = ["worth having, by rate:", *(_shown(point) for point in frontier(points))] if points else []
+        record = {"recommended": _plain(chosen), "frontier": [_plain(point) for point in frontier(points)]}
+        _write(prober, record, [*edge, *words])
+        return _code(prober, found=chosen is not None)
+
+
+def _probe_setting(prober: Prober, in_flight: int, prefetch: int, ack_interval: int) -> list[Point]:
+    base = prober.asked.plan.steps[0].settings
+    settings = replace(base, in_flight=in_flight, prefetch=prefetch, ack_interval=ack_interval, rate=None)
+    found, verdicts = prober.run(f"in_flight={in_flight} prefetch={prefetch} ack_interval={ack_interval}", settings)
+    if not found.rows or found.interrupted:
+        return []
+    row = found.rows[0]
+    missed = (*found.faults, *(verdict.objective.text for verdict in verdicts if not verdict.met))
+    point = Point(
+        in_flight=in_flight,
+        prefetch=prefetch,
+        ack_interval=ack_interval,
+        rate=row["delivered_per_s"],
+        latency_ns=row["latency"].get("e2e", {}).get("p99_ns", 0),
+        missed=missed,
+    )
+    prober.note({**(_plain(point) or {}), "path": str(found.path)}, _shown(point))
+    return [point]
+
+
+def _shown(point: Point) -> str:
+    doubts = f"  ({'; '.join(point.missed)})" if point.missed else ""
+    return f"  {point.setting:<52} {point.rate:>10,.0f} msg/s  p99 {point.latency_ns / 1e6:.3g} ms{doubts}"
+
+
+def _plain(point: Point | None) -> dict[str, Any] | None:
+    return None if point is None else asdict(point)
+
+
+# The end
+
+
+def _write(prober: Prober, record: dict[str, Any], words: Sequence[str]) -> None:
+    """``search.json`` beside the runs, and what it says on the terminal."""
+    plain = {
+        "schema": 1,
+        "objectives": [objective.text for objective in prober.asked.objectives],
+        **record,
+        "interrupted": prober.stop.finishing,
+        "tried": prober.records,
+        "sentences": list(words),
+    }
+    path = prober.out / "search.json"
+    path.write_text(json.dumps(plain, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if prober.asked.as_json:
+        click.echo(json.dumps({**plain, "path": str(path)}, indent=1, ensure_ascii=False))
+        return
+    click.echo("\n" + "\n".join(words) + f"\n\nsearch  {path}")
+
+
+def _code(prober: Prober, *, found: bool) -> Exit:
+    if prober.harmed:
+        return Exit.SAFETY
+    if prober.stop.finishing:
+        return Exit.INTERRUPTED
+    return Exit.OK if found else Exit.TREND

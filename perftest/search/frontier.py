@@ -1,0 +1,114 @@
+"""Throughput against latency over settings: which are worth having, which one to take, and what the rules of thumb say.
+
+A point is one setting, run in a closed loop: what came through, and how long a message took. The frontier are the
+points that no other beats in both. The published rules of thumb that the points are held against
+(https://www.rabbitmq.com/blog/2020/05/14/quorum-queues-and-flow-control-single-queue-benchmarks): a higher in-flight
+limit pays until it saturates, and the best ack interval lies at 5 to 10 % of the prefetch, an interval of 1 being fine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+ENOUGH: Final = 0.95
+"""Part of the best rate that counts as the best: what is nearer is noise."""
+RULE: Final = (0.05, 0.10)
+"""The ack interval as a part of the prefetch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One setting: ``rate`` in messages per second, ``latency_ns`` end to end at the 99th percentile. ``missed`` are
+    the objectives that it missed, and doubts that make its figures the generator's."""
+
+    in_flight: int
+    prefetch: int
+    ack_interval: int
+    rate: float
+    latency_ns: float
+    missed: tuple[str, ...] = ()
+
+    @property
+    def setting(self) -> str:
+        """In words."""
+        return f"in-flight {self.in_flight}, prefetch {self.prefetch}, ack interval {self.ack_interval}"
+
+
+def grid(in_flight: Iterable[int], prefetch: Iterable[int], parts: Iterable[float]) -> list[tuple[int, int, int]]:
+    """Every combination; ack intervals are parts of the prefetch, at least 1, each once."""
+    limits, windows = list(in_flight), list(prefetch)
+    found = ((limit, window, max(round(window * part), 1)) for limit in limits for window in windows for part in parts)
+    return list(dict.fromkeys(found))
+
+
+def frontier(points: Sequence[Point]) -> list[Point]:
+    """Those that no other beats in rate and latency, by rising rate."""
+    best: list[Point] = []
+    for point in sorted(points, key=lambda each: (-each.rate, each.latency_ns)):
+        if not best or point.latency_ns < best[-1].latency_ns:
+            best.append(point)
+    return best[::-1]
+
+
+def recommend(points: Sequence[Point]) -> Point | None:
+    """Of those that missed nothing and come within 5 % of the best rate, the one with the lowest latency."""
+    good = [point for point in points if not point.missed]
+    most = max((point.rate for point in good), default=0.0)
+    enough = [point for point in good if point.rate >= ENOUGH * most]
+    return min(enough, key=lambda point: (point.latency_ns, -point.rate), default=None)
+
+
+def sentences(points: Sequence[Point]) -> list[str]:
+    """What the points say, the recommendation first."""
+    chosen = recommend(points)
+    if chosen is None:
+        missed = sorted({each for point in points for each in point.missed})
+        return [f"no setting can be recommended: {'; '.join(missed) or 'nothing was measured'}"]
+    latency_ms = chosen.latency_ns / 1e6
+    found = [f"recommended: {chosen.setting}: {chosen.rate:,.0f} msg/s at a 99th percentile of {latency_ms:.3g} ms"]
+    found += _saturation(points)
+    found += _ack_rule(points, chosen)
+    return found
+
+
+def _saturation(points: Sequence[Point]) -> list[str]:
+    """Where a higher in-flight limit stops to pay."""
+    limits = sorted({point.in_flight for point in points})
+    if len(limits) < 2:
+        return []
+    best = {limit: max((p for p in points if p.in_flight == limit), key=lambda p: p.rate) for limit in limits}
+    most = max(point.rate for point in best.values())
+    enough = next(limit for limit in limits if best[limit].rate >= ENOUGH * most)
+    if enough == limits[-1]:
+        return [f"the rate still grows at in-flight {enough}, the highest tried: it is not saturated"]
+    last, here = best[limits[-1]], best[enough]
+    gain = 100 * (last.rate / here.rate - 1)
+    costs = f"{gain:+.0f} % rate at {last.latency_ns / max(here.latency_ns, 1):.1f} times the latency"
+    return [f"in-flight saturates at {enough}: {limits[-1]} brings {costs} (as the rule of thumb says)"]
+
+
+def _ack_rule(points: Sequence[Point], chosen: Point) -> list[str]:
+    """What the rule for the ack interval would give, beside what is best."""
+    alike = [p for p in points if (p.in_flight, p.prefetch) == (chosen.in_flight, chosen.prefetch)]
+    low, high = RULE
+    by_rule = [p for p in alike if low <= p.ack_interval / p.prefetch <= high]
+    if len(alike) < 2 or not by_rule:
+        return []
+    best, ruled = max(alike, key=lambda p: p.rate), max(by_rule, key=lambda p: p.rate)
+    part = f"{100 * best.ack_interval / best.prefetch:.2g} % of the prefetch"
+    if ruled.rate >= ENOUGH * best.rate:
+        found = [
+            f"the rule of thumb for the ack interval (5 to 10 % of the prefetch) holds: {ruled.ack_interval} gives "
+            f"{ruled.rate:,.0f} msg/s, the best, {best.ack_interval}, {best.rate:,.0f}"
+        ]
+    else:
+        found = [
+            f"the rule of thumb for the ack interval (5 to 10 % of the prefetch) does not hold here: "
+            f"{ruled.ack_interval} gives {ruled.rate:,.0f} msg/s, {best.ack_interval} ({part}) {best.rate:,.0f}"
+        ]
+    single = next((p for p in alike if p.ack_interval == 1), None)
+    if single is not None and single is not best:
+        found.append(f"an ack interval of 1 gives {100 * single.rate / best.rate:.0f} % of the best rate")
+    return found

@@ -1,0 +1,179 @@
+"""``perftest search`` with probes whose outcome is known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perftest.cli import searching
+from perftest.cli.probe import Probe
+from perftest.engine.api import StopRequest
+from perftest.spec.plan import Plan
+
+Call = Callable[..., tuple[int, str, str]]
+SLO = ("--slo", "e2e.p99<20ms")
+
+
+@dataclass
+class Broker:
+    """Takes the place of the target and of the runs: keeps up to ``limit`` a second, and is fast up to ``fast``."""
+
+    limit: float = 1000.0
+    fast: float = 800.0
+    verdict: str = "ok"
+    interrupt_after: int = 1000
+    plans: list[Plan] = field(default_factory=list)
+
+    def probe(self, plan: Plan, out: Path, _cluster: object, stop: StopRequest) -> Probe:
+        self.plans.append(plan)
+        if len(self.plans) > self.interrupt_after:
+            stop.finish_step()
+        settings = plan.steps[0].settings
+        asked = settings.rate * settings.publishers if settings.rate is not None else None
+        rate = self.limit if asked is None else min(asked, self.limit)
+        if asked is None:
+            rate *= min(settings.in_flight, 100) / 100
+        p99 = 5e6 if rate <= self.fast else 80e6
+        row = {
+            "label": plan.steps[0].label,
+            "settings": {"consumers": settings.consumers},
+            "published": int(rate * 10),
+            "delivered": int(rate * 10),
+            "published_per_s": rate,
+            "delivered_per_s": rate,
+            "latency": {"e2e": {"count": 1000, "p99_ns": p99, "max_ns": 2 * p99}},
+        }
+        ledger = {"verdict": self.verdict, "lost": int(self.verdict != "ok")}
+        return Probe(path=out / "run", rows=[row], ledger=ledger, faults=(), interrupted=stop.finishing)
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    """No process is started."""
+    made = Broker()
+
+    @contextmanager
+    def target(_plan: Plan, _options: object) -> Iterator[None]:
+        yield None
+
+    monkeypatch.setattr(searching, "probe", made.probe)
+    monkeypatch.setattr(searching, "target", target)
+    return made
+
+
+def record(out: Path) -> dict[str, Any]:
+    (path,) = out.glob("*-search-*/search.json")
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def test_the_highest_rate_that_meets_the_objective(call: Call, broker: Broker, tmp_path: Path) -> None:
+    """Found within the tolerance, both ends confirmed, with the command that shows it again."""
+    code, out, _ = call("search", *SLO, "--slo", "loss==0", "--out", str(tmp_path))
+    found = record(tmp_path)
+    assert code == 0
+    assert 760 <= found["rate"] <= 800 < found["fails_at"] <= 840
+    assert found["converged"] is True
+    assert f"the highest rate that meets e2e.p99<20ms and loss==0: {found['rate']:,.0f} msg/s" in out
+    assert f"perftest run -r {found['rate']:g} -x 1" in out
+    assert found["tried"][0]["rate"] is None
+
+
+def test_the_rate_is_that_of_the_whole_load(call: Call, broker: Broker, tmp_path: Path) -> None:
+    """Four publishers share it; each probe is on fresh queues."""
+    call("search", *SLO, "-x", "4", "-y", "2", "-s", "4KiB", "--out", str(tmp_path))
+    asked = [plan.steps[0].settings for plan in broker.plans]
+    assert {(each.publishers, each.consumers, each.size_bytes) for each in asked} == {(4, 2, 4096)}
+    assert 760 <= record(tmp_path)["rate"] <= 800
+    assert {str(plan.isolation) for plan in broker.plans} == {"isolated"}
+
+
+def test_a_broker_that_cannot_keep_up_fails_the_probe(call: Call, broker: Broker, tmp_path: Path) -> None:
+    """However low its latency is."""
+    broker.fast = 1e9
+    code, _, _ = call("search", *SLO, "--out", str(tmp_path))
+    found = record(tmp_path)
+    assert code == 0
+    assert 950 <= found["rate"] <= 1010
+    assert any("published 1,000 of" in words for each in found["tried"] for words in each.get("missed", ()))
+
+
+def test_no_rate_meets_the_objective(call: Call, broker: Broker, tmp_path: Path) -> None:
+    """That is a missed objective, not an error."""
+    broker.fast = 0
+    code, out, _ = call("search", *SLO, "--out", str(tmp_path))
+    assert code == 4
+    assert "no rate meets e2e.p99<20ms" in out
+    assert record(tmp_path)["rate"] is None
+
+
+def test_too_few_probes_say_so(call: Call, broker: Broker, tmp_path: Path) -> None:
+    """A bracket that is still wide must not pass for an answer."""
+    code, out, _ = call("search", *SLO, "--max-probes", "3", "--out", str(tmp_path))
+    assert code == 0
+    assert record(tmp_path)["converged"] is False
+    assert "not converged after 3 probes" in out
+
+
+def test_lost_messages_are_the_gravest(call: Call, broker: Broker, tmp_path: Path) -> None:
+    """Whatever rate was found."""
+    broker.verdict = "violated"
+    assert call("search", *SLO, "--slo", "loss==0", "--out", str(tmp_path))[0] == 3
+
+
+def test_ctrl_c_keeps_what_is_known(call: Call, broker: Broker, tmp_path: Path) -> None:
+    """The probe that was interrupted does not count."""
+    broker.interrupt_after = 4
+    code, _, _ = call("search", *SLO, "--out", str(tmp_path))
+    found = record(tmp_path)
+    assert (code, found["interrupted"], found["converged"]) == (130, True, False)
+    assert len([each for each in found["tried"] if each["rate"]]) == 3
+
+
+def test_settings_are_compared_and_one_is_recommended(call: Call, broker: Broker, tmp_path: Path) -> None:
+    """The stub saturates at in-flight 100: more brings nothing."""
+    broker.fast = 1e9
+    flags = ("--frontier", "--in-flights", "10,100,1000", "--prefetches", "100", "--ack-parts", "1%,5%")
+    code, out, _ = call("search", *flags, *SLO, "--out", str(tmp_path))
+    found = record(tmp_path)
+    assert code == 0
+    assert len(found["tried"]) == 6
+    assert found["recommended"]["in_flight"] == 100
+    assert "in-flight saturates at 100: 1000 brings +0 % rate" in out
+    assert "the rule of thumb for the ack interval (5 to 10 % of the prefetch) holds" in out
+
+
+def test_json_is_one_object(call: Call, broker: Broker, tmp_path: Path) -> None:
+    """For a program; nothing else on stdout."""
+    code, out, _ = call("search", *SLO, "--json", "--out", str(tmp_path))
+    assert code == 0
+    assert json.loads(out)["converged"] is True
+
+
+@pytest.mark.parametrize(
+    "flags, says",
+    [
+        ((), "there is no objective to meet"),
+        (("--slo", "e2e.p99<20"), "is not a latency with its unit"),
+        (("--slo", "p99<20ms"), "say of what"),
+        ((*SLO, "--repeats", "2"), "an even number of repeats has no majority"),
+        ((*SLO, "-A", "500", "-q", "100"), "ack_interval (500) is larger than prefetch (100)"),
+        ((*SLO, "--in-flights", "10,x"), "is not a list of numbers above 0"),
+        ((*SLO, "--workload", "nothing"), "there is no workload"),
+        ((*SLO, "--warmup", "20s"), "leaves nothing of the step"),
+    ],
+)
+def test_contradictions_end_before_anything_is_started(
+    call: Call, broker: Broker, flags: tuple[str, ...], says: str, tmp_path: Path
+) -> None:
+    """With 2, in words."""
+    code, _, err = call("search", *flags, "--out", str(tmp_path / "runs"))
+    assert code == 2
+    assert says in err
+    assert not broker.plans
