@@ -87,7 +87,7 @@ class Got:
 class Channel:
     """What the shell keeps per channel."""
 
-    __slots__ = ("busy", "consumers", "getting", "got", "groups", "id", "sessions", "waiting")
+    __slots__ = ("busy", "consumers", "getting", "got", "groups", "id", "sessions", "sought", "waiting")
 
     def __init__(self, channel: ChannelId) -> None:
         self.id = channel
@@ -97,6 +97,8 @@ class Channel:
         self.busy = False
         self.getting: Consumer | None = None
         self.got: Got | None = None
+        self.sought: Event | None = None
+        """The last request for a queue that was not known here."""
         self.waiting: deque[Event] = deque()
 
 
@@ -130,6 +132,8 @@ class ClientRequests(asyncio.Protocol):
     def _declare(self, channel: Channel, event: QueueDeclare) -> None:
         name = event.queue or f"amq.gen-{secrets.token_urlsafe(16)}"
         existing = self._shard.queues.get(name)
+        if event.passive and existing is None and self._looks_again(channel, event):
+            return
         try:
             if event.passive or existing is not None:
                 self._declared(channel, event, declaration.check(event, existing))
@@ -184,7 +188,8 @@ class ClientRequests(asyncio.Protocol):
     def _delete(self, channel: Channel, event: QueueDelete) -> None:
         queue = self._shard.queues.get(event.queue)
         if queue is None:  # deleting what does not exist is no error (RabbitMQ since 3.2)
-            self._deleted(event, 0)
+            if not self._looks_again(channel, event):
+                self._deleted(event, 0)
             return
         self._count(channel, queue, lambda counts: self._delete_counted(channel, event, queue, counts))
 
@@ -215,7 +220,7 @@ class ClientRequests(asyncio.Protocol):
             self.core.queue_delete_ok(event.channel, messages)
 
     def _purge(self, channel: Channel, event: QueuePurge) -> None:
-        queue = self._queue_or_error(event.channel, event.queue, "queue.purge")
+        queue = self._queue_or_error(channel, event, "queue.purge")
         if queue is None:
             return
         channel.groups.add(queue.record.group)
@@ -227,7 +232,7 @@ class ClientRequests(asyncio.Protocol):
         queue.runner.propose(Purge(channel.id, self._ask(channel, purged)), SMALL)
 
     def _consume(self, channel: Channel, event: Consume) -> None:
-        queue = self._queue_or_error(event.channel, event.queue, "basic.consume")
+        queue = self._queue_or_error(channel, event, "basic.consume")
         if queue is None:
             return
         try:
@@ -275,7 +280,7 @@ class ClientRequests(asyncio.Protocol):
             del channel.consumers[consumer.id.tag]
 
     def _get(self, channel: Channel, event: Get) -> None:
-        queue = self._queue_or_error(event.channel, event.queue, "basic.get")
+        queue = self._queue_or_error(channel, event, "basic.get")
         if queue is None:
             return
         if dict(queue.record.arguments).get("x-single-active-consumer"):
@@ -328,11 +333,29 @@ class ClientRequests(asyncio.Protocol):
 
     # Helpers
 
-    def _queue_or_error(self, channel: int, name: str, method: str) -> Queue | None:
-        queue = self._shard.queues.get(name)
-        if queue is None:
-            self._refuse(channel, 404, f"no queue '{name}' in vhost '/'", method)
+    def _queue_or_error(self, channel: Channel, event: QueuePurge | Consume | Get, method: str) -> Queue | None:
+        queue = self._shard.queues.get(event.queue)
+        if queue is None and not self._looks_again(channel, event):
+            self._refuse(event.channel, declaration.NOT_FOUND, f"no queue '{event.queue}' in vhost '/'", method)
         return queue
+
+    def _looks_again(self, channel: Channel, event: Event) -> bool:
+        """What is not known here may have been declared on another node a moment ago: the event comes again when this
+        node knows all that was committed before it. False when that has been done."""
+        if channel.sought is event:
+            return False
+        channel.sought = event
+        done = self._busy(channel)
+
+        def is_current() -> None:
+            if done():
+                channel.busy = False
+                self._handlers[type(event)](channel, event)
+                if not channel.busy:
+                    self._resume(channel)
+
+        self._shard.reading.look_again(is_current)
+        return True
 
     def _ask(self, channel: Channel, answer: Callable[[int], None]) -> int:
         """Make the channel busy until the command with the returned correlation was applied."""

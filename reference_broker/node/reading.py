@@ -63,6 +63,24 @@ class Reading:
 
         self._ask((METADATA_GROUP, "read-index"), answered)
 
+    def look_again(self, call: Callable[[], None]) -> None:
+        """Call once this node knows of every queue that was declared or deleted before now, or once it has not found
+        out within ``read_timeout_ms``."""
+        calls = [call]
+
+        def once() -> None:
+            if calls:
+                calls.pop()()
+
+        def answered(answer: Answer) -> None:
+            if "error" in answer:
+                once()
+            else:
+                self._shard.runners[METADATA_GROUP].when_applied(LogIndex(answer["index"]), once)
+
+        self._shard.later(self._shard.limits.read_timeout_ms / 1000, once)
+        self._ask((METADATA_GROUP, "read-index"), answered)
+
     def leader_found(self) -> None:
         """Some group has a leader again."""
         if self._leaderless:

@@ -68,6 +68,23 @@ def members(cluster: Cluster, queue: str) -> dict[str, str]:
     return {row["node_name"]: row["raft_state"] for row in rows}
 
 
+def test_what_was_declared_is_known_on_every_node_at_once(cluster: Cluster) -> None:
+    """Two programs agree on a queue by telling each other its name; the second one must not hear that there is none.
+    What is deleted on one node is as certainly gone on all."""
+    here, elsewhere = connect(cluster, 1), [connect(cluster, number) for number in (2, 3, 4, 5)]
+    for number in range(20):
+        name, there = f"fresh{number}", elsewhere[number % 4]
+        here.queue_declare(name, durable=True, arguments=QUORUM)
+        if number % 2:
+            assert there.queue_declare(name, passive=True).method.message_count == 0
+        else:
+            there.basic_cancel(there.basic_consume(name, lambda *_: None))
+        there.queue_delete(name)
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="no queue"):
+            connect(cluster, 1 + (number + 2) % 5).queue_declare(name, passive=True)
+    assert here.queue_delete("never").method.message_count == 0
+
+
 def test_a_node_without_a_member_serves_its_clients_all_the_same(cluster: Cluster) -> None:
     """Declare, publish with confirms, get, consume, acknowledge, purge and delete."""
     connect(cluster, 1).queue_declare("far", durable=True, arguments=QUORUM)
