@@ -1,0 +1,176 @@
+"""A running load for Prometheus: PerfTest's metric names, and proper counters beside them.
+
+PerfTest's own figures are gauges of the last interval's rate, and summaries of latencies in seconds; a dashboard that
+was made for it works. A gauge that is scraped less often than it changes misses what happened in between, so every
+count is there as a counter too (``_total``), from which any rate can be made. Quantiles are read from the exact
+histogram of the last interval over all workers, sums and counts go on for the whole run.
+
+Imported only when an endpoint was asked for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from perftest.metrics.interval import Interval, Series
+from perftest.results.histograms import Merged
+
+DEFAULT_PORT: Final = 8080
+DEFAULT_PATH: Final = "/metrics"
+DEFAULT_PREFIX: Final = "perftest_"
+QUANTILES: Final = (0.5, 0.75, 0.95, 0.99)
+"""PerfTest's; 0.999 is ours."""
+OWN_QUANTILES: Final = (0.999,)
+
+_COUNTS: Final = {
+    "published": "published",
+    "confirmed": "confirmed",
+    "nacked": "nacked",
+    "returned": "returned",
+    "consumed": "delivered",
+    "redelivered": "redelivered",
+    "acked": "acked",
+}
+"""PerfTest's name, and the counter of an interval."""
+_RATES: Final = ("published", "confirmed", "nacked", "returned", "consumed")
+_LATENCIES: Final = {
+    "latency_seconds": (Series.E2E_SCHED, Series.E2E),
+    "confirm_latency_seconds": (Series.CONFIRM_SCHED, Series.CONFIRM),
+}
+"""From the intended time where there is a schedule."""
+
+
+class RunCollector:
+    """Takes the intervals of a run and gives metrics; ``labels`` stand on every sample. Two threads may use it."""
+
+    def __init__(
+        self, *, prefix: str = DEFAULT_PREFIX, labels: Mapping[str, str] | None = None, command: str = ""
+    ) -> None:
+        self._prefix = prefix
+        self._labels = dict(labels or {})
+        self._command = command
+        self._lock = threading.Lock()
+        self._last: dict[str, Interval] = {}
+        self._totals: dict[str, int] = dict.fromkeys(_COUNTS, 0)
+        self._latency_counts: dict[str, int] = dict.fromkeys(_LATENCIES, 0)
+        self._latency_sums_s: dict[str, float] = dict.fromkeys(_LATENCIES, 0.0)
+        self._latency_max_ns: dict[str, int] = dict.fromkeys(_LATENCIES, 0)
+
+    def interval(self, record: Interval) -> None:
+        """One interval of one worker."""
+        with self._lock:
+            self._last[record.worker] = record
+            for name, counter in _COUNTS.items():
+                self._totals[name] += getattr(record, counter)
+            for name in _LATENCIES:
+                merged = _merged([record], name)
+                self._latency_counts[name] += merged.count
+                self._latency_sums_s[name] += merged.mean_ns * merged.count / 1e9
+                self._latency_max_ns[name] = max(self._latency_max_ns[name], merged.max_ns)
+
+    def collect(self) -> Iterator[Metric]:
+        """As prometheus-client asks for it."""
+        with self._lock:
+            yield from list(self._metrics())
+
+    def _metrics(self) -> Iterator[Metric]:
+        records = list(self._last.values())
+        for name in _RATES:
+            yield self._gauge(name, "messages per second in the last interval", _per_s(records, _COUNTS[name]))
+        yield self._gauge("expected_published", "what the schedule asked for, per second", _per_s(records, "intended"))
+        yield self._gauge("unconfirmed", "messages in flight", sum(record.unconfirmed for record in records))
+        lag_s = max((record.loop_lag_ns for record in records), default=0) / 1e9
+        yield self._gauge("loop_lag_seconds", "longest delay of a worker's event loop in the last interval", lag_s)
+        for name, total in self._totals.items():
+            yield self._counter(f"{name}_messages", f"messages {name} since the start", total)
+        for name in _LATENCIES:
+            yield self._summary(name, _merged(records, name))
+        if self._command:
+            args = GaugeMetricFamily(f"{self._prefix}args", "command line", labels=["command_line", *self._labels])
+            args.add_metric([self._command, *self._labels.values()], 1)
+            yield args
+
+    def _gauge(self, name: str, about: str, value: float) -> Metric:
+        family = GaugeMetricFamily(f"{self._prefix}{name}", about, labels=list(self._labels))
+        family.add_metric(list(self._labels.values()), value)
+        return family
+
+    def _counter(self, name: str, about: str, value: float) -> Metric:
+        family = CounterMetricFamily(f"{self._prefix}{name}", about, labels=list(self._labels))
+        family.add_metric(list(self._labels.values()), value)
+        return family
+
+    def _summary(self, name: str, merged: Merged) -> Metric:
+        """Quantiles of the last interval; count, sum and maximum of the run."""
+        full = f"{self._prefix}{name}"
+        metric = Metric(full, "latency, from the intended time where there is a schedule", "summary")
+        for quantile in (*QUANTILES, *OWN_QUANTILES):
+            value = merged.percentile_ns(100 * quantile) / 1e9
+            metric.add_sample(full, {**self._labels, "quantile": f"{quantile:g}"}, value)
+        metric.add_sample(f"{full}_count", self._labels, self._latency_counts[name])
+        metric.add_sample(f"{full}_sum", self._labels, self._latency_sums_s[name])
+        metric.add_sample(f"{full}_max", self._labels, self._latency_max_ns[name] / 1e9)
+        return metric
+
+
+class Endpoint:
+    """The collector over HTTP, in a thread of its own. Raises OSError if the port cannot be had."""
+
+    def __init__(
+        self, collector: RunCollector, *, host: str, port: int = DEFAULT_PORT, path: str = DEFAULT_PATH
+    ) -> None:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(collector)
+        self._server = make_server(host, port, _application(registry, path), WSGIServer, _Silent)
+        self.port: int = self._server.server_port
+        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """No more answers."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Silent(WSGIRequestHandler):
+    """A scrape is no news."""
+
+    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the name is the library's
+        """Say nothing."""
+
+
+def _application(registry: CollectorRegistry, path: str) -> Callable[[dict[str, Any], Any], list[bytes]]:
+    def answer(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        if environ.get("PATH_INFO") != path:
+            start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
+            return [f"metrics are at {path}\n".encode()]
+        start_response("200 OK", [("Content-Type", CONTENT_TYPE_PLAIN_0_0_4)])
+        return [generate_latest(registry)]
+
+    return answer
+
+
+def _per_s(records: list[Interval], counter: str) -> float:
+    """The sum of the workers' rates."""
+    rates = (int(getattr(record, counter)) * 1e9 / record.length_ns for record in records if record.length_ns)
+    return sum(rates)
+
+
+def _merged(records: list[Interval], name: str) -> Merged:
+    """The histogram of the union; the first series that has values."""
+    for series in _LATENCIES[name]:
+        merged = Merged()
+        for record in records:
+            if (latency := record.latencies.get(series)) is not None:
+                merged.add(latency.payload, latency.max_ns)
+        if merged.count:
+            return merged
+    return Merged()
