@@ -106,6 +106,9 @@ class Connection(asyncio.BufferedProtocol):
         self._touched: dict[int, Listener] = {}
         self._watcher: ConnectionListener | None = None
         self._waiting: dict[int, deque[asyncio.Future[Method]]] = {}
+        self._holders: set[object] = set()
+        self._held = False
+        self._calls = 0
         self._heartbeat: asyncio.TimerHandle | None = None
         self._silent_beats = 0
         self._wrote = False
@@ -220,12 +223,17 @@ class Connection(asyncio.BufferedProtocol):
         future: asyncio.Future[Method] = self._loop.create_future()
         self._waiting.setdefault(channel, deque()).append(future)
         self.write(encode(channel, method))
+        self._calls += 1
+        self._read_or_not()
         try:
             async with asyncio.timeout(timeout_s):
                 reply = await future
         except TimeoutError as error:
             self.abort()
             raise ConnectionLostError(f"no answer to {method.name} within {timeout_s:g} s") from error
+        finally:
+            self._calls -= 1
+            self._read_or_not()
         if not isinstance(reply, answer):
             self.fail(BrokerProtocolError(f"{reply.name} in answer to {method.name}"))
             raise self.lost.result()
@@ -236,6 +244,22 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None and not self._transport.is_closing():
             self._wrote = True
             self._transport.write(octets)
+
+    def hold(self, holder: object) -> None:
+        """Read nothing from the socket until ``holder`` releases it, but for answers that somebody waits for."""
+        self._holders.add(holder)
+        self._read_or_not()
+
+    def release(self, holder: object) -> None:
+        """See :meth:`hold`."""
+        self._holders.discard(holder)
+        self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        held = bool(self._holders) and not self._calls
+        if held != self._held and self._transport is not None and not self._transport.is_closing():
+            self._held = held
+            self._transport.pause_reading() if held else self._transport.resume_reading()
 
     # asyncio.BufferedProtocol
 
@@ -381,7 +405,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._wrote:
             self.write(HEARTBEAT)
         self._wrote = False
-        self._silent_beats += 1
+        self._silent_beats += 0 if self._held else 1
         if self._silent_beats > 4:
             seconds = 2 * self._core.heartbeat_s
             self._finish(ConnectionLostError(f"{self.uri.host}:{self.uri.port} was silent for {seconds} s"))

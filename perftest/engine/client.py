@@ -20,7 +20,13 @@ from perftest.spec.plan import QueueSpec, Settings
 
 class Client(ABC):
     """One channel, for one queue, on ``link``; :meth:`start` joins it. Without a link it has a connection of its
-    own."""
+    own.
+
+    ``limited``: it may leave by itself before the end of the run, and tells so by :attr:`Context.finished
+    <perftest.engine.context.Context.finished>`, once.
+    """
+
+    limited = False
 
     def __init__(self, context: Context, *, kind: str, number: int, queue: QueueSpec, link: Link | None = None) -> None:
         self.context = context

@@ -1,140 +1,343 @@
-"""A consumer: takes deliveries, acknowledges exactly every N-th, and hands what it saw to the observations.
+"""A consumer: takes deliveries, works on them, acknowledges exactly every N-th, and hands what it saw to the
+observations.
 
-Acknowledgements that fall due within one read are written in one piece at its end. Cost: about 1 µs a message of 1 KB
-in runs with single acknowledgements, accounting included.
+A message goes through three hands. A :class:`~perftest.engine.taking.Source` brings it; with a latency or a rate it
+waits in :class:`~perftest.engine.processing.Processing` for its turn, else it is done with at once;
+:class:`~perftest.engine.settling.Settling` acknowledges it. End-to-end latency ends when the message is here, before
+any work on it; the latency of the acknowledgement counts from there.
+
+Cost: about 1 µs a message of 1 KB in runs with single acknowledgements, accounting included.
 """
 
 from __future__ import annotations
 
-from pamqp import commands
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final
 
-from perftest.amqp.encode import AckEncoder
 from perftest.amqp.errors import AmqpError
 from perftest.amqp.events import Confirms, Delivery, DeliveryRun, Returned
 from perftest.amqp.transport import Connection
-from perftest.engine.acking import AckPolicy, Acks
+from perftest.engine import topology
 from perftest.engine.client import Client
 from perftest.engine.context import Context
+from perftest.engine.leaving import Leaving
 from perftest.engine.link import Link
-from perftest.metrics.interval import Series
+from perftest.engine.processing import Processing
+from perftest.engine.settling import Settling
+from perftest.engine.taking import Poller, Subscription
+from perftest.spec.behaviour import ExitWhen
 from perftest.spec.plan import QueueSpec, Settings
 
+MESSAGE_LIMIT: Final = "Consumer reached message limit"
+QUEUE_EMPTY: Final = "Consumer queue(s) empty"
+CONSUMER_IDLE: Final = "Consumer is idle for more than 1 second"
+"""Why a consumer leaves, in PerfTest's words."""
 
-class ConsumerCancelledError(AmqpError):
-    """The broker cancelled the consumer: its queue was deleted, or is moving to another node."""
+SECOND_NS: Final = 1_000_000_000
+US_NS: Final = 1000
 
-    temporary = True
+HOLD_AT: Final = 1000
+"""A consumer without prefetch that has so many messages to work on reads no more until half of them are done."""
 
 
 class Consumer(Client):
-    """Consumer number ``number`` of the run."""
+    """Consumer number ``number`` of the run. ``finished`` is why it leaves by itself, empty as long as it does not."""
 
     def __init__(
         self, context: Context, *, number: int, queue: QueueSpec, settings: Settings, link: Link | None = None
     ) -> None:
         super().__init__(context, kind="consumer", number=number, queue=queue, link=link)
+        consuming = context.plan.consuming
         self.settings = settings
-        self._acks = AckPolicy(max(settings.ack_interval, 1))
-        self._encoder: AckEncoder | None = None
-        self._due: list[Acks] = []
+        self.limited = bool(consuming.messages) or consuming.exit_when is not ExitWhen.NEVER
+        self._settling = Settling(context, settings, self.on_channel_closed)
+        self._processing = Processing(latency_ns=settings.consumer_latency_us * US_NS, rate=consuming.rate)
+        self._leaving = Leaving(consuming)
+        self._poller = Poller(context, self._may_ask) if consuming.polling else None
+        self._source = self._poller or Subscription(context, f"perftest-{number}")
         self._queue_number = number % len(context.plan.queues)
         self._scope = context.new_scope(self._queue_number)
-        self._tag = ""
-        self._subscriptions = 0
+        self._taking = False
+        self._ready = not consuming.start_delay_s
+        self._work_ns = 0
+        self._holding: Connection | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.finished = ""
+        self._left = False
+        self._watching = False
+
+    # Life
+
+    async def start(self) -> None:
+        """Connect, when it is this consumer's turn."""
+        await self.context.turn()
+        await super().start()
 
     async def attach(self, connection: Connection) -> None:
-        """Subscribe on a fresh channel: a new order of deliveries begins."""
+        """Take messages on a fresh channel: a new order of deliveries begins."""
         self._scope = self.context.new_scope(self._queue_number)
         self._channel = await connection.open_channel(self)
-        self._encoder = AckEncoder(self._channel)
+        await self._settling.attach(connection, self._channel)
         self._connection = connection
-        await self._subscribe(connection)
+        if self._ready:
+            await self._take(connection)
+
+    def begin(self) -> None:
+        """The load begins now: with a start delay, take messages when it is over."""
+        if not self._ready:
+            delay_ns = round(self.context.plan.consuming.start_delay_s * SECOND_NS)
+            self.context.wakeups.at(self.context.clock() + delay_ns, self._on_delay_over)
 
     def detach(self) -> None:
         """What is unacknowledged will be delivered again."""
-        self._encoder = None
-        self._due.clear()
-        self._acks.forget()
+        self._taking = False
+        self._hold(wanted=False)
+        self._settling.detach()
+        self._source.detach()
+        if self.settings.ack_interval:
+            self._leaving.lose(self._processing.waiting)
+            self._processing.forget()
 
     async def apply(self, settings: Settings) -> None:
         """Change what differs, while messages flow. A new prefetch counts for new consumers only, so the consumer
         is cancelled and subscribed again; nothing unacknowledged is given back by that."""
+        self._work()
         before, self.settings = self.settings, settings
-        again = before.prefetch != settings.prefetch or bool(before.ack_interval) != bool(settings.ack_interval)
-        self._acks.interval = max(settings.ack_interval, 1)
-        if again and self._encoder is not None and self._connection is not None:
+        self._processing.change(latency_ns=settings.consumer_latency_us * US_NS, now_ns=self.context.clock())
+        switched = bool(before.ack_interval) != bool(settings.ack_interval)
+        if self._taking and self._connection and (switched or before.prefetch != settings.prefetch):
             self.settings = before  # until the last delivery of the old subscription is here
             try:
-                await self._unsubscribe(self._connection)
+                await self._stop_taking(work_off=switched)
             finally:
                 self.settings = settings
-            await self._subscribe(self._connection)
-        if self._acks.pending >= self._acks.interval:
-            self._due.append(self._acks.flush())
-            self.on_read_end()
+            self._settling.apply(settings)
+            if not self.finished:
+                await self._take(self._connection)
+        self._settling.apply(settings)
+        self._work()
 
     async def close(self) -> None:
-        """Take no more deliveries, acknowledge what is left, disconnect."""
+        """Take no more messages, acknowledge what was done with, leave the connection."""
         self._closing = True
-        if self._connection is not None and self._encoder is not None and not self._connection.lost.done():
-            try:
-                await self._unsubscribe(self._connection)
-            except AmqpError as error:
-                self.context.emit("error", f"{self.name} could not unsubscribe: {error}")
+        if self._left:
+            return
+        try:
+            await self._leave_channel()
+        except AmqpError as error:
+            self.context.emit("error", f"{self.name} could not unsubscribe: {error}")
+        if self._poller is not None:
+            polls, empty = self._poller.polls, self._poller.empty_answers
+            self.context.emit("polled", f"{self.name}: {empty} of {polls} polls found the queue empty")
         await self.disconnect()
+        for task in self._tasks:
+            task.cancel()
 
-    async def _subscribe(self, connection: Connection) -> None:
-        qos = commands.Basic.Qos(prefetch_count=self.settings.prefetch)
-        await connection.call(self._channel, qos, commands.Basic.QosOk)
-        self._subscriptions += 1
-        self._tag = f"perftest-{self.name.split()[-1]}-{self._subscriptions}"
-        consume = commands.Basic.Consume(
-            queue=self.queue.name, consumer_tag=self._tag, no_ack=self.settings.ack_interval == 0
-        )
-        await connection.call(self._channel, consume, commands.Basic.ConsumeOk)
+    async def _take(self, connection: Connection) -> None:
+        self._taking = True
+        await self._source.start(connection, self._channel, self.queue.name, self.settings)
+        self._leaving.begin(self.context.clock())
+        self._watch()
 
-    async def _unsubscribe(self, connection: Connection) -> None:
-        await connection.call(self._channel, commands.Basic.Cancel(self._tag), commands.Basic.CancelOk)
-        self._due.append(self._acks.flush())
-        self.on_read_end()
+    async def _stop_taking(self, *, work_off: bool = False) -> None:
+        """Take no more messages; acknowledge those that are done with, with ``work_off`` those in work, too."""
+        self._taking = False
+        self._hold(wanted=False)
+        await self._source.stop()
+        self._work(everything=work_off)
+        self._settling.flush()
+
+    async def _leave_channel(self) -> None:
+        if self._connection is not None and not self._connection.lost.done():
+            await self._stop_taking()
+            await self._settling.finish()
+
+    def _on_delay_over(self) -> None:
+        self._ready = True
+        if self._connection is not None and not self._closing and not self._connection.lost.done():
+            self._do(self._take(self._connection))
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        """Talk to the broker although nobody waits for it."""
+        task = asyncio.create_task(self._attempt(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _attempt(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except AmqpError as error:
+            if self._connection is not None and not self._connection.lost.done():
+                self.on_channel_closed(error)  # else whoever watches over the connection knows
 
     # What comes
 
     def on_delivery(self, event: Delivery | DeliveryRun, now_ns: int) -> None:
-        """Note what came and which acknowledgements it makes due."""
-        counters, observations = self.context.counters, self.context.observations
+        """Note what came, and work on it, or be done with it."""
         if isinstance(event, Delivery):
-            first_tag, count, again = event.tag, 1, int(event.redelivered)
-            observations.add_one(self._scope, event, now_ns)
+            self._take_one(event, now_ns)
         else:
-            first_tag, count, again = event.first_tag, len(event), int(event.redelivered.sum())
-            observations.add_run(self._scope, event, now_ns)
+            self._take_run(event, now_ns)
+
+    def _take_one(self, event: Delivery, now_ns: int) -> None:
+        if self._poller is not None:
+            self._poller.answered(empty=False)
+        taken = self._leaving.take(1, now_ns)
+        if taken or not self.settings.ack_interval:
+            self.context.observations.add_one(self._scope, event, now_ns)
+        if taken:
+            self._took(event.tag, 1, int(event.redelivered), now_ns)
+
+    def _take_run(self, event: DeliveryRun, now_ns: int) -> None:
+        """What comes beyond a limit goes back to the queue; it counts as delivered only if the broker has forgotten it
+        already."""
+        taken = self._leaving.take(len(event), now_ns)
+        if taken < len(event) and self.settings.ack_interval:
+            event = event.first(taken)
+        if len(event):
+            self.context.observations.add_run(self._scope, event, now_ns)
+        if taken:
+            self._took(event.first_tag, taken, int(event.redelivered[:taken].sum()), now_ns)
+
+    def _took(self, first_tag: int, count: int, again: int, now_ns: int) -> None:
+        counters = self.context.counters
         counters.delivered += count
         counters.redelivered += again
+        if self._processing.needed:
+            self._processing.arrived(first_tag, count, now_ns)
+            if self._processing.waiting > HOLD_AT and self._unbounded():
+                self._hold(wanted=True)
+        else:
+            self._done(first_tag, count, now_ns, now_ns)
+
+    def _done(self, first_tag: int, count: int, arrived_ns: int, now_ns: int) -> None:
+        self._leaving.done(count)
         if self.settings.ack_interval:
-            self._due.append(self._acks.delivered(first_tag, count, now_ns))
+            self._settling.done(first_tag, count, arrived_ns, now_ns)
 
     def on_read_end(self) -> None:
         """Write what is due."""
-        encoder, connection = self._encoder, self._connection
-        if not self._due or encoder is None or connection is None:
+        if self._processing.waiting:
+            self._work()
             return
-        due, self._due = self._due, []
-        octets = b"".join([encoder.many(acks.tags, multiple=acks.multiple) for acks in due if acks.covered])
-        if not octets:
+        self._settling.write()
+        self._after_work()
+
+    def on_get_empty(self, now_ns: int) -> None:
+        """Nothing was polled."""
+        if self._poller is not None:
+            self._poller.answered(empty=True)
+            self._poller.free()
+
+    # Work on messages
+
+    def _work(self, *, everything: bool = False) -> None:
+        """Be done with the messages whose time is over, or with all at hand; write what that makes due."""
+        now_ns = self.context.clock()
+        handled = self._processing.everything() if everything else self._processing.done(now_ns)
+        for run in handled:
+            self._done(run.first_tag, run.count, run.arrived_ns, now_ns)
+        self._settling.write()
+        if self._holding is not None and self._processing.waiting <= HOLD_AT // 2:
+            self._hold(wanted=False)
+        wake_ns = self._processing.wake_ns()
+        if wake_ns is not None and (not self._work_ns or wake_ns < self._work_ns):
+            self._work_ns = wake_ns
+            self.context.wakeups.at(wake_ns, self._on_work)
+        self._after_work()
+
+    def _on_work(self) -> None:
+        self._work_ns = 0
+        if self._processing.waiting:
+            self._work()
+
+    def _unbounded(self) -> bool:
+        """Nothing limits how many messages the broker sends."""
+        prefetch = self.settings.prefetch or self.context.plan.consuming.channel_prefetch
+        return self._taking and not (self.settings.ack_interval and prefetch)
+
+    def _hold(self, *, wanted: bool) -> None:
+        """Leave messages in the socket, so that the broker comes to feel that this consumer is slow."""
+        if wanted and self._holding is None and self._connection is not None:
+            self._holding = self._connection
+            self._holding.hold(self)
+        elif not wanted and self._holding is not None:
+            self._holding.release(self)
+            self._holding = None
+
+    def _after_work(self) -> None:
+        if self._processing.waiting:
             return
-        written_ns = self.context.clock()
-        connection.write(octets)
-        latencies = self.context.recorder[Series.ACK]
-        for acks in due:
-            for arrived_ns, count in acks.covered:
-                latencies.repeated(written_ns - arrived_ns, count)
-            self.context.counters.acked += acks.messages
+        if self._leaving.finished:
+            self._leave(MESSAGE_LIMIT)
+        self._source.free()
+
+    def _may_ask(self) -> bool:
+        return not (self._closing or self._leaving.satisfied or self._processing.waiting)
+
+    # Leaving, and coming back
+
+    def _leave(self, reason: str) -> None:
+        if not self.finished and not self._closing:
+            self.finished = reason
+            self._do(self._leave_now(reason))
+
+    async def _leave_now(self, reason: str) -> None:
+        """Acknowledge the rest of an interval, give back what is left, leave the connection."""
+        try:
+            await self._leave_channel()
+        except AmqpError:
+            self.finished = ""  # what was not acknowledged comes again
+            raise
+        if not self._closing:
+            self._left = True
+            await self.disconnect()
+            self.context.finished(self.name, reason)
+
+    def _watch(self) -> None:
+        if self._leaving.exit_when is not ExitWhen.NEVER and not self._watching:
+            self._watching = True
+            self.context.wakeups.at(self._leaving.quiet_at_ns(), self._on_quiet)
+
+    def _on_quiet(self) -> None:
+        """Nothing came for a while, unless something did."""
+        self._watching = False
+        if not self._taking or self._connection is None:
+            return
+        if self._processing.waiting:
+            self._leaving.begin(self.context.clock())  # whoever works is not idle
+        if self.context.clock() < self._leaving.quiet_at_ns():
+            self._watch()
+        elif self._leaving.exit_when is ExitWhen.IDLE:
+            self._leave(CONSUMER_IDLE)
+        else:
+            self._do(self._leave_if_empty(self._connection))
+
+    async def _leave_if_empty(self, connection: Connection) -> None:
+        if await topology.waiting(connection, self._channel, self.queue.name):
+            self._leaving.begin(self.context.clock())
+            self._watch()
+        else:
+            self._leave(QUEUE_EMPTY)
 
     def on_cancelled(self) -> None:
-        """The broker ended the subscription: subscribe again, on a fresh channel."""
+        """The broker ended the subscription: subscribe again, on a fresh channel, to a queue that may have to be
+        declared again."""
         self.context.emit("consumer_cancelled", f"{self.name}: the broker cancelled it on queue {self.queue.name!r}")
-        self.on_channel_closed(ConsumerCancelledError(f"the broker cancelled the consumer of {self.queue.name!r}"))
+        if self._connection is not None and not self.finished and not self._closing:
+            self._do(self._come_back(self._connection))
+
+    async def _come_back(self, connection: Connection) -> None:
+        self.detach()
+        await connection.close_channel(self._channel)
+        channel = await connection.open_channel()
+        await topology.declare(connection, channel, self.queue)
+        await connection.close_channel(channel)
+        await self.attach(connection)
+        self.context.emit("reconnected", f"{self.name} is subscribed to queue {self.queue.name!r} again")
+
+    # What a consumer does not need
 
     def on_writable(self) -> None:
         """Acknowledgements never wait: they are bounded by the prefetch."""
@@ -144,6 +347,3 @@ class Consumer(Client):
 
     def on_returned(self, event: Returned, now_ns: int) -> None:
         """Consumers publish nothing."""
-
-    def on_get_empty(self, now_ns: int) -> None:
-        """Nothing was polled."""

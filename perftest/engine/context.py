@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from perftest.amqp.errors import AmqpError
 from perftest.amqp.uri import AmqpUri
@@ -14,6 +15,9 @@ from perftest.engine.wakeups import Wakeups
 from perftest.metrics.clock import Clock
 from perftest.metrics.recorder import Recorder
 from perftest.spec.plan import Plan
+
+SLOW_START_S: Final = 1.0
+"""Between one consumer and the next, with a slow start."""
 
 
 @dataclass(slots=True)
@@ -46,7 +50,7 @@ class Emit(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """See the module."""
+    """See the module. ``finished`` is told the name of a client that left by itself, and why, in PerfTest's words."""
 
     plan: Plan
     uris: tuple[AmqpUri, ...]
@@ -58,9 +62,11 @@ class Context:
     wakeups: Wakeups
     emit: Emit
     fail: Callable[[AmqpError, str], None]
+    finished: Callable[[str, str], None] = lambda name, reason: None
     counters: Counters = field(default_factory=Counters)
     _next_scope: int = 0
     _next_queue: int = 0
+    _next_turn_s: float = 0.0
 
     def new_scope(self, queue: int) -> int:
         """A number for a consumer's channel on ``queue`` (index in the plan, or what :meth:`bind_own_queue` said),
@@ -81,3 +87,11 @@ class Context:
         """That queue is gone, with all it held."""
         self.observations.account()
         self.ledger.unbind(queue)
+
+    async def turn(self) -> None:
+        """Wait until the next consumer may start: with a slow start a second after the one before."""
+        if self.plan.consuming.slow_start:
+            now_s = asyncio.get_running_loop().time()
+            turn_s = max(self._next_turn_s, now_s)
+            self._next_turn_s = turn_s + SLOW_START_S
+            await asyncio.sleep(turn_s - now_s)

@@ -53,6 +53,7 @@ class _Run:
         self._sink = sink
         self._stop = stop
         self._stopping = asyncio.Event()
+        self._done = asyncio.Event()
         self._broker = BrokerProperties()
         self._worker: WorkerProcess | None = None
         self._step: Step | None = None
@@ -84,7 +85,7 @@ class _Run:
             self._worker = await WorkerProcess.start(self._first_message(), self._on_worker_event)
             for step in self._plan.steps:
                 await self._one_step(step)
-                if self._stopping.is_set():
+                if not self._open and (self._stopping.is_set() or self._plan.isolation is Isolation.LIVE):
                     break
         state = "interrupted" if self._stopping.is_set() else "finished"
         if state == "interrupted":
@@ -104,6 +105,7 @@ class _Run:
 
     async def _one_step(self, step: Step) -> None:
         self._step = step
+        self._done.clear()
         isolated = self._plan.isolation is Isolation.ISOLATED
         settings = wire.settings_to_json(step.settings)
         if not self._open:
@@ -115,11 +117,11 @@ class _Run:
             await self._call("apply", settings=settings)
             self._event("setting_changed", text=step.label)
         await self._phase(step, Phase.WARMUP, step.warmup_s)
-        if step.warmup_s and not self._stopping.is_set():
+        if step.warmup_s and not self._over:
             self._event("steady", text=f"warm-up of {step.warmup_s:g} s is over")
         await self._phase(step, Phase.STEADY, step.duration_s - step.warmup_s)
         self._event("step_ended", label=step.label)
-        if isolated or step is self._plan.steps[-1] or self._stopping.is_set():
+        if isolated or step is self._plan.steps[-1] or self._over:
             await self._wind_down(step, isolated=isolated)
 
     async def _open_clients(self, settings: dict[str, Any], *, fresh: bool) -> None:
@@ -131,26 +133,34 @@ class _Run:
             self._event("connected", text=f"connected to {broker or 'a broker that does not say what it is'}")
 
     async def _phase(self, step: Step, phase: Phase, length_s: float) -> None:
-        """Cut intervals until the phase is over, or until the user stops it."""
-        if length_s <= 0 or self._stopping.is_set():
+        """Cut intervals until the phase is over, or until the user stops it, or all clients have reached their
+        limits."""
+        if length_s <= 0 or self._over:
             return
         now = asyncio.get_running_loop().time
         interval_s = self._plan.interval_s
         end = now() + length_s
         at = now()
-        while at < end and not self._stopping.is_set():
+        while at < end and not self._over:
             at = end if end - at < interval_s * (1 + _SHORTEST_REST) else at + interval_s
             await self._sleep_until(at)
             await self._cut(step, phase)
 
     async def _sleep_until(self, deadline: float) -> None:
-        """Wait; a stop request ends the wait, a failure raises."""
-        stopped = asyncio.ensure_future(self._stopping.wait())
+        """Wait; a stop request ends the wait, so does the last limit that is reached, a failure raises."""
+        ends = {asyncio.ensure_future(event.wait()) for event in (self._stopping, self._done)}
         timeout_s = deadline - asyncio.get_running_loop().time()
         try:
-            await self._guard(asyncio.wait({stopped}, timeout=max(timeout_s, 0)))
+            waiting = asyncio.wait(ends, timeout=max(timeout_s, 0), return_when=asyncio.FIRST_COMPLETED)
+            await self._guard(waiting)
         finally:
-            stopped.cancel()
+            for end in ends:
+                end.cancel()
+
+    @property
+    def _over(self) -> bool:
+        """Whether nothing is to be measured any more."""
+        return self._stopping.is_set() or self._done.is_set()
 
     async def _cut(self, step: Step, phase: Phase) -> None:
         self._record_interval(step, phase, await self._call("cut"))
@@ -271,6 +281,8 @@ class _Run:
     def _on_worker_event(self, event: dict[str, object]) -> None:
         if self._step is not None:
             event["step"] = self._step.number
+        if event["kind"] == "limit_reached":
+            self._done.set()
         try:
             self._record(self._sink.event, event)
         except _SinkError as failure:

@@ -77,6 +77,13 @@ class Processing:
             handled.append(self._take(count))
         return handled
 
+    def everything(self) -> list[Handled]:
+        """All messages at hand, done or not: nobody works on them any more."""
+        handled = [self._in_work[0]] if self._in_work is not None else []
+        handled += self._runs
+        self.forget()
+        return handled
+
     def wake_ns(self) -> int | None:
         """When to ask next what is done; None when nothing is at hand.
 

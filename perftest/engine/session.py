@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
@@ -55,10 +56,12 @@ class Session:
             wakeups=Wakeups(offset_ns),
             emit=emit,
             fail=fail,
+            finished=self._on_finished,
         )
         self._links = Links(self.context)
         self.publishers: list[Publisher] = []
         self.consumers: list[Consumer] = []
+        self._finished: dict[str, str] = {}
         self._cut_ns = self.context.clock()
         self._cut_cpu_ns = time.process_time_ns()
         self._lag_ns = 0
@@ -83,6 +86,8 @@ class Session:
         self.cut()
         if not self._probe_due_ns:
             self._set_probe()
+        for consumer in self.consumers:
+            consumer.begin()
         for publisher in self.publishers:
             publisher.begin()
 
@@ -100,8 +105,10 @@ class Session:
                 if isinstance(error, ChannelClosedError):
                     client.on_channel_closed(error)
                 # Connection or channel is being made again, and will work by the new settings.
-        known = len(self.publishers)
+        known, known_consumers = len(self.publishers), len(self.consumers)
         await self._resize(settings)
+        for consumer in self.consumers[known_consumers:]:
+            consumer.begin()
         for publisher in self.publishers[known:]:
             publisher.begin()
 
@@ -137,7 +144,7 @@ class Session:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         left = self._left()
-        while left and loop.time() < deadline and (self.consumers or self._unconfirmed()):
+        while left and loop.time() < deadline and (self._taking() or self._unconfirmed()):
             await asyncio.sleep(DRAIN_POLL_S)
             left = self._left()
         return {"drained": not left, "left": left}
@@ -165,6 +172,7 @@ class Session:
         await self._end(self.publishers, publisher_count)
         await self._end(self.consumers, consumer_count)
         if settings is None:
+            self._finished.clear()
             return
         consumers = [self._consumer(n, settings) for n in range(len(self.consumers), consumer_count)]
         publishers = [self._publisher(n, settings) for n in range(len(self.publishers), publisher_count)]
@@ -195,6 +203,14 @@ class Session:
                     await client.settled()
         await _in_portions([client.close for client in leaving])
         del clients[keep:]
+
+    def _on_finished(self, name: str, reason: str) -> None:
+        """A client left by itself; with the last one that may, the load is over."""
+        self._finished[name] = reason
+        if all(client.name in self._finished for client in (*self.publishers, *self.consumers) if client.limited):
+            reasons = Counter(self._finished.values())
+            text = ", ".join(f"{reason} [{count}]" for reason, count in sorted(reasons.items()))
+            self.context.emit("limit_reached", text)
 
     # Queues
 
@@ -246,6 +262,10 @@ class Session:
     def _left(self) -> int:
         self.context.observations.account()
         return self._unconfirmed() + self.context.ledger.outstanding()
+
+    def _taking(self) -> bool:
+        """Whether somebody still consumes."""
+        return any(consumer.name not in self._finished for consumer in self.consumers)
 
     def _unconfirmed(self) -> int:
         return sum(publisher.unconfirmed for publisher in self.publishers)

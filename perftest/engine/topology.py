@@ -26,6 +26,12 @@ async def declare(connection: Connection, channel: int, queue: QueueSpec) -> int
     return answer.message_count or 0
 
 
+async def waiting(connection: Connection, channel: int, name: str) -> int:
+    """How many messages are ready in a queue."""
+    answer = await connection.call(channel, commands.Queue.Declare(queue=name, passive=True), commands.Queue.DeclareOk)
+    return answer.message_count or 0
+
+
 async def purge(connection: Connection, channel: int, queue: QueueSpec) -> int:
     """Empty a queue; how many messages were in it."""
     answer = await connection.call(channel, commands.Queue.Purge(queue=queue.name), commands.Queue.PurgeOk)

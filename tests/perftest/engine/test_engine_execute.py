@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from hdrh.histogram import HdrHistogram
 from perftest.engine.api import RunOutcome, StopRequest
 from perftest.engine.coordinator import execute
 from perftest.metrics.interval import Interval, Phase, Series
+from perftest.spec.behaviour import Consuming
 from perftest.spec.plan import Isolation, Plan, QueueSpec, Settings, Step
 
 
@@ -122,6 +124,24 @@ def test_isolated_steps_get_queues_of_their_own(stub: ModuleType) -> None:
     assert ledger["undelivered"] == ledger["abandoned"]
     assert {i.step for i in sink.intervals} == {1, 2}
     assert sink.kinds().count("step_started") == 2
+
+
+@pytest.mark.parametrize("isolation", Isolation)
+def test_a_step_ends_when_everybody_has_reached_the_limit(stub: ModuleType, isolation: Isolation) -> None:
+    """In good order, as at the end of its time; fresh clients of a next step begin to count anew."""
+    sink = MemorySink()
+    one = Settings(in_flight=5, size_bytes=100, consumers=2)
+    steps = tuple(Step(number=number, label="", settings=one, duration_s=math.inf, warmup_s=0) for number in (1, 2))
+    more: dict[str, Any] = {"consuming": Consuming(messages=200), "steps": steps, "drain_s": 0.1}
+    outcome = run(stub, lambda uri: plan(uri, isolation=isolation, **more), sink)
+    assert (outcome.state, outcome.error) == ("finished", None)
+    steps_run = 2 if isolation is Isolation.ISOLATED else 1
+    reached = [event for event in sink.events if event["kind"] == "limit_reached"]
+    assert [event["text"] for event in reached] == ["Consumer reached message limit [2]"] * steps_run
+    assert [event["step"] for event in reached] == list(range(1, steps_run + 1))
+    assert sum(interval.delivered for interval in sink.intervals) == 400 * steps_run
+    assert sink.kinds().count("step_ended") == steps_run
+    assert sink.kinds()[-1] == "run_ended"
 
 
 def test_the_first_interrupt_ends_the_step_in_good_order(stub: ModuleType) -> None:

@@ -69,6 +69,7 @@ class Consumer:
     queue: str
     prefetch: int
     no_ack: bool
+    arguments: dict[str, object] = field(default_factory=dict)
     cancelled: bool = False
 
 
@@ -78,6 +79,8 @@ class Channel:
 
     number: int
     prefetch: int = 0
+    channel_prefetch: int = 0
+    transaction: list[tuple[int, bool, bool | None]] | None = None
     confirming: bool = False
     publish_seq: int = 0
     delivery_tag: int = 0
@@ -95,6 +98,11 @@ class StubBroker:
         self.connections: set[ServerConnection] = set()
         self.published = 0
         self.acks: list[tuple[int, bool]] = []
+        self.nacks: list[tuple[int, bool, bool]] = []
+        self.commits: list[int] = []
+        """How many acknowledgements each commit took effect of."""
+        self.dropped = 0
+        self.polls = 0
         self.port = 0
         self._server: asyncio.Server | None = None
         self.stalled = False
@@ -301,12 +309,17 @@ class ServerConnection(asyncio.Protocol):
         queue.ready.clear()
 
     def on_basic_qos(self, channel: int, method: commands.Basic.Qos) -> None:
-        self.channels[channel].prefetch = method.prefetch_count
+        if method.global_:
+            self.channels[channel].channel_prefetch = method.prefetch_count
+        else:
+            self.channels[channel].prefetch = method.prefetch_count
         self.send(channel, commands.Basic.QosOk())
 
     def on_basic_consume(self, channel: int, method: commands.Basic.Consume) -> None:
         tag = method.consumer_tag
-        self.consumers.append(Consumer(channel, tag, method.queue, self.channels[channel].prefetch, method.no_ack))
+        state = self.channels[channel]
+        arguments = dict(method.arguments or {})
+        self.consumers.append(Consumer(channel, tag, method.queue, state.prefetch, method.no_ack, arguments))
         self.send(channel, commands.Basic.ConsumeOk(tag))
 
     def on_basic_cancel(self, channel: int, method: commands.Basic.Cancel) -> None:
@@ -315,15 +328,62 @@ class ServerConnection(asyncio.Protocol):
         self.send(channel, commands.Basic.CancelOk(method.consumer_tag))
 
     def on_basic_ack(self, channel: int, method: commands.Basic.Ack) -> None:
+        self.broker.acks.append((method.delivery_tag, method.multiple))
+        self.on_settle(channel, (method.delivery_tag, method.multiple, None))
+
+    def on_basic_nack(self, channel: int, method: commands.Basic.Nack) -> None:
+        self.broker.nacks.append((method.delivery_tag, method.multiple, method.requeue))
+        self.on_settle(channel, (method.delivery_tag, method.multiple, method.requeue))
+
+    def on_settle(self, channel: int, what: tuple[int, bool, bool | None]) -> None:
         if (state := self.channels.get(channel)) is None:
             return  # it was closed meanwhile
-        self.broker.acks.append((method.delivery_tag, method.multiple))
-        tags = [method.delivery_tag]
-        if method.multiple:
-            tags = [tag for tag in state.unacked if tag <= method.delivery_tag]
-        for tag in tags:
-            if state.unacked.pop(tag, None) is None:
+        if state.transaction is None:
+            self.settle(channel, *what)
+        else:
+            state.transaction.append(what)
+
+    def settle(self, channel: int, tag: int, multiple: bool, requeue: bool | None) -> None:
+        unacked = self.channels[channel].unacked
+        for one in [each for each in unacked if each <= tag] if multiple else [tag]:
+            held = unacked.pop(one, None)
+            if held is None:
                 self.close_channel(channel, 406, f"unknown delivery tag {tag}", 60, 80)
+                return
+            if requeue:
+                held[1].redelivered = True
+                self.broker.queues[held[0].queue].ready.append(held[1])
+            self.broker.dropped += requeue is False
+
+    def on_tx_select(self, channel: int, method: object) -> None:
+        self.channels[channel].transaction = []
+        self.send(channel, commands.Tx.SelectOk())
+
+    def on_tx_commit(self, channel: int, method: object) -> None:
+        state = self.channels[channel]
+        if state.transaction is None:
+            self.close_channel(channel, 406, "channel is not transactional", 90, 20)
+            return
+        taken, state.transaction = state.transaction, []
+        self.broker.commits.append(len(taken))
+        for what in taken:
+            self.settle(channel, *what)
+        self.send(channel, commands.Tx.CommitOk())
+
+    def on_basic_get(self, channel: int, method: commands.Basic.Get) -> None:
+        self.broker.polls += 1
+        queue, state = self.broker.queues.get(method.queue, Queue()), self.channels[channel]
+        if not queue.ready:
+            self.send(channel, commands.Basic.GetEmpty())
+            return
+        message = queue.ready.popleft()
+        state.delivery_tag += 1
+        if not method.no_ack:
+            nobody = Consumer(channel, "", method.queue, 0, no_ack=False, cancelled=True)
+            state.unacked[state.delivery_tag] = (nobody, message)
+        answer = commands.Basic.GetOk(state.delivery_tag, message.redelivered, "", method.queue, len(queue.ready))
+        self.send(channel, answer)
+        self.write_content(channel, message.content[: message.size], message.content[message.size :])
 
     def on_basic_publish(self, channel: int, method: commands.Basic.Publish) -> None:
         if channel in self.channels:
@@ -376,11 +436,14 @@ class ServerConnection(asyncio.Protocol):
         if self.transport.is_closing():
             return
         for consumer in self.consumers:
-            unacked = self.channels[consumer.channel].unacked
+            state = self.channels[consumer.channel]
+            unacked, most = state.unacked, state.channel_prefetch
             queue = self.broker.queues.get(consumer.queue)
             while queue is not None and queue.ready and not consumer.cancelled:
                 held = sum(1 for other, _ in unacked.values() if other is consumer)
                 if consumer.prefetch and not consumer.no_ack and held >= consumer.prefetch:
+                    break
+                if most and not consumer.no_ack and len(unacked) >= most:
                     break
                 self.deliver_one(consumer, queue.ready.popleft())
 
