@@ -50,9 +50,10 @@ _EVERYTHING: Final = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the dead letters of a queue go."""
+    """Where the dead letters of a queue go. ``exchange`` is None if the policy that gave one was taken back after they
+    died: then nowhere, for the default exchange would bring them back to where they were published."""
 
-    exchange: str
+    exchange: str | None
     routing_key: str | None
 
     @classmethod
@@ -60,12 +61,17 @@ class Address:
         """As the queue was declared, or as a policy says now."""
         arguments = dict(with_policy(record, policies).arguments)
         key = arguments.get("x-dead-letter-routing-key")
-        exchange = str(arguments.get("x-dead-letter-exchange", ""))
-        return cls(exchange, None if key is None else str(key))
+        exchange = arguments.get("x-dead-letter-exchange")
+        return cls(None if exchange is None else str(exchange), None if key is None else str(key))
 
     def key_for(self, published_key: str) -> str:
         """The routing key of a letter that was published under ``published_key``."""
         return published_key if self.routing_key is None else self.routing_key
+
+    @property
+    def is_default(self) -> bool:
+        """Whether it is the default exchange, which knows queues by their names: no other is there."""
+        return self.exchange == ""
 
 
 class DeadLetters:
@@ -112,7 +118,7 @@ class DeadLetters:
 
     def _send_untracked(self, record: QueueRecord, address: Address, dead: list[tuple[str, bytes]]) -> None:
         for key, contents in _by_key(address, dead):
-            target = self._shard.queues.get(key) if not address.exchange else None
+            target = self._shard.queues.get(key) if address.is_default else None
             if target is None:
                 self.no_route(record, key, len(contents), "dropped")
                 continue
@@ -192,7 +198,7 @@ class Mailer:
     def _publish(self, ids: list[int], address: Address, key: str) -> None:
         if not ids:
             return
-        target = self._shard.queues.get(key) if not address.exchange else None
+        target = self._shard.queues.get(key) if address.is_default else None
         if target is None:
             self._owner.no_route(self._record, key, len(ids), "kept until there is one")
             self._later(ids)
@@ -246,7 +252,7 @@ class Mailer:
 
 def is_cycle_of(content: bytes, key: str, address: Address, owner: DeadLetters) -> bool:
     """Whether the letter goes round for ever; then it is counted."""
-    cycle = not address.exchange and is_cycle(content, key)
+    cycle = address.is_default and is_cycle(content, key)
     owner.counts["cycle"] += cycle
     return cycle
 
@@ -269,4 +275,4 @@ def _by_key(address: Address, dead: list[tuple[str, bytes]]) -> list[tuple[str, 
 
 
 def _route(address: Address, key: str) -> bytes:
-    return short_string(address.exchange) + short_string(key)
+    return short_string(address.exchange or "") + short_string(key)

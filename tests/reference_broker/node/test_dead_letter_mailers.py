@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -102,6 +103,21 @@ def test_a_policy_that_changes_reaches_the_letters_after_it(first_id: int) -> No
     node.die(first_id and 2, 3)
     assert (node.arrived("old"), node.arrived("new")) == (1, 3)
     assert node.letters.counts == {"routed": 4, "cycle": 0}
+
+
+@pytest.mark.parametrize("first_id", [0, 1], ids=["at most once", "at least once"])
+def test_letters_of_a_policy_that_is_gone_go_nowhere(first_id: int) -> None:
+    """The queue buried them under a policy that was cleared before they were sent: the default exchange would put them
+    into the very queue that they died in, once more and as if new."""
+    node = Node("source")
+    record = replace(SOURCE, arguments=())
+    node.letters.route(
+        record,
+        DeadLetter(first_id, (), DeadLetterReason.REJECTED, 1),
+        [(ROUTE, content(1, b"0", commands.Basic.Properties()))],
+    )
+    assert node.arrived("source") == 0
+    assert node.letters.counts["no_route"] == 1
 
 
 def test_a_policy_that_changes_reaches_the_letters_that_wait() -> None:
