@@ -8,19 +8,16 @@ queue that refuses messages takes its latest off the tail again; so their messag
 that of the head, gives all.
 
 A queue whose consumers keep up holds one or two records, a stalled one may hold millions (publishers that wait
-for each confirm make runs of one). Both ends are therefore plain tuples, and whatever lies between them is frozen into
-strings of packed records: 32 octets a record instead of 200, nothing for the garbage collector to walk, and a
-snapshot joins them as they are. Freezing and thawing cost 0.3 us a record, once each.
+for each confirm make runs of one): 32 octets a record (:mod:`~reference_broker.machines.records`).
 
 Invariants: ``count`` is the sum of the counts of the records, ``octets`` that of count x size; indexes never decrease
-from head to tail; the tail is only non-empty past the frozen blocks, the blocks only past the head.
+from head to tail.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from itertools import starmap
+from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
@@ -28,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reference_broker.machines.origins import NEVER
+from reference_broker.machines.records import Columns, Records
 
 Record = tuple[int, int, int, int, int, int]
 """Log index, offset of the run in the entry, position of the first message, number of messages, when they expire,
@@ -35,21 +33,18 @@ octets of each body."""
 
 RECORD: Final = Struct(">QIIIQI")
 _COLUMNS: Final = np.dtype(
-    [("index", ">u8"), ("offset", ">u4"), ("start", ">u4"), ("count", ">u4"), ("expires", ">u8"), ("size", ">u4")]
+    [("entry", ">u8"), ("offset", ">u4"), ("start", ">u4"), ("count", ">u4"), ("expires", ">u8"), ("size", ">u4")]
 )
 SIZE_MAX: Final = 2**32 - 1
-BLOCK_RECORDS: Final = 1024
 
 
-class Backlog:
+class Backlog(Records[Record]):
     """First in, first out, over runs."""
 
-    __slots__ = ("_blocks", "_head", "_tail", "count", "first_number", "octets")
+    __slots__ = ("count", "first_number", "octets")
 
     def __init__(self) -> None:
-        self._head: deque[Record] = deque()
-        self._blocks: deque[bytes] = deque()
-        self._tail: list[Record] = []
+        super().__init__(RECORD, _COLUMNS)
         self.count = 0
         """Messages in the backlog."""
         self.octets = 0
@@ -61,17 +56,10 @@ class Backlog:
         """Append the messages of a record."""
         self.count += record[3]
         self.octets += record[3] * record[5]
-        if not self._tail and not self._blocks and len(self._head) < BLOCK_RECORDS:
+        if self._tail or self._blocks or len(self._head) >= self.block_records:
+            self._append_behind(record)
+        else:
             self._head.append(record)
-            return
-        self._tail.append(record)
-        if len(self._tail) >= BLOCK_RECORDS:  # above it, if the last block was thawed
-            self._blocks.append(_pack(self._tail[:BLOCK_RECORDS]))
-            del self._tail[:BLOCK_RECORDS]
-
-    def peek(self) -> Record:
-        """The record at the head of a backlog that is not empty."""
-        return self._head[0]
 
     def take(self, count: int) -> None:
         """Remove the first ``count`` messages of the record at the head."""
@@ -86,6 +74,23 @@ class Backlog:
         self._head.popleft()
         if not self._head:
             self._refill()
+
+    def take_records(self, chosen: Callable[[Columns], int]) -> list[tuple[int, Columns]]:
+        """Remove whole records off the head: of those shown to it, ``chosen`` says how many go, the first ones. What
+        went, in pieces, each with the number of its first message."""
+        gone: list[tuple[int, Columns]] = []
+
+        def take(records: Columns) -> int:
+            taken = records[: chosen(records)]
+            gone.append((self.first_number, taken))
+            counts = counts_of(taken)
+            self.count -= (count := int(counts.sum()))
+            self.octets -= int((counts * taken["size"]).sum())
+            self.first_number += count
+            return len(taken)
+
+        self.take_while(take)
+        return gone
 
     def peek_tail(self) -> Record:
         """The record at the tail of a backlog that is not empty."""
@@ -104,54 +109,36 @@ class Backlog:
     def _end(self) -> list[Record] | deque[Record]:
         """Whichever part holds the last record, thawed."""
         if not self._tail and self._blocks:
-            self._tail.extend(RECORD.iter_unpack(self._blocks.pop()))
+            self._tail.extend(self._thawed(self._blocks.pop()))
         return self._tail or self._head
-
-    def _refill(self) -> None:
-        if self._blocks:
-            self._head.extend(RECORD.iter_unpack(self._blocks.popleft()))
-        elif self._tail:
-            self._head.extend(self._tail)
-            self._tail.clear()
 
     def clear(self) -> None:
         """Remove everything. Numbers go on where they were."""
-        self._head.clear()
-        self._blocks.clear()
-        self._tail.clear()
+        super().clear()
         self.first_number += self.count
         self.count = 0
         self.octets = 0
 
     def indexes(self) -> npt.NDArray[np.int64]:
         """The log index of each record, ascending."""
-        return np.frombuffer(self.dump(), _COLUMNS)["index"].astype(np.int64)
+        return self.column("entry")
 
     def expires_ever(self) -> bool:
         """Whether any message has a time to live."""
-        return bool((np.frombuffer(self.dump(), _COLUMNS)["expires"] != NEVER).any())
-
-    def dump(self) -> bytes:
-        """All records, packed: the same records give the same octets, whatever is frozen at the time."""
-        return b"".join((_pack(self._head), *self._blocks, _pack(self._tail)))
+        return any(bool((records["expires"] != NEVER).any()) for records in self.pieces())
 
     @classmethod
-    def load(cls, first_number: int, records: bytes) -> Backlog:
-        """The backlog whose :meth:`dump` was ``records``."""
-        backlog = cls()
+    def loaded(cls, first_number: int, octets: bytes) -> Backlog:
+        """The backlog whose :meth:`dump` was ``octets``."""
+        backlog = cls().load(octets)
         backlog.first_number = first_number
-        columns = np.frombuffer(records, _COLUMNS)
-        counts = columns["count"].astype(np.int64)
-        backlog.count = int(counts.sum())
-        backlog.octets = int((counts * columns["size"].astype(np.int64)).sum())
-        block = BLOCK_RECORDS * RECORD.size
-        backlog._blocks.extend(records[at : at + block] for at in range(0, len(records), block))
-        backlog._refill()
+        for records in backlog.pieces():
+            counts = counts_of(records)
+            backlog.count += int(counts.sum())
+            backlog.octets += int((counts * records["size"]).sum())
         return backlog
 
-    def __iter__(self) -> Iterator[Record]:
-        return RECORD.iter_unpack(self.dump())
 
-
-def _pack(records: deque[Record] | list[Record]) -> bytes:
-    return b"".join(starmap(RECORD.pack, records))
+def counts_of(records: Columns) -> npt.NDArray[np.int64]:
+    """How many messages each record stands for."""
+    return records["count"].astype(np.int64)

@@ -1,12 +1,15 @@
-"""Messages that are dead but not gone: dead letters that stay until their new home has confirmed them.
+"""Messages that have left the queue and are not gone yet: dead letters on their way to a new home.
 
-At most once, a dead message leaves the state and the leader's node is told where its body lies; if the leader dies at
-that moment it is lost. At least once, it stays here under an id of its own, which pins its entry in the log, until
-``DeadLetterSettled`` names that id. So the same letter may be routed twice (a new leader begins again), and is never
-lost.
+*At most once*, a dead message leaves the state as soon as the leader's node is told where its body lies; if the leader
+dies at that moment it is lost. *At least once*, it stays here under an id of its own, which pins its entry in the log,
+until ``DeadLetterSettled`` names that id. So the same letter may be routed twice (a new leader begins again), and is
+never lost.
 
-Of a million dead letters the leader hears of the first :data:`WINDOW` only, and of more as these are settled: a target
-that is slow or away must not fill the leader's memory with bodies (RabbitMQ's worker has a prefetch, too).
+A million messages may die in one command. Of those that stay the leader hears of the first :data:`WINDOW` only, and of
+more as these are settled: a target that is slow or away must not fill the leader's memory with bodies (RabbitMQ's
+worker has a prefetch, too). Of those that do not it hears of as many with each entry, and as long as some are left the
+queue's timer is due: no entry may keep the leader's event loop from everything else. The others wait packed
+(:mod:`~reference_broker.machines.records`), and come here as they are packed in the backlog.
 
 Invariants: ids are given +1 and never again; every id below ``announced`` was told to some leader, and none above;
 unless all are told, at least :data:`WINDOW` of those told are not settled.
@@ -14,19 +17,44 @@ unless all are told, at least :data:`WINDOW` of those told are not settled.
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import TYPE_CHECKING, Final, Self
 
+import numpy as np
+
+from reference_broker.machines.backlog import counts_of
 from reference_broker.machines.commands import IdRange
 from reference_broker.machines.effects import DeadLetterReason
 from reference_broker.machines.held_ranges import HeldRange, release
 from reference_broker.machines.origins import Origin
+from reference_broker.machines.records import Columns, Records
 
 if TYPE_CHECKING:
     from reference_broker.machines.fifo_state import State
     from reference_broker.machines.outbox import Outbox
 
 WINDOW: Final = 1024
-"""Dead letters that may be on their way at a time, per queue."""
+"""Dead letters that may be on their way at a time, per queue; at most once, that an entry may send on their way."""
+
+Letter = tuple[int, int, int, int, int, int, int, int, int, int, int]
+"""Reason, id of the first (0: at most once), count, start, step, and the origin."""
+
+LETTER: Final = Struct(">BQIIIQIqIQI")
+LETTER_COLUMNS: Final = np.dtype(
+    [
+        ("reason", "u1"),
+        ("first_id", ">u8"),
+        ("count", ">u4"),
+        ("start", ">u4"),
+        ("step", ">u4"),
+        ("entry", ">u8"),
+        ("offset", ">u4"),
+        ("base", ">i8"),
+        ("returns", ">u4"),
+        ("expires", ">u8"),
+        ("size", ">u4"),
+    ]
+)
 
 
 class DeadRange(HeldRange):
@@ -50,60 +78,82 @@ class DeadRange(HeldRange):
         """The first ``count`` messages as a range of their own."""
         return type(self)(self.first_id, count, self.start, self.step, self.origin, self.reason)
 
-    def between(self, first_id: int, end_id: int) -> DeadRange:
-        """Those of its letters with ids from ``first_id`` and below ``end_id``, as a range of their own."""
-        begin = max(first_id, self.first_id)
-        start = self.start + (begin - self.first_id) * self.step
-        count = min(end_id, self.first_id + self.count) - begin
-        return DeadRange(begin, count, start, self.step, self.origin, self.reason)
-
 
 class DeadLetters:
-    """The dead letters that wait to be confirmed."""
+    """The dead letters of a queue, ``told`` and not."""
 
-    __slots__ = ("announced", "count", "kept", "next_id", "octets")
+    __slots__ = ("announced", "count", "next_id", "octets", "parting", "told", "told_count", "waiting")
 
     def __init__(self) -> None:
-        self.kept: list[DeadRange] = []
+        self.told: list[DeadRange] = []
+        """At least once: those that a leader was told of, until they are confirmed."""
+        self.told_count = 0
+        self.waiting: Records[Letter] = Records(LETTER, LETTER_COLUMNS)
+        """At least once: those that no leader was told of."""
+        self.parting: Records[Letter] = Records(LETTER, LETTER_COLUMNS)
+        """At most once: those that no leader was told of."""
         self.next_id = 1
         self.announced = 1
         self.count = 0
+        """Letters that wait to be confirmed."""
         self.octets = 0
 
     def keep(self, count: int, start: int, step: int, origin: Origin, reason: DeadLetterReason) -> None:
         """Give these messages the next ids."""
-        self.load(DeadRange(self.next_id, count, start, step, origin, reason))
+        self.waiting.append((reason, self.next_id, count, start, step, *origin))
         self.next_id += count
+        self.count += count
+        self.octets += count * origin.size
 
-    def load(self, letters: DeadRange) -> None:
-        """Append a range that has its ids."""
-        self.kept.append(letters)
-        self.count += letters.count
-        self.octets += letters.count * letters.origin.size
+    def keep_many(self, letters: Columns) -> None:
+        """Give these the next ids."""
+        counts = counts_of(letters)
+        letters["first_id"] = self.next_id + np.cumsum(counts) - counts
+        self.waiting.extend(letters)
+        count = int(counts.sum())
+        self.next_id += count
+        self.count += count
+        self.octets += int((counts * letters["size"]).sum())
 
     def settle(self, ranges: tuple[IdRange, ...]) -> None:
         """These are confirmed elsewhere. Unknown ids are ignored."""
         for first, last in ranges:
-            for letters in release(self.kept, first, min(last, self.announced - 1)):
+            for letters in release(self.told, first, last):
+                self.told_count -= letters.count
                 self.count -= letters.count
                 self.octets -= letters.count * letters.origin.size
 
     def announce(self) -> list[DeadRange]:
         """Letters that fit into the window now and were never told of."""
-        fresh, room = [], WINDOW
-        for letters in self.kept:
-            end = letters.first_id + min(room, letters.count)
-            room -= end - letters.first_id
-            if end > self.announced:
-                fresh.append(letters.between(self.announced, end))
-                self.announced = end
-            if not room:
-                break
+        fresh = []
+        while self.waiting and (room := WINDOW - self.told_count) > 0:
+            letters = _next(self.waiting, room)
+            self.announced = letters.first_id + letters.count
+            self.told_count += letters.count
+            self.told.append(letters)
+            fresh.append(letters)
         return fresh
 
-    def open(self) -> list[DeadRange]:
-        """Letters that were told of and are not settled: what a new leader must take over."""
-        return [letters.between(0, self.announced) for letters in self.kept if letters.first_id < self.announced]
+    def load(self, letters: Columns) -> None:
+        """Take over what a snapshot has, whose next numbers are known."""
+        once, told = letters["first_id"] == 0, letters["first_id"] < self.announced
+        self.parting.extend(letters[once])
+        for reason, first_id, count, start, step, *place in letters[told & ~once].tolist():
+            one = DeadRange(first_id, count, start, step, Origin(*place), DeadLetterReason(reason))
+            front = one.cut(min(one.count, self.announced - one.first_id))
+            self.told.append(front)
+            self.told_count += front.count
+            if one.count:
+                self.waiting.append((one.reason, one.first_id, one.count, one.start, one.step, *one.origin))
+        self.waiting.extend(letters[~told])
+        counts = counts_of(letters[~once])
+        self.count = int(counts.sum())
+        self.octets = int((counts * letters[~once]["size"]).sum())
+
+    def dump(self) -> bytes:
+        """All of them, packed, by id; those without one at the end."""
+        told = (LETTER.pack(one.reason, one.first_id, one.count, one.start, one.step, *one.origin) for one in self.told)
+        return b"".join((*told, self.waiting.dump(), self.parting.dump()))
 
 
 def bury(state: State, outbox: Outbox, stretch: tuple[int, int, int, Origin], reason: DeadLetterReason) -> None:
@@ -114,13 +164,57 @@ def bury(state: State, outbox: Outbox, stretch: tuple[int, int, int, Origin], re
     count, start, step, origin = stretch
     state.totals.dead_lettered += count
     if not config.keeps_dead_letters:  # what a full queue drops is never kept, for it does not refuse publishers then
-        outbox.dead_letter(0, count, start, step, origin, reason)
+        state.dead_letters.parting.append((reason, 0, count, start, step, *origin))
+        part(state, outbox)
+    else:
+        state.dead_letters.keep(count, start, step, origin, reason)
+        tell(state, outbox)
+
+
+def bury_records(state: State, outbox: Outbox, number: int, records: Columns, reason: DeadLetterReason) -> None:
+    """The same for records of the backlog, of which the first message has this number."""
+    if state.config.dead_letter is None or not len(records):
         return
-    state.dead_letters.keep(count, start, step, origin, reason)
-    tell(state, outbox)
+    counts = counts_of(records)
+    state.totals.dead_lettered += int(counts.sum())
+    letters = np.zeros(len(records), LETTER_COLUMNS)
+    for name in ("entry", "offset", "start", "count", "expires", "size"):
+        letters[name] = records[name]
+    letters["reason"], letters["step"] = reason, 1
+    letters["base"] = number + np.cumsum(counts) - counts - records["start"]
+    if not state.config.keeps_dead_letters:
+        state.dead_letters.parting.extend(letters)
+        part(state, outbox)
+    else:
+        state.dead_letters.keep_many(letters)
+        tell(state, outbox)
 
 
 def tell(state: State, outbox: Outbox) -> None:
     """Tell the leader of the letters that have come into the window."""
     for letters in state.dead_letters.announce():
         outbox.dead_letter(letters.first_id, letters.count, letters.start, letters.step, letters.origin, letters.reason)
+
+
+def part(state: State, outbox: Outbox) -> None:
+    """Tell the leader of letters that nobody keeps, as many as an entry may."""
+    parting = state.dead_letters.parting
+    while parting and (room := WINDOW - outbox.parted) > 0:
+        letters = _next(parting, room)
+        outbox.dead_letter(0, letters.count, letters.start, letters.step, letters.origin, letters.reason)
+        outbox.parted += letters.count
+    if parting:
+        state.expect_ticks()
+
+
+def _next(letters: Records[Letter], room: int) -> DeadRange:
+    """Take the first letters off, at most ``room`` of them."""
+    reason, first_id, count, start, step, entry, offset, base, returns, expires, size = letters.first()
+    place = Origin(entry, offset, base, returns, expires, size)
+    taken = min(room, count)
+    if taken < count:
+        rest_id = first_id + taken if first_id else 0
+        letters.replace_first((reason, rest_id, count - taken, start + taken * step, step, *place))
+    else:
+        letters.drop_first()
+    return DeadRange(first_id, taken, start, step, place, DeadLetterReason(reason))

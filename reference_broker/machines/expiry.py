@@ -10,7 +10,7 @@ becomes 1 ms: delivered at once or not at all, and a message that is delivered i
 lives.
 
 Since nothing may come that would carry the time, the leader sets a timer for the next thing that is due and then
-proposes a ``Tick``.
+proposes a ``Tick``. Dead letters that the leader was not told of yet are due at once.
 
 Invariant: after a command, the head of the queue is younger than its time to live at the time of the log.
 """
@@ -20,11 +20,12 @@ from __future__ import annotations
 from typing import Final
 
 from reference_broker.machines.consumers import IN_SERVICE
-from reference_broker.machines.dead_letters import bury
+from reference_broker.machines.dead_letters import bury, bury_records
 from reference_broker.machines.effects import DeadLetterReason
 from reference_broker.machines.fifo_state import State
 from reference_broker.machines.origins import NEVER
 from reference_broker.machines.outbox import Outbox
+from reference_broker.machines.records import leading
 
 DELETE_RETRY_MS: Final = 1000
 """How long until the leader is told again that its queue should be gone."""
@@ -48,9 +49,22 @@ def expire_heads(state: State, outbox: Outbox) -> None:
         stretch = ready.head()
         if stretch[3].expires > state.now_ms:
             return
+        if ready.is_before_a_block and _expire_records(state, outbox):
+            continue
         ready.take(stretch[0])
         state.totals.expired += stretch[0]
         bury(state, outbox, stretch, DeadLetterReason.EXPIRED)
+
+
+def _expire_records(state: State, outbox: Outbox) -> int:
+    """The same for many records at once. Returns how many messages that were."""
+    backlog = state.ready.backlog
+    before = backlog.count
+    for number, records in backlog.take_records(lambda records: leading(records["expires"] <= state.now_ms)):
+        bury_records(state, outbox, number, records, DeadLetterReason.EXPIRED)
+    expired = before - backlog.count
+    state.totals.expired += expired
+    return expired
 
 
 def due_ms(state: State) -> int | None:
@@ -58,6 +72,8 @@ def due_ms(state: State) -> int | None:
     due = NEVER
     if state.is_expiring and state.ready:
         due = state.ready.head()[3].expires
+    if state.dead_letters.parting:
+        due = min(due, state.now_ms)
     if _may_expire(state):
         due = min(due, state.last_used_ms + state.config.expires_ms)
     return None if due == NEVER else due

@@ -138,7 +138,9 @@ class FifoMachine:
         state = self._state
         was_due = expiry.due_ms(state)
         state.now_ms = max(state.now_ms, time_ms)
-        state.last_used_ms = state.last_used_ms or state.now_ms
+        if state.config.expires_ms >= 0:
+            state.last_used_ms = state.last_used_ms or state.now_ms
+        dead_letters.part(state, self._outbox)
         expiry.expire_heads(state, self._outbox)
         return was_due
 
@@ -202,7 +204,7 @@ class FifoMachine:
         state, outbox = self._state, Outbox()
         for node in sorted({channel.node for channel in state.channels}):
             outbox.monitor(node)
-        for letters in state.dead_letters.open():
+        for letters in state.dead_letters.told:
             place = letters.count, letters.start, letters.step, letters.origin
             outbox.dead_letter(letters.first_id, *place, letters.reason)
         due = expiry.due_ms(state)

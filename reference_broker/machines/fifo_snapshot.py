@@ -23,15 +23,18 @@ from struct import Struct
 from typing import Any, Final, TypeVar
 from zlib import crc32
 
+import numpy as np
+
 from reference_broker.machines.backlog import RECORD, Backlog
 from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.consumers import Consumer, Status
-from reference_broker.machines.dead_letters import DeadRange
+from reference_broker.machines.dead_letters import LETTER, LETTER_COLUMNS
 from reference_broker.machines.effects import DeadLetterReason
 from reference_broker.machines.fifo_state import Channel, State, Totals
 from reference_broker.machines.held_ranges import HeldRange
 from reference_broker.machines.origins import NEVER, Origin
 from reference_broker.machines.ready import Returned
+from reference_broker.machines.records import Columns
 from reference_broker.types import CHANNEL_ID_SIZE, ChannelId, ConsumerId, NodeId
 
 SNAPSHOT_MAGIC: Final = b"FIFO"
@@ -60,7 +63,6 @@ _ESTRANGED: Final = 2
 _ORIGIN: Final = "QIqIQI"  # index, offset, base, delivery count, expiry, octets of a body
 _HELD: Final = Struct(">QIII" + _ORIGIN)  # first id, count, start, step
 _TURN: Final = Struct(">I")
-_DEAD: Final = Struct(">BQIII" + _ORIGIN)  # reason, first id, count, start, step
 _RETURNED: Final = Struct(">III" + _ORIGIN)  # count, start, step
 
 T = TypeVar("T")
@@ -84,7 +86,7 @@ def encode_state(state: State) -> bytes:
             _encode_table(_encode_channel(key, state.channels[key]) for key in sorted(state.channels)),
             _encode_table(map(_encode_consumer, consumers)),
             _encode_table(_TURN.pack(positions[consumer.id]) for consumer in state.service.order()),
-            _encode_table(map(_encode_dead, state.dead_letters.kept)),
+            _encode_dead_letters(state.dead_letters.dump()),
             _encode_table(
                 _RETURNED.pack(count, start, step, *origin)
                 for _number, count, start, step, origin in sorted(state.ready.returned)
@@ -115,9 +117,8 @@ def _encode_channel(key: ChannelId, channel: Channel) -> bytes:
     )
 
 
-def _encode_dead(letters: DeadRange) -> bytes:
-    place = letters.first_id, letters.count, letters.start, letters.step
-    return _DEAD.pack(letters.reason, *place, *letters.origin)
+def _encode_dead_letters(packed: bytes) -> bytes:
+    return _COUNT.pack(len(packed) // LETTER.size) + packed
 
 
 def _encode_table(rows: Iterable[bytes]) -> bytes:
@@ -172,17 +173,17 @@ class _Reader:
             state.channels[consumer.id.channel].consumers[consumer.id.tag] = consumer
         for (position,) in self._table(lambda: self._unpack(_TURN)):
             state.service.add(consumers[position])
-        for letters in self._table(self._dead):
-            state.dead_letters.load(letters)
+        state.dead_letters.load(self._dead_letters())
         state.ready.load_returned(self._table(self._returned))
         records = self._octets[self._at :]
         if len(records) % RECORD.size:
             raise ValueError(f"{len(records)} octets of backlog are no whole number of records")
-        state.ready.backlog = Backlog.load(state.ready.backlog.first_number, records)
+        state.ready.backlog = Backlog.loaded(state.ready.backlog.first_number, records)
         if state.ready.expires_ever() or any(
             held.origin.expires != NEVER for consumer in consumers for held in consumer.held
         ):
             state.expect_expiry()
+        state.configure(state.config)
         return state
 
     def _config(self) -> FifoConfig:
@@ -232,9 +233,15 @@ class _Reader:
         first_id, count, start, step, *origin = self._unpack(_HELD)
         return HeldRange(first_id, count, start, step, Origin(*origin))
 
-    def _dead(self) -> DeadRange:
-        reason, first_id, count, start, step, *origin = self._unpack(_DEAD)
-        return DeadRange(first_id, count, start, step, Origin(*origin), DeadLetterReason(reason))
+    def _dead_letters(self) -> Columns:
+        (count,) = self._unpack(_COUNT)
+        begin, self._at = self._at, self._at + count * LETTER.size
+        if self._at > len(self._octets):
+            raise ValueError(f"{count} dead letters in {len(self._octets) - begin} octets")
+        letters = np.frombuffer(self._octets[begin : self._at], LETTER_COLUMNS)
+        if not np.isin(letters["reason"], list(DeadLetterReason)).all():
+            raise ValueError("dead letters without a known reason")
+        return letters
 
     def _returned(self) -> Returned:
         count, start, step, *place = self._unpack(_RETURNED)

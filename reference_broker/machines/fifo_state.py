@@ -122,13 +122,20 @@ class State:
         """Go by these settings."""
         self.config = config
         self.is_limited = config.max_length >= 0 or config.max_length_bytes >= 0
-        self.is_timed = self.is_expiring or config.message_ttl_ms >= 0 or config.expires_ms >= 0
+        self.is_timed = (
+            self.is_expiring or config.message_ttl_ms >= 0 or config.expires_ms >= 0 or bool(self.dead_letters.parting)
+        )
         self.is_plain = not (self.is_limited or self.is_timed)
         self.refusing = self.refusing and self.is_limited
 
     def expect_expiry(self) -> None:
         """A message with a time to live has come."""
-        self.is_expiring = self.is_timed = True
+        self.is_expiring = True
+        self.expect_ticks()
+
+    def expect_ticks(self) -> None:
+        """Something is due some time."""
+        self.is_timed = True
         self.is_plain = False
 
     def is_of_former_life(self, channel_id: ChannelId) -> bool:

@@ -116,24 +116,27 @@ def live_entries(state: State) -> list[tuple[LogIndex, LogIndex]]:
     """
     scattered = set(_scattered_entries(state))
     scattered_indexes = np.fromiter(scattered, np.int64, len(scattered))
-    indexes = np.sort(np.concatenate((scattered_indexes, state.ready.backlog.indexes())), kind="stable")
+    letters = state.dead_letters
+    packed = [queue.column("entry") for queue in (state.ready.backlog, letters.waiting, letters.parting) if queue]
+    indexes = np.sort(np.concatenate((scattered_indexes, *packed)), kind="stable")
     return _merged_ranges(indexes)
 
 
 def lowest_live_entry(state: State) -> LogIndex | None:
     """The lowest of :func:`live_entries`, None if there are none. O(ranges held, returned or dead)."""
-    lowest = min(_scattered_entries(state), default=None)
-    if state.ready.backlog.count:
-        head = state.ready.backlog.peek()[0]
-        lowest = head if lowest is None else min(lowest, head)
-    return None if lowest is None else LogIndex(lowest)
+    lowest = list(_scattered_entries(state))
+    if state.ready.backlog:
+        lowest.append(state.ready.backlog.first()[0])
+    for letters in (state.dead_letters.waiting, state.dead_letters.parting):
+        lowest += [int(records["entry"].min()) for records in letters.pieces()]
+    return LogIndex(min(lowest)) if lowest else None
 
 
 def _scattered_entries(state: State) -> Iterator[int]:
-    """Of all messages but those of the backlog."""
+    """Of all messages that are not packed."""
     for stretch in state.ready.returned:
         yield stretch[4].entry
-    for letters in state.dead_letters.kept:
+    for letters in state.dead_letters.told:
         yield letters.origin.entry
     for consumer in state.all_consumers():
         for held in consumer.held:

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from reference_broker.machines.backlog import SIZE_MAX
+from reference_broker.machines.backlog import SIZE_MAX, counts_of
 from reference_broker.machines.config import Overflow
-from reference_broker.machines.dead_letters import bury
+from reference_broker.machines.dead_letters import bury, bury_records
 from reference_broker.machines.effects import DeadLetterReason
 from reference_broker.machines.fifo_state import State
 from reference_broker.machines.outbox import Outbox
+from reference_broker.machines.records import Columns, leading
 from reference_broker.message_run import MessageRun
 
 
@@ -75,9 +76,36 @@ def _drop_head(state: State, outbox: Outbox) -> None:
         dropped = min(_excess(state, origin.size), count)
         if not dropped:
             return
+        if dropped == count and ready.is_before_a_block and _drop_records(state, outbox):
+            continue
         ready.take(dropped)
         state.totals.dropped += dropped
         bury(state, outbox, (dropped, start, step, origin), DeadLetterReason.MAXLEN)
+
+
+def _drop_records(state: State, outbox: Outbox) -> int:
+    """The same for many records at once. Returns how many messages that were."""
+    backlog = state.ready.backlog
+    before = backlog.count
+    for number, records in backlog.take_records(lambda records: _excess_records(state, records)):
+        bury_records(state, outbox, number, records, DeadLetterReason.MAXLEN)
+    dropped = before - backlog.count
+    state.totals.dropped += dropped
+    return dropped
+
+
+def _excess_records(state: State, records: Columns) -> int:
+    """How many of these, the first of the queue, must go whole: without all of the last message of one the queue is
+    still too long."""
+    config = state.config
+    counts = counts_of(records)
+    sizes = records["size"].astype(np.int64)
+    gone = np.zeros(len(records), np.bool_)
+    if config.max_length >= 0:
+        gone |= np.cumsum(counts) <= state.ready.count - config.max_length
+    if config.max_length_bytes >= 0:
+        gone |= np.cumsum(counts * sizes) - sizes < state.ready.octets - config.max_length_bytes
+    return leading(gone)
 
 
 def _length(state: State) -> tuple[int, int]:

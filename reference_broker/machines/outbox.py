@@ -93,7 +93,7 @@ class Letters(Bundle):
 
     def fits(self, first_id: int, delivery_count: int, reason: DeadLetterReason) -> bool:
         """Whether these letters may follow in the same effect."""
-        follows = first_id == self.next_id if first_id else not self.first_id
+        follows = first_id == self.next_id if first_id and self.first_id else first_id == self.first_id
         return follows and (delivery_count, reason) == (self.delivery_count, self.reason)
 
     def seal(self) -> DeadLetter:
@@ -104,7 +104,7 @@ class Letters(Bundle):
 class Outbox:
     """Effects in the making. Use one per entry."""
 
-    __slots__ = ("_answers", "_letters", "_monitored", "_open", "_ordered", "_queue_expired", "_timer_ms")
+    __slots__ = ("_answers", "_letters", "_monitored", "_open", "_ordered", "_queue_expired", "_timer_ms", "parted")
 
     def __init__(self) -> None:
         self._monitored: dict[NodeId, None] = {}
@@ -114,6 +114,8 @@ class Outbox:
         self._letters: list[Letters] = []
         self._timer_ms: int | None = None
         self._queue_expired = False
+        self.parted = 0
+        """Dead letters among the effects that nobody keeps."""
 
     def monitor(self, node: NodeId) -> None:
         """Watch this node."""

@@ -51,7 +51,7 @@ class Ready:
         Returned stretches may interleave, having been dealt in turns: this goes only up to where the next one begins.
         """
         if not self.returned:
-            index, offset, start, count, expires, size = self.backlog.peek()
+            index, offset, start, count, expires, size = self.backlog.first()
             return count, start, 1, Origin(index, offset, self.backlog.first_number - start, 0, expires, size)
         number, count, start, step, origin = self.returned[0]
         following = min([stretch[0] for stretch in self.returned[1:3]], default=None)
@@ -72,6 +72,11 @@ class Ready:
         else:
             rest = (number + count * step, held - count, start + count * step, step, origin)
             heapreplace(self.returned, rest)
+
+    @property
+    def is_before_a_block(self) -> bool:
+        """Whether many records of the backlog can be taken at once (:meth:`Backlog.take_records`)."""
+        return not self.returned and self.backlog.is_before_a_block
 
     def put_back(self, held: HeldRange, origin: Origin) -> None:
         """Messages that somebody held, to their place in message order."""

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import sys
 import tracemalloc
+from dataclasses import replace
 from time import process_time
 
 from reference_broker.machines.batch import decode_batch, encode_batch
-from reference_broker.machines.commands import Checkout, Command, Enqueue, Settle
-from reference_broker.machines.config import FifoConfig
+from reference_broker.machines.commands import Checkout, Command, Enqueue, Settle, UpdateConfig
+from reference_broker.machines.config import DeadLetterStrategy, FifoConfig
 from reference_broker.machines.effects import Deliver
 from reference_broker.machines.fifo import FifoMachine, Meta
 from reference_broker.message_run import MessageRun
@@ -79,6 +80,19 @@ def backlog_of(messages: int, run_size: int) -> str:
     return f"{size} in {snapshot_ms}, restored in {restore_ms}; live entries in {live_ms}"
 
 
+def mass_of(messages: int, config: FifoConfig) -> str:
+    """A policy that leaves room for ten comes upon a queue of messages that were published one by one."""
+    queue, run, ten = FifoMachine(FifoConfig(name="bench")), run_of(1), replace(config, max_length=10)
+    for turn in range(messages // 500):
+        first = 1 + turn * 500
+        commands: list[Command] = [Enqueue(channel(1), first + number, run) for number in range(500)]
+        queue.apply(Meta(LogIndex(turn + 1), TERM), batch(commands))
+    command = batch([UpdateConfig(ten)])
+    started = process_time()
+    queue.apply(Meta(LogIndex(messages), TERM), command)
+    return f"{1e3 * (process_time() - started):.0f} ms"
+
+
 def main() -> None:
     out = sys.stdout.write
     out("entry with n enqueues of m messages for k consumers, and the settles of the entry before\n")
@@ -90,6 +104,10 @@ def main() -> None:
         out(f"{case}: {apply_us:6.1f} us ({decode_us:.1f} us decoding), {each:.3f} us a message\n")
     for run_size in (100, 1):
         out(f"a million ready messages in runs of {run_size}: {backlog_of(1_000_000, run_size)}\n")
+    for strategy in (None, DeadLetterStrategy.AT_MOST_ONCE):
+        cost = mass_of(1_000_000, FifoConfig(name="bench", dead_letter=strategy))
+        letters = strategy.name.lower().replace("_", " ") if strategy else "none"
+        out(f"a million messages in runs of 1 dropped by one entry, dead letters {letters}: {cost}\n")
 
 
 if __name__ == "__main__":

@@ -101,6 +101,8 @@ class Oracle:
         self.arrivals = 0
         self.numbers = 0
         self.refusing = False
+        self.parting: list[Letter] = []
+        self.parted = 0
         self.letters: dict[int, Letter] = {}
         self.letter_sizes: dict[int, int] = {}
         self.letter_ids = 1
@@ -114,6 +116,8 @@ class Oracle:
         self.now = max(self.now, time_ms)
         if self.config.expires_ms >= 0 and not self.used:
             self.used = self.now
+        self.parted = 0
+        self.part()
         self.expire()
         for offset, command in commands:
             getattr(self, "on_" + type(command).__name__.lower())(command, index, offset)
@@ -149,6 +153,8 @@ class Oracle:
             times.append(self.first().expires)
         if self.unused():
             times.append(self.used + self.config.expires_ms)
+        if self.parting:
+            times.append(self.now)
         due = min(times, default=float("inf"))
         return None if due == float("inf") else int(due)
 
@@ -248,12 +254,18 @@ class Oracle:
         self.dead_lettered += 1
         at_least_once = strategy is DeadLetterStrategy.AT_LEAST_ONCE
         if not at_least_once or self.config.overflow is Overflow.DROP_HEAD or reason == "maxlen":
-            self.told.letters.append((0, message.place, reason, message.delivery_count))
+            self.parting.append((0, message.place, reason, message.delivery_count))
+            self.part()
             return
         self.letters[self.letter_ids] = (self.letter_ids, message.place, reason, message.delivery_count)
         self.letter_sizes[self.letter_ids] = message.size
         self.letter_ids += 1
         self.announce()
+
+    def part(self) -> None:
+        while self.parting and self.parted < LETTERS_ON_THEIR_WAY:
+            self.told.letters.append(self.parting.pop(0))
+            self.parted += 1
 
     def announce(self) -> None:
         for number in sorted(self.letters)[:LETTERS_ON_THEIR_WAY]:
@@ -484,7 +496,7 @@ class Oracle:
 
     def live_entries(self) -> set[int]:
         held = [message for one in self.subscribers.values() for message in one.held.values()]
-        dead = {place[0] for _number, place, _reason, _count in self.letters.values()}
+        dead = {place[0] for _number, place, _reason, _count in [*self.letters.values(), *self.parting]}
         return dead | {message.place[0] for message in [*self.fresh, *self.returned, *held]}
 
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from reference_broker.machines.backlog import BLOCK_RECORDS, Backlog, Record
+from reference_broker.machines.backlog import Backlog, Record
 from reference_broker.machines.consumers import UNLIMITED, Consumer, HeldRange
 from reference_broker.machines.origins import NEVER, Origin, joined_step
 from reference_broker.machines.service_queue import ServiceQueue
@@ -164,21 +164,21 @@ def test_a_backlog_is_a_list_of_records(seed: int) -> None:
     random = Random(seed)
     backlog, expected, taken, entry = Backlog(), list[Record](), 0, 0
     for _ in range(random.choice((50, 400))):
-        for _ in range(random.choice((0, 1, 5, BLOCK_RECORDS // 3))):
+        for _ in range(random.choice((0, 1, 5, Backlog.block_records // 3))):
             entry += 1
             place = entry, 13, random.choice((0, 2)), random.choice((1, 1, 3))
             record = *place, random.choice((NEVER, 1000)), random.choice((0, 7))
             backlog.push(record)
             expected.append(record)
-        for _ in range(random.choice((0, 1, 5, BLOCK_RECORDS // 3))):
+        for _ in range(random.choice((0, 1, 5, Backlog.block_records // 3))):
             if expected:
                 index, offset, start, count, *rest = expected[0]
-                assert backlog.peek() == expected[0]
+                assert backlog.first() == expected[0]
                 part = random.randint(1, count)
                 backlog.take(part)
                 taken += part
                 expected[:1] = [(index, offset, start + part, count - part, *rest)] if part < count else []
-        for _ in range(random.choice((0, 0, 1, BLOCK_RECORDS // 3))):
+        for _ in range(random.choice((0, 0, 1, Backlog.block_records // 3))):
             if expected:
                 index, offset, start, count, *rest = expected[-1]
                 assert backlog.peek_tail() == expected[-1]
@@ -190,7 +190,7 @@ def test_a_backlog_is_a_list_of_records(seed: int) -> None:
         assert backlog.first_number == taken
     assert list(backlog) == expected
     assert backlog.indexes().tolist() == [record[0] for record in expected]
-    copy = Backlog.load(backlog.first_number, backlog.dump())
+    copy = Backlog.loaded(backlog.first_number, backlog.dump())
     assert (list(copy), copy.count, copy.octets, copy.dump()) == (
         expected,
         backlog.count,

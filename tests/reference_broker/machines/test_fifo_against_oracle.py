@@ -10,13 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reference_broker.machines import dead_letters
 from reference_broker.machines.batch import decode_batch
 from reference_broker.machines.commands import ChannelDown, NodeUp
 from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorNode, Reply
 from reference_broker.machines.fifo import FifoMachine, Meta
+from reference_broker.machines.records import Records
 from reference_broker.types import ChannelId, ConsumerId, LogIndex
 
+from . import oracle
 from .logs import TERM, RandomLog, any_config, batch, decoded, drained, held, machine, told
 from .oracle import Oracle, Place
 
@@ -40,20 +43,25 @@ class Pair:
         assert told(effects) == expected
         self.compare_state()
 
+    def restart(self) -> None:
+        snapshot = self.queue.snapshot()
+        self.queue = FifoMachine.restore(snapshot)
+        assert self.queue.snapshot() == snapshot
+
     def compare_state(self) -> None:
         assert self.queue.service_order() == self.oracle.service_order()
         assert held(self.queue) == self.oracle.held()
         counts = self.queue.counts()
-        oracle = self.oracle
-        assert counts.ready == len(oracle.ready())
-        assert counts.ready_bytes == sum(message.size for message in oracle.ready())
-        assert counts.unacked == sum(len(one.held) for one in oracle.subscribers.values())
-        assert counts.consumers == sum(one.status in ("up", "suspected") for one in oracle.subscribers.values())
-        assert counts.enqueuers == len(oracle.next_seqs)
-        assert counts.dead_letters == len(oracle.letters)
-        assert set(self.queue.channels()) == oracle.known()
-        assert {name: getattr(counts, name) for name in oracle.totals()} == oracle.totals()
-        assert self.queue.config == oracle.config
+        model = self.oracle
+        assert counts.ready == len(model.ready())
+        assert counts.ready_bytes == sum(message.size for message in model.ready())
+        assert counts.unacked == sum(len(one.held) for one in model.subscribers.values())
+        assert counts.consumers == sum(one.status in ("up", "suspected") for one in model.subscribers.values())
+        assert counts.enqueuers == len(model.next_seqs)
+        assert counts.dead_letters == len(model.letters)
+        assert set(self.queue.channels()) == model.known()
+        assert {name: getattr(counts, name) for name in model.totals()} == model.totals()
+        assert self.queue.config == model.config
 
     def compare_ready(self) -> None:
         assert drained(self.queue) == [(message.place, message.delivery_count) for message in self.oracle.ready()]
@@ -61,6 +69,7 @@ class Pair:
     def compare_live_entries(self) -> None:
         ranges = self.queue.live_entries()
         assert {index for first, last in ranges for index in range(first, last + 1)} == self.oracle.live_entries()
+        assert self.queue.lowest_live_entry() == min(self.oracle.live_entries(), default=None)
         assert all(last + 1 < first for (_, last), (first, _) in pairwise(ranges))
 
 
@@ -84,6 +93,25 @@ def test_any_settings_give_what_one_message_at_a_time_gives(random: Random) -> N
         pair.apply(payload, gap=random.choice((1, 1, 1, 2, 5)))
         pair.compare_live_entries()
         pair.compare_ready()
+
+
+@MANY
+@given(RANDOMS)
+def test_masses_give_what_one_message_at_a_time_gives(random: Random) -> None:
+    """What expires, is dropped or dead-lettered in masses leaves packed, and not all of it is told at once. Here a few
+    are a mass already; and a member restarts now and then, which must not be seen."""
+    with pytest.MonkeyPatch.context() as patch:
+        window = random.choice((1, 4, 20))
+        patch.setattr(Records, "block_records", random.choice((1, 2, 5)))
+        patch.setattr(dead_letters, "WINDOW", window)
+        patch.setattr(oracle, "LETTERS_ON_THEIR_WAY", window)
+        pair = Pair(any_config(random))
+        for payload in RandomLog(random, features=True).entries(random.randint(1, 40)):
+            pair.apply(payload, gap=random.choice((1, 1, 1, 2, 5)))
+            pair.compare_live_entries()
+            pair.compare_ready()
+            if random.random() < 0.2:
+                pair.restart()
 
 
 @pytest.mark.parametrize("seed", range(6))

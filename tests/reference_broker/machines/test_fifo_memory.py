@@ -7,10 +7,10 @@ import tracemalloc
 
 import pytest
 
-from reference_broker.machines.backlog import BLOCK_RECORDS
 from reference_broker.machines.commands import Enqueue
 from reference_broker.machines.config import FifoConfig, Overflow
 from reference_broker.machines.fifo import FifoMachine
+from reference_broker.machines.records import Records
 
 from .logs import apply, channel, run_with
 
@@ -36,8 +36,8 @@ def test_a_million_ready_messages_fit_into_40_mb(run_size: int) -> None:
         return sum(statistic.size for statistic in ours.statistics("filename"))
 
     tracemalloc.start()
-    few, more = publish(4 * BLOCK_RECORDS), publish(8 * BLOCK_RECORDS)
+    few, more = publish(4 * Records.block_records), publish(8 * Records.block_records)
     tracemalloc.stop()
-    assert queue.counts().ready == 12 * BLOCK_RECORDS * run_size
-    octets_per_run = (more - few) / (8 * BLOCK_RECORDS)
+    assert queue.counts().ready == 12 * Records.block_records * run_size
+    octets_per_run = (more - few) / (8 * Records.block_records)
     assert 0 < few + octets_per_run * MESSAGES / run_size < STATE_BYTES_MAX

@@ -7,7 +7,7 @@ from zlib import crc32
 
 import pytest
 
-from reference_broker.machines.commands import Cancel, Checkout, Enqueue, NodeDown, Return, Settle
+from reference_broker.machines.commands import Cancel, Checkout, Enqueue, NodeDown, Purge, Return, Settle, Tick
 from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.fifo import FifoMachine, Meta
 from reference_broker.machines.fifo_snapshot import SNAPSHOT_VERSION, DamagedSnapshotError
@@ -39,6 +39,16 @@ def test_a_restored_queue_shows_the_same_to_everybody() -> None:
     assert copy.applied == queue.applied
     assert held(copy) == held(queue)
     assert drained(copy) == drained(queue)
+
+
+def test_what_a_queue_only_remembers_to_save_looking_is_no_part_of_its_state() -> None:
+    """A message with a time to live came and went. The member that restarts does not know; the others do."""
+    queue = machine()
+    apply(queue, Enqueue(channel(1), 1, run_of(1), ttl_ms=5), Purge(channel(1), 1))
+    copy = FifoMachine.restore(queue.snapshot())
+    for one in (queue, copy):
+        apply(one, Tick(), time_ms=9)
+    assert copy.snapshot() == queue.snapshot()
 
 
 def test_every_damaged_octet_is_noticed() -> None:
