@@ -1,8 +1,11 @@
-"""Alarms of a node: too little disk, too much memory. While one is on, connections that publish are not read.
+"""Alarms: too little disk, too much memory, on this node or on another. While one is on, connections that publish are
+not read.
 
-As in RabbitMQ, but for this node alone: a publishing connection is stopped at its first publish after the alarm began,
-told so with connection.blocked if it understands that, and read again when the last alarm has cleared. Connections
-that only consume go on, and so the backlog that fills the node can shrink.
+As in RabbitMQ: what is published anywhere may end on every node, so an alarm of one stops publishers on all. A
+publishing connection is stopped at its first publish after the alarm began, told so with connection.blocked if it
+understands that, and read again when the last alarm has cleared. Connections that only consume go on, and so the
+backlog that fills the node can shrink. Nodes tell each other with their heartbeats; the alarms of a node that is down
+count for nothing.
 """
 
 from __future__ import annotations
@@ -10,18 +13,33 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable, Sequence
+from enum import IntFlag
 from pathlib import Path
 from typing import Final
 
 import psutil
 
 from reference_broker.node.config import Limits
+from reference_broker.types import NodeId
 
 log = logging.getLogger(__name__)
 
-LOW_ON_DISK: Final = "low on disk"
-LOW_ON_MEMORY: Final = "low on memory"
-"""The reasons that clients read, in RabbitMQ's words."""
+
+class Alarm(IntFlag):
+    """What a node runs short of; the octet of a heartbeat."""
+
+    MEMORY = 1
+    DISK = 2
+
+
+NO_ALARM: Final = Alarm(0)
+_WORDS: Final = {Alarm.DISK: "disk", Alarm.MEMORY: "memory"}
+
+
+def reason_of(alarms: Alarm) -> str:
+    """What clients read, in RabbitMQ's words; empty for none."""
+    words = " & ".join(word for alarm, word in _WORDS.items() if alarm in alarms)
+    return f"low on {words}" if words else ""
 
 
 def resident_bytes() -> int:
@@ -35,7 +53,7 @@ def free_bytes(directory: Path) -> int:
 
 
 class Alarms:
-    """What is wrong with the node now. ``check`` is to be called every ``alarm_check_ms``."""
+    """What is wrong with the nodes now. ``check`` is to be called every ``alarm_check_ms``."""
 
     def __init__(
         self,
@@ -49,27 +67,47 @@ class Alarms:
         self._directories = tuple(directories)
         self._memory = memory
         self._disk = disk
+        self.own = NO_ALARM
+        """What this node runs short of."""
+        self._others: dict[NodeId, Alarm] = {}
         self.reason = ""
         """Why publishers are stopped; empty when they are not."""
 
     def check(self) -> bool:
-        """Look again; whether the reason is another than before."""
-        reason = " & ".join(self._found())
-        if reason == self.reason:
+        """Look again; whether this node's alarms are others than before."""
+        found = self._found()
+        if found == self.own:
             return False
-        if reason:
-            log.warning("publishing connections are stopped: %s", reason)
-        else:
-            log.info("publishing connections go on")
-        self.reason = reason
+        self.own = found
+        self._conclude("this node", found)
         return True
 
-    def _found(self) -> list[str]:
-        found = []
+    def told(self, node: NodeId, alarms: Alarm) -> bool:
+        """Another node says which alarms it has, or is down and has none; whether these are others than before."""
+        if alarms == self._others.get(node, NO_ALARM):
+            return False
+        self._others[node] = alarms
+        self._conclude(f"node {node}", alarms)
+        return True
+
+    def _conclude(self, who: str, alarms: Alarm) -> None:
+        everywhere = self.own
+        for other in self._others.values():
+            everywhere |= other
+        self.reason = reason_of(everywhere)
+        if alarms:
+            log.warning("publishing connections are stopped: %s is %s", who, reason_of(alarms))
+        elif everywhere:
+            log.info("%s has no alarm any more, another node is still %s", who, self.reason)
+        else:
+            log.info("publishing connections go on: %s has no alarm any more", who)
+
+    def _found(self) -> Alarm:
+        found = NO_ALARM
         if any(self._free(directory) < self._limits.disk_free_bytes_min for directory in self._directories):
-            found.append(LOW_ON_DISK)
+            found |= Alarm.DISK
         if self._memory() > self._limits.memory_bytes_max:
-            found.append(LOW_ON_MEMORY)
+            found |= Alarm.MEMORY
         return found
 
     def _free(self, directory: Path) -> int:

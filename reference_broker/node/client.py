@@ -8,7 +8,7 @@ its answers still gets them in order. Nothing here is per message: events carry 
 
 Two valves bound memory: while publishes of more than ``publish_bytes_max`` octets or in more than
 ``publish_commands_max`` commands await their commit, while a busy channel has events waiting, or after a publish
-during an alarm of the node, the socket is not read; and consumers without acknowledgement get their credit back only
+during an alarm of any node, the socket is not read; and consumers without acknowledgement get their credit back only
 when the socket takes what it was given.
 """
 
@@ -63,7 +63,7 @@ class ClientConnection(ClientRequests):
         self._unconfirmed_bytes = 0
         self._unconfirmed_commands = 0
         self._blocked = False
-        """It published while an alarm of the node was on: it is not read until the alarm is over."""
+        """It published while an alarm of a node was on: it is not read until the alarm is over."""
         self._read_ns = 0
         self._reading = True
         self._writing = True

@@ -57,7 +57,8 @@ class Limits:
     ``publish_commands_max`` commands (runs of publishes) of one connection that await their commit stop it likewise.
     ``dead_letter_retry_ms`` is when a dead letter that nobody took is offered again (at least once only).
     ``disk_free_bytes_min`` free octets on the drives of the node, and ``memory_bytes_max`` octets of resident memory of
-    its process, looked at every ``alarm_check_ms``: beyond either an alarm stops the node's publishing connections.
+    its process, looked at every ``alarm_check_ms``: beyond either an alarm stops the publishing connections of
+    all nodes.
     ``request_timeout_ms`` is how long a node waits for another's answer to a question of an operator, of at most
     ``request_bytes_max`` octets; ``requests_max`` of them may wait at a time.
     ``read_timeout_ms`` is how long a client that declares, or deletes on a condition, waits for the queue's leader to

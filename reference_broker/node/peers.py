@@ -63,6 +63,9 @@ class PeerEvents(Protocol):
     def stop(self, error: OutlivedError | OSError) -> None:
         """This node may not go on: it is an older copy of itself, or cannot write what it must remember."""
 
+    def peer_alarms(self, node: NodeId, alarms: int) -> None:
+        """The peer's alarms are others than before its last heartbeat."""
+
     def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
         """A frame of any kind but HELLO and HEARTBEAT. ``body`` is valid only during the call. Raises ValueError for
         one that is damaged."""
@@ -112,6 +115,7 @@ class PeerLink(asyncio.Protocol):
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._gathered: list[bytes | memoryview] = []
         self.last_heard = 0.0
+        self._alarms = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The dialler says hello first; the other side answers once it knows that it is spoken to by a member."""
@@ -173,6 +177,9 @@ class PeerLink(asyncio.Protocol):
             self._peers.events.peer_frame(self.node, kind, body[1:])
         elif kind != Kind.HEARTBEAT:
             raise ValueError(f"frame of unknown kind {kind}")
+        elif (alarms := body[1] if len(body) > 1 else 0) != self._alarms:
+            self._alarms = alarms
+            self._peers.events.peer_alarms(self.node, alarms)
 
     def _hello(self, kind: int, body: memoryview) -> None:
         if kind != Kind.HELLO or len(body) > _HELLO_MAX:
@@ -213,6 +220,7 @@ class Peers:
         self.limits = limits
         self.events = events
         self.links: dict[NodeId, PeerLink] = {}
+        self._heartbeat = b""
         self._open: set[PeerLink] = set()
         self._held: dict[PeerLink, None] | None = None  # those with frames to flush, while frames gather
         self._tasks: list[asyncio.Task[None]] = []
@@ -266,6 +274,12 @@ class Peers:
         link.send(kind, buffers)
         return True
 
+    def tell_alarms(self, alarms: int) -> None:
+        """Have every peer know this node's alarms, now and with each heartbeat."""
+        self._heartbeat = bytes((alarms,)) if alarms else b""
+        for link in list(self.links.values()):
+            link.send(Kind.HEARTBEAT, [self._heartbeat])
+
     def link_up(self, link: PeerLink, incarnation: int) -> None:
         """A link's hello was heard. A second link to the same node replaces the first."""
         assert link.node is not None
@@ -275,6 +289,8 @@ class Peers:
         self.links[link.node] = link
         log.info("node %d is up, life %d", link.node, incarnation)
         self.events.peer_up(link.node, incarnation)
+        if self._heartbeat:
+            link.send(Kind.HEARTBEAT, [self._heartbeat])
 
     def link_lost(self, link: PeerLink) -> None:
         """A link's connection ended."""
@@ -317,4 +333,4 @@ class Peers:
                     log.warning("node %d was silent for %.1f s", node, self.now() - link.last_heard)
                     link.close()
                 else:
-                    link.send(Kind.HEARTBEAT, [])
+                    link.send(Kind.HEARTBEAT, [self._heartbeat])

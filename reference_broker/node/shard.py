@@ -29,7 +29,7 @@ from reference_broker.log.system import LogSystem
 from reference_broker.machines.commands import NodeDown, NodeUp, Tick
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import QueueRecord
-from reference_broker.node.alarms import Alarms
+from reference_broker.node.alarms import NO_ALARM, Alarm, Alarms
 from reference_broker.node.clock import host_clock
 from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.dead_letters import DeadLetters
@@ -225,10 +225,14 @@ class Shard:
         self.connections.pop(channel.connection, None)
 
     def check_alarms(self) -> None:
-        """Look whether the node has disk and memory enough; connections notice a change at once."""
+        """Look whether the node has disk and memory enough; connections and peers notice a change at once."""
         if self.alarms.check():
-            for connection in list(self.clients):
-                self.touch(connection)
+            self.peers.tell_alarms(self.alarms.own)
+            self._touch_all()
+
+    def _touch_all(self) -> None:
+        for connection in list(self.clients):
+            self.touch(connection)
 
     def touch(self, connection: Connection) -> None:
         """Have the connection flushed at the end of this turn."""
@@ -372,6 +376,7 @@ class Shard:
     def peer_down(self, node: NodeId) -> None:
         """A peer is gone: groups suspect it, leaders tell their machines."""
         self._up.pop(node, None)
+        self.peer_alarms(node, NO_ALARM)
         self.requests.peer_down(node)
         self.hosting.peer_down(node)
         for group in self._watchers.get(node, ()):
@@ -389,6 +394,11 @@ class Shard:
         what = f"this directory is an older copy, or a blank one: it is in life {self.incarnation}, and {error}"
         fix = f"put the newest copy in its place, or let the node learn everything from the others: {START_BLANK}"
         return ConfigError(what, str(self.config.data_dir), fix)
+
+    def peer_alarms(self, node: NodeId, alarms: int) -> None:
+        """Publishers stop for the alarms of any node."""
+        if self.alarms.told(node, Alarm(alarms)):
+            self._touch_all()
 
     def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
         """A frame of a peer. Raises ValueError if it is damaged."""

@@ -219,6 +219,43 @@ def test_a_drive_that_is_full_at_the_roll_over_stops_its_node_under_load(tmp_pat
             local_cluster.stop(local_cluster.load(tmp_path / "c"))
 
 
+@needs_root
+def test_a_drive_that_runs_low_stops_publishers_on_every_node(tmp_path: Path, base_port: int) -> None:
+    """What is published on one node is written on the others, too: they would be filled to the last octet by clients
+    that never hear of it. When there is room again, or the node is gone, publishers go on."""
+    wal = tmp_path / "wal" / "node2"
+    directories = local_cluster.Directories(wal_dir=str(tmp_path / "wal"))
+    with small_drive(wal, "200m"):
+        cluster = local_cluster.start(tmp_path / "c", base_port=base_port, directories=directories)
+        try:
+            heard: list[str] = []
+            with pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri)) as connection:
+                connection.add_on_connection_blocked_callback(lambda _, method: heard.append(method.method.reason))
+                connection.add_on_connection_unblocked_callback(lambda *_: heard.append("on"))
+                channel = connection.channel()
+                channel.queue_declare("q", durable=True, arguments=QUORUM)
+
+                def publish_until_heard(count: int) -> None:
+                    assert wait(lambda: _publish_one(connection, channel) or len(heard) >= count, 20), heard
+
+                filler = fill(wal, but=40_000_000)
+                publish_until_heard(1)
+                filler.unlink()
+                publish_until_heard(2)
+                fill(wal, but=40_000_000)
+                publish_until_heard(3)
+                local_cluster.kill(cluster, "node2")
+                publish_until_heard(4)
+            assert heard == ["low on disk", "on"] * 2
+        finally:
+            local_cluster.stop(local_cluster.load(tmp_path / "c"))
+
+
+def _publish_one(connection: pika.BlockingConnection, channel: Any) -> None:
+    channel.basic_publish("", "q", b"x", pika.BasicProperties(delivery_mode=2))
+    connection.process_data_events(0)
+
+
 # Nothing left
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from reference_broker.node.alarms import Alarms, free_bytes, resident_bytes
+from reference_broker.node.alarms import NO_ALARM, Alarm, Alarms, free_bytes, resident_bytes
 from reference_broker.node.config import Limits
+from reference_broker.types import NodeId
 
 LIMITS = Limits(disk_free_bytes_min=100, memory_bytes_max=1000)
 DATA, WAL = Path("data"), Path("wal")
@@ -18,7 +19,7 @@ DATA, WAL = Path("data"), Path("wal")
     [
         ({DATA: 100, WAL: 100}, 1000, ""),
         ({DATA: 100, WAL: 99}, 1000, "low on disk"),
-        ({DATA: 99, WAL: 100}, 1001, "low on disk & low on memory"),
+        ({DATA: 99, WAL: 100}, 1001, "low on disk & memory"),
         ({DATA: 100, WAL: 100}, 1001, "low on memory"),
     ],
 )
@@ -30,6 +31,23 @@ def test_each_limit_raises_its_alarm_and_clears_it(free: dict[Path, int], memory
     free.update({DATA: 100, WAL: 100})
     held["memory"] = 0
     assert (alarms.check(), alarms.reason) == (bool(reason), "")
+
+
+def test_the_alarms_of_all_nodes_count_together() -> None:
+    """What is published here may end on the drive that is full there; who is gone needs nobody to wait for it."""
+    free = {DATA: 100}
+    alarms = Alarms(LIMITS, [DATA], memory=lambda: 0, disk=free.__getitem__)
+    assert alarms.told(NodeId(2), Alarm.DISK) and not alarms.told(NodeId(2), Alarm.DISK)
+    assert alarms.told(NodeId(3), Alarm.MEMORY)
+    assert (alarms.reason, alarms.own) == ("low on disk & memory", NO_ALARM)
+    assert alarms.told(NodeId(3), NO_ALARM)
+    assert alarms.reason == "low on disk"
+    free[DATA] = 99
+    assert alarms.check() and alarms.told(NodeId(2), NO_ALARM)
+    assert (alarms.reason, alarms.own) == ("low on disk", Alarm.DISK)
+    free[DATA] = 100
+    assert alarms.check() and not alarms.told(NodeId(2), NO_ALARM)
+    assert alarms.reason == ""
 
 
 def test_a_drive_that_cannot_be_asked_raises_none() -> None:
