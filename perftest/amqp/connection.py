@@ -33,7 +33,7 @@ from pamqp.common import FieldTable
 
 import perftest
 from perftest.amqp import confirms, deliveries
-from perftest.amqp.errors import BrokerProtocolError
+from perftest.amqp.errors import BrokerProtocolError, MechanismError
 from perftest.amqp.events import (
     Blocked,
     ChannelEnded,
@@ -47,15 +47,12 @@ from perftest.amqp.events import (
     Returned,
     Unblocked,
 )
+from perftest.amqp.options import FRAME_MAX, FRAME_MIN, Options
 from perftest.amqp.uri import AmqpUri
-
-FRAME_MAX: Final = 131072
-"""What we ask for: RabbitMQ's own default, and large enough for runs of 1 KB messages to be limited by the socket."""
 
 CHANNEL_MAX: Final = 65535
 """What a broker that names no limit is told, and held to."""
 
-BUFFER_SIZE: Final = 2 * FRAME_MAX
 HEARTBEAT: Final = heartbeat.Heartbeat().marshal()
 PROTOCOL_HEADER: Final = header.ProtocolHeader(0, 9, 1).marshal()
 _FRAME_HEAD: Final = struct.Struct(">BHI")
@@ -91,21 +88,22 @@ def encode(channel: int, method: Method) -> bytes:
 class ClientConnection:
     """One connection. ``name`` appears in the broker's management tools."""
 
-    def __init__(self, uri: AmqpUri, *, name: str, heartbeat_s: int = 60) -> None:
+    def __init__(self, uri: AmqpUri, *, name: str, options: Options | None = None) -> None:
         self.stage = Stage.START
         self.server_properties: dict[str, object] = {}
         self.frame_max = FRAME_MAX
         self.channel_max = CHANNEL_MAX
-        self.heartbeat_s = heartbeat_s
+        self.heartbeat_s = 0
         self._uri = uri
+        self._options = options or Options()
         self._name = name
         self._output: list[bytes] = [PROTOCOL_HEADER]
-        self._buffer = bytearray(BUFFER_SIZE)
+        self._buffer = bytearray(2 * max(self._options.frame_limit, FRAME_MAX))
         self._view = memoryview(self._buffer)
         self._start = self._end = 0
         self._contents: dict[int, _Content] = {}
         self._closing_channels: set[int] = set()
-        self._shape: deliveries.Shape | None = None
+        self._shapes: dict[bytes, deliveries.Shape] = {}
         self._handlers: dict[type, Callable[[int, Method], list[Event]]] = {
             commands.Connection.Start: self._on_start,
             commands.Connection.Secure: self._on_secure,
@@ -166,7 +164,11 @@ class ClientConnection:
     def channel_closing(self, channel: int) -> None:
         """We sent channel.close: whatever else comes on the channel before close-ok is dropped."""
         self._closing_channels.add(channel)
+        self._forget_channel(channel)
+
+    def _forget_channel(self, channel: int) -> None:
         self._contents.pop(channel, None)
+        self._shapes.pop(channel.to_bytes(2, "big"), None)
 
     # Parsing
 
@@ -196,7 +198,8 @@ class ClientConnection:
         return 0
 
     def _parse_deliveries(self, events: list[Event]) -> int:
-        shape = self._shape
+        channel = bytes(self._buffer[self._start + 1 : self._start + 3])
+        shape = self._shapes.get(channel)
         if shape is None or not self._buffer.startswith(shape.head, self._start):
             shape = deliveries.learn(self._buffer, self._start, self._end)
         if shape is None:
@@ -206,8 +209,8 @@ class ClientConnection:
             shape = deliveries.learn(self._buffer, self._start, self._end)
             if shape is not None:
                 taken, cut = deliveries.cut_run(shape, self._buffer, self._start, self._end)
-        if taken:
-            self._shape = shape
+        if taken and shape is not None:
+            self._shapes[channel] = shape
             events += cut
         return taken
 
@@ -215,8 +218,8 @@ class ClientConnection:
         kind: int
         size: int
         kind, channel, size = _FRAME_HEAD.unpack_from(self._buffer, self._start)
-        if kind == ord("A"):
-            raise BrokerProtocolError("the broker does not speak AMQP 0-9-1: it answered with a protocol header")
+        if self.stage is Stage.START and kind != 1:
+            raise BrokerProtocolError(_stranger(bytes(self._buffer[self._start : self._start + 8])))
         if size > self.frame_max - 8:
             raise BrokerProtocolError(f"frame of {size} octets of payload; agreed was {self.frame_max - 8}")
         stop = self._start + 8 + size
@@ -234,10 +237,10 @@ class ClientConnection:
     def _awaits_delivery(self, kind: int) -> bool:
         """The rest of a delivery of the known shape is still on its way: wait for it rather than parse frame by
         frame."""
-        shape = self._shape
-        if kind != 1 or shape is None or self._contents or self._closing_channels or self.stage is not Stage.RUNNING:
+        if kind != 1 or self._contents or self._closing_channels or self.stage is not Stage.RUNNING:
             return False
-        return deliveries.awaits_rest(shape, self._buffer, self._start, self._end)
+        shape = self._shapes.get(bytes(self._buffer[self._start + 1 : self._start + 3]))
+        return shape is not None and deliveries.awaits_rest(shape, self._buffer, self._start, self._end)
 
     def _on_frame(self, channel: int, value: frame.FrameTypes) -> list[Event]:
         if isinstance(value, heartbeat.Heartbeat):
@@ -280,22 +283,29 @@ class ClientConnection:
     def _on_start(self, _channel: int, method: Method) -> list[Event]:
         assert isinstance(method, commands.Connection.Start)
         self._expect(Stage.START, method)
-        if "PLAIN" not in method.mechanisms.split():
-            raise BrokerProtocolError(f"the broker offers no PLAIN login, only {method.mechanisms!r}")
+        mechanism, response = self._login()
+        if mechanism not in method.mechanisms.split():
+            raise MechanismError(f"the broker offers no {mechanism} login, only {method.mechanisms!r}")
         self.server_properties = dict(method.server_properties or {})
-        response = f"\0{self._uri.user}\0{self._uri.password}"
-        self._send(0, commands.Connection.StartOk(client_properties(self._name), "PLAIN", response, "en_US"))
+        self._send(0, commands.Connection.StartOk(client_properties(self._name), mechanism, response, "en_US"))
         self.stage = Stage.TUNE
         return []
 
+    def _login(self) -> tuple[str, str]:
+        """The SASL mechanism and what it is answered with."""
+        if self._options.external:
+            return "EXTERNAL", ""
+        return "PLAIN", f"\0{self._uri.user}\0{self._uri.password}"
+
     def _on_secure(self, _channel: int, method: Method) -> list[Event]:
-        raise BrokerProtocolError("connection.secure: the broker wants more than PLAIN gives")
+        raise BrokerProtocolError("connection.secure: the broker wants more than the login gave")
 
     def _on_tune(self, _channel: int, method: Method) -> list[Event]:
         assert isinstance(method, commands.Connection.Tune)
         self._expect(Stage.TUNE, method)
-        self.frame_max = min(method.frame_max or FRAME_MAX, FRAME_MAX)
-        self.heartbeat_s = min(self.heartbeat_s, method.heartbeat) if method.heartbeat else self.heartbeat_s
+        limit = self._options.frame_limit
+        self.frame_max = max(min(method.frame_max or limit, limit), FRAME_MIN)
+        self.heartbeat_s = _heartbeat(self._options.heartbeat_s, method.heartbeat or 0)
         self.channel_max = method.channel_max or CHANNEL_MAX
         tune_ok = commands.Connection.TuneOk(self.channel_max, self.frame_max, self.heartbeat_s)
         self._send(0, tune_ok)
@@ -332,7 +342,7 @@ class ClientConnection:
     def _on_channel_close(self, channel: int, method: Method) -> list[Event]:
         assert isinstance(method, commands.Channel.Close)
         self._send(channel, commands.Channel.CloseOk())
-        self._contents.pop(channel, None)
+        self._forget_channel(channel)
         cause = method_name(method.class_id or 0, method.method_id or 0)
         return [ChannelEnded(channel, method.reply_code or 0, method.reply_text, cause)]
 
@@ -389,6 +399,24 @@ def _stamp_of(value: header.ContentHeader) -> bytes | None:
     stamp: object = (value.properties.headers or {}).get(deliveries.STAMP_HEADER)
     octets = stamp.encode() if isinstance(stamp, str) else stamp
     return octets if isinstance(octets, bytes) and len(octets) == deliveries.STAMP_OCTETS else None
+
+
+def _heartbeat(wanted_s: int | None, offered_s: int) -> int:
+    """The lower of the two, as the specification has it; the broker's when we want none in particular."""
+    if wanted_s is None:
+        return offered_s
+    return min(wanted_s, offered_s) if offered_s else wanted_s
+
+
+def _stranger(octets: bytes) -> str:
+    """Who answered, to judge by the first octets, where ``connection.start`` was due."""
+    if octets.startswith(b"AMQP"):
+        return "the broker does not speak AMQP 0-9-1: it answered with a protocol header"
+    if octets.startswith(b"HTTP"):
+        return "the port speaks HTTP, not AMQP"
+    if octets[0] == 0x15 and octets[1] == 3:
+        return "the port speaks TLS: the URI must start with amqps://"
+    return f"the port does not speak AMQP: the first octets are {octets.hex(' ')}"
 
 
 def client_properties(name: str) -> FieldTable:

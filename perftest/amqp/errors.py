@@ -43,6 +43,14 @@ class BrokerProtocolError(AmqpError):
     """The broker sent what AMQP 0-9-1 does not allow; the connection cannot go on."""
 
 
+class TlsError(AmqpError):
+    """No secure connection: a certificate that is not to be trusted, a file that cannot be read, a port without TLS."""
+
+
+class MechanismError(BrokerProtocolError):
+    """The broker does not offer the way to log in that was asked for."""
+
+
 class NoChannelLeftError(AmqpError):
     """As many channels are open on the connection as the broker allows."""
 

@@ -8,8 +8,10 @@ read once per read, before parsing, so all messages of one read have the same ar
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from collections import deque
-from typing import Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from pamqp import commands
 from pamqp.base import Frame as Method
@@ -24,6 +26,7 @@ from perftest.amqp.errors import (
     ConnectionLostError,
     LoginRefusedError,
     NoChannelLeftError,
+    TlsError,
     UnreachableError,
     VhostRefusedError,
 )
@@ -42,6 +45,7 @@ from perftest.amqp.events import (
     Returned,
     Unblocked,
 )
+from perftest.amqp.options import Options, tls_context
 from perftest.amqp.uri import AmqpUri
 from perftest.metrics.clock import Clock
 
@@ -93,10 +97,11 @@ class ConnectionListener(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """An open connection. ``lost`` is done, with the reason as its result, as soon as it is none any more."""
 
-    def __init__(self, uri: AmqpUri, *, name: str, clock: Clock) -> None:
+    def __init__(self, uri: AmqpUri, *, name: str, clock: Clock, options: Options) -> None:
         self.uri = uri
         self.writable = True
-        self._core = ClientConnection(uri, name=name)
+        self._core = ClientConnection(uri, name=name, options=options)
+        self._options = options
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self.lost: asyncio.Future[AmqpError] = self._loop.create_future()
@@ -126,25 +131,43 @@ class Connection(asyncio.BufferedProtocol):
         clock: Clock,
         timeout_s: float = 10.0,
         watcher: ConnectionListener | None = None,
+        options: Options | None = None,
     ) -> Connection:
         """Connect and log in.
 
-        Raises :class:`UnreachableError`, :class:`LoginRefusedError`, :class:`VhostRefusedError`, or another
-        :class:`AmqpError` when the broker says something else.
+        Raises :class:`UnreachableError`, :class:`TlsError`, :class:`LoginRefusedError`, :class:`VhostRefusedError`, or
+        another :class:`AmqpError` when the broker says something else.
         """
-        connection = cls(uri, name=name, clock=clock)
+        options = options or Options()
+        connection = cls(uri, name=name, clock=clock, options=options)
         connection._watcher = watcher
         try:
             async with asyncio.timeout(timeout_s):
-                await asyncio.get_running_loop().create_connection(lambda: connection, uri.host, uri.port)
+                await connection._open_socket()
                 await connection._opened
         except TimeoutError as error:
             connection.abort()
             raise UnreachableError(f"no answer from {uri.host}:{uri.port} within {timeout_s:g} s") from error
+        except ssl.SSLError as error:
+            raise _tls_error(error, uri) from error
         except OSError as error:
             reason = error.strerror or str(error)
             raise UnreachableError(f"cannot connect to {uri.host}:{uri.port}: {reason}") from error
         return connection
+
+    async def _open_socket(self) -> None:
+        uri, options = self.uri, self._options
+        tls: dict[str, Any] = {}
+        if uri.tls:
+            tls = {"ssl": options.tls or tls_context(), "server_hostname": options.server_name or uri.host}
+        transport, _ = await self._loop.create_connection(lambda: self, uri.host, uri.port, **tls)
+        connected = transport.get_extra_info("socket")
+        if options.send_buffer:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer)
+        if options.receive_buffer:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, options.receive_buffer)
+        if not options.no_delay:  # asyncio and uvloop set it by themselves
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
 
     async def close(self, timeout_s: float = 5.0) -> None:
         """Say goodbye and wait for the broker's answer, at most ``timeout_s``; then close the socket anyway."""
@@ -181,6 +204,11 @@ class Connection(asyncio.BufferedProtocol):
     def frame_max(self) -> int:
         """The agreed greatest frame, its 8 octets of overhead included."""
         return self._core.frame_max
+
+    def socket_option(self, level: int, option: int) -> int:
+        """``getsockopt`` of the connection's socket: what the system has made of what it was asked for."""
+        assert self._transport is not None
+        return int(self._transport.get_extra_info("socket").getsockopt(level, option))
 
     async def open_channel(self, listener: Listener | None = None) -> int:
         """Open a channel; ``listener`` handles what comes on it. Raises :class:`NoChannelLeftError` when the broker
@@ -297,8 +325,14 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
         reason = str(exc) if exc else "the broker closed the socket"
-        if self._core.stage is Stage.TUNE:
+        if self._core.stage is Stage.START and not isinstance(exc, ssl.SSLError):
+            what = "a certificate of this client" if self.uri.tls else "TLS, which is amqps://"
+            reason = f"closed without a word; perhaps it wants {what}"
+        elif self._core.stage is Stage.TUNE:
             reason = "the broker hung up after the login was sent, as some do when user or password are wrong"
+        if isinstance(exc, ssl.SSLError) and not self._opened.done():
+            self._finish(_tls_error(exc, self.uri))
+            return
         self._finish(ConnectionLostError(f"connection to {self.uri.host}:{self.uri.port} lost: {reason}"))
 
     def pause_writing(self) -> None:
@@ -416,6 +450,18 @@ class Connection(asyncio.BufferedProtocol):
 def _fail(future: asyncio.Future[Method], error: AmqpError) -> None:
     if not future.done():
         future.set_exception(error)
+
+
+def _tls_error(error: ssl.SSLError, uri: AmqpUri) -> AmqpError:
+    """What a failed handshake means. One that was cut off in the middle is a broker on its way down or up."""
+    where = f"{uri.host}:{uri.port}"
+    if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+        return UnreachableError(f"{where} broke the TLS handshake off")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return TlsError(f"the certificate of {where} is not trusted: {error.verify_message}")
+    if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
+        return TlsError(f"{where} does not speak TLS")
+    return TlsError(f"no TLS with {where}: {(error.reason or str(error)).lower().replace('_', ' ')}")
 
 
 def _closed_error(event: ConnectionEnded) -> AmqpError:

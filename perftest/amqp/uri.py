@@ -1,4 +1,4 @@
-"""AMQP URIs: ``amqp://user:password@host:port/vhost``, each part percent-encoded, each part optional.
+"""AMQP URIs: ``amqp://user:password@host:port/vhost``, each part percent-encoded, each part optional; ``amqps`` is TLS.
 
 The rules are those of RabbitMQ's URI specification: a missing path is the virtual host ``/``, an empty path
 (``amqp://host/``) is the virtual host with the empty name, ``%2f`` in the path is a slash.
@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
 DEFAULT_PORT: Final = 5672
+DEFAULT_TLS_PORT: Final = 5671
 
 
 class UriError(ValueError):
@@ -26,12 +27,14 @@ class AmqpUri:
     user: str = "guest"
     password: str = field(default="guest", repr=False)
     vhost: str = "/"
+    tls: bool = False
 
     @property
     def redacted(self) -> str:
         """The URI with ``***`` for the password: what may be printed and stored."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"amqp://{quote(self.user, safe='')}:***@{host}:{self.port}/{quote(self.vhost, safe='')}"
+        scheme = "amqps" if self.tls else "amqp"
+        return f"{scheme}://{quote(self.user, safe='')}:***@{host}:{self.port}/{quote(self.vhost, safe='')}"
 
     def __str__(self) -> str:
         return self.redacted
@@ -47,29 +50,28 @@ def parse_uri(text: str) -> AmqpUri:
         parts = urlsplit(text)
     except ValueError as error:
         raise UriError("the host is not readable; an IPv6 address is written [::1]") from error
-    if parts.scheme == "amqps":
-        raise UriError("amqps: TLS is not supported; use amqp:// or a local TLS proxy")
-    if parts.scheme != "amqp":
-        raise UriError(f"the scheme is {parts.scheme or 'missing'!r}; an AMQP URI starts with amqp://")
+    if parts.scheme not in ("amqp", "amqps"):
+        raise UriError(f"the scheme is {parts.scheme or 'missing'!r}; an AMQP URI starts with amqp:// or amqps://")
     if parts.query or parts.fragment:
         raise UriError("an AMQP URI takes no query and no fragment here")
     return AmqpUri(
         host=unquote(parts.hostname or "127.0.0.1"),
-        port=_port(text),
+        port=_port(text, DEFAULT_TLS_PORT if parts.scheme == "amqps" else DEFAULT_PORT),
         user="guest" if parts.username is None else unquote(parts.username),
         password="guest" if parts.password is None else unquote(parts.password),
         vhost=_vhost(parts.path),
+        tls=parts.scheme == "amqps",
     )
 
 
-def _port(text: str) -> int:
+def _port(text: str, default: int) -> int:
     try:
         port = urlsplit(text).port
     except ValueError as error:
         raise UriError("the port must be a number from 1 to 65535") from error
     if port == 0:
         raise UriError("the port must be a number from 1 to 65535")
-    return DEFAULT_PORT if port is None else port
+    return default if port is None else port
 
 
 def _vhost(path: str) -> str:

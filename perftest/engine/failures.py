@@ -10,11 +10,14 @@ from perftest.amqp.errors import (
     ChannelClosedError,
     ConnectionClosedError,
     LoginRefusedError,
+    MechanismError,
     NoChannelLeftError,
+    TlsError,
     UnreachableError,
     VhostRefusedError,
 )
 from perftest.engine.api import RunError
+from perftest.engine.dialing import StartupTimeoutError
 from perftest.engine.publisher import ConfirmTimeoutError
 from perftest.engine.recovery import RecoveryOffError
 
@@ -42,6 +45,8 @@ def _notes(error: AmqpError) -> str:
 
 def _what(error: AmqpError) -> str:
     match error:
+        case MechanismError():
+            return str(error)
         case LoginRefusedError():
             return f"login refused: {error}"
         case VhostRefusedError():
@@ -63,10 +68,25 @@ def _fix(error: AmqpError) -> str:
             return "check user and password in the URI; RabbitMQ lets 'guest' in from its own host only"
         case VhostRefusedError():
             return "create the virtual host or name another one in the URI's path (the default '/' is written %2f)"
+        case ChannelClosedError() if "exclusive-owner" in error.text:
+            return "quorum queues cannot be exclusive: leave out -E, or use classic queues"
         case ChannelClosedError():
             return _CHANNEL_FIXES.get(error.code, "see the broker's log for the reason")
+        case ConnectionClosedError() if "exchange type" in error.text:
+            return "use one of direct, fanout, topic and headers, or enable the broker's plugin for this type"
+        case ConnectionClosedError() if "global qos" in error.text:
+            return "quorum queues know no prefetch of a whole channel: use the one of each consumer (-q in place of -Q)"
         case ConnectionClosedError():
             return "see the broker's log for the reason"
+        case TlsError():
+            return (
+                "check the scheme and port of the URI, and the files and server names of the TLS options; "
+                "a certificate of one's own authority needs that authority's file"
+            )
+        case StartupTimeoutError():
+            return "start the broker's nodes, allow more time (-sst), or be content with fewer of them (-sul)"
+        case MechanismError():
+            return "enable the mechanism in the broker's configuration, or log in the other way (with or without -se)"
         case BrokerProtocolError():
             return "check that the port speaks AMQP 0-9-1; if it does, the broker or something before it is faulty"
         case NoChannelLeftError():

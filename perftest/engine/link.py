@@ -19,6 +19,7 @@ from perftest.amqp.errors import AmqpError, BrokerProtocolError, ConnectionLostE
 from perftest.amqp.transport import Connection
 from perftest.engine import topology
 from perftest.engine.context import Context
+from perftest.engine.dialing import dial
 from perftest.engine.pacing import SECOND_NS
 from perftest.engine.recovery import Recovery, first_uri, uri_order
 from perftest.spec.plan import QueueSpec
@@ -97,16 +98,28 @@ class Link:
                 self.context.emit("error", f"{member.name} could not close its channel: {error}")
 
     async def close(self) -> None:
-        """Close the connection for good."""
+        """Close the connection for good, in good order if the plan allows time for that."""
+        patience_s = self.context.plan.connecting.shutdown_timeout_s
+        self._stop()
+        if self._connection is not None and patience_s > 0:
+            await self._connection.close(patience_s)
+        self.abort()
+
+    def abort(self) -> None:
+        """Drop the connection for good."""
+        self._stop()
+        self._members.clear()
+        if self._connection is not None:
+            self._connection.abort()
+        self._end_block()
+
+    def _stop(self) -> None:
         self.closed = True
         self._up.set()
         if self._supervisor is not None:
             self._supervisor.cancel()
         for repair in self._repairs.values():
             repair.cancel()
-        if self._connection is not None:
-            await self._connection.close()
-        self._end_block()
 
     def channel_lost(self, member: Member, error: AmqpError) -> None:
         """The channel of ``member`` is no use any more: make it again, if that can help. A breach of the protocol
@@ -187,8 +200,7 @@ class Link:
                     raise
 
     async def _connect_to(self, index: int, members: list[Member], *, again: bool) -> None:
-        name = f"perftest {self.name}"
-        connection = await Connection.open(self.context.uris[index], name=name, clock=self.context.clock, watcher=self)
+        connection = await dial(self.context, index, name=self.name, watcher=self)
         try:
             if again or self._owns_queues:
                 await self._declare(connection, members)
@@ -205,12 +217,12 @@ class Link:
         self._up.set()
 
     async def _declare(self, connection: Connection, members: list[Member]) -> None:
-        """The queues of ``members``, once more: a broker that lost its disk, or a queue of this connection, has them
-        no longer."""
+        """What the queues of ``members`` need, once more: a broker that lost its disk has it no longer, and a queue of
+        this connection went with it."""
+        queues = {member.queue.name: member.queue for member in members if member.queue.name}
         channel = await connection.open_channel()
-        for queue in {member.queue.name: member.queue for member in members}.values():
-            if queue.name:
-                await topology.declare(connection, channel, queue)
+        plan, exclusive = self.context.plan, self._owns_queues
+        await topology.restore(connection, channel, plan, list(queues.values()), exclusive=exclusive)
         await connection.close_channel(channel)
 
     async def _attach(self, member: Member, connection: Connection | None) -> None:
@@ -274,6 +286,12 @@ class Links:
     def of_consumer(self, number: int, queue: QueueSpec) -> Link:
         """The link of consumer ``number``."""
         return self._of("consumer", number, self._context.plan.consuming.channels, queue)
+
+    def abort(self) -> None:
+        """Drop every connection that is still there."""
+        for link in self._links.values():
+            link.abort()
+        self._links.clear()
 
     def _of(self, kind: str, number: int, channels: int, queue: QueueSpec) -> Link:
         plan = self._context.plan

@@ -12,18 +12,17 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from perftest.amqp.errors import AmqpError, ChannelClosedError, UnreachableError
-from perftest.amqp.transport import Connection
+from perftest.amqp.errors import AmqpError, ChannelClosedError
 from perftest.amqp.uri import parse_uri
-from perftest.engine import topology, wire
+from perftest.engine import wire
 from perftest.engine.consumer import Consumer
 from perftest.engine.context import Context, Counters, Emit
+from perftest.engine.control import Control
 from perftest.engine.ledger import Ledger
 from perftest.engine.link import Links
 from perftest.engine.observations import Observations
 from perftest.engine.pacing import SECOND_NS
 from perftest.engine.publisher import Publisher
-from perftest.engine.recovery import backoff, uri_order
 from perftest.engine.routing import queues_of_each
 from perftest.engine.wakeups import Wakeups
 from perftest.metrics.clock import run_clock
@@ -58,6 +57,7 @@ class Session:
             fail=fail,
             finished=self._on_finished,
         )
+        self._control = Control(self.context)
         self._links = Links(self.context)
         self.publishers: list[Publisher] = []
         self.consumers: list[Consumer] = []
@@ -73,11 +73,10 @@ class Session:
     async def open(self, settings: Settings, *, fresh: bool) -> dict[str, object]:
         """Declare the queues and connect everybody; consumers before publishers. Returns the broker's properties.
 
-        ``fresh``: delete the queues first. Otherwise messages that lie in them are purged if the plan deletes the
-        queues at the end anyway, and left alone (and counted as foreign) if it does not.
+        ``fresh``: delete the queues first; see :meth:`Control.prepare`.
         """
         self.context.observations.scheduled = settings.rate is not None
-        properties = await self._with_control(lambda c: self._prepare_queues(c, fresh=fresh))
+        properties = await self._control.prepare(fresh=fresh)
         await self._resize(settings)
         return properties
 
@@ -152,11 +151,26 @@ class Session:
     async def close(self, *, drained: bool, abandoned: bool, delete: bool) -> None:
         """Disconnect everybody, close the account of this step, delete the queues if wanted."""
         self.quiesce()
-        await self._resize(None)
+        await self._disconnect()
         self.context.observations.account()
         self.context.ledger.close(drained=drained, abandoned=abandoned and delete)
         if delete:
-            await self._with_control(self._delete_queues)
+            await self._control.remove()
+
+    async def _disconnect(self) -> None:
+        """End all clients, in good order as long as the broker answers in the time that is allowed."""
+        patience_s = self.context.plan.connecting.shutdown_timeout_s
+        if patience_s > 0:
+            try:
+                await self._end(self.publishers, 0, patience_s=patience_s)
+                await self._end(self.consumers, 0, patience_s=patience_s)
+            except TimeoutError:
+                text = f"the broker did not let connections be closed within {patience_s:g} s: they were dropped"
+                self.context.emit("warning", text)
+        self._links.abort()
+        self.publishers.clear()
+        self.consumers.clear()
+        self._finished.clear()
 
     def ledger(self, *, complete: bool) -> dict[str, object]:
         """The content of ``ledger.json`` so far."""
@@ -164,16 +178,13 @@ class Session:
 
     # Clients
 
-    async def _resize(self, settings: Settings | None) -> None:
-        """Start or end clients until their number is right; None ends all."""
+    async def _resize(self, settings: Settings) -> None:
+        """Start or end clients until their number is right."""
         plan = self.context.plan
-        publisher_count = settings.publishers * plan.publishing.channels if settings else 0
-        consumer_count = settings.consumers * plan.consuming.channels if settings else 0
+        publisher_count = settings.publishers * plan.publishing.channels
+        consumer_count = settings.consumers * plan.consuming.channels
         await self._end(self.publishers, publisher_count)
         await self._end(self.consumers, consumer_count)
-        if settings is None:
-            self._finished.clear()
-            return
         consumers = [self._consumer(n, settings) for n in range(len(self.consumers), consumer_count)]
         publishers = [self._publisher(n, settings) for n in range(len(self.publishers), publisher_count)]
         self.consumers += consumers
@@ -193,15 +204,16 @@ class Session:
         link = self._links.of_publisher(number, queue)
         return Publisher(self.context, number=number, queue=queue, settings=settings, link=link)
 
-    async def _end(self, clients: list[Any], keep: int) -> None:
-        """End all clients but the first ``keep``; publishers that leave a running load settle first."""
+    async def _end(self, clients: list[Any], keep: int, *, patience_s: float | None = None) -> None:
+        """End all clients but the first ``keep``; publishers that leave a running load settle first. Raises
+        ``TimeoutError`` when a portion of them takes longer than ``patience_s``."""
         leaving = clients[keep:]
         if keep:
             for client in leaving:
                 if isinstance(client, Publisher):
                     client.quiesce()
                     await client.settled()
-        await _in_portions([client.close for client in leaving])
+        await _in_portions([client.close for client in leaving], patience_s)
         del clients[keep:]
 
     def _on_finished(self, name: str, reason: str) -> None:
@@ -211,51 +223,6 @@ class Session:
             reasons = Counter(self._finished.values())
             text = ", ".join(f"{reason} [{count}]" for reason, count in sorted(reasons.items()))
             self.context.emit("limit_reached", text)
-
-    # Queues
-
-    async def _with_control(self, work: Callable[[Connection], Any]) -> dict[str, object]:
-        """Do ``work`` on a connection of its own, again as long as it fails for a passing reason."""
-        loop = asyncio.get_running_loop()
-        uris = self.context.uris
-        deadline = loop.time() + self.context.plan.confirm_timeout_s
-        delays = backoff()
-        for tries, index in enumerate(uri_order(len(uris), 0), start=1):
-            try:
-                connection = await Connection.open(uris[index], name="perftest control", clock=self.context.clock)
-                try:
-                    await work(connection)
-                    return dict(connection.server_properties)
-                finally:
-                    await connection.close()
-            except AmqpError as error:
-                hopeless = isinstance(error, UnreachableError) and tries >= len(uris)
-                if not error.temporary or hopeless or loop.time() > deadline:
-                    error.add_note(uris[index].redacted)
-                    raise
-            await asyncio.sleep(next(delays))
-        raise AssertionError("there is always a next URI")
-
-    async def _prepare_queues(self, connection: Connection, *, fresh: bool) -> None:
-        channel = await connection.open_channel()
-        for queue in self.context.plan.queues:
-            try:
-                if fresh and not queue.predeclared:
-                    await topology.delete(connection, channel, queue)
-                waiting = await topology.declare(connection, channel, queue)
-                if waiting and self.context.plan.delete_queues and not queue.predeclared:
-                    await topology.purge(connection, channel, queue)
-                elif waiting:
-                    self.context.emit("error", f"{waiting} messages of somebody else wait in queue {queue.name!r}")
-            except ChannelClosedError as error:
-                error.add_note(f"{connection.uri.redacted}, queue {queue.name!r}")
-                raise
-
-    async def _delete_queues(self, connection: Connection) -> None:
-        channel = await connection.open_channel()
-        for queue in self.context.plan.queues:
-            if not queue.predeclared:
-                await topology.delete(connection, channel, queue)
 
     # Watching
 
@@ -288,11 +255,13 @@ class Session:
         return max(self.context.clock() - self._probe_due_ns, 0) if self._probe_due_ns else 0
 
 
-async def _in_portions(actions: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """Do them, a few at a time; raises what the first failing one raises, once its portion has been tried."""
+async def _in_portions(actions: Sequence[Callable[[], Awaitable[None]]], patience_s: float | None = None) -> None:
+    """Do them, a few at a time; raises what the first failing one raises, once its portion has been tried, and
+    ``TimeoutError`` when a portion takes too long."""
     for at in range(0, len(actions), STARTS_AT_ONCE):
         portion = (action() for action in actions[at : at + STARTS_AT_ONCE])
-        results = await asyncio.gather(*portion, return_exceptions=True)
+        async with asyncio.timeout(patience_s):
+            results = await asyncio.gather(*portion, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result

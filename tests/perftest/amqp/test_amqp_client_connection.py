@@ -309,3 +309,29 @@ def test_methods_are_named_as_in_the_specification() -> None:
         "connection.open-ok",
         "method 99.7",
     ]
+
+
+@pytest.mark.parametrize(
+    ("octets", "says"),
+    [
+        (b"AMQP\0\1\0\0", "protocol header"),
+        (b"HTTP/1.1 400 Bad Request", "HTTP"),
+        (b"\x15\x03\x03\x00\x02\x02\x46\x00", "amqps://"),
+        (b"220 mail.example ESMTP", "32 32 30 20"),
+    ],
+)
+def test_a_port_of_another_protocol_is_recognized(octets: bytes, says: str) -> None:
+    with pytest.raises(BrokerProtocolError, match=says):
+        ClientConnection(AmqpUri(), name="test").receive(octets)
+
+
+def test_channels_whose_deliveries_take_turns_are_read_in_runs_all_the_same() -> None:
+    """Each has a shape of its own: looking at one channel must not forget the other's."""
+    connection = running()
+    turns = [(channel, turn) for turn in range(3) for channel in (1, 2)]
+    octets = b"".join(deliver(channel, turn * 4 + i + 1, b"x" * 40) for channel, turn in turns for i in range(4))
+    events = connection.receive(octets)
+    assert [type(event).__name__ for event in events] == ["DeliveryRun"] * 6
+    assert [(event.channel, event.first_tag) for event in events if isinstance(event, DeliveryRun)] == [
+        (channel, turn * 4 + 1) for channel, turn in turns
+    ]

@@ -135,7 +135,7 @@ class Speaker(asyncio.Protocol):
 
 @pytest.mark.parametrize(
     ("words", "error", "says"),
-    [(b"", UnreachableError, "no answer"), (b"HTTP/1.1 400 Bad Request\r\n\r\n", BrokerProtocolError, "frame")],
+    [(b"", UnreachableError, "no answer"), (b"HTTP/1.1 400 Bad Request\r\n\r\n", BrokerProtocolError, "speaks HTTP")],
 )
 def test_a_port_with_something_else_behind_it_is_told(words: bytes, error: type[Exception], says: str) -> None:
     async def scenario() -> None:

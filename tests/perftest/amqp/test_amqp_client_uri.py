@@ -18,6 +18,8 @@ from perftest.amqp.uri import AmqpUri, UriError, parse_uri
         ("amqp://host/", AmqpUri(host="host", vhost="")),
         ("amqp://user@host", AmqpUri(user="user", password="guest", host="host")),
         ("amqp://[::1]:5673/x", AmqpUri(host="::1", port=5673, vhost="x")),
+        ("amqps://host", AmqpUri(host="host", port=5671, tls=True)),
+        ("amqps://[::1]:1/%25", AmqpUri(host="::1", port=1, vhost="%", tls=True)),
     ],
 )
 def test_uris_mean_what_they_mean_to_rabbitmq(text: str, expected: AmqpUri) -> None:
@@ -29,7 +31,7 @@ def test_uris_mean_what_they_mean_to_rabbitmq(text: str, expected: AmqpUri) -> N
     [
         ("http://host", "amqp://"),
         ("host:5672", "amqp://"),
-        ("amqps://host", "TLS"),
+        ("amqpss://host", "amqps://"),
         ("amqp://host:99999", "port"),
         ("amqp://host:0", "port"),
         ("amqp://[::1", "IPv6"),
@@ -48,6 +50,7 @@ def test_the_password_is_in_no_printed_form() -> None:
     uri = parse_uri("amqp://me:sesame@host/%2f")
     assert uri.redacted == "amqp://me:***@host:5672/%2F"
     assert "sesame" not in f"{uri} {uri!r}"
+    assert parse_uri("amqps://me:sesame@[::1]").redacted == "amqps://me:***@[::1]:5671/%2F"
 
 
 def test_an_error_does_not_show_the_password() -> None:

@@ -16,10 +16,16 @@ PATIENCE_S = 20.0
 
 class Run:
     """A session, what it said, and a broker to be unkind with. ``sizes`` are those of further steps, ``plan_fields``
-    what its plan differs in."""
+    what its plan differs in; so many plain ``queues``, or the ones given."""
 
     def __init__(
-        self, broker: Any, settings: Settings, *sizes: int, queues: int = 1, uri: str = "", **plan_fields: Any
+        self,
+        broker: Any,
+        settings: Settings,
+        *sizes: int,
+        queues: int | tuple[QueueSpec, ...] = 1,
+        uri: str = "",
+        **plan_fields: Any,
     ) -> None:
         self.broker = broker
         self.settings = settings
@@ -31,7 +37,7 @@ class Run:
         ]
         usual: dict[str, Any] = {
             "uris": (uri or broker.uri,),
-            "queues": tuple(QueueSpec(name=f"q{index}") for index in range(queues)),
+            "queues": _plain(queues) if isinstance(queues, int) else queues,
             "confirm_timeout_s": PATIENCE_S,
         }
         plan = Plan(name="t", title="t", steps=tuple(steps), isolation=Isolation.LIVE, **usual | plan_fields)
@@ -67,3 +73,7 @@ class Run:
         drained = (await self.session.drain(drain_s))["drained"]
         await self.session.close(drained=bool(drained), abandoned=False, delete=True)
         return self.session.ledger(complete=True)
+
+
+def _plain(count: int) -> tuple[QueueSpec, ...]:
+    return tuple(QueueSpec(name=f"q{index}") for index in range(count))

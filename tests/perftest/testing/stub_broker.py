@@ -7,11 +7,13 @@ broker with in-memory queues, confirms, prefetch and redelivery; a :class:`Scrip
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import cast
 
 from pamqp import body, commands, exceptions, frame, header
 
@@ -40,6 +42,10 @@ class Script:
     password: str = "guest"
     vhosts: tuple[str, ...] = ("/",)
     channel_max: int = 2047
+    frame_max: int = 131072
+    heartbeat_s: int = 60
+    mechanisms: str = "PLAIN EXTERNAL"
+    tls: ssl.SSLContext | None = None
     confirm_each: bool = False
     confirm_backwards: bool = False
     refuse_declare: list[tuple[int, str]] = field(default_factory=list)
@@ -60,6 +66,19 @@ class Message:
 class Queue:
     ready: deque[Message] = field(default_factory=deque)
     late: list[Message] = field(default_factory=list)
+    declared: commands.Queue.Declare | None = None
+    owner: ServerConnection | None = None
+
+
+@dataclass
+class Exchange:
+    declared: commands.Exchange.Declare
+    bindings: list[tuple[str, str]] = field(default_factory=list)
+    """Queue and key."""
+
+    def route(self, key: str) -> list[str]:
+        every = self.declared.exchange_type == "fanout"
+        return list(dict.fromkeys(queue for queue, bound in self.bindings if every or bound == key))
 
 
 @dataclass
@@ -95,6 +114,11 @@ class StubBroker:
     def __init__(self, script: Script | None = None) -> None:
         self.script = script or Script()
         self.queues: dict[str, Queue] = {}
+        self.exchanges: dict[str, Exchange] = {}
+        self.logins: list[tuple[str, str]] = []
+        self.tuned: list[commands.Connection.TuneOk] = []
+        self.declared_at: list[tuple[str, str]] = []
+        """Name of the client's connection, and of the queue."""
         self.connections: set[ServerConnection] = set()
         self.published = 0
         self.acks: list[tuple[int, bool]] = []
@@ -117,11 +141,14 @@ class StubBroker:
 
     @property
     def uri(self) -> str:
-        return f"amqp://guest:guest@127.0.0.1:{self.port}/%2f"
+        scheme = "amqps" if self.script.tls else "amqp"
+        return f"{scheme}://guest:guest@127.0.0.1:{self.port}/%2f"
 
     async def listen(self) -> None:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: ServerConnection(self), "127.0.0.1", self.port)
+        self._server = await loop.create_server(
+            lambda: ServerConnection(self), "127.0.0.1", self.port, ssl=self.script.tls
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def shut(self) -> None:
@@ -158,6 +185,12 @@ class StubBroker:
                 consumer.cancelled = True
                 connection.send(consumer.channel, commands.Basic.Cancel(consumer.tag, True))
 
+    def drop_queue(self, name: str) -> int:
+        """Delete it with its bindings; how many messages were in it."""
+        for exchange in self.exchanges.values():
+            exchange.bindings = [binding for binding in exchange.bindings if binding[0] != name]
+        return len(self.queues.pop(name, Queue()).ready)
+
     def enqueue(self, queue: str, message: Message, fate: Fate) -> None:
         there = self.queues.setdefault(queue, Queue())
         if fate is Fate.DELAY:
@@ -181,20 +214,22 @@ class ServerConnection(asyncio.Protocol):
         self.buffer = b""
         self.consumers: list[Consumer] = []
         self.channels: dict[int, Channel] = {}
+        self.name = ""
         self.answers: list[bytes] = []
         self.closed = False
 
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from it
         self.broker.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.broker.connections.discard(self)
         for number in tuple(self.channels):
             self.end_channel(number)
+        for name in [name for name, queue in self.broker.queues.items() if queue.owner is self]:
+            self.broker.drop_queue(name)
         self.broker.deal()
 
     def end_channel(self, number: int) -> None:
@@ -203,15 +238,22 @@ class ServerConnection(asyncio.Protocol):
         self.consumers = [consumer for consumer in self.consumers if consumer.channel != number]
         for consumer, message in reversed(channel.unacked.values()):
             message.redelivered = True
-            self.broker.queues.setdefault(consumer.queue, Queue()).ready.appendleft(message)
+            if consumer.queue in self.broker.queues:
+                self.broker.queues[consumer.queue].ready.appendleft(message)
 
     def data_received(self, data: bytes) -> None:
         self.buffer += data
         at = 0
         if self.buffer.startswith(b"AMQP"):
             at = 8
-            start = commands.Connection.Start(0, 9, self.broker.script.server_properties, "PLAIN", "en_US")
+            start = commands.Connection.Start(
+                0, 9, self.broker.script.server_properties, self.broker.script.mechanisms, "en_US"
+            )
             self.send(0, start)
+        elif not self.name and self.buffer.startswith(b"\x16\x03"):  # TLS where none is spoken
+            self.transport.write(b"AMQP\0\0\x09\x01")
+            self.transport.close()
+            return
         while len(self.buffer) - at >= 8:
             size = struct.unpack_from(">I", self.buffer, at + 3)[0]
             if len(self.buffer) - at < size + 8:
@@ -253,11 +295,16 @@ class ServerConnection(asyncio.Protocol):
             state.content = None
 
     def on_connection_startok(self, channel: int, method: commands.Connection.StartOk) -> None:
-        password = method.response.split("\0")[2]
-        if password != self.broker.script.password:
+        script = self.broker.script
+        self.name = str(method.client_properties["connection_name"])
+        self.broker.logins.append((method.mechanism, method.response))
+        if method.mechanism == "PLAIN" and method.response.split("\0")[2] != script.password:
             self.send(0, commands.Connection.Close(403, "ACCESS_REFUSED - Login was refused", 0, 0))
         else:
-            self.send(0, commands.Connection.Tune(self.broker.script.channel_max, 131072, 60))
+            self.send(0, commands.Connection.Tune(script.channel_max, script.frame_max, script.heartbeat_s))
+
+    def on_connection_tuneok(self, channel: int, method: commands.Connection.TuneOk) -> None:
+        self.broker.tuned.append(method)
 
     def on_connection_open(self, channel: int, method: commands.Connection.Open) -> None:
         if method.virtual_host not in self.broker.script.vhosts:
@@ -296,12 +343,48 @@ class ServerConnection(asyncio.Protocol):
             code, text = self.broker.script.refuse_declare.pop(0)
             self.close_channel(channel, code, text, 50, 10)
             return
-        queue = self.broker.queues.setdefault(method.queue, Queue())
-        self.send(channel, commands.Queue.DeclareOk(method.queue, len(queue.ready), 0))
+        broker = self.broker
+        name = method.queue or f"amq.gen-{len(broker.declared_at)}"
+        broker.declared_at.append((self.name, name))
+        there = broker.queues.get(name)
+        if there is None and method.passive:
+            self.close_channel(channel, 404, f"NOT_FOUND - no queue '{name}' in vhost '/'", 50, 10)
+        elif there is not None and there.owner not in (None, self):
+            self.close_channel(channel, 405, f"RESOURCE_LOCKED - queue '{name}'", 50, 10)
+        else:
+            queue = broker.queues.setdefault(name, Queue(declared=method, owner=self if method.exclusive else None))
+            self.send(channel, commands.Queue.DeclareOk(name, len(queue.ready), 0))
+
+    def on_queue_bind(self, channel: int, method: commands.Queue.Bind) -> None:
+        exchange = self.broker.exchanges.get(method.exchange)
+        if exchange is None:
+            self.close_channel(channel, 404, f"NOT_FOUND - no exchange '{method.exchange}' in vhost '/'", 50, 20)
+            return
+        if (method.queue, method.routing_key) not in exchange.bindings:
+            exchange.bindings.append((method.queue, method.routing_key))
+        self.send(channel, commands.Queue.BindOk())
 
     def on_queue_delete(self, channel: int, method: commands.Queue.Delete) -> None:
-        queue = self.broker.queues.pop(method.queue, Queue())
-        self.send(channel, commands.Queue.DeleteOk(len(queue.ready)))
+        self.send(channel, commands.Queue.DeleteOk(self.broker.drop_queue(method.queue)))
+
+    def on_exchange_declare(self, channel: int, method: commands.Exchange.Declare) -> None:
+        there = self.broker.exchanges.get(method.exchange)
+        if method.passive and there is None:
+            self.close_channel(channel, 404, f"NOT_FOUND - no exchange '{method.exchange}' in vhost '/'", 40, 10)
+        elif not method.passive and there is not None and there.declared.exchange_type != method.exchange_type:
+            text = f"PRECONDITION_FAILED - inequivalent arg 'type' for exchange '{method.exchange}' in vhost '/'"
+            self.close_channel(channel, 406, text, 40, 10)
+        else:
+            self.broker.exchanges.setdefault(method.exchange, Exchange(method))
+            self.send(channel, commands.Exchange.DeclareOk())
+
+    def on_exchange_delete(self, channel: int, method: commands.Exchange.Delete) -> None:
+        there = self.broker.exchanges.get(method.exchange)
+        if there is not None and there.bindings and method.if_unused:
+            self.close_channel(channel, 406, f"PRECONDITION_FAILED - exchange '{method.exchange}' in use", 40, 20)
+            return
+        self.broker.exchanges.pop(method.exchange, None)
+        self.send(channel, commands.Exchange.DeleteOk())
 
     def on_queue_purge(self, channel: int, method: commands.Queue.Purge) -> None:
         queue = self.broker.queues[method.queue]
@@ -406,10 +489,24 @@ class ServerConnection(asyncio.Protocol):
             self.send(channel, commands.Basic.Return(312, "NO_ROUTE", "", method.routing_key))
             self.write_content(channel, head, octets)
         elif fate is not Fate.LOSE:
-            altered = _altered(octets, fate)
-            broker.enqueue(method.routing_key, Message(head + altered, len(head)), fate)
+            queues = self.route(channel, method)
+            if not queues and method.mandatory and channel in self.channels:
+                self.send(channel, commands.Basic.Return(312, "NO_ROUTE", method.exchange, method.routing_key))
+                self.write_content(channel, head, octets)
+            for queue in queues:
+                broker.enqueue(queue, Message(head + _altered(octets, fate), len(head)), fate)
         if state.confirming:
             state.confirmed.append(state.publish_seq)
+
+    def route(self, channel: int, method: commands.Basic.Publish) -> list[str]:
+        """The queues a message goes to. There is no telling queue from typing error with the default exchange: it makes
+        the queue."""
+        if not method.exchange:
+            return [method.routing_key]
+        if method.exchange not in self.broker.exchanges:
+            self.close_channel(channel, 404, f"NOT_FOUND - no exchange '{method.exchange}' in vhost '/'", 60, 40)
+            return []
+        return self.broker.exchanges[method.exchange].route(method.routing_key)
 
     def flush_confirms(self) -> None:
         for channel in self.channels.values():
