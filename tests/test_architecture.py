@@ -68,6 +68,8 @@ PURE = (
     "reference_broker.log.plan",
     "perftest.amqp.connection",
     "perftest.engine.pacing",
+    "perftest.engine.arrivals",
+    "perftest.engine.cycles",
     "perftest.engine.inflight",
     "perftest.engine.acking",
     "perftest.search",
