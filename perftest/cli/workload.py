@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.sections import SectionedCommand, json_option, option
+
+if TYPE_CHECKING:
+    from perftest.spec.models import Sweep
 
 
 @click.group(context_settings={"help_option_names": ["--help", "-?"]})
@@ -32,6 +35,7 @@ def list_(as_json: bool) -> None:
     import workloads
     from perftest.cli.ui.table import print_table
     from perftest.spec.load import load_workload
+    from perftest.spec.sweeping import settings_swept
 
     rows = []
     for name in workloads.names():
@@ -40,8 +44,8 @@ def list_(as_json: bool) -> None:
         rows.append(
             {
                 "name": name,
-                "swept": sweep.setting if sweep else "",
-                "values": list(sweep.values) if sweep else [],
+                "swept": " x ".join(settings_swept(sweep)),
+                "values": values_of(sweep) if sweep else [],
                 "mode": str(sweep.mode) if sweep else "",
                 "title": loaded.title,
             }
@@ -96,6 +100,13 @@ def validate(ctx: click.Context, names: tuple[str, ...], overrides: tuple[str, .
             click.echo(f"{name}: ok")
     if any(found.values()):
         ctx.exit(Exit.USAGE)
+
+
+def values_of(sweep: Sweep) -> list[object]:
+    """The values of the only setting, or how many steps there are."""
+    from perftest.spec.sweeping import points
+
+    return list(sweep.values) or [f"{len(points(sweep))} steps"]
 
 
 def find(name: str) -> Path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from perftest.spec.expand import FIELD_OF_SETTING, expand, swept_value
+from perftest.spec.expand import expand
 from perftest.spec.load import Document, Location
 from perftest.spec.models import SCHEMA_VERSION, Timing, Workload
 from perftest.spec.plan import Plan, QueueType
@@ -26,11 +26,11 @@ from perftest.spec.rules import (
 from perftest.spec.rules import (
     place as own_name,
 )
-from perftest.spec.units import UnitError, format_duration
+from perftest.spec.sweeping import FIELD_OF_SETTING, field_of, points, settings_swept, shape_problems, value_problems
+from perftest.spec.units import format_duration
 
 __all__ = ["PREFETCH_MAX", "SIZE_BYTES_MAX", "SIZE_BYTES_MIN", "broken_settings", "check", "check_plan"]
 
-STEPS_MAX: Final = 1000
 INTERVAL_S_MIN: Final = 0.1
 INTERVAL_S_MAX: Final = 60.0
 
@@ -79,24 +79,32 @@ def _key(field: str) -> str:
 
 def _placed(found: Broken, workload: Workload, document: Document, plan: Plan) -> Problem:
     """A broken rule with the line of the key to blame."""
-    name, swept = _key(found.field), workload.sweep.setting if workload.sweep else None
+    name = _key(found.field)
     location: Location = tuple(name.split("."))
     if name == "queues":
         index = next((number for number, queue in enumerate(plan.queues) if queue.name == found.value), 0)
         location = ("queues", index, "name")
     elif len(location) == 1:
-        location = ("load", name)
-        if swept is not None and (swept == name or {swept, name} == {"prefetch", "ack_interval"}):
-            values = [getattr(step.settings, FIELD_OF_SETTING.get(swept, swept)) for step in plan.steps]
-            location = ("sweep", "values", _guilty(values, found, swept == name))
+        location = _guilty(found, name, workload, plan) or ("load", name)
     return document.problem(location, found.rule, found.fix, found.value)
 
 
-def _guilty(values: list[object], found: Broken, named: bool) -> int:
-    """The index of the swept value that takes part in a broken rule: it stands in its text."""
-    if named and found.value in values:
-        return values.index(found.value)
-    return next((number for number, value in enumerate(values) if f"({value})" in found.rule), 0)
+def _guilty(found: Broken, name: str, workload: Workload, plan: Plan) -> Location | None:
+    """The place of the swept value that takes part in a broken rule: it is its value, or stands in its text."""
+    swept = settings_swept(workload.sweep)
+    pair = {"prefetch": "ack_interval", "ack_interval": "prefetch"}.get(name, "")
+    blamed = name if name in swept else pair if pair in swept else None
+    if blamed is None or workload.sweep is None:
+        return None
+    written = points(workload.sweep)
+    by_number = {step.number: getattr(step.settings, field_of(blamed)) for step in plan.steps}
+    values = [by_number[number] for number in range(1, len(written) + 1)]
+    fitting = [
+        at
+        for at, value in enumerate(values)
+        if (value == found.value if blamed == name else f"({value})" in found.rule)
+    ]
+    return written[fitting[0] if fitting else 0][blamed].location
 
 
 def _queues(workload: Workload, document: Document) -> Iterator[Problem]:
@@ -147,19 +155,13 @@ def _sweep(workload: Workload, document: Document) -> Iterator[Problem]:
     sweep = workload.sweep
     if sweep is None:
         return
-    if sweep.setting in workload.load.model_fields_set:
-        rule = f"{sweep.setting} is swept: this value would never be used"
-        yield document.problem(("load", sweep.setting), rule, "remove it, or sweep another setting")
-    if len(sweep.values) > STEPS_MAX:
-        yield document.problem(("sweep", "values"), f"more than {STEPS_MAX} steps", "use fewer values")
-    seen: set[object] = set()
-    for index, value in enumerate(sweep.values):
-        location = ("sweep", "values", index)
-        try:
-            number = swept_value(sweep.setting, value)
-        except UnitError as error:
-            yield document.problem(location, f"{sweep.setting}: {error.rule}", error.fix, value)
-            continue
-        if number in seen:
-            yield document.problem(location, f"{value!r} is swept twice", "remove one of them", value)
-        seen.add(number)
+    shape = [document.problem(location, rule, fix) for location, rule, fix in shape_problems(sweep)]
+    yield from shape
+    if shape:
+        return
+    for setting in settings_swept(sweep):
+        if setting in workload.load.model_fields_set and ("sweep",) not in document.overrides:
+            rule = f"{setting} is swept: this value would never be used"
+            yield document.problem(("load", setting), rule, "remove it, or sweep another setting")
+    for location, rule, fix, value in value_problems(sweep):
+        yield document.problem(location, rule, fix, value)

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
+from perftest.spec import models
 from perftest.spec.behaviour import Bodies, Connecting, Consuming, Cycle, Exchange, Publishing, Tls
-from perftest.spec.models import Queue, Workload
-from perftest.spec.plan import Isolation, Plan, QueueSpec, Settings, Step
-from perftest.spec.units import UNLIMITED, format_duration, parse_count, parse_rate, parse_size_bytes
-
-FIELD_OF_SETTING: Final = {
-    "size": "size_bytes",
-    "ack_after": "ack_after_ms",
-    "consumer_latency": "consumer_latency_us",
-}
-"""Where a name in a workload file and the field of :class:`~perftest.spec.plan.Settings` differ."""
+from perftest.spec.models import Load, Queue, Workload
+from perftest.spec.plan import Background, Isolation, Plan, QueueSpec, Settings, Step
+from perftest.spec.sweeping import field_of, in_order, label, points, settings_swept, swept_value
+from perftest.spec.units import format_duration
 
 
-def settings_of(workload: Workload) -> Settings:
+def settings_of(load_section: Load) -> Settings:
     """The settings all steps share."""
-    load = workload.load.model_dump()
+    load = load_section.model_dump()
     return Settings(
         size_bytes=load.pop("size"),
         ack_after_ms=round(load.pop("ack_after") * 1e3),
@@ -29,9 +24,9 @@ def settings_of(workload: Workload) -> Settings:
     )
 
 
-def publishing_of(workload: Workload) -> Publishing:
+def publishing_of(section: models.Publishing) -> Publishing:
     """How publishers behave."""
-    plain = workload.publishing.model_dump()
+    plain = section.model_dump()
     bodies = plain.pop("bodies")
     return Publishing(
         start_delay_s=plain.pop("start_delay"),
@@ -42,9 +37,9 @@ def publishing_of(workload: Workload) -> Publishing:
     )
 
 
-def consuming_of(workload: Workload) -> Consuming:
+def consuming_of(section: models.Consuming) -> Consuming:
     """How consumers behave."""
-    plain = workload.consuming.model_dump()
+    plain = section.model_dump()
     return Consuming(
         start_delay_s=plain.pop("start_delay"),
         polling_interval_ms=round(plain.pop("polling_interval") * 1e3),
@@ -67,13 +62,6 @@ def connecting_of(workload: Workload) -> Connecting:
     )
 
 
-def swept_value(setting: str, value: object) -> int | float | None:
-    """One value of a sweep in the setting's own unit. Raises :class:`~perftest.spec.units.UnitError`."""
-    if setting == "size":
-        return parse_size_bytes(value)
-    return parse_rate(value) if setting == "rate" else parse_count(value)
-
-
 def expand(workload: Workload, uris: tuple[str, ...], *, quick: bool = False) -> Plan:
     """The plan of a workload that :func:`perftest.spec.check.check` found in order."""
     sweep = workload.sweep
@@ -85,37 +73,42 @@ def expand(workload: Workload, uris: tuple[str, ...], *, quick: bool = False) ->
         queues=tuple(_queue(queue) for queue in workload.queues),
         steps=steps_of(workload, quick=quick),
         isolation=sweep.mode if sweep else Isolation.LIVE,
-        swept=(_field(sweep.setting),) if sweep else (),
+        swept=tuple(field_of(name) for name in settings_swept(sweep)),
         interval_s=workload.interval,
         drain_s=timing.drain,
         confirm_timeout_s=workload.confirm_timeout,
         seed=workload.seed,
         source=workload.source,
         exchange=Exchange(**workload.exchange.model_dump()),
-        publishing=publishing_of(workload),
-        consuming=consuming_of(workload),
+        publishing=publishing_of(workload.publishing),
+        consuming=consuming_of(workload.consuming),
         connecting=connecting_of(workload),
+        background=tuple(_background(each) for each in workload.background),
         workers=workload.workers,
     )
 
 
 def steps_of(workload: Workload, *, quick: bool = False) -> tuple[Step, ...]:
-    """A step for each value of the sweep, or the only one."""
+    """A step for each point of the sweep, in the order they run, or the only one. Numbers are those of the order in
+    which they were written."""
     timing = workload.quick if quick else workload.step
-    base = settings_of(workload)
-    if workload.sweep is None:
+    base, sweep = settings_of(workload.load), workload.sweep
+    if sweep is None:
         return (Step(number=1, label="", settings=base, duration_s=timing.duration, warmup_s=timing.warmup),)
-    setting = workload.sweep.setting
-    return tuple(
-        Step(
-            number=number,
-            label=f"{setting}={UNLIMITED if value is None else format(value, '.15g')}",
-            settings=_with(base, setting, value),
-            duration_s=timing.duration,
-            warmup_s=timing.warmup,
+    steps = []
+    for number, point in enumerate(points(sweep), start=1):
+        values = {name: swept_value(name, written.value) for name, written in point.items()}
+        change: dict[str, Any] = {field_of(name): value for name, value in values.items()}
+        steps.append(
+            Step(
+                number=number,
+                label=" ".join(label(name, value) for name, value in values.items()),
+                settings=replace(base, **change),
+                duration_s=timing.duration,
+                warmup_s=timing.warmup,
+            )
         )
-        for number, value in enumerate((swept_value(setting, value) for value in workload.sweep.values), start=1)
-    )
+    return tuple(in_order(steps, sweep.order, workload.seed))
 
 
 def describe(plan: Plan) -> list[dict[str, object]]:
@@ -124,6 +117,8 @@ def describe(plan: Plan) -> list[dict[str, object]]:
         {
             "step": step.number,
             "label": step.label,
+            "publishers": step.settings.publishers,
+            "consumers": step.settings.consumers,
             "in_flight": step.settings.in_flight,
             "prefetch": step.settings.prefetch,
             "ack_interval": step.settings.ack_interval,
@@ -141,13 +136,15 @@ def total_s(plan: Plan) -> float:
     return sum(step.duration_s for step in plan.steps)
 
 
-def _field(setting: str) -> str:
-    return FIELD_OF_SETTING.get(setting, setting)
-
-
-def _with(base: Settings, setting: str, value: int | float | None) -> Settings:
-    change: dict[str, Any] = {_field(setting): value}
-    return replace(base, **change)
+def _background(load: models.BackgroundLoad) -> Background:
+    return Background(
+        name=load.name,
+        queues=tuple(_queue(queue) for queue in load.queues),
+        settings=settings_of(load.load),
+        exchange=Exchange(**load.exchange.model_dump()),
+        publishing=publishing_of(load.publishing),
+        consuming=consuming_of(load.consuming),
+    )
 
 
 def _queue(queue: Queue) -> QueueSpec:

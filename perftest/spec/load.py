@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from perftest.spec.models import (
+    BackgroundLoad,
     Bodies,
     Connecting,
     Consuming,
@@ -42,6 +43,13 @@ _MODELS: Final[Mapping[Location, type[BaseModel]]] = {
     ("connecting",): Connecting,
     ("connecting", "tls"): Tls,
     ("sweep",): Sweep,
+    ("background",): BackgroundLoad,
+    ("background", "queues"): Queue,
+    ("background", "load"): Load,
+    ("background", "exchange"): Exchange,
+    ("background", "publishing"): Publishing,
+    ("background", "publishing", "bodies"): Bodies,
+    ("background", "consuming"): Consuming,
     ("step",): Timing,
     ("quick",): Timing,
 }

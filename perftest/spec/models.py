@@ -84,7 +84,18 @@ LatencyCycle = Annotated[
     Field(description="processing times and how long each holds, in turn, for ever"),
 ]
 Argument = str | int | float | bool
-Swept = Literal["in_flight", "prefetch", "ack_interval", "rate", "size"]
+Swept = Literal[
+    "in_flight",
+    "prefetch",
+    "ack_interval",
+    "rate",
+    "size",
+    "ack_after",
+    "consumer_latency",
+    "publishers",
+    "consumers",
+]
+Value = int | float | str
 
 
 class Model(BaseModel):
@@ -214,11 +225,24 @@ class Connecting(Model):
 
 
 class Sweep(Model):
-    """One setting, one step for each of its values, in this order."""
+    """A step for each value of one setting, for each combination of several, or for each of a list.
 
-    setting: Swept
-    values: Annotated[list[int | float | str], Field(min_length=1)]
+    One of the three: ``setting`` with ``values``; ``grid``, the first setting changing slowest; ``steps``, each with
+    the same settings.
+    """
+
+    setting: Swept | None = None
+    values: list[Value] = Field(default_factory=list)
+    grid: Annotated[
+        dict[Swept, Annotated[list[Value], Field(min_length=1)]], Field(description="every combination of these")
+    ] = Field(default_factory=dict)
+    steps: Annotated[list[dict[Swept, Value]], Field(description="exactly these settings, step by step")] = Field(
+        default_factory=list
+    )
     mode: Annotated[Isolation, Field(strict=False)] = Isolation.LIVE
+    order: Annotated[
+        Literal["given", "random"], Field(description="random: drawn with the seed, so that drift is no trend")
+    ] = "given"
 
 
 class Timing(Model):
@@ -227,6 +251,17 @@ class Timing(Model):
     duration: Duration
     warmup: Duration = 0.0
     drain: Annotated[Duration, Field(description="longest wait for confirmed messages to be delivered")] = 10.0
+
+
+class BackgroundLoad(Model):
+    """A load beside the measured one, in none of its figures."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9_]+$", max_length=40)]
+    queues: Annotated[list[Queue], Field(min_length=1)]
+    load: Load = Load()
+    exchange: Exchange = Exchange()
+    publishing: Publishing = Publishing()
+    consuming: Consuming = Consuming()
 
 
 class Workload(Model):
@@ -243,6 +278,7 @@ class Workload(Model):
     publishing: Publishing = Publishing()
     consuming: Consuming = Consuming()
     connecting: Connecting = Connecting()
+    background: list[BackgroundLoad] = Field(default_factory=list)
     sweep: Sweep | None = None
     step: Timing
     quick: Annotated[Timing, Field(description="used instead of step with --quick")] = Timing(

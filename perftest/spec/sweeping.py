@@ -1,0 +1,147 @@
+"""The points of a sweep: which settings each step has, where each value was written, and in what order steps run."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from perftest.spec.models import Sweep
+from perftest.spec.units import (
+    UNLIMITED,
+    UnitError,
+    format_duration,
+    parse_count,
+    parse_duration_s,
+    parse_rate,
+    parse_size_bytes,
+)
+
+STEPS_MAX: Final = 1000
+Location = tuple[str | int, ...]
+Number = int | float | None
+_T = TypeVar("_T")
+
+FIELD_OF_SETTING: Final = {
+    "size": "size_bytes",
+    "ack_after": "ack_after_ms",
+    "consumer_latency": "consumer_latency_us",
+}
+"""Where a name in a workload file and the field of :class:`~perftest.spec.plan.Settings` differ."""
+
+_READ: Final[Mapping[str, Callable[[object], Number]]] = {
+    "size": parse_size_bytes,
+    "rate": parse_rate,
+    "ack_after": lambda value: round(parse_duration_s(value) * 1e3),
+    "consumer_latency": lambda value: round(parse_duration_s(value) * 1e6),
+}
+_SHOW: Final[Mapping[str, Callable[[Number], str]]] = {
+    "ack_after": lambda value: format_duration((value or 0) / 1e3),
+    "consumer_latency": lambda value: format_duration((value or 0) / 1e6),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A value as it was written, and the place of it in the document."""
+
+    value: object
+    location: Location
+
+
+Point = dict[str, Written]
+"""The value of each swept setting in one step."""
+
+
+def field_of(setting: str) -> str:
+    """The field of :class:`~perftest.spec.plan.Settings` that a setting of a workload file is."""
+    return FIELD_OF_SETTING.get(setting, setting)
+
+
+def swept_value(setting: str, value: object) -> Number:
+    """One value in the unit of its field; None is no limit. Raises :class:`~perftest.spec.units.UnitError`."""
+    return _READ.get(setting, parse_count)(value)
+
+
+def label(setting: str, value: Number) -> str:
+    """``rate=unlimited``, ``size=1000``."""
+    shown = UNLIMITED if value is None else _SHOW.get(setting, _plain)(value)
+    return f"{setting}={shown}"
+
+
+def _plain(value: Number) -> str:
+    return format(value, ".15g")
+
+
+def settings_swept(sweep: Sweep | None) -> tuple[str, ...]:
+    """The names of the settings that differ between steps."""
+    if sweep is None:
+        return ()
+    if sweep.grid:
+        return tuple(sweep.grid)
+    return tuple(sweep.steps[0]) if sweep.steps else (sweep.setting,) if sweep.setting else ()
+
+
+def points(sweep: Sweep) -> list[Point]:
+    """A point for each step, in the order they were written."""
+    if sweep.grid:
+        axes = [
+            [(name, Written(value, ("sweep", "grid", name, at))) for at, value in enumerate(values)]
+            for name, values in sweep.grid.items()
+        ]
+        return [dict(combination) for combination in itertools.islice(itertools.product(*axes), STEPS_MAX + 1)]
+    if sweep.steps:
+        return [
+            {name: Written(value, ("sweep", "steps", at, name)) for name, value in step.items()}
+            for at, step in enumerate(sweep.steps)
+        ]
+    name = sweep.setting or ""
+    return [{name: Written(value, ("sweep", "values", at))} for at, value in enumerate(sweep.values)]
+
+
+def in_order(steps: Sequence[_T], order: str, seed: int) -> list[_T]:
+    """The steps as they run; a random order is the same for the same seed."""
+    found = list(steps)
+    if order == "random":
+        random.Random(seed).shuffle(found)
+    return found
+
+
+def shape_problems(sweep: Sweep) -> Iterator[tuple[Location, str, str]]:
+    """What is wrong with a sweep whatever its values: place, rule, fix."""
+    ways = [bool(sweep.setting or sweep.values), bool(sweep.grid), bool(sweep.steps)]
+    if sum(ways) != 1:
+        rule = "a sweep needs setting and values, a grid, or steps" + ("; several are given" if any(ways) else "")
+        yield ("sweep",), rule, "keep one of the three"
+    elif ways[0] and not (sweep.setting and sweep.values):
+        missing = "values" if sweep.setting else "setting"
+        yield ("sweep",), f"the sweep has no {missing}", f"add {missing}: …"
+    elif sweep.steps:
+        names = set(sweep.steps[0])
+        for at, step in enumerate(sweep.steps):
+            if set(step) != names or not step:
+                rule = f"it has {', '.join(sorted(step)) or 'nothing'}, the first step has {', '.join(sorted(names))}"
+                yield ("sweep", "steps", at), f"steps must have the same settings: {rule}", "give each of them in each"
+    if len(points(sweep)) > STEPS_MAX:
+        yield ("sweep",), f"more than {STEPS_MAX} steps", "use fewer values"
+
+
+def value_problems(sweep: Sweep) -> Iterator[tuple[Location, str, str, object]]:
+    """Values that cannot be read, and steps that are there twice: place, rule, fix, value."""
+    seen: set[tuple[tuple[str, Number], ...]] = set()
+    told: set[Location] = set()
+    for point in points(sweep):
+        read: list[tuple[str, Number]] = []
+        for name, written in point.items():
+            try:
+                read.append((name, swept_value(name, written.value)))
+            except UnitError as error:
+                if written.location not in told:
+                    yield written.location, f"{name}: {error.rule}", error.fix, written.value
+                told.add(written.location)
+        if len(read) == len(point) and tuple(read) in seen:
+            last = list(point.values())[-1]
+            yield last.location, f"{last.value!r} is swept twice", "remove one of them", last.value
+        seen.add(tuple(read))

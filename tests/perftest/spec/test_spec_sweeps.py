@@ -1,0 +1,74 @@
+"""Grids, lists and orders: which steps a sweep comes down to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perftest.spec import Plan, plan_for
+
+WORKLOAD = """\
+schema: 1
+name: mine
+title: mine
+queues: [{name: q}]
+step: {duration: 10s, warmup: 1s}
+"""
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(WORKLOAD)
+    return path
+
+
+def plan(workload: Path, *overrides: str) -> Plan:
+    return plan_for(workload, ("amqp://h",), overrides)
+
+
+def test_a_grid_is_every_combination_the_first_setting_slowest(workload: Path) -> None:
+    """As one would read a table."""
+    found = plan(workload, "sweep={grid: {in_flight: [1, 10], size: [100, 1kB], rate: [unlimited]}}")
+    assert [step.label for step in found.steps] == [
+        "in_flight=1 size=100 rate=unlimited",
+        "in_flight=1 size=1000 rate=unlimited",
+        "in_flight=10 size=100 rate=unlimited",
+        "in_flight=10 size=1000 rate=unlimited",
+    ]
+    assert found.swept == ("in_flight", "size_bytes", "rate")
+    assert [(step.settings.in_flight, step.settings.size_bytes) for step in found.steps] == [
+        (1, 100), (1, 1000), (10, 100), (10, 1000),
+    ]  # fmt: skip
+
+
+def test_a_list_moves_settings_together(workload: Path) -> None:
+    """Every setting that a step can change, in its own unit."""
+    both = "{publishers: 1, consumers: 2, ack_after: 50ms, consumer_latency: 2ms}"
+    found = plan(
+        workload, f"sweep={{steps: [{both}, {{publishers: 3, consumers: 4, ack_after: 0, consumer_latency: 0}}]}}"
+    )
+    first, second = (step.settings for step in found.steps)
+    assert (first.publishers, first.consumers, first.ack_after_ms, first.consumer_latency_us) == (1, 2, 50, 2000)
+    assert (second.publishers, second.consumers, second.ack_after_ms, second.consumer_latency_us) == (3, 4, 0, 0)
+    assert found.steps[0].label == "publishers=1 consumers=2 ack_after=50ms consumer_latency=2ms"
+    assert found.swept == ("publishers", "consumers", "ack_after_ms", "consumer_latency_us")
+
+
+def test_a_random_order_keeps_the_numbers_and_follows_the_seed(workload: Path) -> None:
+    """A report sorts by number; a drift of the machine must not look like a trend of the setting."""
+    values = "sweep={setting: in_flight, values: [1, 2, 3, 4, 5, 6, 7, 8], order: random}"
+    one, again, other = (plan(workload, values, f"seed={seed}") for seed in (1, 1, 2))
+    numbers = [[step.number for step in found.steps] for found in (one, again, other)]
+    assert numbers[0] == numbers[1] != numbers[2]
+    assert numbers[0] != sorted(numbers[0]) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert all(step.settings.in_flight == step.number for step in one.steps)
+
+
+def test_a_background_load_is_no_part_of_the_measured_one(workload: Path) -> None:
+    """Its queues, its settings, its behaviour."""
+    load = "{name: bg, queues: [{name: b, type: classic}], load: {rate: 10, publishers: 3}, publishing: {channels: 2}}"
+    (found,) = plan(workload, f"background=[{load}]").background
+    assert (found.name, found.queues[0].name, found.settings.rate, found.settings.publishers) == ("bg", "b", 10.0, 3)
+    assert found.publishing.channels == 2
