@@ -1,17 +1,8 @@
 """One member of one Raft group, at work: the core, the log and the hosted machine, wired together.
 
 The runner turns inputs (frames from peers, notices from the log, commands of local channels, ticks) into calls of
-the pure core, and
-carries out what the core's :class:`~reference_broker.raft.ready.Ready` asks for, in the order written there.
-
-Batching happens here. Commands gather in the *outbox* until the group's previous entry is on this node's disk (or
-the outbox is
-full); then everything gathered becomes one entry. So the batch grows with the load and with the slowness of the
-disk, and a lone
-command waits for nothing: this is the rule that makes group commit pay at both ends of the in-flight curve.
-
-Settles that nobody waits for are *lazy*: a few milliseconds long they wait for an enqueue to ride with, which at low
-load halves the number of rounds. A settle whose consumer is short of credit is not lazy.
+the pure core, and carries out what the core's :class:`~reference_broker.raft.ready.Ready` asks for, in the order
+written there. How commands become entries is for :mod:`~reference_broker.node.proposing`.
 
 Work is done once per turn of the event loop (:meth:`GroupRunner.turn`), after all sockets were read.
 """
@@ -19,31 +10,26 @@ Work is done once per turn of the event loop (:meth:`GroupRunner.turn`), after a
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from reference_broker.log.system import LogSystem
-from reference_broker.node.group_ports import Host, Surroundings
+from reference_broker.node.group_ports import GroupPorts, Host
 from reference_broker.node.group_snapshot import GroupSnapshot
 from reference_broker.node.guests import Guest
-from reference_broker.node.outbox import ANY, Outbox
-from reference_broker.node.peers import Kind
-from reference_broker.node.proposals import Lane, Pending, Proposal, Seen, Segment, seal, sealed_at, unseal
+from reference_broker.node.proposals import Lane, Pending, Seen, sealed_at, unseal
+from reference_broker.node.proposing import Proposing
 from reference_broker.node.sending import READ_MAX, Sender
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.machine_version import noop_version
 from reference_broker.raft.messages import InstallSnapshot, Message
 from reference_broker.raft.ready import Ready, Role
-from reference_broker.types import NOBODY, Entry, EntryKind, GroupId, LogIndex, NodeId, Term
+from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
 log = logging.getLogger(__name__)
 
-_FEW: Final = 512
-"""Below so many messages an entry is soon written: one at a time is enough to keep publishers going."""
 
-
-class GroupRunner:
+class GroupRunner(Proposing):
     """One member of one group."""
 
     def __init__(
@@ -52,38 +38,26 @@ class GroupRunner:
         core: RaftCore,
         system: LogSystem,
         host: Host,
-        node: Surroundings,
+        node: GroupPorts,
         pending: dict[Lane, Pending] | None = None,
     ) -> None:
         """``pending``: what this node has proposed to the group without a member of its own (:mod:`node.proxy`)."""
-        self.group = group
-        self.core = core
-        self.host = host
+        super().__init__(group, core, host, node, pending)
         self.applied = core.log.snapshot_index
-        self.scheduled = False
         self._log = system
-        self._node = node
-        self._me = (node.node, node.incarnation)
-        self.pending = pending if pending is not None else {lane: Pending() for lane in Lane}
-        self._outbox = Outbox()
         self._sender = Sender(group, system, node, host.has_clients_on)
         self._guests: dict[NodeId, Guest] = {}
         """Nodes without a member that are up to date with this leader."""
         self._held: list[Ready] = []
         self._hard_state_writes = 0
-        self._standing: tuple[Role, NodeId, Term] = (Role.FOLLOWER, NOBODY, core.term)
-        """What the machine knows of; the only member of a group leads from the start, and the machine must hear it."""
         self._stopped = False
         self._snapshot_asked = LogIndex(0)  # a snapshot is being taken as long as this is above the log's own
         self._installing: tuple[LogIndex, GroupSnapshot] | None = None
-        self._waiting = False  # a timer runs for lazy ones
-        self._publishes = 0, 0  # the last entry but one, and the last, of this leader that may hold publishes
         self._seen = Seen()
         self._reads: dict[int, Callable[[LogIndex | None], None]] = {}
         self._next_read = 1
         self._awaited: list[tuple[LogIndex, Callable[[], None]]] = []
         """Who waits until an entry is applied here."""
-        self.track = node.anatomy.track()
         self.newer_machine = 0
         """The version of the machine in effect if this node's is older: then the member keeps the log, and applies
         nothing (docs/internals/node.md)."""
@@ -94,42 +68,6 @@ class GroupRunner:
         return self.core.leader
 
     # Inputs
-
-    def propose(self, command: object, size: int, lane: Lane = Lane.BULK, *, lazy: bool = False) -> int:
-        """Have ``command`` applied by every member, once, in this node's order within the lane; a lazy one a little
-        later. Returns its number in the lane."""
-        number = self.pending[lane].add(command, size)
-        if self._standing[0] is Role.LEADER or self._standing[1]:
-            self._outbox.add(command, size, (self._me[0], lane, self._me[1]), number)
-        self._outbox.urgent = self._outbox.urgent or not lazy
-        self._node.wake(self)
-        return number
-
-    def pace(self) -> int | None:
-        """How many messages a run should hold at most now (see :meth:`Host.pace`)."""
-        return self.host.pace()
-
-    def read_proposal(self, sealed: bytes) -> tuple[list[Segment], list[tuple[Any, int]]]:
-        """What a forwarded proposal holds: segments, and commands with their sizes. Raises ValueError if damaged."""
-        end, segments = unseal(sealed)
-        sent_ns, clock = sealed_at(sealed)
-        commands = self.host.decode(sealed, end, sent_ns if clock == self._node.anatomy.clock else 0)
-        if len(commands) != sum(segment[4] for segment in segments):
-            raise ValueError(f"{len(commands)} commands in a proposal whose segments are {segments}")
-        return segments, commands
-
-    def proposed_by_peer(
-        self, proposal: Proposal, segments: Sequence[Segment], commands: Sequence[tuple[Any, int]]
-    ) -> None:
-        """Another node's commands. Refused unless this member leads in just the term that the node believes in."""
-        if self._standing[0] is not Role.LEADER or proposal.term != self._standing[2]:
-            return
-        remaining = iter(commands)
-        for node, lane, incarnation, first, count in segments:
-            for number, (command, size) in zip(range(first, first + count), remaining, strict=False):
-                self._outbox.add(command, size, (node, lane, incarnation), number)
-        self._outbox.urgent = True
-        self._node.wake(self)
 
     def catch_up(self, node: NodeId, term: Term, incarnation: int, asked: Sequence[Any]) -> None:
         """A node without a member has heard that this one leads: tell it what it may have missed, and from now on
@@ -258,11 +196,7 @@ class GroupRunner:
         if self._stopped:
             return
         self._drain()
-        if self._outbox.octets and self._due():
-            if self._standing[0] is Role.LEADER:
-                self._lead()
-            elif self._standing[1]:
-                self._forward()
+        self._propose_gathered()
         self._drain()
         if self._sender.sending_snapshot and not self.core.pinned_snapshots():
             self._sender.release_snapshot()
@@ -295,74 +229,6 @@ class GroupRunner:
     def payload(self, index: LogIndex) -> bytes:
         """The payload of an entry that the state refers to."""
         return self._log.payload(self.group, index)
-
-    # Proposing
-
-    def _due(self) -> bool:
-        """Whether the outbox should become entries now; if it holds lazy commands only, soon."""
-        if not self._outbox.urgent and not self._waiting:
-            self._waiting = True
-            self._node.later(self._node.limits.settle_delay_ms / 1000, self._wait_no_longer)
-        return self._outbox.urgent
-
-    def _wait_no_longer(self) -> None:
-        self._waiting = False
-        if self._outbox.octets:
-            self._outbox.urgent = True
-            self._node.wake(self)
-
-    def _lead(self) -> None:
-        """Make entries of the outbox while there is room for them."""
-        outbox, commands_max = self._outbox, self._node.limits.batch_commands_max
-        while outbox.octets and (room := self._room()) is not None:
-            bytes_max, messages_max = room
-            if messages_max and outbox.holds(Lane.BULK):
-                self._publishes = self._publishes[1], self.core.log.last_index + 1
-            commands, segments = outbox.cut(bytes_max, commands_max, messages_max)
-            payload = seal(self.host.encode(commands), segments, self._node.now_ns(), self._node.anatomy.clock)
-            self.core.propose(EntryKind.COMMAND, payload, zlib.crc32(payload))
-            self._node.anatomy.gauge("entry.bytes", len(payload))
-
-    def _room(self) -> tuple[int, int] | None:
-        """How many octets and how many enqueued messages the next entry may hold; None if none may follow yet.
-
-        Normally one may when the disk is idle, or when a full batch is there. While a consumer works through a backlog
-        its settles must not find a long line of publishes before them: then settles follow each other freely, and of
-        entries with publishes only two of half the size are under way, or one if they are to hold few messages.
-        """
-        limits, raft_log, commit = self._node.limits, self.core.log, self.core.commit_index
-        if not self.core.accepting or raft_log.last_index - commit >= limits.entries_uncommitted_max:
-            return None
-        whole = limits.batch_bytes_max
-        if (pace := self.host.pace()) is not None:
-            if self._publishes[pace < _FEW] <= commit:
-                return whole // 2, pace
-            return (whole, 0) if self._outbox.holds(Lane.EXPRESS) else None
-        idle = raft_log.last_index - raft_log.synced_index < limits.rounds_in_flight_max
-        return (whole, ANY) if idle or self._outbox.octets >= whole else None
-
-    def _forward(self) -> None:
-        """Send the outbox to the leader, in batches. If the link is down the commands stay pending."""
-        _role, leader, term = self._standing
-        head, limits = Proposal(group=self.group, term=term).pack(), self._node.limits
-        while self._outbox.octets:
-            commands, segments = self._outbox.cut(limits.batch_bytes_max, limits.batch_commands_max)
-            now_ns = self._node.now_ns()
-            for _node, lane, _incarnation, first, count in segments:
-                if lane is Lane.BULK:
-                    self.track.forwarded(first + count - 1, now_ns)
-            sealed = seal(self.host.encode(commands), segments, now_ns, self._node.anatomy.clock)
-            self._node.send(leader, Kind.PROPOSE, [head, sealed])
-
-    def _start_over(self) -> None:
-        """Propose again everything of this node that is not seen applied; forget what others forwarded, as they
-        start over too."""
-        self._outbox.clear()
-        if self._standing[0] is Role.LEADER or self._standing[1]:
-            for lane, pending in self.pending.items():
-                for number, command, size in pending.all():
-                    self._outbox.add(command, size, (self._me[0], lane, self._me[1]), number)
-        self._outbox.urgent = self._outbox.octets > 0
 
     # Carrying out what the core asks for
 
@@ -468,7 +334,7 @@ class GroupRunner:
             return
         was_leader = self._standing[0] is Role.LEADER
         self._standing = standing
-        self._publishes = 0, 0  # those entries may have been overwritten since: nobody must wait for them
+        self._forget_publishes()  # they may have been overwritten since: nobody must wait for them
         self._sender.forget()
         self._guests.clear()
         self._start_over()

@@ -6,13 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from reference_broker.anatomy.anatomy import Anatomy
-from reference_broker.node.config import Limits
 from reference_broker.node.guests import Guest
-from reference_broker.node.peers import Kind
+from reference_broker.node.node_ports import ProposingPorts
 from reference_broker.types import Entry, NodeId
 
 if TYPE_CHECKING:
@@ -77,25 +75,8 @@ class Host(Protocol):
         """The lowest of them, cheaply; None if there are none."""
 
 
-class Surroundings(Protocol):
+class GroupPorts(ProposingPorts, Protocol):
     """What a runner needs of its node."""
-
-    node: NodeId
-    incarnation: int
-    limits: Limits
-    anatomy: Anatomy
-
-    def now_ns(self) -> int:
-        """The host's monotonic clock."""
-
-    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
-        """Queue a frame for a peer; False while it is down."""
-
-    def wake(self, runner: GroupRunner) -> None:
-        """Have ``runner.turn()`` called at the end of this turn of the event loop."""
-
-    def later(self, delay_s: float, call: Callable[[], None]) -> None:
-        """Call after a while."""
 
     def leader_changed(self, runner: GroupRunner) -> None:
         """The runner's role, leader or term is another than before."""

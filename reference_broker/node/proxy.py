@@ -12,39 +12,17 @@ A proxy that nobody has used is attached to nobody and costs nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.machines.batch import encode_batch
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node import guests
-from reference_broker.node.config import Limits
+from reference_broker.node.node_ports import ProposingPorts
 from reference_broker.node.outbox import Outbox
 from reference_broker.node.peers import Kind
 from reference_broker.node.proposals import Lane, Pending, Proposal, seal
 from reference_broker.queues.quorum import Channels, asks
 from reference_broker.types import NOBODY, NodeId, Term
-
-
-class Surroundings(Protocol):
-    """What a proxy needs of its node."""
-
-    node: NodeId
-    incarnation: int
-    limits: Limits
-    anatomy: Anatomy
-
-    def now_ns(self) -> int:
-        """The host's monotonic clock."""
-
-    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
-        """Queue a frame for a peer; False while it is down."""
-
-    def wake(self, runner: Proxy) -> None:
-        """Have ``runner.turn()`` called at the end of this turn of the event loop."""
-
-    def later(self, delay_s: float, call: Callable[[], None]) -> None:
-        """Call after a while."""
 
 
 class Proxy:
@@ -53,7 +31,7 @@ class Proxy:
     def __init__(
         self,
         record: QueueRecord,
-        node: Surroundings,
+        node: ProposingPorts,
         now_ms: Callable[[], int],
         pending: dict[Lane, Pending] | None = None,
     ) -> None:

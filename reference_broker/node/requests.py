@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from struct import Struct
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from reference_broker.node.config import Limits
+from reference_broker.node.node_ports import NodePorts
 from reference_broker.node.peers import Kind
 from reference_broker.types import NodeId
 
@@ -31,22 +31,10 @@ class RefusedError(Exception):
         self.fix = fix
 
 
-class Surroundings(Protocol):
-    """What requests need of their node."""
-
-    limits: Limits
-
-    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
-        """Queue a frame for a peer; False while it is down."""
-
-    def later(self, delay_s: float, call: Callable[[], None]) -> None:
-        """Call after a while."""
-
-
 class Requests:
     """The requests of this node that await their answers, and the answering of other nodes' requests."""
 
-    def __init__(self, node: Surroundings, answerer: Answerer) -> None:
+    def __init__(self, node: NodePorts, answerer: Answerer) -> None:
         self._node = node
         self._answerer = answerer
         self._waiting: dict[int, tuple[NodeId, Answered]] = {}

@@ -6,11 +6,11 @@ A mere notice of a commit waits a little for an entry to ride with, unless a cli
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from reference_broker.log.errors import EntryGoneError, SnapshotGoneError
 from reference_broker.log.system import LogSystem
-from reference_broker.node.config import Limits
+from reference_broker.node.node_ports import NodePorts
 from reference_broker.node.peers import Kind
 from reference_broker.raft import wire
 from reference_broker.raft.messages import InstallSnapshot
@@ -21,26 +21,13 @@ READ_MAX: Final = 1 << 40
 """A range that the core asked to send is sent whole: the core bounds it in entries, the batch limit in octets."""
 
 
-class Surroundings(Protocol):
-    """What sending needs of its node."""
-
-    node: NodeId
-    limits: Limits
-
-    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
-        """Queue a frame for a peer; False while it is down."""
-
-    def later(self, delay_s: float, call: Callable[[], None]) -> None:
-        """Call after a while."""
-
-
 class Sender:
     """The messages of one member of one group."""
 
     __slots__ = ("_group", "_has_clients_on", "_log", "_node", "_put_off", "_stopped", "sending_snapshot")
 
     def __init__(
-        self, group: GroupId, log: LogSystem, node: Surroundings, has_clients_on: Callable[[NodeId], bool]
+        self, group: GroupId, log: LogSystem, node: NodePorts, has_clients_on: Callable[[NodeId], bool]
     ) -> None:
         self._group = group
         self._log = log

@@ -39,6 +39,7 @@ from reference_broker.node.hosting import Hosting, Queue
 from reference_broker.node.lives import Lives, OutlivedError
 from reference_broker.node.log_notices import LogNotices
 from reference_broker.node.metadata import MetadataHost
+from reference_broker.node.node_ports import Runner
 from reference_broker.node.operations import Operations
 from reference_broker.node.peers import Kind, Peers
 from reference_broker.node.placement import placed
@@ -140,7 +141,7 @@ class Shard:
         self._watchers: dict[NodeId, set[GroupId]] = {}
         self._timers: dict[GroupId, asyncio.TimerHandle] = {}
         self._slots: dict[int, list[Callable[[], None]]] = {}
-        self._dirty: list[GroupRunner | Proxy] = []
+        self._dirty: list[Runner] = []
         self._touched: dict[Connection, None] = {}  # a set, in the order of arrival
         self._turn_scheduled = False
         self._tick_task: asyncio.Task[None] | None = None
@@ -320,13 +321,13 @@ class Shard:
         """The next change may begin."""
         self.reconcile(runner)
 
-    # node.group_ports.Surroundings
+    # node.group_ports.GroupPorts
 
     def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
         """Queue a frame for a peer."""
         return self.peers.send(node, kind, buffers)
 
-    def wake(self, runner: GroupRunner | Proxy) -> None:
+    def wake(self, runner: Runner) -> None:
         """Give the runner its turn at the end of this turn."""
         if not runner.scheduled:
             runner.scheduled = True
@@ -475,7 +476,7 @@ class Shard:
         if self._turns % _FORGET_EVERY == 0:
             self._forget_bodies(dirty)
 
-    def _forget_bodies(self, runners: Sequence[GroupRunner | Proxy]) -> None:
+    def _forget_bodies(self, runners: Sequence[Runner]) -> None:
         """Let the memory go of bodies that no message of the state lies in any more."""
         for runner in runners:
             if not isinstance(runner, GroupRunner) or self.runners.get(runner.group) is not runner:

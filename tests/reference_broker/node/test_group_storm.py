@@ -182,7 +182,7 @@ class Node:
         self.alive = False
         self.files.crash(self.world.chance)
 
-    # node.group_ports.Surroundings
+    # node.group_ports.GroupPorts
 
     def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
         return self.world.send(self.node, node, kind, b"".join(buffers))

@@ -1,0 +1,49 @@
+"""What the parts of a node need of it; :class:`reference_broker.node.shard.Shard` is one, tests make others.
+
+A member of a group needs more, and says so by extending these (:mod:`~reference_broker.node.group_ports`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from reference_broker.anatomy.anatomy import Anatomy
+from reference_broker.node.config import Limits
+from reference_broker.node.peers import Kind
+from reference_broker.types import NodeId
+
+
+class NodePorts(Protocol):
+    """Who the node is, its links to the peers, and time."""
+
+    node: NodeId
+    limits: Limits
+
+    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
+        """Queue a frame for a peer; False while it is down."""
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Call after a while."""
+
+
+class Runner(Protocol):
+    """What gets turns."""
+
+    scheduled: bool
+
+    def turn(self) -> None:
+        """Do everything that the inputs since the last turn made necessary."""
+
+
+class ProposingPorts(NodePorts, Protocol):
+    """And what it takes to propose commands in its name."""
+
+    incarnation: int
+    anatomy: Anatomy
+
+    def now_ns(self) -> int:
+        """The host's monotonic clock."""
+
+    def wake(self, runner: Runner) -> None:
+        """Have ``runner.turn()`` called at the end of this turn of the event loop."""

@@ -1,0 +1,182 @@
+"""How commands become entries: what has gathered on a node for one group, and when it is proposed.
+
+Commands gather in the *outbox* until the group's previous entry is on this node's disk (or the outbox is full); then
+everything gathered becomes one entry. So the batch grows with the load and with the slowness of the disk, and a lone
+command waits for nothing: this is the rule that makes group commit pay at both ends of the in-flight curve.
+
+Settles that nobody waits for are *lazy*: they wait a while for an enqueue to ride with, which at low load halves the
+number of rounds. A settle whose consumer is short of credit is not lazy.
+
+A member that follows sends its outbox to the leader. What was proposed is kept until it is applied, and proposed again
+to each new leader (:mod:`~reference_broker.node.proposals`).
+"""
+
+from __future__ import annotations
+
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Final
+
+from reference_broker.node.group_ports import GroupPorts, Host
+from reference_broker.node.outbox import ANY, Outbox
+from reference_broker.node.peers import Kind
+from reference_broker.node.proposals import Lane, Pending, Proposal, Segment, seal, sealed_at, unseal
+from reference_broker.raft.core import RaftCore
+from reference_broker.raft.ready import Role
+from reference_broker.types import NOBODY, EntryKind, GroupId, LogIndex, NodeId, Term
+
+_FEW: Final = 512
+"""Below so many messages an entry is soon written: one at a time is enough to keep publishers going."""
+
+
+class Proposing(ABC):
+    """The part of a member that proposes; :class:`~reference_broker.node.group.GroupRunner` is the whole."""
+
+    def __init__(
+        self,
+        group: GroupId,
+        core: RaftCore,
+        host: Host,
+        node: GroupPorts,
+        pending: dict[Lane, Pending] | None,
+    ) -> None:
+        self.group = group
+        self.core = core
+        self.host = host
+        self.scheduled = False
+        self.pending = pending if pending is not None else {lane: Pending() for lane in Lane}
+        self.track = node.anatomy.track()
+        self._node = node
+        self._me = (node.node, node.incarnation)
+        self._outbox = Outbox()
+        self._standing: tuple[Role, NodeId, Term] = (Role.FOLLOWER, NOBODY, core.term)
+        """What the machine knows of; the only member of a group leads from the start, and the machine must hear it."""
+        self._waiting = False  # a timer runs for lazy ones
+        self._publishes = LogIndex(0)
+        """The last entry of this leader that may hold publishes,"""
+        self._publishes_before = LogIndex(0)
+        """and the last but one."""
+
+    @abstractmethod
+    def turn(self) -> None:
+        """Everything that this turn's inputs made necessary."""
+
+    # Inputs
+
+    def propose(self, command: object, size: int, lane: Lane = Lane.BULK, *, lazy: bool = False) -> int:
+        """Have ``command`` applied by every member, once, in this node's order within the lane; a lazy one a little
+        later. Returns its number in the lane."""
+        number = self.pending[lane].add(command, size)
+        if self._standing[0] is Role.LEADER or self._standing[1]:
+            self._outbox.add(command, size, (self._me[0], lane, self._me[1]), number)
+        self._outbox.urgent = self._outbox.urgent or not lazy
+        self._node.wake(self)
+        return number
+
+    def pace(self) -> int | None:
+        """How many messages a run should hold at most now (see :meth:`Host.pace`)."""
+        return self.host.pace()
+
+    def read_proposal(self, sealed: bytes) -> tuple[list[Segment], list[tuple[Any, int]]]:
+        """What a forwarded proposal holds: segments, and commands with their sizes. Raises ValueError if damaged."""
+        end, segments = unseal(sealed)
+        sent_ns, clock = sealed_at(sealed)
+        commands = self.host.decode(sealed, end, sent_ns if clock == self._node.anatomy.clock else 0)
+        if len(commands) != sum(segment[4] for segment in segments):
+            raise ValueError(f"{len(commands)} commands in a proposal whose segments are {segments}")
+        return segments, commands
+
+    def proposed_by_peer(
+        self, proposal: Proposal, segments: Sequence[Segment], commands: Sequence[tuple[Any, int]]
+    ) -> None:
+        """Another node's commands. Refused unless this member leads in just the term that the node believes in."""
+        if self._standing[0] is not Role.LEADER or proposal.term != self._standing[2]:
+            return
+        remaining = iter(commands)
+        for node, lane, incarnation, first, count in segments:
+            for number, (command, size) in zip(range(first, first + count), remaining, strict=False):
+                self._outbox.add(command, size, (node, lane, incarnation), number)
+        self._outbox.urgent = True
+        self._node.wake(self)
+
+    # A turn
+
+    def _propose_gathered(self) -> None:
+        """Propose what is due of the outbox, where it can be."""
+        if self._outbox.octets and self._due():
+            if self._standing[0] is Role.LEADER:
+                self._lead()
+            elif self._standing[1]:
+                self._forward()
+
+    def _due(self) -> bool:
+        """Whether the outbox should become entries now; if it holds lazy commands only, soon."""
+        if not self._outbox.urgent and not self._waiting:
+            self._waiting = True
+            self._node.later(self._node.limits.settle_delay_ms / 1000, self._wait_no_longer)
+        return self._outbox.urgent
+
+    def _wait_no_longer(self) -> None:
+        self._waiting = False
+        if self._outbox.octets:
+            self._outbox.urgent = True
+            self._node.wake(self)
+
+    def _lead(self) -> None:
+        """Make entries of the outbox while there is room for them."""
+        outbox, commands_max = self._outbox, self._node.limits.batch_commands_max
+        while outbox.octets and (room := self._room()) is not None:
+            bytes_max, messages_max = room
+            if messages_max and outbox.holds(Lane.BULK):
+                self._publishes_before, self._publishes = self._publishes, LogIndex(self.core.log.last_index + 1)
+            commands, segments = outbox.cut(bytes_max, commands_max, messages_max)
+            payload = seal(self.host.encode(commands), segments, self._node.now_ns(), self._node.anatomy.clock)
+            self.core.propose(EntryKind.COMMAND, payload, zlib.crc32(payload))
+            self._node.anatomy.gauge("entry.bytes", len(payload))
+
+    def _room(self) -> tuple[int, int] | None:
+        """How many octets and how many enqueued messages the next entry may hold; None if none may follow yet.
+
+        Normally one may when the disk is idle, or when a full batch is there. While a consumer works through a backlog
+        its settles must not find a long line of publishes before them: then settles follow each other freely, and of
+        entries with publishes only two of half the size are under way, or one if they are to hold few messages.
+        """
+        limits, raft_log, commit = self._node.limits, self.core.log, self.core.commit_index
+        if not self.core.accepting or raft_log.last_index - commit >= limits.entries_uncommitted_max:
+            return None
+        whole = limits.batch_bytes_max
+        if (pace := self.host.pace()) is not None:
+            in_the_way = self._publishes if pace < _FEW else self._publishes_before
+            if in_the_way <= commit:
+                return whole // 2, pace
+            return (whole, 0) if self._outbox.holds(Lane.EXPRESS) else None
+        idle = raft_log.last_index - raft_log.synced_index < limits.rounds_in_flight_max
+        return (whole, ANY) if idle or self._outbox.octets >= whole else None
+
+    def _forward(self) -> None:
+        """Send the outbox to the leader, in batches. If the link is down the commands stay pending."""
+        _role, leader, term = self._standing
+        head, limits = Proposal(group=self.group, term=term).pack(), self._node.limits
+        while self._outbox.octets:
+            commands, segments = self._outbox.cut(limits.batch_bytes_max, limits.batch_commands_max)
+            now_ns = self._node.now_ns()
+            for _node, lane, _incarnation, first, count in segments:
+                if lane is Lane.BULK:
+                    self.track.forwarded(first + count - 1, now_ns)
+            sealed = seal(self.host.encode(commands), segments, now_ns, self._node.anatomy.clock)
+            self._node.send(leader, Kind.PROPOSE, [head, sealed])
+
+    def _start_over(self) -> None:
+        """Propose again everything of this node that is not seen applied; forget what others forwarded, as they
+        start over too."""
+        self._outbox.clear()
+        if self._standing[0] is Role.LEADER or self._standing[1]:
+            for lane, pending in self.pending.items():
+                for number, command, size in pending.all():
+                    self._outbox.add(command, size, (self._me[0], lane, self._me[1]), number)
+        self._outbox.urgent = self._outbox.octets > 0
+
+    def _forget_publishes(self) -> None:
+        """No entry with publishes is in the way of others any more."""
+        self._publishes = self._publishes_before = LogIndex(0)
