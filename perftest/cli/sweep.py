@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from perftest.cli.exits import Exit
-from perftest.cli.sections import SectionedCommand, json_option, option
+from perftest.cli.exits import CliError, Exit
+from perftest.cli.sections import COUNT, SectionedCommand, json_option, option
 from perftest.cli.target import only_one_target, out_options, split_uris, target_options
 
 if TYPE_CHECKING:
+    from perftest.cli.sweeping import Rounds
     from perftest.spec.plan import Plan
+
+ONE_QUEUE: Final = """\
+schema: 1
+name: sweep
+title: one quorum queue
+queues: [{name: perftest}]
+step: {duration: 30s, warmup: 5s}
+"""
+"""What is swept if no workload is named."""
 
 
 @click.command(
@@ -21,11 +33,11 @@ if TYPE_CHECKING:
     exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.UNTRUSTED, Exit.INTERRUPTED),
     examples=(
         "perftest sweep flow_control/in_flight --quick",
-        "perftest sweep flow_control/prefetch -h amqp://user:secret@rabbit1 --set load.size=4KiB",
-        "perftest sweep mine.yaml --dry-run",
+        "perftest sweep -h amqp://rabbit1 --vary in_flight=10,100,1000 --vary prefetch=100,1000",
+        "perftest sweep mine.yaml --repeats 10 --until e2e.p99=5%    until the 99th percentiles are known to 5 %",
     ),
 )
-@click.argument("name", metavar="WORKLOAD")
+@click.argument("name", metavar="[WORKLOAD]", required=False)
 @target_options
 @option(
     "--set",
@@ -35,58 +47,168 @@ if TYPE_CHECKING:
     multiple=True,
     help="Change a key of the workload, such as load.prefetch=100 or sweep.values=[1,10].",
 )
+@option(
+    "--vary",
+    "varied",
+    section="Load",
+    metavar="SETTING=V1,V2",
+    multiple=True,
+    help="Sweep these values instead; of several settings, every combination.",
+)
 @option("--quick", section="Timing", is_flag=True, help="Short steps: half a minute instead of half an hour.")
+@option("--isolated", section="Measurement", is_flag=True, help="Fresh queues and connections for every step.")
+@option("--random", "in_random_order", section="Measurement", is_flag=True, help="Steps in an order drawn by the seed.")
+@option("--repeats", section="Measurement", type=COUNT, default="1", help="Rounds: each a run of its own.")
+@option(
+    "--until",
+    section="Measurement",
+    metavar="METRIC=PART",
+    default=None,
+    help="No more rounds once this is known in every step, such as e2e.p99=5%.",
+)
 @option("--dry-run", section="Measurement", is_flag=True, help="Show the steps and the total time, and stop.")
+@option(
+    "--resume",
+    section="Measurement",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    default=None,
+    help="Go on with an interrupted sweep: the directory of its run, or of its rounds.",
+)
 @out_options
 @option("--report/--no-report", section="Output", default=True, help="Make an HTML report afterwards.")
 @json_option
 @click.pass_context
 def sweep(
     ctx: click.Context,
-    name: str,
+    /,
+    name: str | None,
     uri: str | None,
     uris: str | None,
     cluster: Path | None,
-    overrides: tuple[str, ...],
-    quick: bool,
     dry_run: bool,
+    resume: Path | None,
     out: Path,
     ui: str,
     report: bool,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Measure step by step over the values of a workload.
 
-    WORKLOAD is a file, or the name of a bundled one (perftest workload list).
+    WORKLOAD is a file, or the name of a bundled one (perftest workload list). Without it, one quorum queue is measured
+    over what --vary says.
     """
-    from perftest.cli.workload import find
-    from perftest.spec import plan_for
-
     targets = split_uris(uri, uris)
     only_one_target(targets, cluster)
-    plan = plan_for(find(name), targets, overrides, quick=quick)
+    plan, rounds = _resumed(resume, name, asked) if resume else (_plan(name, asked), _rounds(asked))
+    plan = replace(plan, uris=targets)
     if dry_run:
-        _show(plan, as_json)
+        _show(plan, rounds, as_json)
         return
 
     from perftest.cli.session import Options, measure
+    from perftest.cli.sweeping import STATE, repeat
 
-    ctx.exit(measure(plan, Options(out=out, ui=ui, as_json=as_json, report=report, cluster=cluster)))
+    options = Options(out=out, ui=ui, as_json=as_json, report=report, cluster=cluster)
+    if rounds.repeats > 1:
+        place = resume if resume and (resume / STATE).exists() else None
+        ctx.exit(int(repeat(plan, options, rounds, place)))
+    ctx.exit(measure(plan, options))
 
 
-def _show(plan: Plan, as_json: bool) -> None:
+def _plan(name: str | None, asked: dict[str, Any]) -> Plan:
+    """The plan of the workload with everything that flags change. Raises SpecError."""
+    from perftest.cli.workload import find
+    from perftest.spec import SpecError
+    from perftest.spec.check import check
+    from perftest.spec.expand import expand
+    from perftest.spec.load import load_workload, parse_workload
+
+    if name is None and not asked["varied"]:
+        fix = "name a workload (perftest workload list), or settings: --vary in_flight=10,100,1000"
+        raise CliError("there is nothing to sweep", "WORKLOAD", fix, Exit.USAGE)
+    overrides = [*asked["overrides"], *_sweep_override(asked)]
+    read = load_workload(find(name), overrides) if name else parse_workload(ONE_QUEUE, "--vary", overrides)
+    problems = check(*read)
+    if problems:
+        raise SpecError(problems)
+    return expand(read[0], (), quick=asked["quick"])
+
+
+def _sweep_override(asked: dict[str, Any]) -> list[str]:
+    """The flags about the sweep, as changes of the document."""
+    found = []
+    if asked["varied"]:
+        axes = [_axis(each) for each in asked["varied"]]
+        names = [setting for setting, _ in axes]
+        if len(set(names)) < len(names):
+            raise CliError("a setting is varied twice", "--vary", "give all its values at once", Exit.USAGE)
+        found.append(f"sweep={{grid: {{{', '.join(f'{setting}: [{values}]' for setting, values in axes)}}}}}")
+    found += ["sweep.mode=isolated"] if asked["isolated"] else []
+    found += ["sweep.order=random"] if asked["in_random_order"] else []
+    return found
+
+
+def _axis(text: str) -> tuple[str, str]:
+    setting, equals, values = text.partition("=")
+    if not equals or not values.strip():
+        raise CliError(f"{text!r} is not SETTING=VALUES", "--vary", "write --vary in_flight=10,100,1000", Exit.USAGE)
+    return setting.strip().replace("-", "_"), values
+
+
+def _rounds(asked: dict[str, Any]) -> Rounds:
+    from perftest.cli.sweeping import ROUNDS_MIN, Rounds
+
+    objective, part = _until(asked["until"]) if asked["until"] else (None, 0.0)
+    if asked["repeats"] < 1 or (objective is not None and asked["repeats"] < ROUNDS_MIN):
+        least = ROUNDS_MIN if objective is not None else 1
+        rule = f"{asked['repeats']} rounds are too few" + (" to know how much they differ" if least > 1 else "")
+        raise CliError(rule, "--repeats", f"use {least} or more", Exit.USAGE)
+    return Rounds(repeats=asked["repeats"], until=objective, part=part, random=asked["in_random_order"])
+
+
+def _until(text: str) -> tuple[Any, float]:
+    """``e2e.p99=5%``: the metric, and the part of it that half its interval may be."""
+    from perftest.cli.sections import PART
+    from perftest.spec.slo import parse_objective
+    from perftest.spec.units import UnitError
+
+    metric, equals, part = text.partition("=")
+    try:
+        objective = parse_objective(f"{metric.strip()}>0{'ms' if '.' in metric else ''}")
+        if not equals:
+            raise UnitError(f"{text!r} is not METRIC=PART", "write e2e.p99=5%")
+    except UnitError as error:
+        raise CliError(error.rule, "--until", error.fix, Exit.USAGE) from error
+    return objective, PART.convert(part, None, None)
+
+
+def _resumed(place: Path, name: str | None, asked: dict[str, Any]) -> tuple[Plan, Rounds]:
+    from perftest.cli.sweeping import STATE, Rounds, remaining, rounds_of
+
+    changed = [flag for flag in ("overrides", "varied", "quick", "isolated", "in_random_order", "until") if asked[flag]]
+    if name is not None or changed:
+        fix = "give --resume alone, with the target and how to show it"
+        raise CliError("a sweep that goes on cannot be changed", "--resume", fix, Exit.USAGE)
+    if (place / STATE).exists():
+        return rounds_of(place)
+    return remaining(place), Rounds(repeats=1, until=None, part=0.0, random=False)
+
+
+def _show(plan: Plan, rounds: Rounds, as_json: bool) -> None:
     from perftest.cli.ui.table import print_table
     from perftest.spec.codec import plan_digest, plan_to_json
     from perftest.spec.expand import describe, total_s
     from perftest.spec.units import format_duration
 
+    repeats: Sequence[str] = [f", at most {rounds.repeats} rounds of this"] if rounds.repeats > 1 else []
     if as_json:
-        plain = {"total_s": total_s(plan), "digest": plan_digest(plan), "plan": plan_to_json(plan)}
-        click.echo(json.dumps(plain, indent=1, ensure_ascii=False))
+        plain = {"total_s": total_s(plan), "repeats": rounds.repeats, "digest": plan_digest(plan)}
+        click.echo(json.dumps({**plain, "plan": plan_to_json(plan)}, indent=1, ensure_ascii=False))
         return
     print_table(describe(plan), as_json=False)
     drains = len(plan.steps) if plan.isolation == "isolated" else 1
     click.echo(
         f"\n{len(plan.steps)} steps, {plan.isolation}: {format_duration(total_s(plan))}, "
-        f"and up to {format_duration(plan.drain_s * drains)} of draining"
+        f"and up to {format_duration(plan.drain_s * drains)} of draining{''.join(repeats)}"
     )

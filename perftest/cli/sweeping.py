@@ -1,0 +1,182 @@
+"""Rounds of a sweep: the same steps again and again, until they are enough; and what of a sweep is still to be done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import numpy as np
+
+from perftest.cli.exits import CliError, Exit
+from perftest.cli.session import Options, measure
+from perftest.results.reader import Run, read_manifest, read_run
+from perftest.results.writer import run_id
+from perftest.spec.codec import plan_from_json, plan_to_json
+from perftest.spec.plan import Plan, Step
+from perftest.spec.slo import Objective, measured
+from perftest.spec.sweeping import in_order
+from reports.stats import bootstrap
+
+STATE: Final = "sweep.json"
+UNFINISHED: Final = "unfinished"
+ROUNDS_MIN: Final = 3
+"""Fewer say nothing about how much rounds differ."""
+CONFIDENCE: Final = 0.95
+_GRAVITY: Final = (Exit.SAFETY, Exit.RUN_ERROR, Exit.INTERRUPTED, Exit.TREND, Exit.UNTRUSTED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """How often to repeat: ``repeats`` times at most, and no longer than until ``until`` is known to ``part`` of its
+    value in every step (None: as often as that)."""
+
+    repeats: int
+    until: Objective | None
+    part: float
+    random: bool
+
+
+def remaining(run: Path) -> Plan:
+    """The plan of a sweep that was interrupted or killed, with the steps that it did not finish. Raises CliError if
+    none is left; NotARunError."""
+    found = read_run(run)
+    plan = plan_of(found.manifest)
+    done = finished_steps(found)
+    left = tuple(step for step in plan.steps if step.number not in done)
+    if not left:
+        raise CliError("this sweep is complete: no step is left", str(run), f"perftest report {run}", Exit.USAGE)
+    return replace(plan, steps=left)
+
+
+def plan_of(manifest: Mapping[str, Any]) -> Plan:
+    """The plan of a manifest, without its addresses: passwords are not kept."""
+    plain = {name: value for name, value in manifest["plan"].items() if name != "digest"}
+    return plan_from_json({**plain, "uris": []})
+
+
+def finished_steps(run: Run) -> set[int]:
+    """Steps that came to their end: interrupted ones did not, though they say that they ended."""
+    ended = [int(event["step"]) for event in run.events if event.get("kind") == "step_ended"]
+    cut_short = {int(event["step"]) for event in run.events if event.get("kind") == "interrupted" and "step" in event}
+    return set(ended) - cut_short
+
+
+def repeat(plan: Plan, options: Options, rounds: Rounds, directory: Path | None = None) -> Exit:
+    """Run the rounds, each as a run of its own below one directory, which ``perftest compare`` takes as a side. With
+    ``directory`` go on with one that is there. The gravest of their exit codes."""
+    place = directory or _new_directory(plan, options, rounds)
+    _put_unfinished_aside(place)
+    codes: list[Exit] = []
+    while (number := len(_runs(place)) + 1) <= rounds.repeats:
+        if enough(_rows(place), rounds):
+            break
+        steps = in_order(_by_number(plan.steps), "random", plan.seed + number) if rounds.random else plan.steps
+        click.echo(f"round {number} of at most {rounds.repeats}", err=True)
+        codes.append(Exit(measure(replace(plan, steps=tuple(steps)), replace(options, out=place, report=False))))
+        if codes[-1] in (Exit.RUN_ERROR, Exit.INTERRUPTED):
+            break
+    _tell(place, rounds, as_json=options.as_json)
+    return next((code for code in _GRAVITY if code in codes), Exit.OK)
+
+
+def rounds_of(place: Path) -> tuple[Plan, Rounds]:
+    """What a directory of rounds was asked for. Raises CliError."""
+    from perftest.spec.slo import parse_objective
+
+    try:
+        plain = json.loads((place / STATE).read_text(encoding="utf-8"))
+        until = parse_objective(plain["until"]) if plain["until"] else None
+        rounds = Rounds(repeats=plain["repeats"], until=until, part=plain["part"], random=plain["random"])
+        return plan_from_json(plain["plan"]), rounds
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CliError(f"it cannot be gone on with: {error}", str(place / STATE), "begin the sweep anew") from error
+
+
+def enough(rows: Mapping[str, Sequence[Mapping[str, Any]]], rounds: Rounds) -> bool:
+    """Whether every step's metric is known well enough: half its interval over the rounds is at most ``part`` of it."""
+    if rounds.until is None or not rows:
+        return False
+    return all(
+        spread is not None and spread <= rounds.part
+        for spread in (_spread([measured(rounds.until, row) for row in of_step]) for of_step in rows.values())
+    )
+
+
+def _spread(values: Sequence[float | None]) -> float | None:
+    """Half the interval of the median over the median; None if there are too few."""
+    known = [value for value in values if value is not None]
+    if len(known) < ROUNDS_MIN or len(known) < len(values):
+        return None
+    found = np.array(known)
+    draws = bootstrap.medians(found, bootstrap.weights(len(found), 1, np.random.default_rng(1)))
+    low, high = np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    middle = float(np.median(found))
+    return float(high - low) / 2 / middle if middle else 0.0
+
+
+def _new_directory(plan: Plan, options: Options, rounds: Rounds) -> Path:
+    import time
+
+    place = options.out / run_id(f"{plan.name}-rounds", time.time_ns())
+    state = {
+        "schema": 1,
+        "repeats": rounds.repeats,
+        "until": rounds.until.text if rounds.until else "",
+        "part": rounds.part,
+        "random": rounds.random,
+        "plan": plan_to_json(replace(plan, uris=())),
+    }
+    try:
+        place.mkdir(parents=True)
+        (place / STATE).write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        what = f"the results directory cannot be made: {error.strerror}"
+        raise CliError(what, str(place), "choose another with --out") from error
+    return place
+
+
+def _runs(place: Path) -> list[Path]:
+    return sorted(each.parent for each in place.glob("*/manifest.json"))
+
+
+def _put_unfinished_aside(place: Path) -> None:
+    """A round that did not come to its end is no repetition of the others."""
+    for run in _runs(place):
+        if read_manifest(run)["state"] != "finished":
+            (place / UNFINISHED).mkdir(exist_ok=True)
+            run.rename(place / UNFINISHED / run.name)
+
+
+def _rows(place: Path) -> dict[str, list[Mapping[str, Any]]]:
+    """The rows of each step over the rounds, by label."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for run in _runs(place):
+        for row in (read_run(run).result or {}).get("steps", ()):
+            found.setdefault(row["label"], []).append(row)
+    return found
+
+
+def _by_number(steps: Sequence[Step]) -> list[Step]:
+    return sorted(steps, key=lambda step: step.number)
+
+
+def _tell(place: Path, rounds: Rounds, *, as_json: bool) -> None:
+    """Each step's metric over the rounds, and where they lie."""
+    from perftest.spec.slo import parse_objective, shown
+
+    metric = rounds.until or parse_objective("rate>0")
+    steps = []
+    for name, of_step in _rows(place).items():
+        values = [measured(metric, row) for row in of_step]
+        known = [value for value in values if value is not None]
+        middle, spread = (float(np.median(known)) if known else None), _spread(values)
+        steps.append({"step": name, "rounds": len(values), "median": middle, "half_interval": spread})
+        if not as_json:
+            around = f" ± {100 * spread:.1f} %" if spread is not None else ""
+            click.echo(f"{name or 'run':<40} {metric.metric} {shown(metric, middle)}{around} over {len(values)} rounds")
+    record = {"record": "rounds", "path": str(place), "metric": metric.metric, "steps": steps}
+    click.echo(json.dumps(record, ensure_ascii=False) if as_json else f"\nrounds  {place}")
