@@ -85,9 +85,14 @@ class Standing:
     def may_campaign(self) -> bool:
         """Whether this member may ask for votes.
 
-        One whose removal is not yet committed may (thesis 4.2.2): the others may need it to get that far.
+        One whose removal may not be committed yet may (thesis 4.2.2): the others may need it to get that far. The
+        configuration before the newest is the one to look at, for it must be committed, or there would be none after
+        it; the commit index knows of less after a restart.
         """
-        return self.is_voter or self._is_voter_of(self.configurations.at(self.commit_index))
+        newest = self.configurations.latest_index
+        return self.is_voter or (
+            newest > self.commit_index and self._is_voter_of(self.configurations.at(LogIndex(newest - 1)))
+        )
 
     @property
     def may_vote(self) -> bool:

@@ -1083,6 +1083,28 @@ def test_a_server_outside_its_configuration_campaigns_until_its_removal_is_commi
     assert core.role is Role.FOLLOWER and core.commit_index == 1 and not core.needs_tick
 
 
+def test_a_server_that_joined_late_campaigns_after_a_restart_in_the_middle_of_its_removal() -> None:
+    """Thesis 4.2.2: it alone has the entry that removes it, so the only member left cannot win without its vote, nor
+    against its log. What is committed is not known any more, and the oldest configuration does not name it."""
+    hard_state = HardState(term=Term(1), voted_for=ME)
+    core = RaftCore(ME, (), view([1, 1]), hard_state, RaftConfig(), lambda low, high: low, life=7)
+    core.recovered(config_entry(1, 1, Configuration((ME, PEER), lives=((ME, 7),))))
+    core.recovered(config_entry(2, 1, Configuration((PEER,))))
+    core.campaign()
+    assert [send.to for send in core.ready().messages if isinstance(send, Send)] == [PEER]
+
+
+def test_a_server_that_was_removed_before_the_last_change_does_not_campaign() -> None:
+    """The configuration between must be committed, even where the news of it are late."""
+    core = follower()
+    changes = [config_entry(1, 1, Configuration((PEER, OTHER))), config_entry(2, 1, Configuration((OTHER,)))]
+    core.step(PEER, config_append(1, 0, 0, changes))
+    core.node_down(PEER)
+    core.ready()
+    core.campaign()
+    assert core.role is Role.FOLLOWER and not core.needs_tick
+
+
 def test_members_doubt_a_leader_that_they_removed() -> None:
     """Thesis 4.2.2 with our detector: nobody says that it left, so nobody may rely on it."""
     core = follower()
