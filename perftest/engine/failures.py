@@ -31,6 +31,8 @@ _CHANNEL_FIXES: Final = {
     ),
 }
 
+REPLY_NOT_IMPLEMENTED: Final = 540
+
 
 def explain(error: AmqpError, where: str = "") -> RunError:
     """The three lines for ``error``; without ``where`` the notes that were added to it on its way say where."""
@@ -76,6 +78,8 @@ def _fix(error: AmqpError) -> str:
             return "use one of direct, fanout, topic and headers, or enable the broker's plugin for this type"
         case ConnectionClosedError() if "global qos" in error.text:
             return "quorum queues know no prefetch of a whole channel: use the one of each consumer (-q in place of -Q)"
+        case ConnectionClosedError() if error.code == REPLY_NOT_IMPLEMENTED and error.method.startswith("tx."):
+            return "this broker has no transactions: leave out -m and -n, or use another broker"
         case ConnectionClosedError():
             return "see the broker's log for the reason"
         case TlsError():

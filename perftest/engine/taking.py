@@ -46,11 +46,12 @@ class Subscription:
 
     async def start(self, connection: Connection, channel: int, queue: str, settings: Settings) -> None:
         """Set the prefetch of the channel and of the consumer, and subscribe."""
+        # In this order: RabbitMQ lifts the channel's limit when the consumers' own one is set.
+        qos = commands.Basic.Qos(prefetch_count=settings.prefetch)
+        await connection.call(channel, qos, commands.Basic.QosOk)
         if self._consuming.channel_prefetch:
             qos = commands.Basic.Qos(prefetch_count=self._consuming.channel_prefetch, global_=True)
             await connection.call(channel, qos, commands.Basic.QosOk)
-        qos = commands.Basic.Qos(prefetch_count=settings.prefetch)
-        await connection.call(channel, qos, commands.Basic.QosOk)
         self._subscriptions += 1
         self._tag = f"{self._name}-{self._subscriptions}"
         consume = commands.Basic.Consume(
