@@ -50,7 +50,8 @@ class Emit(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """See the module. ``finished`` is told the name of a client that left by itself, and why, in PerfTest's words."""
+    """See the module. ``finished`` is told the name of a client that left by itself, and why, in PerfTest's words.
+    ``began_ns`` is when publishers were first told to begin, from which cycles count; 0 before."""
 
     plan: Plan
     uris: tuple[AmqpUri, ...]
@@ -64,6 +65,7 @@ class Context:
     fail: Callable[[AmqpError, str], None]
     finished: Callable[[str, str], None] = lambda name, reason: None
     counters: Counters = field(default_factory=Counters)
+    began_ns: int = 0
     _next_scope: int = 0
     _next_queue: int = 0
     _next_turn_s: float = 0.0

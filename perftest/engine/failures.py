@@ -18,6 +18,7 @@ from perftest.amqp.errors import (
 )
 from perftest.engine.api import RunError
 from perftest.engine.dialing import StartupTimeoutError
+from perftest.engine.material import MaterialError
 from perftest.engine.publisher import ConfirmTimeoutError
 from perftest.engine.recovery import RecoveryOffError
 
@@ -36,6 +37,8 @@ REPLY_NOT_IMPLEMENTED: Final = 540
 
 def explain(error: AmqpError, where: str = "") -> RunError:
     """The three lines for ``error``; without ``where`` the notes that were added to it on its way say where."""
+    if isinstance(error, MaterialError):
+        return RunError(what=str(error), where=error.where, fix=error.fix)
     return RunError(what=_what(error), where=where or _notes(error), fix=_fix(error))
 
 

@@ -6,19 +6,24 @@ nack, or one the broker repeats, becomes the set of slots it settles for the fir
 over what is settled; room counts from the number of unconfirmed, so a confirm out of order frees its place at once.
 
 Invariants: ``unconfirmed`` is the number of unsettled tags in ``oldest .. next_tag - 1``; a tag is given out by
-:meth:`confirm` at most once; the ring holds every tag of that range. Memory is bounded by the limit, except that a
-broker which never confirms the oldest message while confirming newer ones lets the ring grow with the distance between
-them.
+:meth:`confirm` at most once; the ring holds every tag of that range. Memory is bounded by the most that was ever in
+flight, except that a broker which never confirms the oldest message while confirming newer ones lets the ring grow with
+the distance between them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
+
+RING_MIN: Final = 16
+"""Slots a ring begins with, whatever the limit: it doubles as messages come to be in flight, so thousands of publishers
+and a limit that is none cost what they use."""
 
 
 @dataclass(slots=True)
@@ -45,7 +50,7 @@ class ConfirmWindow:
         self.oldest = 1
         self.next_tag = 1
         self.unconfirmed = 0
-        self._size = 1 << max(4, (limit - 1).bit_length())
+        self._size = RING_MIN
         self._ring = np.zeros((3, self._size), np.int64)
         self._open = np.zeros(self._size, np.bool_)
 

@@ -4,7 +4,11 @@ Theory of operation. There is one decision, :meth:`Publisher._pump`: how many me
 as many as the in-flight window has room for (a closed loop); with one as many as are due, but no more than the window
 has room for. It is asked when confirms came, when the next message becomes due, and when the socket takes octets again.
 What may leave is built from the template and written at once, in bursts that carry one clock reading: the messages of a
-burst are octets of one write, so they do leave at the same time.
+burst are octets of one write, so they do leave at the same time. The order is that of PerfTest: the schedule, the
+window, the clock, the socket.
+
+A transaction is a window of its size whose messages are confirmed together, when ``tx.commit-ok`` comes: nothing leaves
+meanwhile. What is left of one when the publisher stops is committed, too.
 
 Cost: about 0.5 µs a message of 1 KB in bursts, 10 µs for a burst of one (most of it the system call).
 """
@@ -12,24 +16,30 @@ Cost: about 0.5 µs a message of 1 KB in bursts, 10 µs for a burst of one (most
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Final
 
 import numpy as np
 from pamqp import commands
 
-from perftest.amqp.encode import PublishTemplate
-from perftest.amqp.errors import AmqpError, BrokerProtocolError
+from perftest.amqp.encode import DocumentTemplate, Envelope, PublishTemplate, Template
+from perftest.amqp.errors import AmqpError, BrokerProtocolError, ChannelClosedError
 from perftest.amqp.events import Confirms, Delivery, DeliveryRun, Returned
 from perftest.amqp.transport import Connection
-from perftest.engine import stamp
+from perftest.engine import material, phases, stamp
 from perftest.engine.account import CONFIRMED, NACKED, RETURNED
 from perftest.engine.client import Client
 from perftest.engine.context import Context
+from perftest.engine.cycles import Turns
 from perftest.engine.inflight import ConfirmWindow, Settled, UnknownTag
+from perftest.engine.keys import RandomKeys
 from perftest.engine.link import Link
-from perftest.engine.pacing import SECOND_NS, Schedule
+from perftest.engine.pacing import NEVER_NS, SECOND_NS, Places
+from perftest.engine.tempo import Tempo
+from perftest.engine.turning import TurnTimer
 from perftest.metrics.interval import Series
-from perftest.spec.plan import QueueSpec, Settings
+from perftest.spec.behaviour import RoutingKeys
+from perftest.spec.plan import QueueSpec, Settings, is_open_loop
 
 BURSTS_PER_TURN: Final = 4
 """After so many bursts the event loop gets its turn, so that confirms and deliveries are read in time."""
@@ -39,41 +49,58 @@ QUANTUM_NS: Final = 200_000
 than the messages. The lag this makes is at most the quantum, and it is recorded."""
 
 
+MESSAGE_LIMIT: Final = "Producer reached message limit"
+"""Why a publisher is finished, in PerfTest's words."""
+
+COMMIT_PATIENCE_S: Final = 30.0
+"""How long after the confirm timeout, which ends the run, a connection is given up for an answer to tx.commit."""
+
+
 class ConfirmTimeoutError(AmqpError):
     """The broker has confirmed nothing for too long."""
 
 
 class Publisher(Client):
-    """Publisher number ``number`` of the run, to the default exchange with the queue's name as routing key."""
+    """Publisher number ``number`` of the run: one channel, with a window, a schedule and a numbering of its own."""
 
     def __init__(
         self, context: Context, *, number: int, queue: QueueSpec, settings: Settings, link: Link | None = None
     ) -> None:
         super().__init__(context, kind="publisher", number=number, queue=queue, link=link)
-        self.settings = settings
+        self._publishing = context.plan.publishing
+        self.limited = bool(self._publishing.messages)
         self._number = number
         self._source = stamp.source(run=context.run, publisher=number)
         self._ledger = context.ledger.publisher(number)
-        self._window = ConfirmWindow(settings.in_flight)
-        self._schedule: Schedule | None = None
-        self._intended_before = 0
-        self._intended = 0
-        self._template: PublishTemplate | None = None
+        self._keys = self._random_keys()
+        self._template: Template | None = None
+        self._tempo = Tempo(self._places, catch_up=self._publishing.catch_up)
+        self._timers: list[TurnTimer] = []
+        self._window = ConfirmWindow(0)
+        self._size = int(self._publishing.size_cycle[0][0]) if self._publishing.size_cycle else 0
+        self._sent = 0
+        self._told = False
+        self._waiting = False
         self._flowing = False
-        self._wakeup_armed = False
+        self._committing = False
         self._turn_taken = False
-        self._attached_ns = 0
+        self._wakeup_ns = NEVER_NS
+        self._asked_ns = 0
+        self._take_over(settings)
 
     # Life
 
     async def attach(self, connection: Connection) -> None:
         """Open a channel and take up again what was unconfirmed."""
         self._channel = await connection.open_channel(self)
-        if self.settings.in_flight:
+        if self._publishing.transaction:
+            await connection.call(self._channel, commands.Tx.Select(), commands.Tx.SelectOk)
+        elif self.settings.in_flight:
             await connection.call(self._channel, commands.Confirm.Select(), commands.Confirm.SelectOk)
         self._connection = connection
+        self._committing = False
         self._make_template()
-        self._attached_ns = self.context.clock()
+        self._asked_ns = self.context.clock()
         self._send_again()
         self._pump()
 
@@ -82,22 +109,32 @@ class Publisher(Client):
         self._template = None
 
     def begin(self) -> None:
-        """Publish from now on. Schedules of several publishers are spread evenly over one period of the rate."""
-        self._flowing = True
-        if self.settings.rate is not None:
-            self._start_schedule(self.settings.rate)
-        self._pump()
+        """Publish from now on, or after a random delay; :mod:`~perftest.engine.phases` says when."""
+        context, publishing = self.context, self._publishing
+        now_ns = context.clock()
+        context.began_ns = context.began_ns or now_ns
+        self._waiting = True
+        if self._number == 0:
+            self._tell_phases()
+        delay_ns = phases.delay_ns(publishing, seed=context.plan.seed, publisher=self._number)
+        if delay_ns:
+            context.wakeups.at(now_ns + delay_ns, self._flow)
+        else:
+            self._flow()
 
     def quiesce(self) -> None:
         """Send nothing new; what is due and was not sent stays unsent."""
-        self._count_intended(self.context.clock())
-        self._flowing = False
-        self._schedule = None
+        self._waiting = self._flowing = False
+        self._tempo.stop(self.context.clock())
+        for timer in self._timers:
+            timer.stop()
+        self._commit_if_due()
 
     async def settled(self) -> None:
         """Wait until nothing is unconfirmed; raises :class:`ConfirmTimeoutError`."""
+        limit_s = self.context.plan.confirm_timeout_s
         try:
-            async with asyncio.timeout(self.context.plan.confirm_timeout_s):
+            async with asyncio.timeout(limit_s if math.isfinite(limit_s) else None):
                 while self._window.unconfirmed:
                     await asyncio.sleep(0.005)
         except TimeoutError as error:
@@ -113,12 +150,17 @@ class Publisher(Client):
         """Messages in flight."""
         return self._window.unconfirmed
 
+    @property
+    def finished(self) -> bool:
+        """Whether it has sent as many messages as it may, and all of them are answered."""
+        return self._all_sent and not self._window.unconfirmed
+
     def check(self, now_ns: int) -> None:
         """Give up if the oldest message waits longer than the confirm timeout on this connection."""
         sent_ns = self._window.oldest_sent_ns()
         limit_s = self.context.plan.confirm_timeout_s
-        if sent_ns is not None and self._template is not None:
-            waited_s = (now_ns - max(sent_ns, self._attached_ns)) / SECOND_NS
+        if sent_ns is not None and self._template is not None and not self._is_gathering:
+            waited_s = (now_ns - max(sent_ns, self._asked_ns)) / SECOND_NS
             if waited_s > limit_s:
                 error = ConfirmTimeoutError(f"no confirm for {waited_s:.0f} s; {self.unconfirmed} messages wait")
                 self.context.fail(error, f"{self.name}, queue {self.queue.name!r}")
@@ -126,23 +168,34 @@ class Publisher(Client):
     def intended_since_cut(self, now_ns: int) -> int:
         """Messages the schedule asked for from the last call up to ``now_ns``; without a schedule those that were
         sent."""
-        self._count_intended(now_ns)
-        intended, self._intended = self._intended, 0
-        return intended
+        return self._tempo.intended_since_cut(now_ns)
+
+    def dropped_since_cut(self) -> int:
+        """Messages that were overdue and dropped since the last call (``catch_up`` off)."""
+        return self._tempo.dropped_since_cut()
 
     # Settings
 
     async def apply(self, settings: Settings) -> None:
         """Change what differs, while messages flow. Confirms are switched on or off on a fresh channel, once what is
         in flight has settled."""
-        before, self.settings = self.settings, settings
-        self._change_rate(settings.rate)
-        self._window.limit = settings.in_flight
-        if bool(before.in_flight) != bool(settings.in_flight):
+        before = self.settings
+        self._take_over(settings)
+        if self._flowing and not self._all_sent:
+            self._tempo.change(rate=self._rate(), now_ns=self.context.clock(), phase_ns=self._phase_ns())
+        if bool(before.in_flight) != bool(settings.in_flight) and not self._publishing.transaction:
             await self._change_channel()
         elif self._template is not None:
             self._make_template()
         self._pump()
+
+    def _take_over(self, settings: Settings) -> None:
+        self.settings = settings
+        self._promised = bool(self._publishing.transaction or settings.in_flight)
+        self._window.limit = self._publishing.transaction or settings.in_flight
+        self._scheduled = is_open_loop(settings, self._publishing)
+        if not self._publishing.size_cycle:
+            self._size = settings.size_bytes
 
     async def _change_channel(self) -> None:
         flowing, self._flowing = self._flowing, False
@@ -156,45 +209,101 @@ class Publisher(Client):
             await self.attach(connection)
         self._flowing = flowing
 
-    def _change_rate(self, rate: float | None) -> None:
-        if not self._flowing:
+    # The schedule
+
+    def _flow(self) -> None:
+        """The random delay is over, if there was one."""
+        if not self._waiting:
             return
-        if rate is None:
-            self._count_intended(self.context.clock())
-            self._schedule = None
-        elif self._schedule is None:
-            self._start_schedule(rate)
-        else:
-            self._schedule.change(rate=rate, now_ns=self.context.clock())
+        self._waiting, self._flowing = False, True
+        publishing, began_ns = self._publishing, self.context.began_ns
+        now_ns = self.context.clock()
+        rates = Turns(publishing.rate_cycle, start_ns=began_ns) if publishing.rate_cycle else None
+        self._tempo = Tempo(self._places, turns=rates, catch_up=publishing.catch_up)
+        self._tempo.start(rate=self._rate(), now_ns=now_ns, phase_ns=self._phase_ns())
+        if publishing.size_cycle:
+            sizes = Turns(publishing.size_cycle, start_ns=began_ns)
+            self._timers.append(TurnTimer(self.context, sizes, self._change_size))
+        if rates is not None and self._number == 0:
+            self._timers.append(TurnTimer(self.context, rates, self._tell_rate))
+        self._pump()
 
-    def _start_schedule(self, rate: float) -> None:
-        everybody = self.settings.publishers * self.context.plan.publishing.channels
-        offset = SECOND_NS / rate * (self._number % everybody) / everybody
-        self._schedule = Schedule(rate=rate, start_ns=self.context.clock() + round(offset))
-        self._intended_before = 0
+    def _places(self) -> Places:
+        return material.places(self._publishing, seed=self.context.plan.seed, publisher=self._number)
 
-    def _count_intended(self, now_ns: int) -> None:
-        if self._schedule is not None:
-            planned = self._schedule.planned(now_ns)
-            self._intended += planned - self._intended_before
-            self._intended_before = planned
+    def _rate(self) -> float | None:
+        """Messages per second; None in a closed loop."""
+        rate = self.settings.rate
+        return rate if rate is not None else material.own_rate(self._publishing)
+
+    def _phase_ns(self) -> int:
+        return phases.phase_ns(
+            self._publishing, publisher=self._number, publishers=self._publishers(), rate=self._first_rate()
+        )
+
+    def _first_rate(self) -> float | None:
+        cycle = self._publishing.rate_cycle
+        return cycle[0][0] if cycle else self._rate()
+
+    def _publishers(self) -> int:
+        return max(self.settings.publishers * self._publishing.channels, 1)
+
+    def _change_size(self, size: float, change: int) -> None:
+        self._size = int(size)
+        if self._template is not None:
+            self._make_template()
+        if self._number == 0 and change:
+            self.context.emit("setting_changed", f"bodies of {self._size} octets from now on", size_bytes=self._size)
+
+    def _tell_rate(self, rate: float, change: int) -> None:
+        """One publisher speaks for all: their cycles begin together."""
+        if change:
+            self.context.emit("setting_changed", f"{rate:g} messages per second of each publisher", rate=rate)
+
+    def _tell_phases(self) -> None:
+        seed, publishers = self.context.plan.seed, self._publishers()
+        found = phases.record(self._publishing, seed=seed, publishers=publishers, rate=self._first_rate())
+        if found is not None:
+            self.context.emit("publisher_phases", str(found.pop("text")), **found)
+
+    # What is sent
+
+    def _random_keys(self) -> RandomKeys | None:
+        if self._publishing.routing_keys is not RoutingKeys.RANDOM:
+            return None
+        seed, cache = self.context.plan.seed, self._publishing.routing_key_cache
+        return RandomKeys(seed, self._number, material.KEYS, cache=cache)
 
     def _make_template(self) -> None:
         assert self._connection is not None
-        settings = self.settings
-        self._template = PublishTemplate(
+        publishing, frame_max = self._publishing, self._connection.frame_max
+        fixed = publishing.routing_keys is RoutingKeys.FIXED
+        properties = material.properties(publishing, persistent=self.settings.persistent)
+        envelope = Envelope(
             channel=self._channel,
-            exchange="",
-            routing_key=self.queue.name,
-            mandatory=settings.mandatory,
-            persistent=settings.persistent,
-            source=self._source,
-            filler=stamp.filler(settings.size_bytes - stamp.SIZE),
-            frame_max=self._connection.frame_max,
-            rows_max=settings.in_flight or 1 << 30,
+            exchange=self.context.plan.exchange.name,
+            routing_key=publishing.routing_key if fixed else self.queue.name,
+            mandatory=self.settings.mandatory,
+            properties=properties,
+            keys=self._keys,
         )
+        documents = material.documents(publishing.bodies, size=self._size, seed=self.context.plan.seed)
+        if documents is not None:
+            self._template = DocumentTemplate(envelope, source=self._source, documents=documents, frame_max=frame_max)
+        else:
+            filler = stamp.filler(self._size - stamp.SIZE)
+            self._template = PublishTemplate(envelope, source=self._source, filler=filler, frame_max=frame_max)
 
     # Sending
+
+    @property
+    def _all_sent(self) -> bool:
+        return bool(self._publishing.messages) and self._sent >= self._publishing.messages
+
+    @property
+    def _is_gathering(self) -> bool:
+        """Whether what is unconfirmed only waits for the rest of its transaction to be published."""
+        return bool(self._publishing.transaction) and not self._committing
 
     def _pump(self) -> None:
         """Send what may be sent now."""
@@ -213,13 +322,20 @@ class Publisher(Client):
             self._take_turn()
         self._arm(now_ns)
 
-    def _allowed(self, template: PublishTemplate, now_ns: int) -> int:
+    def _allowed(self, template: Template, now_ns: int) -> int:
         count = template.burst_max
-        if self.settings.in_flight:
-            count = min(count, self._window.room)
-        if self._schedule is not None and count:
-            count = min(count, self._schedule.due(now_ns))
+        if self._promised:
+            count = min(count, 0 if self._committing else self._window.room)
+        if self._publishing.messages:
+            count = min(count, self._publishing.messages - self._sent)
+        if self._tempo.running and count:
+            count = min(count, self._tempo.due(now_ns))
         return count
+
+    def _tell_finished(self) -> None:
+        if self.finished and not self._told:
+            self._told = True
+            self.context.finished(self.name, MESSAGE_LIMIT)
 
     def _take_turn(self) -> None:
         if not self._turn_taken:
@@ -228,39 +344,42 @@ class Publisher(Client):
 
     def _arm(self, now_ns: int) -> None:
         """Wake up when the next message is due. With a full window the next confirm does that."""
-        if self._schedule is None or self._wakeup_armed or (self.settings.in_flight and not self._window.room):
+        if not self._tempo.running or (self._promised and not self._window.room):
             return
-        next_ns = self._schedule.next_ns()
-        if SECOND_NS / (self.settings.rate or 1) < QUANTUM_NS:
+        next_ns = self._tempo.next_ns()
+        if self._tempo.rate * QUANTUM_NS > SECOND_NS:
             next_ns = max(next_ns, now_ns + QUANTUM_NS)
         elif next_ns <= now_ns:
             return  # overdue: the socket or the next turn will pump
-        self._wakeup_armed = True
-        self.context.wakeups.at(next_ns, self._on_due)
+        if next_ns < self._wakeup_ns:
+            self._wakeup_ns = next_ns
+            self.context.wakeups.at(next_ns, self._on_due)
 
     def _on_due(self) -> None:
-        self._wakeup_armed = False
+        self._wakeup_ns = NEVER_NS
         self._pump()
 
-    def _send(self, connection: Connection, template: PublishTemplate, count: int, now_ns: int) -> None:
-        confirms = self.settings.in_flight > 0
-        first = self._ledger.published(count, confirms=confirms)
-        intended = None
-        if self._schedule is not None:
-            intended = self._schedule.take(count)
+    def _send(self, connection: Connection, template: Template, count: int, now_ns: int) -> None:
+        first = self._ledger.published(count, confirms=self._promised)
+        intended = self._tempo.take(count)
+        if intended is not None:
             self.context.recorder[Series.LAG].many(now_ns - intended)
-        else:
-            self._intended += count
         if count == 1:
             due_ns = now_ns if intended is None else int(intended[0])
             connection.write(template.single(first, intended_ns=due_ns, sent_ns=now_ns))
         else:
             connection.write(template.burst(first, count, intended_ns=intended, sent_ns=now_ns))
-        if confirms:
+        if self._promised:
             self._window.sent(first, count, intended_ns=now_ns if intended is None else intended, sent_ns=now_ns)
         counters = self.context.counters
         counters.published += count
-        counters.published_bytes += count * template.body_size
+        counters.published_bytes += template.body_octets(first, count)
+        self._sent += count
+        if self._all_sent:
+            self._tempo.finish()
+            self._tell_finished()
+        if self._publishing.transaction:
+            self._commit_if_due()
 
     def _send_again(self) -> None:
         """Publish once more, under the same numbers, what was unconfirmed when the connection was lost."""
@@ -275,6 +394,34 @@ class Publisher(Client):
             intended = left.intended_ns[at : at + template.burst_max]
             connection.write(template.burst(numbers, len(numbers), intended_ns=intended, sent_ns=now_ns))
             self._window.sent(numbers, len(numbers), intended_ns=intended, sent_ns=now_ns)
+        self._commit_if_due()
+
+    # Transactions
+
+    def _commit_if_due(self) -> None:
+        """Commit a transaction that is full, or that nothing will be added to."""
+        ends = not self._window.room or self._all_sent or not (self._flowing or self._waiting)
+        if self._is_gathering and self._window.unconfirmed and ends and self._template is not None:
+            assert self._connection is not None
+            self._committing = True
+            self._asked_ns = self.context.clock()
+            self._commit = asyncio.create_task(self._commit_now(self._connection, self._channel))
+
+    async def _commit_now(self, connection: Connection, channel: int) -> None:
+        """``tx.commit``, and what its answer means. If the connection goes meanwhile, all is published again."""
+        patience_s = min(2 * self.context.plan.confirm_timeout_s + COMMIT_PATIENCE_S, NEVER_NS / SECOND_NS)
+        try:
+            await connection.call(channel, commands.Tx.Commit(), commands.Tx.CommitOk, timeout_s=patience_s)
+        except ChannelClosedError as error:
+            self.on_channel_closed(error)
+            return
+        except AmqpError:
+            return
+        if channel == self._channel and connection is self._connection:
+            self._committing = False
+            self._account(self._window.confirm_to(0), self.context.clock(), nack=False)
+            self._pump()
+            self._commit_if_due()
 
     # What comes back
 
@@ -295,17 +442,23 @@ class Publisher(Client):
         if nack:
             self.context.counters.nacked += len(settled)
             self._ledger.answered(settled.sequences, NACKED)
-            return
+        else:
+            self._account_confirmed(settled, now_ns)
+        if self._all_sent:
+            self._tell_finished()
+
+    def _account_confirmed(self, settled: Settled, now_ns: int) -> None:
         self.context.counters.confirmed += len(settled)
         self._ledger.answered(settled.sequences, CONFIRMED)
         self.context.recorder[Series.CONFIRM].many(now_ns - settled.sent_ns)
-        if self.settings.rate is not None:
+        if self._scheduled:
             self.context.recorder[Series.CONFIRM_SCHED].many(now_ns - settled.intended_ns)
 
     def on_returned(self, event: Returned, now_ns: int) -> None:
         """No queue took it: nobody will deliver it."""
         self.context.counters.returned += 1
-        source, number, *_ = stamp.STAMP.unpack_from(event.body.ljust(stamp.SIZE, b"\0"))
+        mark = event.stamp or event.body[: stamp.SIZE].ljust(stamp.SIZE, b"\0")
+        source, number, *_ = stamp.STAMP.unpack(mark)
         if source == self._source and number < self._ledger.next:
             self._ledger.answered(np.array([number], np.int64), RETURNED)
 

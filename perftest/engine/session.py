@@ -27,7 +27,7 @@ from perftest.engine.routing import queues_of_each
 from perftest.engine.wakeups import Wakeups
 from perftest.metrics.clock import run_clock
 from perftest.metrics.recorder import Recorder
-from perftest.spec.plan import Plan, Settings
+from perftest.spec.plan import Plan, Settings, is_open_loop
 
 STARTS_AT_ONCE: Final = 16
 """Connections opened at the same time: more would be a login storm, fewer would take long with thousands."""
@@ -44,6 +44,7 @@ class Session:
     ) -> None:
         ledger, recorder = Ledger(run, queues=queues_of_each(plan)), Recorder()
         sizes = {step.settings.size_bytes for step in plan.steps}
+        sizes |= {int(size) for size, _ in plan.publishing.size_cycle}
         self.context = Context(
             plan=plan,
             uris=tuple(parse_uri(uri) for uri in plan.uris),
@@ -75,7 +76,7 @@ class Session:
 
         ``fresh``: delete the queues first; see :meth:`Control.prepare`.
         """
-        self.context.observations.scheduled = settings.rate is not None
+        self.context.observations.scheduled = is_open_loop(settings, self.context.plan.publishing)
         properties = await self._control.prepare(fresh=fresh)
         await self._resize(settings)
         return properties
@@ -93,7 +94,7 @@ class Session:
     async def apply(self, settings: Settings) -> None:
         """Change the settings of everybody who is there, and the number of clients, while messages flow."""
         self.context.observations.account()
-        self.context.observations.scheduled = settings.rate is not None
+        self.context.observations.scheduled = is_open_loop(settings, self.context.plan.publishing)
         running = [*self.consumers, *self.publishers]
         for client in running:
             try:
@@ -119,6 +120,9 @@ class Session:
         counters: Counters = self.context.counters.cut()
         if counters.nacked:
             self.context.emit("nacked", f"the broker refused {counters.nacked} messages (basic.nack)")
+        dropped = sum(publisher.dropped_since_cut() for publisher in self.publishers)
+        if dropped:
+            self.context.emit("dropped", f"{dropped} messages were overdue and were not sent", dropped=dropped)
         record: dict[str, Any] = {name: getattr(counters, name) for name in Counters.__slots__}
         record |= {
             "start_ns": self._cut_ns,

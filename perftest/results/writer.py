@@ -33,7 +33,7 @@ from perftest.results.provenance import HOST, host_facts, redact, redact_command
 from perftest.results.summary import BrokerCpu, Tally, step_row
 from perftest.results.trust import is_valid, run_checks, step_checks
 from perftest.spec.codec import plan_digest, plan_to_json
-from perftest.spec.plan import Plan
+from perftest.spec.plan import Plan, is_open_loop
 
 _STREAMS: Final = (schema.INTERVALS_CSV, schema.LATENCY_HLOG, schema.EVENTS, schema.HOST, schema.BROKER)
 _FIELDS: Final = tuple(item.name for item in fields(Interval))
@@ -238,7 +238,7 @@ class _writable:  # noqa: N801 - reads as a statement: with _writable(path)
 
 
 def _manifest(identity: str, plan: Plan, command: Sequence[str], now_ns: int, path: Path) -> dict[str, Any]:
-    rated = any(step.settings.rate is not None for step in plan.steps)
+    rated = any(is_open_loop(step.settings, plan.publishing) for step in plan.steps)
     plain = plan_to_json(plan)
     uris = [redact(uri) for uri in plain.pop("uris")]
     return {

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from perftest.spec.behaviour import Connecting, Consuming, Exchange, Publishing
+from perftest.spec.behaviour import Arrivals, Connecting, Consuming, Exchange, Publishing
 
 IN_FLIGHT_UNLIMITED: Final = 1 << 30
 """Confirms, but no limit (PerfTest's ``-c 0``)."""
@@ -145,3 +145,8 @@ class Plan:
     connecting: Connecting = field(default_factory=Connecting)
     background: tuple[Background, ...] = ()
     workers: int = 0
+
+
+def is_open_loop(settings: Settings, publishing: Publishing) -> bool:
+    """Whether messages have intended times: there is a rate, a cycle of rates, or a trace."""
+    return settings.rate is not None or bool(publishing.rate_cycle) or publishing.arrivals is Arrivals.TRACE

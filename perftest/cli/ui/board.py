@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results.summary import RATES, Tally
-from perftest.spec.plan import Plan, Step
+from perftest.spec.plan import Plan, Step, is_open_loop
 from perftest.spec.units import format_duration
 
 EVENTS_KEPT: Final = 4
 HISTORY: Final = 60
-_QUIET: Final = frozenset({"setting_changed", "steady", "run_started"})
+_QUIET: Final = frozenset({"setting_changed", "steady", "run_started", "publisher_phases"})
 """Events that the step line already tells."""
 
 
@@ -110,7 +110,7 @@ class Board:
 
     def latencies(self) -> list[LatencyRow]:
         """Confirm, end-to-end and the third that matters: schedule lag when there is a schedule, else ack."""
-        rated = self._step.settings.rate is not None
+        rated = is_open_loop(self._step.settings, self.plan.publishing)
         rows = [("confirm", Series.CONFIRM), ("end to end", Series.E2E)]
         rows.append(("lag", Series.LAG) if rated else ("ack", Series.ACK))
         return [self._latency(name, series) for name, series in rows]

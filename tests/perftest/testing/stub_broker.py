@@ -101,6 +101,8 @@ class Channel:
     channel_prefetch: int = 0
     transaction: list[tuple[int, bool, bool | None]] | None = None
     confirming: bool = False
+    gathered: list[tuple[commands.Basic.Publish, int, bytes, bytes]] = field(default_factory=list)
+    """Published in the transaction."""
     publish_seq: int = 0
     delivery_tag: int = 0
     unacked: dict[int, tuple[Consumer, Message]] = field(default_factory=dict)
@@ -121,6 +123,10 @@ class StubBroker:
         """Name of the client's connection, and of the queue."""
         self.connections: set[ServerConnection] = set()
         self.published = 0
+        self.keep_published = False
+        self.kept: list[tuple[commands.Basic.Publish, header.ContentHeader, bytes]] = []
+        """What was published, in order, if ``keep_published`` is set."""
+        self.hold_commits = False
         self.acks: list[tuple[int, bool]] = []
         self.nacks: list[tuple[int, bool, bool]] = []
         self.commits: list[int] = []
@@ -212,6 +218,7 @@ class ServerConnection(asyncio.Protocol):
     def __init__(self, broker: StubBroker) -> None:
         self.broker = broker
         self.buffer = b""
+        self.raw = b""
         self.consumers: list[Consumer] = []
         self.channels: dict[int, Channel] = {}
         self.name = ""
@@ -259,7 +266,8 @@ class ServerConnection(asyncio.Protocol):
             if len(self.buffer) - at < size + 8:
                 break
             try:
-                _, channel, value = frame.unmarshal(self.buffer[at : at + size + 8])
+                self.raw = self.buffer[at : at + size + 8]
+                _, channel, value = frame.unmarshal(self.raw)
             except exceptions.UnmarshalingException:
                 self.transport.abort()
                 return
@@ -281,7 +289,7 @@ class ServerConnection(asyncio.Protocol):
             return  # of a channel that was closed meanwhile
         if isinstance(value, header.ContentHeader):
             assert state.content is not None
-            properties = frame.marshal(value, channel)[3:]  # without its type and channel
+            properties = self.raw[3:]  # as it came, without its type and channel
             state.content = (*state.content[:2], value.body_size, properties, b"")
         elif isinstance(value, body.ContentBody):
             assert state.content is not None
@@ -447,8 +455,13 @@ class ServerConnection(asyncio.Protocol):
         if state.transaction is None:
             self.close_channel(channel, 406, "channel is not transactional", 90, 20)
             return
+        if self.broker.hold_commits:
+            return
         taken, state.transaction = state.transaction, []
-        self.broker.commits.append(len(taken))
+        gathered, state.gathered = state.gathered, []
+        self.broker.commits.append(len(taken) + len(gathered))
+        for message in gathered:
+            self.accept(channel, *message)
         for what in taken:
             self.settle(channel, *what)
         self.send(channel, commands.Tx.CommitOk())
@@ -475,6 +488,16 @@ class ServerConnection(asyncio.Protocol):
     # Messages
 
     def on_message(self, channel: int, method: commands.Basic.Publish, size: int, head: bytes, octets: bytes) -> None:
+        if self.broker.keep_published:
+            value = frame.unmarshal(struct.pack(">BH", 2, channel) + head)[2]
+            assert isinstance(value, header.ContentHeader)
+            self.broker.kept.append((method, value, octets))
+        if self.channels[channel].transaction is not None:
+            self.channels[channel].gathered.append((method, size, head, octets))
+        else:
+            self.accept(channel, method, size, head, octets)
+
+    def accept(self, channel: int, method: commands.Basic.Publish, size: int, head: bytes, octets: bytes) -> None:
         broker, state = self.broker, self.channels[channel]
         fate = broker.script.fate(broker.published)
         broker.published += 1

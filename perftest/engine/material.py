@@ -1,0 +1,103 @@
+"""What publishers make their messages and schedules of, read from files or drawn: each once in a process."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from perftest.amqp.encode import Documents
+from perftest.amqp.errors import AmqpError
+from perftest.engine.arrivals import Offsets, Poisson, Trace, TraceError, parse_trace
+from perftest.engine.documents import json_documents
+from perftest.engine.pacing import Even, Places
+from perftest.spec.behaviour import Argument, Arrivals, Bodies, Publishing
+
+JSON_TYPE: Final = "application/json"
+ARRIVALS: Final = 0
+KEYS: Final = 1
+"""What a seed is for: arrivals and routing keys of one publisher must not go together."""
+
+
+class MaterialError(AmqpError):
+    """A file that publishers need cannot be used."""
+
+    def __init__(self, what: str, *, where: str, fix: str) -> None:
+        super().__init__(what)
+        self.where = where
+        self.fix = fix
+
+
+def check(publishing: Publishing) -> None:
+    """Read every file. Raises :class:`MaterialError` for the first that cannot be used."""
+    if publishing.arrivals is Arrivals.TRACE:
+        trace(publishing.trace)
+    if publishing.bodies.files:
+        _files(publishing.bodies.files)
+
+
+def own_rate(publishing: Publishing) -> float | None:
+    """Messages per second of publishers without a rate: those of a trace, None for a closed loop."""
+    return trace(publishing.trace).rate if publishing.arrivals is Arrivals.TRACE else None
+
+
+def places(publishing: Publishing, *, seed: int, publisher: int) -> Places:
+    """Where the messages of a publisher stand on its schedule; the same seed, the same places."""
+    match publishing.arrivals:
+        case Arrivals.POISSON:
+            return Poisson(seed, publisher, ARRIVALS)
+        case Arrivals.TRACE:
+            return Trace(trace(publishing.trace))
+    return Even()
+
+
+@lru_cache(maxsize=4)
+def trace(path: str) -> Offsets:
+    """The arrivals of a trace file. Raises :class:`MaterialError`."""
+    try:
+        with Path(path).open(encoding="utf-8") as lines:
+            return parse_trace(lines)
+    except TraceError as error:
+        where = f"{path}:{error.line}" if error.line else path
+        what = str(error).split(": ", 1)[-1] if error.line else str(error)
+        fix = "write one time a line, counted from the start: 0.5, 20ms, 1500us or 900ns"
+        raise MaterialError(f"the trace of arrivals cannot be played: {what}", where=where, fix=fix) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable("the trace of arrivals", path, error) from error
+
+
+def documents(bodies: Bodies, *, size: int, seed: int) -> Documents | None:
+    """The bodies of all publishers; None where they are our own. Raises :class:`MaterialError`."""
+    if bodies.files:
+        return _files(bodies.files)
+    return _json(bodies.json_count, size, bodies.json_fields, seed) if bodies.json_count else None
+
+
+def properties(publishing: Publishing, *, persistent: bool) -> dict[str, Argument]:
+    """The properties of every message by PerfTest's names: what is given by name comes before what follows from other
+    options."""
+    bodies = publishing.bodies
+    kind = bodies.content_type or (JSON_TYPE if bodies.json_count and not bodies.files else "")
+    implied: dict[str, Argument] = {"deliveryMode": 2 if persistent else 1}
+    return implied | ({"contentType": kind} if kind else {}) | publishing.properties
+
+
+@lru_cache(maxsize=4)
+def _files(paths: tuple[str, ...]) -> Documents:
+    found = []
+    for path in paths:
+        try:
+            found.append(Path(path).read_bytes())
+        except OSError as error:
+            raise _unreadable("a file of bodies", path, error) from error
+    return Documents(found)
+
+
+@lru_cache(maxsize=8)
+def _json(count: int, size: int, fields: int, seed: int) -> Documents:
+    return Documents(json_documents(count, size=size, fields=fields, seed=seed))
+
+
+def _unreadable(what: str, path: str, error: OSError | UnicodeDecodeError) -> MaterialError:
+    reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+    return MaterialError(f"{what} cannot be read: {reason}", where=path, fix="check the path and its permissions")
