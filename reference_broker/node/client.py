@@ -117,7 +117,7 @@ class ClientConnection(ClientRequests):
         self._take(self.core.connection_error(_CONNECTION_FORCED, text))
         self.flush()
 
-    # shard.Connection
+    # local_clients.Connection
 
     def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
         """Messages for a consumer; those that it had before are dropped."""

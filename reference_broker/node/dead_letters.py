@@ -131,7 +131,7 @@ class DeadLetters:
 
 
 class Mailer:
-    """Sends the dead letters of one queue, at least once (:class:`reference_broker.node.shard.Connection`)."""
+    """Sends the dead letters of one queue, at least once (:class:`reference_broker.node.local_clients.Connection`)."""
 
     def __init__(self, shard: Shard, record: QueueRecord, owner: DeadLetters) -> None:
         self._shard = shard

@@ -17,7 +17,6 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.log.config import LogConfig
@@ -37,6 +36,7 @@ from reference_broker.node.frames import Frames
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.hosting import Hosting, Queue
 from reference_broker.node.lives import Lives, OutlivedError
+from reference_broker.node.local_clients import Connection, LocalClients
 from reference_broker.node.log_notices import LogNotices
 from reference_broker.node.metadata import MetadataHost
 from reference_broker.node.node_ports import Runner
@@ -48,9 +48,9 @@ from reference_broker.node.proxy import Proxy
 from reference_broker.node.reading import Reading
 from reference_broker.node.reconciliation import Reconciliation
 from reference_broker.node.requests import Requests
-from reference_broker.queues.quorum import Letter, Piece, QuorumQueue
+from reference_broker.queues.quorum import Letter, QuorumQueue
 from reference_broker.raft.ready import Role
-from reference_broker.types import METADATA_GROUP, NOBODY, ChannelId, ConsumerId, GroupId, LogIndex, NodeId
+from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, LogIndex, NodeId
 
 log = logging.getLogger(__name__)
 
@@ -64,35 +64,7 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Connection(Protocol):
-    """A client connection, as the shard sees it."""
-
-    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
-        """Messages for a consumer of this connection."""
-
-    def committed(self, channel: int, group: GroupId, last: int) -> bool:
-        """Enqueues of a channel are committed; whether its client gets a confirm of any."""
-
-    def rejected(self, channel: int, group: GroupId, first: int, last: int) -> None:
-        """Enqueues of a channel were refused by a full queue."""
-
-    def replied(self, correlation: int, value: int) -> None:
-        """A command of a channel was applied."""
-
-    def flush(self) -> None:
-        """Write what has gathered."""
-
-    def tick(self) -> None:
-        """Heartbeats and time-outs."""
-
-    def close(self, text: str) -> None:
-        """The node stops."""
-
-    def queue_removed(self, record: QueueRecord) -> None:
-        """A queue that the connection may use is gone."""
-
-
-class Shard:
+class Shard(LocalClients):
     """Everything of one node but its listening sockets."""
 
     def __init__(
@@ -113,15 +85,13 @@ class Shard:
         anatomy are taken from the host's monotonic clock; without threads, where a seed decides what happens and the
         octets of entries with it, from the event loop's.
         """
+        super().__init__()
         self.config = config
         self.now_ms = now_ms
         self.random_bits = random_bits
         self.node = config.node
         self.incarnation = incarnation
         self.limits = config.limits
-        self.clients: dict[Connection, None] = {}  # a set, in the order of arrival
-        self.connections: dict[int, Connection] = {}
-        """By the number that stands in the identity of a channel of theirs."""
         self.hosting = Hosting(self)
         self.queues = self.hosting.queues
         self.runners = self.hosting.runners
@@ -147,9 +117,6 @@ class Shard:
         self._tick_task: asyncio.Task[None] | None = None
         self._turns = 0
         self._notices = LogNotices(self, loop, self._guarded, failed)
-        self._channels = 0
-        self.delivered = 0
-        self.redelivered = 0
         lives = self._lives(files or RealFiles())
         self.log, recovered = LogSystem.open(
             self._log_config(),
@@ -215,16 +182,6 @@ class Shard:
         """What takes proposals to a group here: its member, or the proxy of a queue; None for a queue that is gone."""
         return self.runners.get(group) or self.hosting.proxies.get(group)
 
-    def new_channel(self, connection: Connection, number: int) -> ChannelId:
-        """An identity that no channel had before: channel numbers are used again and again."""
-        self._channels += 1
-        self.connections[self._channels] = connection
-        return ChannelId(self.node, self.incarnation, self._channels, number)
-
-    def forget_channel(self, channel: ChannelId) -> None:
-        """The channel is gone."""
-        self.connections.pop(channel.connection, None)
-
     def check_alarms(self) -> None:
         """Look whether the node has disk and memory enough; connections and peers notice a change at once."""
         if self.alarms.check():
@@ -240,37 +197,7 @@ class Shard:
         self._touched[connection] = None
         self._schedule()
 
-    # queues.quorum.Clients
-
-    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
-        """Hand messages to the connection of the consumer."""
-        if (connection := self.connections.get(consumer.channel.connection)) is not None:
-            connection.deliver(consumer, first_message_id, pieces, delivery_count)
-            self.anatomy.hold(connection)
-            count = sum(piece[2] for piece in pieces)
-            self.delivered += count
-            self.redelivered += count if delivery_count else 0
-            self.touch(connection)
-
-    def confirm(self, channel: ChannelId, group: GroupId, last: int) -> None:
-        """Hand commits to the connection of the publisher."""
-        if (connection := self.connections.get(channel.connection)) is not None:
-            if connection.committed(channel.channel, group, last):
-                self.anatomy.hold(connection)
-            self.anatomy.drop()
-            self.touch(connection)
-
-    def rejected(self, channel: ChannelId, group: GroupId, first: int, last: int) -> None:
-        """Hand refusals to the connection of the publisher."""
-        if (connection := self.connections.get(channel.connection)) is not None:
-            connection.rejected(channel.channel, group, first, last)
-            self.touch(connection)
-
-    def reply(self, channel: ChannelId, correlation: int, value: int) -> None:
-        """Hand an answer to the connection that asked."""
-        if (connection := self.connections.get(channel.connection)) is not None:
-            connection.replied(correlation, value)
-            self.touch(connection)
+    # queues.quorum.Clients: what a node does for the queues that it leads
 
     def watch_node(self, group: GroupId, node: NodeId) -> None:
         """A leader wants to know about a node: tell it how things stand, and keep telling."""
