@@ -6,6 +6,7 @@ where it is connected.
 
 from __future__ import annotations
 
+import socket
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from infra import local_cluster
 from infra.cluster import Cluster
+from infra.node_process import wait
 
 pytestmark = pytest.mark.processes
 
@@ -184,9 +186,15 @@ def test_what_cannot_be_done_is_said_with_the_remedy(cluster: Cluster, request_:
     assert "{" not in answer["fix"], "an operator reads this at a command, and types no JSON"
 
 
+def is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 def test_figures_are_served_to_prometheus_and_as_json(cluster: Cluster) -> None:
     connect(cluster, 1).queue_declare("seen", durable=True, arguments=QUORUM)
     port = ask(cluster, 1, op="status")["metrics_port"]
+    assert wait(lambda: is_listening(port), 20), "the metrics come a little later than AMQP"
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
         text = response.read().decode()
     assert 'rabbitmq_queue_messages_ready{queue="seen"} 0.0' in text
