@@ -1,4 +1,4 @@
-"""Shared by the tests of the reports: synthetic run directories."""
+"""Shared by the tests of the reports: synthetic run directories and hand-made tables."""
 
 from __future__ import annotations
 
@@ -35,3 +35,9 @@ def make_run(synthetic_runs: ModuleType) -> Callable[..., Path]:
     """``make_run(path, **fields of Shape)`` writes a run directory and returns its path."""
     result: Callable[..., Path] = synthetic_runs.make_run
     return result
+
+
+@pytest.fixture(scope="session")
+def sample_tables() -> ModuleType:
+    """The module with ``Sample``, ``tables`` and the ready samples."""
+    return _load("sample_tables")

@@ -30,6 +30,7 @@ from reference_broker.machines.locality import local_effects
 from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId, Term
 
 from .logs import batch, channel, decoded, drained, held, machine, run_of, unroll
+from .transcript import transcript
 
 DATA = Path(__file__).parent / "data"
 NODES = {"A": NodeId(1), "B": NodeId(2), "C": NodeId(3)}
@@ -199,17 +200,9 @@ class Cluster:
 
 
 def play(path: Path) -> tuple[Cluster, str]:
-    """Run the steps of a file; gives the file as it should be, with comments and steps kept."""
-    cluster, text, is_output = Cluster(), list[str](), False
-    for line in path.read_text().splitlines():
-        is_output = line == "----" or (is_output and line != "")
-        if is_output:
-            continue
-        text.append(line)
-        if line and not line.startswith("#"):
-            output = cluster.step(line)
-            text += ["----", *output] if output else []
-    return cluster, "\n".join(text) + "\n"
+    """Run the steps of a file; gives the file as it should be."""
+    cluster = Cluster()
+    return cluster, transcript(path, cluster.step)
 
 
 FILES = sorted(DATA.glob("*.txt"))

@@ -56,6 +56,7 @@ from reference_broker.machines.fifo import FifoMachine, Meta
 from reference_broker.types import ChannelId, ConsumerId, LogIndex
 
 from .logs import TERM, batch, channel, decoded, drained, held, run_with, unroll, unroll_letters
+from .transcript import transcript
 
 DATA = Path(__file__).parent / "data" / "rules"
 PUBLISHER = channel(1)
@@ -189,27 +190,13 @@ def ranges(ids: Sequence[str]) -> tuple[tuple[int, int], ...]:
     return tuple((int(one), int(one)) for one in ids)
 
 
-def play(path: Path) -> str:
-    """Run the steps of a file; gives the file as it should be, with comments and steps kept."""
-    queue, text, is_output = Queue(), list[str](), False
-    for line in path.read_text().splitlines():
-        is_output = line == "----" or (is_output and line != "")
-        if is_output:
-            continue
-        text.append(line)
-        if line and not line.startswith("#"):
-            output = queue.step(line)
-            text += ["----", *output] if output else []
-    return "\n".join(text) + "\n"
-
-
 FILES = sorted(DATA.glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_transcript(path: Path) -> None:
     """Who is refused, who loses what and when, is written down: a change must be seen and wanted."""
-    text = play(path)
+    text = transcript(path, Queue().step)
     if os.environ.get("REWRITE"):
         path.write_text(text)
     assert text == path.read_text()
