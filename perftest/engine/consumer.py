@@ -332,7 +332,8 @@ class Consumer(Client):
         self.detach()
         await connection.close_channel(self._channel)
         channel = await connection.open_channel()
-        await topology.declare(connection, channel, self.queue)
+        plan = self.context.plan
+        await topology.restore(connection, channel, plan, [self.queue], exclusive=plan.connecting.exclusive)
         await connection.close_channel(channel)
         await self.attach(connection)
         self.context.emit("reconnected", f"{self.name} is subscribed to queue {self.queue.name!r} again")

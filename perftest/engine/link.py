@@ -22,7 +22,7 @@ from perftest.engine.context import Context
 from perftest.engine.dialing import dial
 from perftest.engine.pacing import SECOND_NS
 from perftest.engine.recovery import Recovery, first_uri, uri_order
-from perftest.spec.plan import QueueSpec
+from perftest.spec.plan import Plan, QueueSpec
 
 
 class Member(Protocol):
@@ -219,7 +219,7 @@ class Link:
     async def _declare(self, connection: Connection, members: list[Member]) -> None:
         """What the queues of ``members`` need, once more: a broker that lost its disk has it no longer, and a queue of
         this connection went with it."""
-        queues = {member.queue.name: member.queue for member in members if member.queue.name}
+        queues = {member.queue.name: member.queue for member in members}
         channel = await connection.open_channel()
         plan, exclusive = self.context.plan, self._owns_queues
         await topology.restore(connection, channel, plan, list(queues.values()), exclusive=exclusive)
@@ -268,44 +268,47 @@ class Link:
         return f"queue {names[0]!r}" if len(names) == 1 else f"{len(names)} queues"
 
 
-class Links:
-    """Which link each client of a worker lives on.
+def home(plan: Plan, kind: str, number: int) -> tuple[str, int]:
+    """Which connection client ``number`` lives on; ``kind`` is ``publisher`` or ``consumer``. Clients with the same
+    home must live in the same process.
 
-    Without exclusive queues connection ``c`` of the publishers bears publishers ``c * channels`` and the following,
-    and the consumers' likewise; with them a queue has one connection, for all its publishers and consumers.
+    Without exclusive queues connection ``c`` of the publishers bears publishers ``c * channels`` and the following, and
+    the consumers' likewise; with them a queue has one connection, for all its publishers and consumers.
     """
+    position = number % len(plan.queues)
+    if plan.connecting.exclusive and plan.queues[position].name:
+        return "queue", position
+    channels = plan.publishing.channels if kind == "publisher" else plan.consuming.channels
+    return kind, number // channels
+
+
+class Links:
+    """The links of a worker's clients, by :func:`home`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._links: dict[tuple[str, object], Link] = {}
+        self._links: dict[tuple[str, int], Link] = {}
 
-    def of_publisher(self, number: int, queue: QueueSpec) -> Link:
-        """The link of publisher ``number``."""
-        return self._of("publisher", number, self._context.plan.publishing.channels, queue)
+    def of(self, kind: str, number: int) -> Link:
+        """The link of client ``number`` of its kind."""
+        place = home(self._context.plan, kind, number)
+        link = self._links.get(place)
+        if link is None or link.closed:
+            link = self._links[place] = self._make(*place)
+        return link
 
-    def of_consumer(self, number: int, queue: QueueSpec) -> Link:
-        """The link of consumer ``number``."""
-        return self._of("consumer", number, self._context.plan.consuming.channels, queue)
+    def _make(self, kind: str, number: int) -> Link:
+        plan = self._context.plan
+        name = f"{kind} {number}"
+        if kind == "queue":
+            name = f"connection of queue {plan.queues[number].name!r}"
+        elif (plan.publishing if kind == "publisher" else plan.consuming).channels > 1:
+            name = f"{kind} connection {number}"
+        first = first_uri(plan, kind, number)
+        return Link(self._context, name=name, first_uri=first, owns_queues=kind == "queue")
 
     def abort(self) -> None:
         """Drop every connection that is still there."""
         for link in self._links.values():
             link.abort()
         self._links.clear()
-
-    def _of(self, kind: str, number: int, channels: int, queue: QueueSpec) -> Link:
-        plan = self._context.plan
-        if plan.connecting.exclusive and queue.name:
-            position = plan.queues.index(queue)
-            return self._get("queue", position, f"connection of queue {queue.name!r}", owns_queues=True)
-        connection = number // channels
-        name = f"{kind} {number}" if channels == 1 else f"{kind} connection {connection}"
-        return self._get(kind, connection, name)
-
-    def _get(self, kind: str, number: int, name: str, *, owns_queues: bool = False) -> Link:
-        link = self._links.get((kind, number))
-        if link is None or link.closed:
-            first = first_uri(self._context.plan, kind, number)
-            link = Link(self._context, name=name, first_uri=first, owns_queues=owns_queues)
-            self._links[kind, number] = link
-        return link

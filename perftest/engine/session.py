@@ -199,13 +199,13 @@ class Session:
     def _consumer(self, number: int, settings: Settings) -> Consumer:
         queues = self.context.plan.queues
         queue = queues[number % len(queues)]
-        link = self._links.of_consumer(number, queue)
+        link = self._links.of("consumer", number)
         return Consumer(self.context, number=number, queue=queue, settings=settings, link=link)
 
     def _publisher(self, number: int, settings: Settings) -> Publisher:
         queues = self.context.plan.queues
         queue = queues[number % len(queues)]
-        link = self._links.of_publisher(number, queue)
+        link = self._links.of("publisher", number)
         return Publisher(self.context, number=number, queue=queue, settings=settings, link=link)
 
     async def _end(self, clients: list[Any], keep: int, *, patience_s: float | None = None) -> None:

@@ -90,9 +90,12 @@ async def bind(connection: Connection, channel: int, queue: str, exchange: Excha
 async def restore(
     connection: Connection, channel: int, plan: Plan, queues: list[QueueSpec], *, exclusive: bool
 ) -> None:
-    """Everything once more that these queues need, for a broker that may have forgotten it."""
+    """Everything once more that these queues need, for a broker that may have forgotten it. Those that the server names
+    are made anew by who consumes from them."""
     await declare_exchange(connection, channel, plan.exchange, passive=plan.exchange.predeclared)
     for queue in queues:
+        if not queue.name:
+            continue
         await declare(connection, channel, queue, exclusive=exclusive)
         if queue.bound:
             await bind(connection, channel, queue.name, plan.exchange, binding_key(plan, queue))

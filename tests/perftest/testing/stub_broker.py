@@ -45,6 +45,10 @@ class Script:
     frame_max: int = 131072
     heartbeat_s: int = 60
     mechanisms: str = "PLAIN EXTERNAL"
+    greeting: Callable[[ServerConnection], None] | None = None
+    """In place of connection.start."""
+    instead: dict[str, Callable[[ServerConnection, int], None]] = field(default_factory=dict)
+    """What is done in place of answering a method, by its name (``Basic.Consume``), with the channel."""
     tls: ssl.SSLContext | None = None
     confirm_each: bool = False
     confirm_backwards: bool = False
@@ -159,10 +163,15 @@ class StubBroker:
 
     async def shut(self) -> None:
         """Stop listening and drop everybody, as a killed node does."""
+        self.shut_now()
+        assert self._server is not None
+        await self._server.wait_closed()
+
+    def shut_now(self) -> None:
+        """The same, for those who cannot wait."""
         assert self._server is not None
         self._server.close()
         self.drop_connections()
-        await self._server.wait_closed()
 
     def drop_connections(self) -> None:
         for connection in tuple(self.connections):
@@ -253,6 +262,9 @@ class ServerConnection(asyncio.Protocol):
         at = 0
         if self.buffer.startswith(b"AMQP"):
             at = 8
+            if self.broker.script.greeting is not None:
+                self.broker.script.greeting(self)
+                return
             start = commands.Connection.Start(
                 0, 9, self.broker.script.server_properties, self.broker.script.mechanisms, "en_US"
             )
@@ -283,6 +295,10 @@ class ServerConnection(asyncio.Protocol):
         if not self.transport.is_closing():
             self.transport.write(frame.marshal(method, channel))
 
+    def send_octets(self, octets: bytes) -> None:
+        """Whatever a test wants the client to read."""
+        self.transport.write(octets)
+
     def on_frame(self, channel: int, value: object) -> None:
         state = self.channels.get(channel, Channel(channel))
         if isinstance(value, (header.ContentHeader, body.ContentBody)) and state.content is None:
@@ -294,6 +310,8 @@ class ServerConnection(asyncio.Protocol):
         elif isinstance(value, body.ContentBody):
             assert state.content is not None
             state.content = (*state.content[:4], state.content[4] + value.value)
+        elif (instead := self.broker.script.instead.get(value.name)) is not None:  # type: ignore[attr-defined]
+            instead(self, channel)
         else:
             handler = getattr(self, f"on_{value.name.replace('.', '_').lower()}", None)  # type: ignore[attr-defined]
             if handler is not None:
