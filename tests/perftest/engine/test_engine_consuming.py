@@ -123,12 +123,12 @@ def test_acknowledgements_are_committed_in_portions(
 def test_a_transaction_that_was_not_committed_comes_again(stub: ModuleType) -> None:
     async def scenario() -> None:
         async with stub.StubBroker() as broker:
-            run = consuming(broker, {"rate": 500.0}, transaction=1000)
+            run = consuming(broker, {"rate": 500.0, "prefetch": 0}, transaction=1000)
             await run.open()
             await run.published(20)
             await run.until(lambda: len(broker.acks) >= 10)
             broker.drop_connections()
-            await run.until(lambda: "reconnected" in run.events)
+            await run.until(lambda: run.events.count("reconnected") == 2)
             await run.published(20)
             record = await run.finish()
             assert record["redelivered"] >= 10
