@@ -252,7 +252,7 @@ LIMITS = {
         f"timer every {session.LAG_PROBE_NS / 1e6:g} ms",
         f"used {percent(trust.CPU_SHARE_INVALID)} of a core",
     ],
-    "docs/cli.md": [f"at most {check.PREFETCH_MAX}", f"octets of body, {check.SIZE_BYTES_MIN} or more"],
+    "docs/cli.md": [f"at most {check.PREFETCH_MAX}", f"Octets of body, {check.SIZE_BYTES_MIN} or more"],
     "docs/internals/amqp.md": [
         f"{ConnectionConfig(users={}).frame_max:,} octets",
         f"{ConnectionConfig(users={}).channel_max:,}",

@@ -37,7 +37,7 @@ COMMANDS: Final = {
 
 _EXAMPLES: Final = (
     "perftest sweep flow_control/in_flight --quick        a bundled cluster, six steps, half a minute",
-    "perftest run -h amqp://rabbit1 -x 2 -y 2 -qq -z 60   a quorum queue of your broker for a minute",
+    "perftest run -h amqp://rabbit1 -u q -qq -c 200 -z 60  a quorum queue of your broker for a minute",
     "perftest report runs/*-in_flight-*                   pages from what was measured",
 )
 
@@ -99,7 +99,10 @@ def call(arguments: Sequence[str]) -> int:
         click.echo(error.format_message(), err=True)
         return Exit.USAGE
     except click.ClickException as error:
-        return _say(*_usage(error), Exit.USAGE)
+        parts: Sequence[tuple[str, str, str]] = getattr(error, "parts", None) or [_usage(error)]
+        for what, where, fix in parts:
+            _say(what, where, fix, Exit.USAGE)
+        return Exit.USAGE
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return Exit.INTERRUPTED

@@ -12,7 +12,19 @@ import click
 
 from perftest.cli.exits import MEANING, Exit
 
-SECTIONS: Final = ("Target", "Topology", "Load", "Timing", "Measurement", "Judgement", "Output", "Other")
+SECTIONS: Final = (
+    "Target",
+    "Topology",
+    "Load",
+    "Publishers",
+    "Consumers",
+    "Connections",
+    "Timing",
+    "Measurement",
+    "Judgement",
+    "Output",
+    "Other",
+)
 
 _HELP_WIDTH: Final = 100
 

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,16 +27,22 @@ from perftest.cli.exits import CliError, Exit, three_lines
 from perftest.cli.interrupts import Interrupts
 from perftest.cli.stages import StageSampler
 from perftest.cli.ui.board import Board
+from perftest.cli.ui.csv_file import CsvFile
+from perftest.cli.ui.gathering import Gathered, Gathering
+from perftest.cli.ui.latencies import legacy_table, percentiles_table
+from perftest.cli.ui.perftest_lines import Style
 from perftest.cli.ui.summary import INVALID, doubts, knee_sentence, next_steps, steps_table, wrapped
 from perftest.cli.ui.views import View, choose, make_view
 from perftest.engine.api import RunOutcome, StopRequest
 from perftest.engine.coordinator import execute
 from perftest.metrics.interval import Interval
+from perftest.results import schema
 from perftest.results.errors import RunNotWritableError
 from perftest.results.provenance import HostSampler, redact
 from perftest.results.trust import is_valid
 from perftest.results.writer import RunWriter
 from perftest.spec.plan import Plan, QueueSpec, QueueType
+from perftest.spec.slo import Objective, Verdict
 
 if TYPE_CHECKING:
     from infra.local_cluster import Cluster
@@ -47,13 +54,36 @@ _STAGES_TIMEOUT_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What ``run`` and ``sweep`` have in common. ``cluster`` is the directory of a cluster that is kept."""
+    """What ``run`` and ``sweep`` have in common, and what only ``run`` has.
+
+    ``cluster``
+        the directory of a cluster that is kept.
+    ``label``, ``metrics_format``, ``in_millis``
+        the name of the run in PerfTest's lines and CSV, the format of the lines, and the unit of their latencies.
+    ``plain``
+        whether those lines are the progress where there is no terminal.
+    ``output_file``, ``hlog_file``
+        copies of the intervals and of the histograms, for those who want them in one place.
+    ``objectives``
+        what has to be reached, else the exit code is 4.
+    ``percentiles``, ``legacy_latency``
+        what is shown at the end beside the table.
+    """
 
     out: Path
     ui: str
     as_json: bool
     report: bool
     cluster: Path | None = None
+    label: str = ""
+    metrics_format: str = "default"
+    plain: bool = False
+    in_millis: bool = False
+    output_file: Path | None = None
+    hlog_file: Path | None = None
+    objectives: tuple[Objective, ...] = ()
+    percentiles: tuple[float, ...] = ()
+    legacy_latency: bool = False
 
 
 def measure(plan: Plan, options: Options) -> int:
@@ -67,6 +97,7 @@ def measure(plan: Plan, options: Options) -> int:
             interrupts.allow()
             session.print_measured()
         session.print_failure(outcome)
+        session.copy_hlog()
         report, doubt = _report(session.path) if options.report and session.is_reported else (None, None)
         code = max(code, doubt.code) if doubt is not None and doubt.code is Exit.INTERRUPTED else code
         session.print_end(code, report)
@@ -81,6 +112,7 @@ def _run(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[_Session
         if cluster is not None:
             plan = replace(plan, uris=cluster.uris, queues=tuple(_quorum(queue) for queue in plan.queues))
         writer = RunWriter(options.out, plan, ["perftest", *sys.argv[1:]])
+        writer.objectives = options.objectives
         writer.describe_broker(**_broker_facts(plan, cluster))
         session = _Session(plan, options, writer, cluster)
         try:
@@ -105,6 +137,11 @@ class _Session:
         self._cluster = cluster
         self._failure: RunNotWritableError | None = None
         self._stop = StopRequest()
+        self._label = options.label or f"test-{datetime.fromtimestamp(writer.started_ns / 1e9):%H%M%S-%f}"[:-3]
+        self._gathering = Gathering(self._gathered)
+        self._csv: CsvFile | None = None
+        if options.output_file is not None:
+            self._csv = CsvFile(options.output_file, self._label, in_millis=options.in_millis)
         self._board = Board(plan, writer.tally, writer.started_ns, _target_name(plan, cluster), str(writer.path))
         self._view: View = self._make_view()
         self._stages = StageSampler(plan, cluster, writer) if cluster is not None else None
@@ -112,6 +149,8 @@ class _Session:
     def interval(self, record: Interval) -> None:
         """Record, then show."""
         self._recorded(lambda: self._writer.interval(record))
+        if self._csv is not None:
+            self._recorded(lambda: self._gathering.add(record))
         self._board.interval(record)
         self._view.interval(record)
 
@@ -154,6 +193,7 @@ class _Session:
         reason = outcome.error.what if outcome.error else "stopped by Ctrl-C" if self._stop.finishing else state
         failure = self._failure
         parts: tuple[Callable[[], None], ...] = (
+            self._gathering.flush,
             lambda: self._writer.describe_broker(**_nonempty(asdict(outcome.broker))),
             lambda: self._writer.finish(state, redact(reason)),
         )
@@ -165,7 +205,8 @@ class _Session:
         self.rows = self._writer.rows
         if failure is not None:
             raise failure
-        code = exit_code(state, self._writer.ledger_record, self.rows, self._writer.trust)
+        missed = not all(verdict.met for verdict in self._writer.verdicts)
+        code = exit_code(state, self._writer.ledger_record, self.rows, self._writer.trust, missed=missed)
         self._writer.end(state, redact(reason), int(code))
         return code
 
@@ -174,14 +215,17 @@ class _Session:
         if self._json:
             return
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        if not self.rows and (self._writer.ledger_record or {}).get("verdict") != "violated":
+        if not self.rows and (self._writer.ledger_record or {}).get("verdict") != "violated" and not self.verdicts:
             return
         if width is not None:
             click.echo()  # a terminal has echoed ^C
         words = [knee_sentence(self.rows), *([] if self._writer.valid else [INVALID])]
         words += doubts(self.rows, self._writer.trust)
         table = steps_table(self.rows, width) if self.rows else ""
-        for part in filter(None, [table, wrapped(words[:1], width), wrapped(words[1:], width)]):
+        verdicts = "\n".join(verdict.sentence() for verdict in self.verdicts)
+        for part in filter(
+            None, [table, *self._details(), verdicts, wrapped(words[:1], width), wrapped(words[1:], width)]
+        ):
             click.echo(f"{part}\n")
 
     def print_failure(self, outcome: RunOutcome) -> None:
@@ -196,9 +240,27 @@ class _Session:
         if self._json:
             paths = {"path": str(writer.path), "report": str(report) if report else None, "exit_code": int(code)}
             result = {"record": "result", **paths, "valid": writer.valid, "steps": self.rows, "trust": writer.trust}
+            if self.verdicts:
+                result["objectives"] = [verdict.to_json() for verdict in self.verdicts]
             click.echo(json.dumps(result, ensure_ascii=False, indent=None if self._options.ui == "json" else 1))
         else:
             click.echo(next_steps(str(writer.path), report=_text(report), reportable=bool(self.rows)))
+
+    def copy_hlog(self) -> None:
+        """The histograms of the run where ``--hlog`` wants them. Raises CliError."""
+        target = self._options.hlog_file
+        if target is None:
+            return
+        try:
+            shutil.copyfile(self.path / schema.LATENCY_HLOG, target)
+        except OSError as error:
+            what = f"the histograms cannot be copied: {error.strerror or error}"
+            raise CliError(what, str(target), f"they are in {self.path / schema.LATENCY_HLOG}") from error
+
+    @property
+    def verdicts(self) -> Sequence[Verdict]:
+        """What became of each objective."""
+        return self._writer.verdicts
 
     @property
     def path(self) -> Path:
@@ -214,10 +276,26 @@ class _Session:
     def _json(self) -> bool:
         return self._options.as_json or self._options.ui == "json"
 
+    def _gathered(self, gathered: Gathered) -> None:
+        """An interval of the whole run, for the CSV file."""
+        if self._csv is not None:
+            self._csv.interval(gathered, self._writer.started_ns)
+
+    def _details(self) -> Iterator[str]:
+        """More about latencies, where somebody asked for it."""
+        if self._options.percentiles and self.rows:
+            yield percentiles_table(self._writer.tally, self.rows, self._options.percentiles)
+        if self._options.legacy_latency and self.rows:
+            yield legacy_table(self._writer.tally, self.rows, in_millis=self._options.in_millis)
+
     def _make_view(self) -> View:
-        width = shutil.get_terminal_size().columns
-        name = choose(self._options.ui, terminal=sys.stderr.isatty(), width=width, environment=os.environ)
-        return make_view(name, self._board, sys.stdout, sys.stderr)
+        options, width = self._options, shutil.get_terminal_size().columns
+        otherwise = "plain" if options.plain else "line"
+        terminal = sys.stderr.isatty()
+        name = choose(options.ui, terminal=terminal, width=width, environment=os.environ, otherwise=otherwise)
+        style = Style(label=self._label, compact=options.metrics_format == "compact", in_millis=options.in_millis)
+        out = sys.stderr if name == "plain" and options.as_json else sys.stdout
+        return make_view(name, self._board, out, sys.stderr, style)
 
     def _interrupt(self, number: int) -> None:
         """The first Ctrl-C ends the step in good order, the second everything; so do the signals of a shutdown."""
@@ -273,6 +351,7 @@ class _Session:
     async def _draw(self) -> None:
         while True:
             self._view.frame()
+            self._recorded(self._gathering.tick)
             await asyncio.sleep(_FRAME_S)
 
     def _endless(self) -> bool:
@@ -289,14 +368,19 @@ def exit_code(
     ledger: Mapping[str, Any] | None,
     rows: Sequence[Mapping[str, Any]],
     run_trust: Sequence[Mapping[str, str]],
+    *,
+    missed: bool = False,
 ) -> Exit:
-    """The gravest thing that can be said of a run: unsafe messages, a failed run, an interruption, a doubt."""
+    """The gravest thing that can be said of a run: unsafe messages, a failed run, an interruption, a missed objective,
+    a doubt."""
     if ledger is not None and ledger.get("verdict") == "violated":
         return Exit.SAFETY
     if state == "failed":
         return Exit.RUN_ERROR
     if state == "interrupted":
         return Exit.INTERRUPTED
+    if missed:
+        return Exit.TREND
     return Exit.OK if rows and is_valid(rows, run_trust) else Exit.UNTRUSTED
 
 

@@ -55,12 +55,19 @@ class Merged:
     def add(self, payload: str, max_ns: int | None = None) -> None:
         """Add a V2 payload; ``max_ns`` is its exact maximum where it is known. Raises DamagedHistogramError."""
         counts = decode(payload)
+        if max_ns is None and len(counts):
+            max_ns = int(_HIGHEST[len(counts) - 1])
+        self._add(counts, max_ns or 0)
+
+    def merge(self, other: Merged) -> None:
+        """Add what another one has."""
+        self._add(other.counts, other.max_ns)
+
+    def _add(self, counts: Counts, max_ns: int) -> None:
         if len(counts) > len(self._counts):
             self._counts = np.pad(self._counts, (0, len(counts) - len(self._counts)))
         self._counts[: len(counts)] += counts
-        if max_ns is None and len(counts):
-            max_ns = int(_HIGHEST[len(counts) - 1])
-        self._max_ns = max(self._max_ns, max_ns or 0)
+        self._max_ns = max(self._max_ns, max_ns)
 
     @property
     def counts(self) -> Counts:

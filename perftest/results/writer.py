@@ -34,6 +34,7 @@ from perftest.results.summary import BrokerCpu, Tally, step_row
 from perftest.results.trust import is_valid, run_checks, step_checks
 from perftest.spec.codec import plan_digest, plan_to_json
 from perftest.spec.plan import Plan, is_open_loop
+from perftest.spec.slo import Objective, Verdict, judge
 
 _STREAMS: Final = (schema.INTERVALS_CSV, schema.LATENCY_HLOG, schema.EVENTS, schema.HOST, schema.BROKER)
 _FIELDS: Final = tuple(item.name for item in fields(Interval))
@@ -53,7 +54,10 @@ class RunWriter:
     """
 
     def __init__(self, root: Path, plan: Plan, command: Sequence[str], now_ns: int | None = None) -> None:
-        """Create ``root/<id>`` with a manifest that says ``running``. Raises RunNotWritableError."""
+        """Create ``root/<id>`` with a manifest that says ``running``. Raises RunNotWritableError.
+
+        ``objectives`` may be set before :meth:`finish`, which judges them into ``verdicts`` and ``result.json``.
+        """
         self.started_ns = time.time_ns() if now_ns is None else now_ns
         self.id = run_id(plan.name, self.started_ns)
         self.path = root / self.id
@@ -63,10 +67,12 @@ class RunWriter:
         self.trust: list[dict[str, str]] = []
         self.valid = False
         self.ledger_record: dict[str, object] | None = None
+        self.objectives: Sequence[Objective] = ()
+        self.verdicts: list[Verdict] = []
         self._broker: list[dict[str, Any]] = []
         self._base_ns = self.started_ns - self.started_ns % 10**6
         self._files: dict[str, TextIO] = {}
-        with _writable(self.path):
+        with writable(self.path):
             self.path.mkdir(parents=True)
             self.manifest = _manifest(self.id, plan, command, self.started_ns, self.path)
             self._write_manifest()
@@ -101,13 +107,13 @@ class RunWriter:
     def ledger(self, record: dict[str, object]) -> None:
         """``ledger.json``, whole."""
         self.ledger_record = record
-        with _writable(self.path):
+        with writable(self.path):
             write_atomically(self.path / schema.LEDGER, _pretty(record))
 
     def describe_broker(self, **facts: Any) -> None:
         """Add facts about the broker to the manifest; URIs are redacted."""
         self.manifest["broker"].update(_redacted(facts))
-        with _writable(self.path):
+        with writable(self.path):
             self._write_manifest()
 
     def close(self) -> None:
@@ -137,7 +143,7 @@ class RunWriter:
         failures: list[RunNotWritableError] = []
         for part in parts:
             try:
-                with _writable(self.path):
+                with writable(self.path):
                     part()
             except RunNotWritableError as failure:
                 failures.append(failure)
@@ -148,7 +154,7 @@ class RunWriter:
         """Set (again) how the run ended: the exit code follows from results that :meth:`finish` derived."""
         self.manifest.update(state=state, finished_ns=time.time_ns())
         self.manifest["ended"] = {"reason": reason, "exit_code": exit_code}
-        with _writable(self.path):
+        with writable(self.path):
             self._write_manifest()
 
     def _derive(self, state: str) -> None:
@@ -162,13 +168,17 @@ class RunWriter:
         checks = run_checks(self.manifest, self.ledger_record, len(self.rows))
         self.trust = [check.to_json() for check in checks]
         self.valid = bool(self.rows) and is_valid(self.rows, self.trust)
-        result = {"schema": schema.SCHEMA_VERSION, "valid": self.valid, "steps": self.rows, "trust": self.trust}
+        result: dict[str, Any] = {"schema": schema.SCHEMA_VERSION, "valid": self.valid}
+        result |= {"steps": self.rows, "trust": self.trust}
+        if self.objectives:
+            self.verdicts = judge(self.objectives, self.rows, self.ledger_record)
+            result["objectives"] = [verdict.to_json() for verdict in self.verdicts]
         write_atomically(self.path / schema.RESULT, _pretty(result))
 
     def _append(self, name: str, text: str) -> None:
         if not text:
             return
-        with _writable(self.path / name):
+        with writable(self.path / name):
             file = self._files[name]
             file.write(text)
             file.flush()
@@ -179,11 +189,23 @@ class RunWriter:
 
 def csv_line(record: Interval, run: str, host: str, started_ns: int) -> str:
     """A line of ``intervals.csv``: PerfTest's columns, then ours."""
+    merged: dict[Series, Merged] = {}
+    for series in (Series.E2E, Series.CONFIRM):
+        if series in record.latencies:
+            merged[series] = Merged()
+            merged[series].add(record.latencies[series].payload, record.latencies[series].max_ns)
+    return csv_line_of(record, merged, run, host, started_ns)
+
+
+def csv_line_of(
+    record: Interval, latencies: Mapping[Series, Merged], run: str, host: str, started_ns: int, unit_ns: int = 1000
+) -> str:
+    """:func:`csv_line` with histograms that were merged already; ``unit_ns`` is that of the latencies."""
     end_s = (record.start_ns + record.length_ns - started_ns) / 1e9
     rates = (record.published, record.returned, record.confirmed, record.nacked, record.delivered)
     values: list[object] = [run, f"{end_s:.3f}"]
     values += [f"{count * 1e9 / record.length_ns:.1f}" if record.length_ns else "0.0" for count in rates]
-    values += [*_micros(record, Series.E2E), *_micros(record, Series.CONFIRM)]
+    values += [*_latency(latencies.get(Series.E2E), unit_ns), *_latency(latencies.get(Series.CONFIRM), unit_ns)]
     own = {name: getattr(record, name, host) for name in schema.OWN_COLUMNS}
     values += [str(value) for value in own.values()]
     return ",".join(str(value) for value in values) + "\n"
@@ -221,7 +243,7 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
-class _writable:  # noqa: N801 - reads as a statement: with _writable(path)
+class writable:  # noqa: N801 - reads as a statement: with writable(path)
     """Translates the errors of the operating system, once, here."""
 
     def __init__(self, path: Path) -> None:
@@ -257,15 +279,12 @@ def _manifest(identity: str, plan: Plan, command: Sequence[str], now_ns: int, pa
     }
 
 
-def _micros(record: Interval, series: Series) -> list[str]:
-    """min, median, 75th, 95th and 99th percentile in whole µs; empty when nothing was measured."""
-    latency = record.latencies.get(series)
-    if latency is None or not latency.count:
+def _latency(merged: Merged | None, unit_ns: int) -> list[str]:
+    """min, median, 75th, 95th and 99th percentile in whole units; empty when nothing was measured."""
+    if merged is None or not merged.count:
         return [""] * 5
-    merged = Merged()
-    merged.add(latency.payload, latency.max_ns)
-    values = (merged.min_ns, latency.p50_ns, merged.percentile_ns(75.0), latency.p95_ns, latency.p99_ns)
-    return [str(value // 1000) for value in values]
+    values = (merged.min_ns, *(merged.percentile_ns(percent) for percent in (50.0, 75.0, 95.0, 99.0)))
+    return [str(value // unit_ns) for value in values]
 
 
 def _redacted(value: Any) -> Any:

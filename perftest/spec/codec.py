@@ -34,9 +34,13 @@ def plan_digest(plan: Plan) -> str:
     """SHA-256 (hex) of the plan in canonical JSON: sorted keys, no spaces, UTF-8.
 
     The brokers' addresses are left out: the same workload against two clusters has one digest. So is every field that
-    has its default: an option that is added later leaves the digests of runs that do not use it as they are.
+    has its default: an option that is added later leaves the digests of runs that do not use it as they are. And so is
+    the routing key of queues that the server names, which is drawn for each run.
     """
-    plain = _deviations(replace(plan, uris=()))
+    plan = replace(plan, uris=())
+    if any(not queue.name for queue in plan.queues):
+        plan = replace(plan, publishing=replace(plan.publishing, routing_key=""))
+    plain = _deviations(plan)
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

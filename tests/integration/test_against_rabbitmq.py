@@ -135,7 +135,7 @@ def test_perftests_flags_measure_rabbitmq(name: str, one_node: RabbitMQ, tmp_pat
 @pytest.mark.parametrize("kind", [(), ("-qq",)], ids=["classic", "quorum"])
 def test_a_rate_is_an_open_loop_and_has_a_schedule(kind: tuple[str, ...], one_node: RabbitMQ, tmp_path: Path) -> None:
     """Latency from the intended time, or a stall of RabbitMQ would look like a pause in the load."""
-    flags = ["-h", one_node.uris[0], "-r", "400", "-z", "2", "-c", "1000", "-u", "perftest-rate", *kind]
+    flags = ["-h", one_node.uris[0], "-r", "400", "-z", "2", "-c", "1000", "-u", "perftest-rate", "-prsd", "0", *kind]
     measured = measure(tmp_path, "run", *flags)
     assert_sound(measured)
     assert_drained(measured)

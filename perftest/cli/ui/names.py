@@ -2,4 +2,6 @@
 
 from typing import Final
 
-UI_NAMES: Final = ("auto", "live", "line", "json", "none")
+UI_NAMES: Final = ("auto", "live", "line", "plain", "json", "none")
+METRICS_FORMATS: Final = ("default", "compact")
+"""Of PerfTest's console lines, ``plain``."""

@@ -1,4 +1,4 @@
-"""Which view a run gets, and the four of them behind one protocol."""
+"""Which view a run gets, and all of them behind one protocol."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any, Protocol, TextIO
 
 from perftest.cli.ui.board import Board
 from perftest.cli.ui.lines import interval_line
+from perftest.cli.ui.perftest_lines import Style
+from perftest.cli.ui.plain import PlainView
 from perftest.metrics.interval import Interval
 
 
@@ -109,20 +111,25 @@ class LiveView(NoView):
         self._screen.close()
 
 
-def choose(requested: str, *, terminal: bool, width: int, environment: Mapping[str, str]) -> str:
-    """The view for this terminal: the live screen needs one of 80 columns that can move its cursor, and nobody's CI."""
-    if requested in ("line", "json", "none"):
+def choose(
+    requested: str, *, terminal: bool, width: int, environment: Mapping[str, str], otherwise: str = "line"
+) -> str:
+    """The view for this terminal: the live screen needs one of 80 columns that can move its cursor, and nobody's CI;
+    ``otherwise`` is the view where there is none and nobody asked for one by name."""
+    if requested in ("line", "plain", "json", "none"):
         return requested
     able = terminal and environment.get("TERM") not in (None, "", "dumb") and width >= 80
     if requested == "live":
         return "live" if able else "line"
-    return "live" if able and not environment.get("CI") else "line"
+    return "live" if able and not environment.get("CI") else otherwise
 
 
-def make_view(name: str, board: Board, out: TextIO, err: TextIO) -> View:
-    """The view of a chosen name: progress goes to ``err``, JSON to ``out``."""
+def make_view(name: str, board: Board, out: TextIO, err: TextIO, style: Style | None = None) -> View:
+    """The view of a chosen name: progress goes to ``err``, JSON and PerfTest's lines (of a ``style``) to ``out``."""
     if name == "live":
         return LiveView(board, err)
     if name == "line":
         return LineView(board, err)
+    if name == "plain":
+        return PlainView(board, style or Style(label=board.plan.name), out)
     return JsonView(out) if name == "json" else NoView()

@@ -182,7 +182,7 @@ def test_lines_go_to_stderr_and_results_to_stdout(run: Run, engine: Any) -> None
 
 def test_the_manifest_knows_the_broker_and_its_durability(run: Run, engine: Any, tmp_path: Path) -> None:
     """A result without these cannot be compared with anything."""
-    run("-z", "5", "-qq")
+    run("-z", "5", "-qq", "-u", "q")
     broker = read_run(directory(tmp_path)).manifest["broker"]
     assert (broker["product"], broker["version"]) == ("RabbitMQ", "3.10.8")
     assert broker["uris"] == ["amqp://guest:***@rabbit1:5672/%2f"] and "majority" in broker["durability"]

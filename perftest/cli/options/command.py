@@ -1,0 +1,108 @@
+"""The click command of the option table: its parameters, its help, and reading with PerfTest's rules."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, Final
+
+import click
+
+import perftest
+from perftest.cli.options import environment, tokens
+from perftest.cli.options.option import Arity, Effect, Option
+from perftest.cli.options.table import BY_KEY, OPTIONS, by_effect
+from perftest.cli.sections import SectionedCommand, SectionedOption
+
+ENVIRONMENT: Final = "perftest.environment"
+"""Key of ``click.Context.meta``: names of the variables that were obeyed."""
+
+
+class UnreadableError(click.UsageError):
+    """Words that are no options, all of them; ``parts`` are what, where and fix of each."""
+
+    def __init__(self, complaints: list[tokens.Complaint], ctx: click.Context) -> None:
+        super().__init__("; ".join(each.what for each in complaints), ctx)
+        self.parts = [(each.what, ctx.command_path, each.fix) for each in complaints]
+
+
+class TableCommand(SectionedCommand):
+    """A command whose options are those of the table."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.params += [_parameter(each) for each in OPTIONS]
+        self.context_settings["max_content_width"] = 80
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words with PerfTest's rules, add what the environment says, and hand plain options to click."""
+        if any(word in ("-?", "-help", "--help") for word in args):
+            return super().parse_args(ctx, ["--help"])
+        line = tokens.read(args)
+        if line.complaints:
+            raise UnreadableError(line.complaints, ctx)
+        surrounding = environment.from_environment(os.environ)
+        obeyed = {key: values for key, values in surrounding.items() if key not in line.values}
+        ctx.meta[ENVIRONMENT] = [BY_KEY[key].variable for key in obeyed]
+        return super().parse_args(ctx, list(_canonical({**obeyed, **line.values})))
+
+    def format_help_sections(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What is accepted or refused only."""
+        for effect, heading in ((Effect.WITHOUT, "Accepted without effect"), (Effect.REFUSED, "Refused")):
+            with formatter.section(heading):
+                for reason, options in by_effect(effect):
+                    formatter.write_text(f"{' '.join(each.flag for each in options)}: {reason}")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Examples, the options by section, then those that mean nothing here."""
+        super().format_options(ctx, formatter)
+        self.format_help_sections(ctx, formatter)
+
+
+def show_and_leave(ctx: click.Context, given: dict[str, Any]) -> None:
+    """Obey ``--version``, ``--env`` and ``--metrics-help``, which need no broker."""
+    if given.pop("show_version"):
+        click.echo(f"perftest, version {perftest.__version__}")
+        ctx.exit()
+    if given.pop("show_environment"):
+        formatter = ctx.make_formatter()
+        formatter.write_dl(environment.listing(os.environ), col_max=34)
+        click.echo(formatter.getvalue(), nl=False)
+        ctx.exit()
+    if given.pop("show_metrics"):
+        click.echo("intervals.csv, latency.hlog and events.jsonl of the run directory hold every interval of a run;")
+        click.echo("--ui json prints them as JSON, -o FILE as CSV.")
+        ctx.exit()
+
+
+def _canonical(values: dict[str, list[str]]) -> Iterator[str]:
+    """Each occurrence as one word that click reads in one way only: ``--name=value``."""
+    for key, given in values.items():
+        option = BY_KEY[key]
+        for text in given if option.arity is Arity.MANY else given[-1:]:
+            yield f"--{option.long[0]}" if option.arity is Arity.FLAG else f"--{option.long[0]}={text}"
+
+
+def _parameter(option: Option) -> SectionedOption:
+    """What click shows of an option; values are read by us, so that all problems are told at once."""
+    words = f"{option.help}{_defaults(option)}"
+    common: dict[str, Any] = {"section": option.section, "help": words, "hidden": option.effect is not Effect.OBEYED}
+    if option.arity is Arity.FLAG:
+        return SectionedOption([*option.flags, option.key], is_flag=True, **common)
+    return SectionedOption(
+        [*option.flags, option.key],
+        type=click.STRING,
+        metavar=option.metavar,
+        multiple=option.arity is Arity.MANY,
+        **common,
+    )
+
+
+def _defaults(option: Option) -> str:
+    """``[default: off; bundled cluster: 1000]``, or nothing."""
+    if option.arity is Arity.FLAG:
+        return ""
+    shown = option.shown or option.default
+    if option.local:
+        shown = f"{shown}; bundled cluster: {option.local}" if shown else ""
+    return f"  [default: {shown}]" if shown else ""

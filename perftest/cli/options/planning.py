@@ -1,0 +1,235 @@
+"""From options to a plan: PerfTest's meaning of each, and every contradiction between them at once."""
+
+from __future__ import annotations
+
+import math
+
+from perftest.amqp.uri import UriError, parse_uri
+from perftest.cli.options.choices import Choices
+from perftest.cli.options.topology_plan import exchange_of, queues_of, routing_of
+from perftest.spec.behaviour import Arrivals, Bodies, Connecting, Consuming, ExitWhen, Publishing, Tls
+from perftest.spec.check import SIZE_BYTES_MIN, check_plan
+from perftest.spec.plan import Isolation, Plan, Settings, Step
+from perftest.spec.problem import Problem, SpecError
+from perftest.spec.rules import is_stamped
+
+_WARMUP_S_MAX = 5.0
+
+
+def plan_of(choices: Choices) -> Plan:
+    """The plan of the options. Raises SpecError with every problem of theirs."""
+    uris = _uris(choices)
+    exchange = exchange_of(choices)
+    queues = queues_of(choices)
+    # Filling a queue for a later run, or emptying what an earlier one left: then the queue is not ours to delete.
+    both_sides = choices["producers"] > 0 and choices["consumers"] > 0
+    publishing = _publishing(choices, nameless=any(not queue.name for queue in queues))
+    plan = Plan(
+        name="run",
+        title="perftest run",
+        uris=uris,
+        queues=queues,
+        steps=(_step(choices, publishing),),
+        isolation=Isolation.LIVE,
+        interval_s=choices["interval"],
+        drain_s=choices["drain"],
+        confirm_timeout_s=math.inf if choices["confirm_timeout"] < 0 else choices["confirm_timeout"],
+        seed=choices["seed"],
+        delete_queues=both_sides,
+        exchange=exchange,
+        publishing=publishing,
+        consuming=_consuming(choices),
+        connecting=_connecting(choices),
+        workers=choices["workers"],
+    )
+    problems = [*choices.problems, *check_plan(plan, choices.place, choices.name)]
+    if problems:
+        raise SpecError(problems)
+    _note_queues_without_consumers(choices, plan)
+    return plan
+
+
+def _uris(choices: Choices) -> tuple[str, ...]:
+    """The URIs of ``-h`` and ``-H`` together, in order; each is checked here, before anything is started for it."""
+    texts = [text for text in (choices["uri"], choices["uris"]) if text]
+    parts = tuple(part.strip() for text in texts for part in text.split(","))
+    for number, part in enumerate(parts, start=1):
+        try:
+            parse_uri(part)
+        except UriError as error:
+            where = "-h/--uri, -H/--uris" + (f", URI {number}" if len(parts) > 1 else "")
+            fix = "write amqp://user:password@host:5672/vhost, with %40 for an @ and %2f for a / in its parts"
+            rule = f"not a usable AMQP URI: {error}"
+            choices.problems.append(Problem(path="", value=None, rule=rule, fix=fix, file=where))
+    if parts and choices.is_given("cluster"):
+        choices.problem(["cluster", "uri", "uris"], "both a cluster and a URI are named", "name one of them")
+    return parts
+
+
+def _step(choices: Choices, publishing: Publishing) -> Step:
+    duration_s = choices["time"] or math.inf
+    counted = choices["pmessages"] or choices["cmessages"] or choices["exit_when"] not in (None, ExitWhen.NEVER)
+    warmup_s = choices["warmup"]
+    if warmup_s is None:
+        warmup_s = 0.0 if counted else min(duration_s / 10, _WARMUP_S_MAX)
+    settings = _settings(choices, publishing)
+    return Step(number=1, label="", settings=settings, duration_s=duration_s, warmup_s=warmup_s)
+
+
+def _settings(choices: Choices, publishing: Publishing) -> Settings:
+    in_flight = choices["confirm"]
+    if publishing.transaction and not choices.is_given("confirm"):
+        in_flight = 0  # transactions take the place of the confirms that the bundled cluster has by default
+    persistent = choices["quorum"] or choices.local or "persistent" in choices["flags"]
+    return Settings(
+        in_flight=in_flight,
+        prefetch=choices["qos"],
+        ack_interval=_ack_interval(choices),
+        rate=_rate(choices),
+        size_bytes=_size_bytes(choices, publishing.bodies),
+        ack_after_ms=choices["ack_interval_ms"],
+        consumer_latency_us=choices["consumer_latency"],
+        publishers=choices["producers"],
+        consumers=choices["consumers"],
+        persistent=persistent,
+        mandatory="mandatory" in choices["flags"],
+    )
+
+
+def _ack_interval(choices: Choices) -> int:
+    if choices["autoack"]:
+        if choices["multi_ack_every"] > 1:
+            rule = "-a and -A: nothing is acknowledged by consumers with automatic acknowledgement"
+            choices.problem(["autoack", "multi_ack_every"], rule, "leave out one of them", choices["multi_ack_every"])
+        return 0
+    return max(int(choices["multi_ack_every"]), 1)  # -A 0 means: each message by itself
+
+
+def _rate(choices: Choices) -> float | None:
+    interval_s: float | None = choices["publishing_interval"]
+    rate: float | None = choices["rate"]
+    if interval_s is None:
+        return rate
+    if rate is not None:
+        choices.problem(["rate", "publishing_interval"], "-r and -P: two rates at once", "use one of them", rate)
+    return 1 / interval_s
+
+
+def _size_bytes(choices: Choices, bodies: Bodies) -> int:
+    """PerfTest's least body has 12 octets, ours 28: a smaller one is made larger, and it is said."""
+    size: int = choices["size"]
+    if not is_stamped(bodies):
+        if bodies.files and choices.is_given("size"):
+            choices.note("-s has no effect with -B: files have the size they have")
+        return size
+    if choices.is_given("size") and choices["variable_size"]:
+        choices.problem(["size", "variable_size"], "-s and -vs: two sizes at once", "use one of them", size)
+    if size < SIZE_BYTES_MIN:
+        choices.note(f"-s {size}: bodies have {SIZE_BYTES_MIN} octets, which the time stamps take")
+    return max(size, SIZE_BYTES_MIN)
+
+
+def _publishing(choices: Choices, *, nameless: bool) -> Publishing:
+    arrivals, trace = choices["arrivals"]
+    rated = choices.is_given("variable_rate", "publishing_interval") or choices["rate"] is not None
+    delay_s = choices["producer_random_start_delay"]
+    if delay_s is None:
+        delay_s = 1.0 if rated and not choices.local else 0.0
+    bodies = _bodies(choices)
+    sizes = choices["variable_size"]
+    if is_stamped(bodies) and any(size < SIZE_BYTES_MIN for size, _ in sizes):
+        choices.note(f"-vs: bodies have {SIZE_BYTES_MIN} octets or more, for the time stamps take {SIZE_BYTES_MIN}")
+        sizes = tuple((max(size, float(SIZE_BYTES_MIN)), held) for size, held in sizes)
+    keys, key, cache = routing_of(choices, nameless=nameless)
+    return Publishing(
+        channels=choices["producer_channel_count"],
+        arrivals=Arrivals(arrivals),
+        trace=trace,
+        messages=choices["pmessages"],
+        transaction=choices["ptxsize"],
+        start_delay_s=max(delay_s, 0.0),
+        routing_keys=keys,
+        routing_key=key,
+        routing_key_cache=cache,
+        properties=choices["message_properties"] or {},
+        bodies=bodies,
+        rate_cycle=choices["variable_rate"],
+        size_cycle=sizes,
+    )
+
+
+def _bodies(choices: Choices) -> Bodies:
+    files, is_json = choices["body"] or (), choices["json_body"]
+    choices.useless("body_content_type", "-B or -jb", unless=bool(files) or is_json)
+    choices.useless("body_count", "-jb", unless=is_json)
+    choices.useless("body_field_count", "-jb", unless=is_json)
+    return Bodies(
+        files=files,
+        content_type=choices["body_content_type"] or "",
+        json_count=choices["body_count"] if is_json else 0,
+        json_fields=choices["body_field_count"],
+    )
+
+
+def _consuming(choices: Choices) -> Consuming:
+    choices.useless("requeue", "-na", unless=choices["nack"])
+    choices.useless("polling_interval", "-po", unless=choices["polling"])
+    if choices["polling"]:
+        for key, flag in (("qos", "-q"), ("global_qos", "-Q"), ("consumer_arguments", "-ca")):
+            if choices.is_given(key):
+                choices.note(f"{flag} has no effect with -po: nobody subscribes")
+    return Consuming(
+        channels=choices["consumer_channel_count"],
+        channel_prefetch=choices["global_qos"],
+        transaction=choices["ctxsize"],
+        messages=choices["cmessages"],
+        rate=choices["consumer_rate"],
+        nack=choices["nack"],
+        requeue=choices["requeue"],
+        polling=choices["polling"],
+        polling_interval_ms=choices["polling_interval"],
+        start_delay_s=max(choices["consumer_start_delay"], 0.0),
+        slow_start=choices["slow_start"],
+        arguments=choices["consumer_arguments"],
+        exit_when=choices["exit_when"] or ExitWhen.NEVER,
+        latency_cycle=choices["variable_latency"],
+    )
+
+
+def _connecting(choices: Choices) -> Connecting:
+    recovers = not choices["disable_connection_recovery"]
+    if choices.is_given("connection_recovery_interval") and not recovers:
+        choices.note("-cri has no effect with -dcr")
+    choices.useless("servers_up_limit", "-sst", unless=choices["servers_startup_timeout"] > 0)
+    growing = choices.local and not choices.is_given("connection_recovery_interval")
+    return Connecting(
+        allocation=choices["connection_allocation"],
+        heartbeat_s=choices["heartbeat"] or None,
+        frame_max=choices["framemax"] or None,
+        recover=recovers,
+        recovery_s=None if growing else choices["connection_recovery_interval"],
+        startup_timeout_s=max(choices["servers_startup_timeout"], 0.0),
+        servers_up=max(choices["servers_up_limit"], 0),
+        shutdown_timeout_s=choices["shutdown_timeout"],
+        exclusive=choices["exclusive"],
+        external=choices["sasl_external"],
+        send_buffer=choices["tcp_send_buffer_size"] or 0,
+        receive_buffer=choices["tcp_receive_buffer_size"] or 0,
+        no_delay=choices["tcp_no_delay"],
+        tls=Tls(
+            ca_file=choices["tls_ca"] or "",
+            cert_file=choices["tls_cert"] or "",
+            key_file=choices["tls_key"] or "",
+            system_authorities=choices["use_default_ssl_context"],
+            server_names=choices["server_name_indication"] or (),
+        ),
+    )
+
+
+def _note_queues_without_consumers(choices: Choices, plan: Plan) -> None:
+    (step,) = plan.steps
+    consumers = step.settings.consumers * plan.consuming.channels
+    if not consumers and not plan.queues[0].name:
+        choices.note("nobody consumes and no queue is named: messages reach no queue")
+    if 0 < consumers < len(plan.queues):
+        choices.note(f"{len(plan.queues) - consumers} of {len(plan.queues)} queues have no consumer and fill up")

@@ -1,0 +1,163 @@
+"""Reading a command line as PerfTest does, that is as the default parser of Apache Commons CLI.
+
+Short names have one dash and several letters; a value follows as the next word, after ``=``, or directly where the name
+has one letter (``-x10``); long names may have one dash or two and may be shortened while they stay unambiguous; an
+option with several values takes words until the next option; a negative number is a value. Beyond that, ``-qp=q-%d``
+works as well. An abbreviation means what it means for PerfTest, also where one of our own options begins alike.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from perftest.cli.options.option import Arity, Option
+from perftest.cli.options.table import BY_LONG, BY_SHORT
+
+_NUMBER: Final = re.compile(r"^-\d+(\.\d+)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """A word that cannot be read: what is wrong and what to do."""
+
+    what: str
+    fix: str
+
+
+@dataclass(slots=True)
+class Line:
+    """A command line, read: values of each option in their order (a flag has ""), and what could not be read."""
+
+    values: dict[str, list[str]] = field(default_factory=dict)
+    complaints: list[Complaint] = field(default_factory=list)
+
+    def complain(self, what: str, fix: str) -> None:
+        """Note a problem; all of them are told at once."""
+        self.complaints.append(Complaint(what, fix))
+
+
+def read(words: Sequence[str]) -> Line:
+    """The options of a command line. What cannot be read is in ``complaints``."""
+    line = Line()
+    place = 0
+    while place < len(words):
+        word = words[place]
+        place += 1
+        if not word.startswith("-") or len(word) < 2:
+            line.complain(f"{word!r} belongs to no option", "remove it, or put quotes around a value with spaces")
+            continue
+        option, attached = _named(word, line)
+        if option is None:
+            place += place < len(words) and "=" not in word and is_value(words[place])  # its value, most likely
+            continue
+        if option.arity is Arity.FLAG:
+            _switch(option, word, attached, line)
+            continue
+        given = [attached] if attached is not None else []
+        while place < len(words) and _takes_more(option, given) and is_value(words[place]):
+            given.append(_unquoted(words[place]))
+            place += 1
+        if not given and option.arity is not Arity.OPTIONAL:
+            line.complain(f"{word} needs a value", f"write {word} {option.metavar}")
+            continue
+        line.values.setdefault(option.key, []).extend(given or [""])
+    return line
+
+
+def is_value(word: str) -> bool:
+    """Whether a word is a value where one may stand: it is no option, or a negative number."""
+    if not word.startswith("-") or len(word) < 2 or _NUMBER.match(word):
+        return True
+    name = word.lstrip("-").partition("=")[0]
+    return not (name in BY_SHORT or name[:1] in BY_SHORT or _matching(name))
+
+
+def nearest(name: str) -> str | None:
+    """The option that is probably meant, with its dashes."""
+    plain = name.lstrip("-")
+    long = difflib.get_close_matches(plain, BY_LONG, n=1, cutoff=0.6)
+    if long:
+        return f"--{long[0]}"
+    is_short = len(plain) > 1 and not name.startswith("--")
+    short = difflib.get_close_matches(plain, BY_SHORT, n=1, cutoff=0.6) if is_short else []
+    return f"-{short[0]}" if short else None
+
+
+def _named(word: str, line: Line) -> tuple[Option | None, str | None]:
+    """The option that a word names, and the value that is attached to it."""
+    name, equals, value = word.partition("=")
+    attached = _unquoted(value) if equals else None
+    plain = name.lstrip("-")
+    if not name.startswith("--") and plain in BY_SHORT:
+        return BY_SHORT[plain], attached
+    matching = _matching(plain)
+    if len(matching) == 1:
+        return BY_LONG[matching[0]], attached
+    if matching:
+        names = " or ".join(f"--{each}" for each in matching)
+        line.complain(f"{name} is short for several options", f"write {names}")
+        return None, None
+    if not name.startswith("--"):
+        return _bundled(word, line)
+    _unknown(name, line)
+    return None, None
+
+
+def _bundled(word: str, line: Line) -> tuple[Option | None, str | None]:
+    """``-x10``, ``-fpersistent``, ``-ax10`` (flags of one letter, then an option with its value), ``-rate500``."""
+    letters = word[1:]
+    prefix = max((long for long in BY_LONG if letters.startswith(long)), key=len, default=None)
+    if prefix is not None and BY_LONG[prefix].arity is not Arity.FLAG:
+        return BY_LONG[prefix], _unquoted(letters[len(prefix) :].removeprefix("="))
+    for place, letter in enumerate(letters):
+        option, rest = BY_SHORT.get(letter), letters[place + 1 :]
+        if option is None:
+            break
+        if option.arity is not Arity.FLAG:
+            if rest[:1].isalpha() and option.arity is not Arity.MANY and nearest(word):
+                break  # a name misspelt, rather than one letter and an odd value
+            return option, _unquoted(rest.removeprefix("=")) if rest else None
+        if not rest:
+            return option, None
+        line.values.setdefault(option.key, []).append("")
+    _unknown(word.partition("=")[0], line)
+    return None, None
+
+
+def _switch(option: Option, word: str, attached: str | None, line: Line) -> None:
+    if attached is not None:
+        line.complain(f"{word.partition('=')[0]} takes no value", f"write {option.flag} alone, or leave it out")
+        return
+    line.values.setdefault(option.key, []).append("")
+
+
+def _takes_more(option: Option, given: Sequence[str]) -> bool:
+    return option.arity is Arity.MANY or not given
+
+
+def _matching(name: str) -> list[str]:
+    """The long names that a word may stand for: itself, or those it begins; PerfTest's before ours."""
+    if name in BY_LONG:
+        return [name]
+    if not name:
+        return []
+    begun = [long for long in BY_LONG if long.startswith(name)]
+    return _of_perftest(begun) or begun
+
+
+def _of_perftest(names: Iterable[str]) -> list[str]:
+    return [name for name in names if BY_LONG[name].perftest and BY_LONG[name].long[0] == name]
+
+
+def _unknown(name: str, line: Line) -> None:
+    near = nearest(name)
+    line.complain(f"no such option: {name}", f"did you mean {near}?" if near else "see `perftest run --help`")
+
+
+def _unquoted(value: str) -> str:
+    """Quotes around a whole value are left out, as they are after a shell that kept them."""
+    return value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else value

@@ -1,0 +1,243 @@
+"""Reading the value of an option: a function per kind.
+
+Each takes the text and gives the value in the units of the plan, or raises
+:class:`~perftest.spec.units.UnitError` with what is wrong and how it is written. PerfTest writes plain numbers; units
+are understood as well.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from perftest.cli.ui.names import METRICS_FORMATS, UI_NAMES
+from perftest.spec.behaviour import Allocation, Argument, Arrivals, ExitWhen
+from perftest.spec.plan import IN_FLIGHT_UNLIMITED
+from perftest.spec.slo import Objective, parse_objective
+from perftest.spec.units import UnitError, parse_count, parse_duration_s, parse_rate, parse_size_bytes
+
+_BYTES: Final = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kmgt]i?b?|b)?\s*$", re.IGNORECASE)
+_POWERS: Final = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_PATTERN: Final = re.compile(r"^(?:[^%]|%%)*%(?P<zero>0?)(?P<width>\d*)d(?:[^%]|%%)*$")
+_INTERVAL_MIN_S: Final = 0.1
+
+
+def read(kind: str, text: str) -> Any:
+    """The value of an option of this kind. Raises UnitError."""
+    return globals()[f"_{kind}"](text)
+
+
+def _text(text: str) -> str:
+    return text
+
+
+def _path(text: str) -> str:
+    if not text:
+        raise UnitError("an empty path", "write the path of a file")
+    return text
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise UnitError(f"{text!r} has an empty name in it", "write names with commas between them")
+    return names
+
+
+def _paths(text: str) -> tuple[str, ...]:
+    return _names(text)
+
+
+def _switch(text: str) -> bool:
+    return text.lower() in ("", "true")
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise UnitError(f"{text!r} is neither true nor false", "write true or false")
+    return text.lower() == "true"
+
+
+def _count(text: str) -> int:
+    return parse_count(text)
+
+
+def _signed(text: str) -> int:
+    """A count, or a negative number for none."""
+    return -1 if _is_negative(text) else parse_count(text)
+
+
+def _in_flight(text: str) -> int:
+    """PerfTest's -c: a window; 0 is confirms without a limit, a negative number (or ``off``) no confirms."""
+    if text == "off" or _is_negative(text):
+        return 0
+    return (0 if text == "unlimited" else parse_count(text)) or IN_FLIGHT_UNLIMITED
+
+
+def _signed_rate(text: str) -> float | None:
+    return None if _is_negative(text) else parse_rate(text)
+
+
+def _size(text: str) -> int:
+    return parse_size_bytes(text)
+
+
+def _octets(text: str) -> int:
+    """As PerfTest writes capacities: ``20gb``, in any case; also ``KiB`` and the like."""
+    match = _BYTES.match(text)
+    if match is None:
+        raise UnitError(f"{text!r} is not a size", "write 1000, 10mb, 20gb or 1GiB")
+    unit = (match[2] or "").lower()
+    base = 1024 if "i" in unit else 1000
+    return int(float(match[1]) * base ** _POWERS[unit[:1]])
+
+
+def _signed_octets(text: str) -> int:
+    return 0 if _is_negative(text) else _octets(text)
+
+
+def _duration_s(text: str) -> float:
+    return parse_duration_s(text)
+
+
+def _limit_s(text: str) -> float:
+    """PerfTest's -z 0 is no limit."""
+    return parse_duration_s(text) or float("inf")
+
+
+def _signed_s(text: str) -> float:
+    return -1.0 if _is_negative(text) else parse_duration_s(text)
+
+
+def _interval_s(text: str) -> float:
+    seconds = parse_duration_s(text)
+    if seconds < _INTERVAL_MIN_S:
+        raise UnitError(f"{text!r} is too short a time between messages", "use 0.1 or more, or -r for a rate")
+    return seconds
+
+
+def _range_s(text: str) -> tuple[float, float]:
+    """``5``, or ``30-60`` for a random time between the two."""
+    first, _, last = text.partition("-")
+    return parse_duration_s(first), parse_duration_s(last or first)
+
+
+def _latency_us(text: str) -> int:
+    """A plain number is microseconds, as PerfTest has it."""
+    return int(text) if text.isdecimal() else round(parse_duration_s(text) * 1e6)
+
+
+def _held(text: str) -> tuple[str, float]:
+    """A value and how many seconds it holds."""
+    value, colon, seconds = text.partition(":")
+    if not colon or not value:
+        raise UnitError(f"{text!r} is no value and its time", "write 100:60, that is the value, a colon and seconds")
+    return value, parse_duration_s(seconds)
+
+
+def _rate_cycle(text: str) -> tuple[float, float]:
+    value, held = _held(text)
+    rate = parse_rate(value)
+    if rate is None:
+        raise UnitError(f"{value!r} is no rate to hold for some time", "write 1000:60")
+    return rate, held
+
+
+def _size_cycle(text: str) -> tuple[float, float]:
+    value, held = _held(text)
+    return float(parse_size_bytes(value)), held
+
+
+def _latency_cycle(text: str) -> tuple[float, float]:
+    value, held = _held(text)
+    return float(_latency_us(value)), held
+
+
+def _pairs(text: str) -> dict[str, Argument]:
+    """``k=v,...``: true, false and whole numbers are what they look like."""
+    found: dict[str, Argument] = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = pair.partition("=")
+        if not name:
+            raise UnitError(f"{pair!r} has no name", "write name=value,name=value")
+        found[name] = _argument(name, value)
+    return found
+
+
+def _argument(name: str, value: str) -> Argument:
+    if name == "x-dead-letter-exchange" and value == "amq.default":
+        return ""
+    if value in ("true", "false"):
+        return value == "true"
+    return int(value) if re.fullmatch(r"[+-]?\d+", value) else value
+
+
+def _pattern(text: str) -> str:
+    if not _PATTERN.match(text):
+        raise UnitError(f"{text!r} has no place for a number", "write q-%d, or q-%03d for three digits")
+    return text
+
+
+def _exchange(text: str) -> str:
+    return "" if text == "amq.default" else text
+
+
+def _arrivals(text: str) -> tuple[Arrivals, str]:
+    """The kind, and the path of a trace."""
+    kind, _, path = text.partition(":")
+    if kind not in list(Arrivals) or (kind == Arrivals.TRACE) is not bool(path):
+        raise UnitError(f"{text!r} is no schedule", "write fixed, poisson or trace:FILE")
+    return Arrivals(kind), path
+
+
+def _percentiles(text: str) -> tuple[float, ...]:
+    try:
+        found = tuple(float(part.strip().lstrip("p")) for part in text.split(","))
+    except ValueError as error:
+        raise UnitError(f"{text!r} are no percentiles", "write 50,90,99.9") from error
+    if not all(0 < percent <= 100 for percent in found):
+        raise UnitError(f"{text!r} are no percentiles", "use numbers above 0, up to 100")
+    return found
+
+
+def _objective(text: str) -> Objective:
+    return parse_objective(text)
+
+
+def _message_flag(text: str) -> str:
+    return _choice(text, ("persistent", "mandatory"))
+
+
+def _exit_when(text: str) -> ExitWhen:
+    return ExitWhen(_choice(text, ("empty", "idle", "never")))
+
+
+def _allocation(text: str) -> Allocation:
+    return Allocation(_choice(text, tuple(Allocation)))
+
+
+def _leader_locator(text: str) -> str:
+    return _choice(text, ("client-local", "balanced"))
+
+
+def _ui(text: str) -> str:
+    return _choice(text, UI_NAMES)
+
+
+def _metrics_format(text: str) -> str:
+    return _choice(text, METRICS_FORMATS)
+
+
+def _choice(text: str, known: tuple[str, ...]) -> str:
+    if text not in known:
+        raise UnitError(f"{text!r} is not one of {', '.join(known)}", f"write {' or '.join(known)}")
+    return text
+
+
+def _is_negative(text: str) -> bool:
+    return re.fullmatch(r"-\d+(\.\d+)?", text) is not None
+
+
+def named(pattern: str, number: int) -> str:
+    """A name of a pattern: ``q-%03d`` and 7 give ``q-007``."""
+    return pattern % number

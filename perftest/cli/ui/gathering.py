@@ -1,0 +1,83 @@
+"""One interval of the whole run out of the intervals of its workers, which end together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+from perftest.metrics.interval import Interval, Series
+from perftest.results.histograms import Merged
+
+Latencies = Mapping[Series, Merged]
+
+_HIGHEST: Final = ("loop_lag_ns",)
+"""What is not added up over workers; the worst of them counts."""
+_PLACE: Final = ("worker", "step", "phase", "start_ns", "length_ns", "latencies")
+_ADDED: Final = tuple(each.name for each in fields(Interval) if each.name not in (*_PLACE, *_HIGHEST))
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Counts of all workers (``record`` has no latencies), and their histograms merged."""
+
+    record: Interval
+    latencies: Latencies
+
+
+class Gathering:
+    """Calls ``emit`` with each interval of the run, once every worker that took part before has told its part.
+
+    A worker that has ended, or a first interval of which nobody knows how many parts it has, is waited for until
+    :meth:`tick` was called twice.
+    """
+
+    def __init__(self, emit: Callable[[Gathered], None]) -> None:
+        self._emit = emit
+        self._parts: dict[str, Interval] = {}
+        self._workers: frozenset[str] = frozenset()
+        self._ticks = 0
+
+    def add(self, record: Interval) -> None:
+        """A part; if its worker has told its part already, this is one of the next interval."""
+        first = next(iter(self._parts.values()), record)
+        if record.worker in self._parts or (record.step, record.phase) != (first.step, first.phase):
+            self.flush()
+        self._parts[record.worker] = record
+        self._ticks = 0
+        if self._workers and self._workers <= self._parts.keys():
+            self.flush()
+
+    def tick(self) -> None:
+        """Half a second went by."""
+        self._ticks += 1
+        if self._ticks > 1:
+            self.flush()
+
+    def flush(self) -> None:
+        """Emit what there is."""
+        if self._parts:
+            parts, self._parts = list(self._parts.values()), {}
+            self._workers = frozenset(part.worker for part in parts)
+            self._emit(gathered(parts))
+
+
+def gathered(parts: list[Interval]) -> Gathered:
+    """The union of intervals of several workers: counts added, histograms merged."""
+    first = parts[0]
+    start_ns = min(part.start_ns for part in parts)
+    end_ns = max(part.start_ns + part.length_ns for part in parts)
+    counts: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in _ADDED}
+    counts |= {name: max(getattr(part, name) for part in parts) for name in _HIGHEST}
+    worker = first.worker if len(parts) == 1 else "all"
+    record = replace(first, worker=worker, start_ns=start_ns, length_ns=end_ns - start_ns, latencies={}, **counts)
+    return Gathered(record, merged(parts))
+
+
+def merged(parts: list[Interval]) -> Latencies:
+    """The histograms of each series."""
+    found: dict[Series, Merged] = {}
+    for part in parts:
+        for series, latency in part.latencies.items():
+            found.setdefault(series, Merged()).add(latency.payload, latency.max_ns)
+    return found

@@ -1,0 +1,161 @@
+"""PerfTest's console lines: a line per interval, the line at the end, the summary.
+
+Scripts cut these lines, so they are its own to the letter (of the versions that print the maximum). Latencies are from
+the actual send, as PerfTest measures; what is measured better stands in the table below them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from perftest.cli.ui.gathering import Gathered
+from perftest.metrics.interval import Interval, Phase, Series
+from perftest.results.histograms import Merged
+from perftest.spec.plan import Plan
+
+HEADER: Final = "min/median/75th/95th/99th/max"
+_PERCENTILES: Final = (50.0, 75.0, 95.0, 99.0)
+_TIME_WIDTH: Final = len("2026/11/21 16:54:19")
+_RATE_WIDTH: Final = 13
+_LATENCY_WIDTH: Final = 27
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """What PerfTest's own options say of its lines: the test's id, ``default`` or ``compact``, and the unit."""
+
+    label: str
+    compact: bool = False
+    in_millis: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Which parts a line has: PerfTest leaves out what a run has none of."""
+
+    sent: bool
+    returned: bool
+    confirmed: bool
+    received: bool
+
+
+def shown(plan: Plan) -> Shown:
+    """The parts of the lines of a plan."""
+    settings = [step.settings for step in plan.steps]
+    sent = any(each.publishers for each in settings)
+    confirmed = any(each.in_flight for each in settings)
+    returned = any(each.mandatory for each in settings)
+    return Shown(sent, returned, sent and confirmed, any(each.consumers for each in settings))
+
+
+class Lines:
+    """Makes the lines of a run, and sums up what they said."""
+
+    def __init__(self, plan: Plan, style: Style) -> None:
+        self._shown = shown(plan)
+        self._style = style
+        self._length_ns = 0
+        self._counts: Counter[str] = Counter()
+        self._latencies: dict[Series, Merged] = {}
+
+    def header(self) -> str:
+        """The heading of compact lines; the default ones have none."""
+        if not self._style.compact:
+            return ""
+        rates = [name for name, _ in self._rates(None)]
+        latencies = [f"{name} latency" for name, _ in self._series()]
+        cells = [f"{name:>{_RATE_WIDTH}}" for name in rates] + [f"{name:>{_LATENCY_WIDTH}}" for name in latencies]
+        return "".join([f"{'time':<{_TIME_WIDTH}}", *cells])
+
+    def interval(self, gathered: Gathered, elapsed_s: float) -> str:
+        """The line of an interval that ended so long after the start; empty for one that PerfTest does not have."""
+        record = gathered.record
+        if record.phase is Phase.DRAIN or not record.length_ns:
+            return ""
+        self._add(gathered)
+        rates = [(name, f"{rate_text(rate)} msg/s") for name, rate in self._rates(record)]
+        latencies = [(name, self._latency(gathered.latencies.get(series))) for name, series in self._series()]
+        if self._style.compact:
+            return self._compact(record, rates, latencies)
+        parts = [f"id: {self._style.label}", f"time {elapsed_s:.3f} s", *(f"{name}: {rate}" for name, rate in rates)]
+        line = ", ".join(parts)
+        words = ", ".join(f"{name} latency: {latency}" for name, latency in latencies)
+        return f"{line}, {HEADER} {words}" if words else line
+
+    def summary(self) -> list[str]:
+        """The lines below the last one: average rates, and the latencies of the whole run."""
+        start = "" if self._style.compact else f"id: {self._style.label}, "
+        averages = [("sending", "published"), ("receiving", "delivered")]
+        lines = [f"{start}{name} rate avg: {rate_text(self._average(counter))} msg/s" for name, counter in averages]
+        for name, series in self._series():
+            lines.append(f"{start}{name} latency {HEADER} {self._latency(self._latencies.get(series))}")
+        return lines
+
+    def _compact(self, record: Interval, rates: Sequence[tuple[str, str]], latencies: Sequence[tuple[str, str]]) -> str:
+        end = datetime.fromtimestamp((record.start_ns + record.length_ns) / 1e9).astimezone()
+        cells = [f"{end:%Y/%m/%d %H:%M:%S}", *(f"{rate:>{_RATE_WIDTH}}" for _, rate in rates)]
+        overflow = False
+        for _, latency in latencies:
+            overflow |= len(latency) > _LATENCY_WIDTH - 1
+            cells.append(f" {latency}" if overflow else f"{latency:>{_LATENCY_WIDTH}}")
+        return "".join(cells)
+
+    def _rates(self, record: Interval | None) -> list[tuple[str, float]]:
+        """Name and rate of each part; zeros without a record, for the heading."""
+        parts = [
+            ("sent", "published", self._shown.sent),
+            ("returned", "returned", self._shown.returned),
+            ("confirmed", "confirmed", self._shown.confirmed),
+            ("nacked", "nacked", self._shown.confirmed),
+            ("received", "delivered", self._shown.received),
+        ]
+        length_s = record.length_ns / 1e9 if record else 1.0
+        return [(name, (getattr(record, of) if record else 0) / length_s) for name, of, is_shown in parts if is_shown]
+
+    def _series(self) -> list[tuple[str, Series]]:
+        both = [("consumer", Series.E2E, self._shown.received), ("confirm", Series.CONFIRM, self._shown.confirmed)]
+        return [(name, series) for name, series, is_shown in both if is_shown]
+
+    def _latency(self, histogram: Merged | None) -> str:
+        return latency_text(histogram, in_millis=self._style.in_millis)
+
+    def _add(self, gathered: Gathered) -> None:
+        self._length_ns += gathered.record.length_ns
+        self._counts.update(published=gathered.record.published, delivered=gathered.record.delivered)
+        for series, histogram in gathered.latencies.items():
+            self._latencies.setdefault(series, Merged()).merge(histogram)
+
+    def _average(self, counter: str) -> float:
+        return self._counts[counter] * 1e9 / self._length_ns if self._length_ns else 0.0
+
+
+def rate_text(rate: float) -> str:
+    """``0``, two decimals below 1, one below 10, none above, cut off."""
+    if rate == 0:
+        return "0"
+    if rate < 1:
+        return f"{rate:.2f}"
+    return f"{rate:.1f}" if rate < 10 else str(int(rate))
+
+
+def latency_text(histogram: Merged | None, *, in_millis: bool = False) -> str:
+    """``min/median/75th/95th/99th/max µs``; zeros when nothing was measured."""
+    values_ns = [0] * 6
+    if histogram is not None and histogram.count:
+        # A percentile is the top of its bucket, the maximum is exact: it must not look smaller.
+        middle = [min(histogram.percentile_ns(percent), histogram.max_ns) for percent in _PERCENTILES]
+        values_ns = [min(histogram.min_ns, histogram.max_ns), *middle, histogram.max_ns]
+    size, unit = (10**6, "ms") if in_millis else (1000, "µs")
+    return f"{'/'.join(str(value // size) for value in values_ns)} {unit}"
+
+
+def stop_line(reasons: Mapping[str, int]) -> str:
+    """``test stopped (Reached time limit)``; a reason that several clients had has their number."""
+    if not reasons:
+        return "test stopped"
+    words = (f"{reason} [{count}]" if count > 1 else reason for reason, count in reasons.items())
+    return f"test stopped ({', '.join(words)})"
