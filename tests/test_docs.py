@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from perftest.cli.exits import MEANING
 from perftest.cli.main import cli
-from perftest.engine import publisher, session, stamp
+from perftest.engine import health, publisher, stamp
 from perftest.results import trust
 from perftest.spec import check
 from perftest.spec.load import load_workload
@@ -249,7 +249,7 @@ LIMITS = {
     "docs/measuring-honestly.md": [
         f"per {publisher.QUANTUM_NS / 1000:g} µs",
         f"first {stamp.SIZE} octets",
-        f"timer every {session.LAG_PROBE_NS / 1e6:g} ms",
+        f"timer every {health.BEAT_NS / 1e6:g} ms",
         f"used {percent(trust.CPU_SHARE_INVALID)} of a core",
     ],
     "docs/cli.md": [f"at most {check.PREFETCH_MAX}", f"Octets of body, {check.SIZE_BYTES_MIN} or more"],

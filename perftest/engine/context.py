@@ -48,10 +48,15 @@ class Emit(Protocol):
         """``kind`` and ``text`` as in ``events.jsonl``; time and worker are added."""
 
 
+NUMBERS_PER_WORKER: Final = 1 << 24
+"""Scopes and own queues are numbered so that no two workers use the same number."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """See the module. ``finished`` is told the name of a client that left by itself, and why, in PerfTest's words.
-    ``began_ns`` is when publishers were first told to begin, from which cycles count; 0 before."""
+    """See the module. ``worker`` is its index among ``workers``; ``hand_on`` sends the others what they must know at
+    once. ``finished`` is told the name of a client that left by itself, and why, in PerfTest's words. ``began_ns`` is
+    when publishers were told to begin, in all workers alike, from which cycles count; 0 before."""
 
     plan: Plan
     uris: tuple[AmqpUri, ...]
@@ -65,7 +70,11 @@ class Context:
     fail: Callable[[AmqpError, str], None]
     finished: Callable[[str, str], None] = lambda name, reason: None
     counters: Counters = field(default_factory=Counters)
+    worker: int = 0
+    workers: int = 1
     began_ns: int = 0
+    hand_on: Callable[[], None] = lambda: None
+    bindings: list[tuple[int, bool]] = field(default_factory=list)
     _next_scope: int = 0
     _next_queue: int = 0
     _next_turn_s: float = 0.0
@@ -74,26 +83,33 @@ class Context:
         """A number for a consumer's channel on ``queue`` (index in the plan, or what :meth:`bind_own_queue` said),
         never used before in this worker."""
         self._next_scope += 1
-        self.ledger.consume(self._next_scope, queue)
-        return self._next_scope
+        scope = self.worker * NUMBERS_PER_WORKER + self._next_scope
+        self.ledger.consume(scope, queue)
+        return scope
 
     def bind_own_queue(self) -> int:
         """A consumer has bound a queue of its own, which the server named: from now on each message is expected from
         it, too. The number that stands for it."""
         self._next_queue += 1
-        queue = len(self.plan.queues) + self._next_queue
+        queue = self.worker * NUMBERS_PER_WORKER + len(self.plan.queues) + self._next_queue
         self.ledger.bind(queue)
+        self._tell(queue, bound=True)
         return queue
 
     def unbind_own_queue(self, queue: int) -> None:
         """That queue is gone, with all it held."""
         self.observations.account()
         self.ledger.unbind(queue)
+        self._tell(queue, bound=False)
 
     async def turn(self) -> None:
         """Wait until the next consumer may start: with a slow start a second after the one before."""
         if self.plan.consuming.slow_start:
             now_s = asyncio.get_running_loop().time()
-            turn_s = max(self._next_turn_s, now_s)
-            self._next_turn_s = turn_s + SLOW_START_S
+            turn_s = max(self._next_turn_s, now_s + self.worker * SLOW_START_S if not self._next_turn_s else now_s)
+            self._next_turn_s = turn_s + self.workers * SLOW_START_S
             await asyncio.sleep(turn_s - now_s)
+
+    def _tell(self, queue: int, *, bound: bool) -> None:
+        self.bindings.append((queue, bound))
+        self.hand_on()

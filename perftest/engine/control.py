@@ -49,6 +49,18 @@ class Control:
             await self._at(0, self._remove_exchange)
             self._own_exchange = False
 
+    async def waiting(self) -> int:
+        """How many messages are ready in the queues. Raises :class:`AmqpError`."""
+        counts: list[int] = []
+
+        async def count(connection: Connection, queues: list[QueueSpec]) -> None:
+            channel = await connection.open_channel()
+            for queue in queues:
+                counts.append(await topology.waiting(connection, channel, queue.name))
+
+        await self._share_out(count)
+        return sum(counts)
+
     # The exchange
 
     async def _prepare_exchange(self, connection: Connection) -> None:

@@ -20,9 +20,6 @@ import numpy.typing as npt
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
 
-ROWS_MAX: Final = 16384
-"""More than so many are handed on before the next cut: a batch that takes the other worker a few milliseconds."""
-
 _ROW: Final = np.dtype(
     [("scope", "<i4"), ("source", "<u4"), ("queue", "<i4"), ("first", "<i8"), ("count", "<i4"), ("again", "?")]
 )

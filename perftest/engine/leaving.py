@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from perftest.spec.behaviour import Consuming, ExitWhen
@@ -58,3 +59,8 @@ class Leaving:
         if self.exit_when is ExitWhen.IDLE or not self._taken:  # publishers may just be starting
             return self._last_ns + IDLE_NS
         return self._last_ns + LOOK_NS
+
+
+def in_words(reasons: Mapping[str, int]) -> str:
+    """Why clients left, and how many for each reason, as PerfTest says it."""
+    return ", ".join(f"{reason} [{count}]" for reason, count in sorted(reasons.items()))

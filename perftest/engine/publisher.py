@@ -86,6 +86,7 @@ class Publisher(Client):
         self._turn_taken = False
         self._wakeup_ns = NEVER_NS
         self._asked_ns = 0
+        self._start_ns = 0
         self._take_over(settings)
 
     # Life
@@ -108,17 +109,19 @@ class Publisher(Client):
         """Nothing can be sent until the next :meth:`attach`; the schedule goes on."""
         self._template = None
 
-    def begin(self) -> None:
-        """Publish from now on, or after a random delay; :mod:`~perftest.engine.phases` says when."""
+    def begin(self, at_ns: int = 0) -> None:
+        """Publish from now on, or after a random delay; :mod:`~perftest.engine.phases` says when. ``at_ns`` is when all
+        began, a moment ago: the schedule counts from then, not from when this one's turn came."""
         context, publishing = self.context, self._publishing
-        now_ns = context.clock()
+        now_ns = at_ns or context.clock()
         context.began_ns = context.began_ns or now_ns
         self._waiting = True
         if self._number == 0:
             self._tell_phases()
         delay_ns = phases.delay_ns(publishing, seed=context.plan.seed, publisher=self._number)
+        self._start_ns = now_ns + delay_ns
         if delay_ns:
-            context.wakeups.at(now_ns + delay_ns, self._flow)
+            context.wakeups.at(self._start_ns, self._flow)
         else:
             self._flow()
 
@@ -217,10 +220,9 @@ class Publisher(Client):
             return
         self._waiting, self._flowing = False, True
         publishing, began_ns = self._publishing, self.context.began_ns
-        now_ns = self.context.clock()
         rates = Turns(publishing.rate_cycle, start_ns=began_ns) if publishing.rate_cycle else None
         self._tempo = Tempo(self._places, turns=rates, catch_up=publishing.catch_up)
-        self._tempo.start(rate=self._rate(), now_ns=now_ns, phase_ns=self._phase_ns())
+        self._tempo.start(rate=self._rate(), now_ns=self._start_ns, phase_ns=self._phase_ns())
         if publishing.size_cycle:
             sizes = Turns(publishing.size_cycle, start_ns=began_ns)
             self._timers.append(TurnTimer(self.context, sizes, self._change_size))

@@ -1,4 +1,4 @@
-"""How many queues a message goes to: what the ledger has to expect of a plan."""
+"""How many queues a message goes to, and whether it stays there: what the ledger has to expect of a plan."""
 
 from __future__ import annotations
 
@@ -29,3 +29,20 @@ def _is_copied(exchange: Exchange, publishing: Publishing, *, own: bool) -> bool
         return True
     shared = (RoutingKeys.FIXED, RoutingKeys.QUEUE) if own else (RoutingKeys.FIXED,)
     return exchange.type in _BY_KEY and publishing.routing_keys in shared
+
+
+_DROPPING: Final = frozenset({"x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-delivery-limit"})
+
+
+def keeps_messages(plan: Plan) -> bool:
+    """Whether a message that was confirmed can leave its queue by delivery only: then an empty queue says that what was
+    not delivered is lost. Queues that others declared, or that end with their consumers, say nothing; nor does an
+    exchange that may have routed a message nowhere."""
+    queues = plan.queues
+    fleeting = (queue.predeclared or queue.auto_delete or not queue.name or not queue.bound for queue in queues)
+    if plan.connecting.exclusive or any(fleeting):
+        return False
+    if any(_DROPPING & queue.arguments.keys() for queue in queues) or "expiration" in plan.publishing.properties:
+        return False
+    by_name = plan.publishing.routing_keys is RoutingKeys.QUEUE
+    return by_name and (not plan.exchange.name or plan.exchange.type in _BY_KEY | _EACH)

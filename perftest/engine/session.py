@@ -1,29 +1,36 @@
 """The clients of one worker, and what can be asked of them: open, begin, apply, cut, quiesce, drain, close, ledger.
 
-A worker has one session. Its ledger lives as long as the session; publishers and consumers live from ``open`` to
-``close``, which an isolated sweep does once per step and a live one once per run.
+A worker has one session, which holds its share of the plan's clients. Its ledger lives as long as the session;
+publishers and consumers live from ``open`` to ``close``, which an isolated sweep does once per step and a live one once
+per run. With several workers ``open``, ``drain`` and ``close`` are done in parts, so that all consumers are there
+before the first publisher, and no account is closed while another worker still has deliveries for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final
+
+import numpy as np
 
 from perftest.amqp.errors import AmqpError, ChannelClosedError
 from perftest.amqp.uri import parse_uri
-from perftest.engine import wire
+from perftest.engine import forwarding, wire
+from perftest.engine.client import Client
 from perftest.engine.consumer import Consumer
 from perftest.engine.context import Context, Counters, Emit
 from perftest.engine.control import Control
+from perftest.engine.health import Health
+from perftest.engine.leaving import in_words
 from perftest.engine.ledger import Ledger
 from perftest.engine.link import Links
 from perftest.engine.observations import Observations
-from perftest.engine.pacing import SECOND_NS
 from perftest.engine.publisher import Publisher
 from perftest.engine.routing import queues_of_each
+from perftest.engine.shares import Share
 from perftest.engine.wakeups import Wakeups
 from perftest.metrics.clock import run_clock
 from perftest.metrics.recorder import Recorder
@@ -32,17 +39,34 @@ from perftest.spec.plan import Plan, Settings, is_open_loop
 STARTS_AT_ONCE: Final = 16
 """Connections opened at the same time: more would be a login storm, fewer would take long with thousands."""
 
-LAG_PROBE_NS: Final = 20_000_000
+CHECKS_PER_BEAT: Final = 100
+"""Publishers that are looked after at each beat, in turn: thousands at once would be a pause of their own."""
+
+HAND_ON_ROWS: Final = 4096
+"""From so many on, deliveries of other workers' messages are not kept until the interval ends."""
+
 DRAIN_POLL_S: Final = 0.02
 
 
 class Session:
-    """See the module. ``emit`` and ``fail`` carry events and the reason to give up to the coordinator."""
+    """See the module. ``emit`` and ``fail`` carry events and the reason to give up to the coordinator; ``send`` what
+    other workers must know. Without a ``share`` all clients are this worker's."""
 
     def __init__(
-        self, plan: Plan, *, offset_ns: int, run: int, emit: Emit, fail: Callable[[AmqpError, str], None]
+        self,
+        plan: Plan,
+        *,
+        offset_ns: int,
+        run: int,
+        emit: Emit,
+        fail: Callable[[AmqpError, str], None],
+        share: Share | None = None,
+        send: Callable[[wire.Message], None] = lambda message: None,
     ) -> None:
-        ledger, recorder = Ledger(run, queues=queues_of_each(plan)), Recorder()
+        self._share = share or Share(plan)
+        self._send = send
+        elsewhere = self._share.is_elsewhere if self._share.workers > 1 else None
+        ledger, recorder = Ledger(run, queues=queues_of_each(plan), elsewhere=elsewhere), Recorder()
         sizes = {step.settings.size_bytes for step in plan.steps}
         sizes |= {int(size) for size, _ in plan.publishing.size_cycle}
         self.context = Context(
@@ -57,17 +81,19 @@ class Session:
             emit=emit,
             fail=fail,
             finished=self._on_finished,
+            worker=self._share.index,
+            workers=self._share.workers,
+            hand_on=self.hand_on,
         )
         self._control = Control(self.context)
         self._links = Links(self.context)
         self.publishers: list[Publisher] = []
         self.consumers: list[Consumer] = []
         self._finished: dict[str, str] = {}
+        self._limited = 0
         self._cut_ns = self.context.clock()
-        self._cut_cpu_ns = time.process_time_ns()
-        self._lag_ns = 0
-        self._probe_due_ns = 0
-        self._checked_ns = 0
+        self._health = Health(self.context.clock, self.context.wakeups, self._beat)
+        self._to_check = 0
 
     # Operations
 
@@ -76,46 +102,81 @@ class Session:
 
         ``fresh``: delete the queues first; see :meth:`Control.prepare`.
         """
-        self.context.observations.scheduled = is_open_loop(settings, self.context.plan.publishing)
-        properties = await self._control.prepare(fresh=fresh)
-        await self._resize(settings)
+        properties = await self.prepare(fresh=fresh)
+        await self.connect_consumers(settings)
+        await self.connect_publishers(settings)
         return properties
 
-    def begin(self) -> None:
-        """Start to publish; the first interval begins now."""
+    async def prepare(self, *, fresh: bool) -> dict[str, object]:
+        """Declare the exchange and the queues; one worker does that for all."""
+        return await self._control.prepare(fresh=fresh)
+
+    async def connect_consumers(self, settings: Settings) -> None:
+        """Bring the number of consumers to what it should be."""
+        self.context.observations.scheduled = is_open_loop(settings, self.context.plan.publishing)
+        wanted = self._share.consumers(settings.consumers)
+        await self._end(self.consumers, len(wanted), running=True)
+        fresh = [self._consumer(number, settings) for number in wanted[len(self.consumers) :]]
+        self.consumers += fresh
+        self._count_limited()
+        await _in_portions([consumer.start for consumer in fresh])
+
+    async def connect_publishers(self, settings: Settings) -> None:
+        """Bring the number of publishers to what it should be; new ones wait for :meth:`begin`."""
+        wanted = self._share.publishers(settings.publishers)
+        await self._end(self.publishers, len(wanted), running=True)
+        fresh = [self._publisher(number, settings) for number in wanted[len(self.publishers) :]]
+        self.publishers += fresh
+        self._count_limited()
+        await _in_portions([publisher.start for publisher in fresh])
+
+    def ready(self) -> None:
+        """Forget what was counted since the last interval: a step is about to begin. With several workers all do this
+        before one of them publishes."""
         self.cut()
-        if not self._probe_due_ns:
-            self._set_probe()
+
+    def begin(self, at_ns: int = 0) -> None:
+        """Start to publish; the first interval begins now. Schedules count from ``at_ns``, the same for all workers;
+        without it this worker is the only one."""
+        if not at_ns:
+            self.ready()
+        self._health.begin()
+        self._health.cut()
+        self._cut_ns = self.context.clock()
+        self.context.began_ns = at_ns or self._cut_ns
         for consumer in self.consumers:
             consumer.begin()
         for publisher in self.publishers:
-            publisher.begin()
+            publisher.begin(self.context.began_ns)
 
     async def apply(self, settings: Settings) -> None:
         """Change the settings of everybody who is there, and the number of clients, while messages flow."""
         self.context.observations.account()
         self.context.observations.scheduled = is_open_loop(settings, self.context.plan.publishing)
         running = [*self.consumers, *self.publishers]
-        for client in running:
-            try:
-                await client.apply(settings)
-            except AmqpError as error:
-                if not error.temporary:
-                    raise
-                if isinstance(error, ChannelClosedError):
-                    client.on_channel_closed(error)
-                # Connection or channel is being made again, and will work by the new settings.
+        await _in_portions([partial(self._apply, client, settings) for client in running])
         known, known_consumers = len(self.publishers), len(self.consumers)
-        await self._resize(settings)
+        await self.connect_consumers(settings)
+        await self.connect_publishers(settings)
         for consumer in self.consumers[known_consumers:]:
             consumer.begin()
         for publisher in self.publishers[known:]:
             publisher.begin()
 
+    async def _apply(self, client: Client, settings: Settings) -> None:
+        """Connection or channel may be being made again: then it will work by the new settings."""
+        try:
+            await client.apply(settings)
+        except AmqpError as error:
+            if not error.temporary:
+                raise
+            if isinstance(error, ChannelClosedError):
+                client.on_channel_closed(error)
+
     def cut(self) -> dict[str, Any]:
         """Everything since the last cut, as plain values."""
-        self.context.observations.account()
-        now_ns, cpu_ns = self.context.clock(), time.process_time_ns()
+        self.hand_on()
+        now_ns = self.context.clock()
         counts, negative = self.context.recorder.cut()
         counters: Counters = self.context.counters.cut()
         if counters.nacked:
@@ -130,12 +191,15 @@ class Session:
             "intended": sum(publisher.intended_since_cut(now_ns) for publisher in self.publishers),
             "unconfirmed": sum(publisher.unconfirmed for publisher in self.publishers),
             "negative_latencies": negative,
-            "worker_cpu_ns": cpu_ns - self._cut_cpu_ns,
-            "loop_lag_ns": max(self._lag_ns, self._overdue_probe_ns()),
+            **self._health.cut(),
             "counts": wire.counts_to_json(counts),
         }
-        self._cut_ns, self._cut_cpu_ns, self._lag_ns = now_ns, cpu_ns, 0
+        self._cut_ns = now_ns
         return record
+
+    def waiting(self) -> int:
+        """How many clients that stop by themselves have not yet."""
+        return self._limited - len(self._finished)
 
     def quiesce(self) -> None:
         """Publish nothing new."""
@@ -146,23 +210,32 @@ class Session:
         """Wait until nothing is unconfirmed and nothing outstanding; at most ``timeout_s``."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        left = self._left()
-        while left and loop.time() < deadline and (self._taking() or self._unconfirmed()):
+        left = self.left()
+        while left["left"] and loop.time() < deadline and (left["consumers"] or left["unconfirmed"]):
             await asyncio.sleep(DRAIN_POLL_S)
-            left = self._left()
-        return {"drained": not left, "left": left}
+            left = self.left()
+        return {"drained": not left["left"], "left": left["left"]}
+
+    def left(self) -> dict[str, int]:
+        """What still has to happen before the queues are drained: messages of this worker's publishers to be confirmed
+        and to be delivered, and consumers that might."""
+        self.context.observations.account()
+        unconfirmed = sum(publisher.unconfirmed for publisher in self.publishers)
+        left = unconfirmed + self.context.ledger.outstanding()
+        taking = sum(1 for consumer in self.consumers if consumer.name not in self._finished)
+        return {"left": left, "unconfirmed": unconfirmed, "consumers": taking}
 
     async def close(self, *, drained: bool, abandoned: bool, delete: bool) -> None:
         """Disconnect everybody, close the account of this step, delete the queues if wanted."""
-        self.quiesce()
-        await self._disconnect()
-        self.context.observations.account()
-        self.context.ledger.close(drained=drained, abandoned=abandoned and delete)
+        await self.disconnect()
+        self.settle(drained=drained, abandoned=abandoned and delete)
         if delete:
-            await self._control.remove()
+            await self.delete()
 
-    async def _disconnect(self) -> None:
-        """End all clients, in good order as long as the broker answers in the time that is allowed."""
+    async def disconnect(self) -> None:
+        """End all clients, in good order as long as the broker answers in the time that is allowed: nothing is
+        published or delivered any more."""
+        self.quiesce()
         patience_s = self.context.plan.connecting.shutdown_timeout_s
         if patience_s > 0:
             try:
@@ -175,26 +248,52 @@ class Session:
         self.publishers.clear()
         self.consumers.clear()
         self._finished.clear()
+        self._count_limited()
+        self.hand_on()
+
+    def settle(self, *, drained: bool, abandoned: bool) -> None:
+        """Close the account of this step."""
+        self.context.ledger.close(drained=drained, abandoned=abandoned)
+
+    async def emptied(self) -> bool:
+        """Whether nothing waits in the queues, so that what was not delivered never will be."""
+        return not await self._control.waiting()
+
+    async def delete(self) -> None:
+        """Delete what was declared; the worker that declared it does that."""
+        await self._control.remove()
+
+    # Other workers
+
+    def hand_on(self) -> None:
+        """Account for what consumers got, and send other workers what is theirs."""
+        context = self.context
+        context.observations.account()
+        rows = context.ledger.outbox.take()
+        bindings, context.bindings = context.bindings, []
+        if self._share.workers == 1 or (not len(rows) and not bindings):
+            return
+        owners = self._share.owners(rows["source"].astype(np.int64) & 0xFFFF)
+        parcels = {str(owner): forwarding.to_text(rows[owners == owner]) for owner in np.unique(owners).tolist()}
+        self._send({"handed_on": parcels, "bindings": bindings})
+
+    def handed_on(self, text: str, bindings: list[tuple[int, bool]]) -> None:
+        """What another worker sent: queues of its consumers that are new, deliveries, queues that are gone."""
+        ledger = self.context.ledger
+        self.context.observations.account()
+        for queue, bound in bindings:
+            if bound:
+                ledger.bind(queue)
+        ledger.handed_on(forwarding.from_text(text))
+        for queue, bound in bindings:
+            if not bound:
+                ledger.unbind(queue)
 
     def ledger(self, *, complete: bool) -> dict[str, object]:
         """The content of ``ledger.json`` so far."""
         return self.context.ledger.record(complete=complete)
 
     # Clients
-
-    async def _resize(self, settings: Settings) -> None:
-        """Start or end clients until their number is right."""
-        plan = self.context.plan
-        publisher_count = settings.publishers * plan.publishing.channels
-        consumer_count = settings.consumers * plan.consuming.channels
-        await self._end(self.publishers, publisher_count)
-        await self._end(self.consumers, consumer_count)
-        consumers = [self._consumer(n, settings) for n in range(len(self.consumers), consumer_count)]
-        publishers = [self._publisher(n, settings) for n in range(len(self.publishers), publisher_count)]
-        self.consumers += consumers
-        self.publishers += publishers
-        await _in_portions([consumer.start for consumer in consumers])
-        await _in_portions([publisher.start for publisher in publishers])
 
     def _consumer(self, number: int, settings: Settings) -> Consumer:
         queues = self.context.plan.queues
@@ -208,55 +307,47 @@ class Session:
         link = self._links.of("publisher", number)
         return Publisher(self.context, number=number, queue=queue, settings=settings, link=link)
 
-    async def _end(self, clients: list[Any], keep: int, *, patience_s: float | None = None) -> None:
-        """End all clients but the first ``keep``; publishers that leave a running load settle first. Raises
+    async def _end(
+        self, clients: list[Any], keep: int, *, running: bool = False, patience_s: float | None = None
+    ) -> None:
+        """End all clients but the first ``keep``; publishers that leave a ``running`` load settle first. Raises
         ``TimeoutError`` when a portion of them takes longer than ``patience_s``."""
         leaving = clients[keep:]
-        if keep:
-            for client in leaving:
-                if isinstance(client, Publisher):
-                    client.quiesce()
-                    await client.settled()
+        publishers = [client for client in leaving if running and isinstance(client, Publisher)]
+        for publisher in publishers:
+            publisher.quiesce()
+        for publisher in publishers:
+            await publisher.settled()
         await _in_portions([client.close for client in leaving], patience_s)
         del clients[keep:]
+        for client in leaving:
+            self._finished.pop(client.name, None)
+        self._count_limited()
+
+    def _count_limited(self) -> None:
+        self._limited = sum(1 for client in (*self.publishers, *self.consumers) if client.limited)
 
     def _on_finished(self, name: str, reason: str) -> None:
-        """A client left by itself; with the last one that may, the load is over."""
+        """A client left by itself; with the last one that may, the load of this worker is over."""
         self._finished[name] = reason
-        if all(client.name in self._finished for client in (*self.publishers, *self.consumers) if client.limited):
+        if not self.waiting():
             reasons = Counter(self._finished.values())
-            text = ", ".join(f"{reason} [{count}]" for reason, count in sorted(reasons.items()))
-            self.context.emit("limit_reached", text)
+            self.context.emit("limit_reached", in_words(reasons), reasons=reasons)
 
     # Watching
 
-    def _left(self) -> int:
-        self.context.observations.account()
-        return self._unconfirmed() + self.context.ledger.outstanding()
-
-    def _taking(self) -> bool:
-        """Whether somebody still consumes."""
-        return any(consumer.name not in self._finished for consumer in self.consumers)
-
-    def _unconfirmed(self) -> int:
-        return sum(publisher.unconfirmed for publisher in self.publishers)
-
-    def _probe_lag(self) -> None:
-        """How late the event loop comes to a timer is how long it was busy with something else."""
-        now_ns = self.context.clock()
-        self._lag_ns = max(self._lag_ns, now_ns - self._probe_due_ns)
-        if now_ns - self._checked_ns > SECOND_NS:
-            self._checked_ns = now_ns
-            for publisher in self.publishers:
-                publisher.check(now_ns)
-        self._set_probe()
-
-    def _set_probe(self) -> None:
-        self._probe_due_ns = self.context.clock() + LAG_PROBE_NS
-        self.context.wakeups.at(self._probe_due_ns, self._probe_lag)
-
-    def _overdue_probe_ns(self) -> int:
-        return max(self.context.clock() - self._probe_due_ns, 0) if self._probe_due_ns else 0
+    def _beat(self, now_ns: int) -> None:
+        """Look after a few publishers; with many consumers account for what came, so that it is not all left for the
+        end of the interval."""
+        count = len(self.publishers)
+        if count:
+            for at in range(self._to_check, self._to_check + min(CHECKS_PER_BEAT, count)):
+                self.publishers[at % count].check(now_ns)
+            self._to_check = (self._to_check + CHECKS_PER_BEAT) % count
+        if len(self.consumers) > STARTS_AT_ONCE:
+            self.context.observations.account()
+        if self.context.ledger.outbox.rows > HAND_ON_ROWS:
+            self.hand_on()
 
 
 async def _in_portions(actions: Sequence[Callable[[], Awaitable[None]]], patience_s: float | None = None) -> None:

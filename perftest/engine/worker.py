@@ -24,7 +24,9 @@ from perftest.amqp.errors import AmqpError
 from perftest.engine import wire
 from perftest.engine.api import RunError
 from perftest.engine.failures import explain
+from perftest.engine.files import allow_files
 from perftest.engine.session import Session
+from perftest.engine.shares import Share
 from perftest.spec.codec import plan_from_json
 from perftest.spec.plan import Settings
 
@@ -37,27 +39,41 @@ class Worker:
     def __init__(self, first: wire.Message, write: Callable[[bytes], None]) -> None:
         self._write = write
         self._name = first["worker"]
+        plan = plan_from_json(first["plan"])
         self._session = Session(
-            plan_from_json(first["plan"]),
+            plan,
             offset_ns=first["offset_ns"],
             run=first["run"],
             emit=self._emit,
             fail=self._fail,
+            share=Share(plan, index=first["index"], workers=first["workers"]),
+            send=self._send,
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._operations: dict[str, Callable[[wire.Message], Awaitable[object]]] = {
-            "open": self._open,
+            "prepare": self._prepare,
+            "connect_consumers": self._connect_consumers,
+            "connect_publishers": self._connect_publishers,
+            "ready": self._ready,
             "begin": self._begin,
             "apply": self._apply,
             "cut": self._cut,
             "quiesce": self._quiesce,
-            "drain": self._drain,
-            "close": self._close,
+            "hand_on": self._hand_on,
+            "left": self._left,
+            "disconnect": self._disconnect,
+            "emptied": self._emptied,
+            "settle": self._settle,
+            "delete": self._delete,
             "ledger": self._ledger,
         }
 
     def request(self, message: wire.Message) -> None:
-        """Start to carry out a request; a long one does not hold up the next."""
+        """Start to carry out a request; a long one does not hold up the next. What another worker handed on is taken
+        at once: whatever is asked after it is answered by what it says."""
+        if message["op"] == "handed_on":
+            self._session.handed_on(message["rows"], message["bindings"])
+            return
         task = asyncio.create_task(self._answer(message))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -70,33 +86,70 @@ class Worker:
         else:
             self._send({"id": message["id"], "result": result})
 
-    async def _open(self, message: wire.Message) -> object:
-        properties = await self._session.open(Settings(**message["settings"]), fresh=message["fresh"])
+    async def _prepare(self, message: wire.Message) -> object:
+        properties = await self._session.prepare(fresh=message["fresh"])
+        return {name: str(properties.get(name, "")) for name in ("product", "version", "platform", "cluster_name")}
+
+    async def _connect_consumers(self, message: wire.Message) -> object:
+        await self._session.connect_consumers(Settings(**message["settings"]))
+        return self._session.waiting()
+
+    async def _connect_publishers(self, message: wire.Message) -> object:
+        await self._session.connect_publishers(Settings(**message["settings"]))
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
-        return {name: str(properties.get(name, "")) for name in ("product", "version", "platform", "cluster_name")}
+        return self._session.waiting()
 
-    async def _begin(self, _message: wire.Message) -> object:
-        self._session.begin()
+    async def _ready(self, _message: wire.Message) -> object:
+        self._session.ready()
+        return None
+
+    async def _begin(self, message: wire.Message) -> object:
+        await self._at(message["at_ns"])
+        self._session.begin(message["at_ns"])
         return None
 
     async def _apply(self, message: wire.Message) -> object:
         await self._session.apply(Settings(**message["settings"]))
-        return None
+        return self._session.waiting()
 
-    async def _cut(self, _message: wire.Message) -> object:
+    async def _cut(self, message: wire.Message) -> object:
+        await self._at(message["at_ns"])
         return self._session.cut()
+
+    async def _at(self, when_ns: int) -> None:
+        """Wait for a moment of the run clock."""
+        context = self._session.context
+        if context.clock() < when_ns:
+            reached = asyncio.get_running_loop().create_future()
+            context.wakeups.at(when_ns, lambda: reached.set_result(None))
+            await reached
 
     async def _quiesce(self, _message: wire.Message) -> object:
         self._session.quiesce()
         return None
 
-    async def _drain(self, message: wire.Message) -> object:
-        return await self._session.drain(message["timeout_s"])
+    async def _hand_on(self, _message: wire.Message) -> object:
+        self._session.hand_on()
+        return None
 
-    async def _close(self, message: wire.Message) -> object:
-        await self._session.close(drained=message["drained"], abandoned=message["abandoned"], delete=message["delete"])
+    async def _left(self, _message: wire.Message) -> object:
+        return self._session.left()
+
+    async def _disconnect(self, _message: wire.Message) -> object:
+        await self._session.disconnect()
+        return None
+
+    async def _emptied(self, _message: wire.Message) -> object:
+        return await self._session.emptied()
+
+    async def _settle(self, message: wire.Message) -> object:
+        self._session.settle(drained=message["drained"], abandoned=message["abandoned"])
+        return None
+
+    async def _delete(self, _message: wire.Message) -> object:
+        await self._session.delete()
         return None
 
     async def _ledger(self, message: wire.Message) -> object:
@@ -133,6 +186,7 @@ async def _serve(output: int) -> None:
 def main() -> None:
     """Run until stdin ends. Whatever is printed goes to stderr: stdout is for messages."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    allow_files()
     output = os.dup(1)
     os.dup2(2, 1)
     try:

@@ -25,12 +25,15 @@ class WorkerError(Exception):
 
 
 class WorkerProcess:
-    """A running worker. ``failed`` is done when it gives up by itself, or dies; its result says why."""
+    """A running worker. ``failed`` is done when it gives up by itself, or dies; its result says why.
 
-    def __init__(self, process: Process, on_event: Callable[[dict[str, object]], None]) -> None:
+    ``on_message`` gets whatever it says unasked, but that it failed.
+    """
+
+    def __init__(self, process: Process, on_message: Callable[[wire.Message], None]) -> None:
         self.failed: asyncio.Future[RunError] = asyncio.get_running_loop().create_future()
         self._process = process
-        self._on_event = on_event
+        self._on_message = on_message
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._stderr = b""
@@ -38,7 +41,7 @@ class WorkerProcess:
         self._readers = asyncio.gather(self._read_messages(), self._read_stderr())
 
     @classmethod
-    async def start(cls, first: wire.Message, on_event: Callable[[dict[str, object]], None]) -> WorkerProcess:
+    async def start(cls, first: wire.Message, on_message: Callable[[wire.Message], None]) -> WorkerProcess:
         """Start a worker in a session of its own, so that the terminal's Ctrl-C does not reach it."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "perftest.engine.worker"),
@@ -48,7 +51,7 @@ class WorkerProcess:
             limit=wire.LINE_MAX,
             start_new_session=True,
         )
-        worker = cls(process, on_event)
+        worker = cls(process, on_message)
         worker._send(first)
         return worker
 
@@ -60,6 +63,16 @@ class WorkerProcess:
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
         self._send({"id": number, "op": op, **arguments})
         return await future
+
+    def tell(self, message: wire.Message) -> None:
+        """Say something that has no answer; nothing happens if it is no more."""
+        if not self._gone:
+            self._send(message)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still be asked."""
+        return not self._gone
 
     async def stop(self, timeout_s: float = 5.0) -> None:
         """Close its stdin, which ends it; kill it if that takes too long."""
@@ -88,8 +101,8 @@ class WorkerProcess:
             where=f"worker process {self._process.pid}",
             fix="a status of -9 means it was killed, perhaps for want of memory; otherwise report this as a fault",
         )
-        self._give_up(gone)
         self._gone = True
+        self._give_up(gone)
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(WorkerError(gone))
@@ -101,10 +114,10 @@ class WorkerProcess:
             self._stderr = (self._stderr + chunk)[-STDERR_TAIL:]
 
     def _handle(self, message: wire.Message) -> None:
-        if "event" in message:
-            self._on_event(message["event"])
-        elif "failed" in message:
+        if "failed" in message:
             self._give_up(RunError(**message["failed"]))
+        elif "id" not in message:
+            self._on_message(message)
         else:
             future = self._waiting.pop(message["id"])
             if future.done():

@@ -57,7 +57,10 @@ class Interval:
     Counts, not rates: rates follow from ``length_ns``. ``intended`` is what the schedule asked for (closed loop:
     equal to
     ``published``). ``start_ns`` is Unix time. An interval never spans two steps or two phases.
-    ``worker_cpu_ns`` is the worker's CPU time within the interval, ``loop_lag_ns`` the longest delay of its event loop.
+    ``worker_cpu_ns`` is the worker's CPU time within the interval, ``worker_wait_ns`` how long it was ready to run and
+    got no core, ``loop_lag_ns`` the longest delay of its event loop, ``gc_collections`` and ``gc_pause_ns`` how many
+    garbage collections it made and the longest of them. ``steal_ns`` is CPU time of all cores of the host that its
+    hypervisor gave to others; it is the same in the records of all workers of a host.
     """
 
     worker: str
@@ -78,4 +81,8 @@ class Interval:
     negative_latencies: int = 0
     worker_cpu_ns: int = 0
     loop_lag_ns: int = 0
+    worker_wait_ns: int = 0
+    gc_collections: int = 0
+    gc_pause_ns: int = 0
+    steal_ns: int = 0
     latencies: dict[Series, Latency] = field(default_factory=dict)

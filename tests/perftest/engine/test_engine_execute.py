@@ -7,6 +7,7 @@ import math
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -19,7 +20,7 @@ from perftest.engine.api import RunOutcome, StopRequest
 from perftest.engine.coordinator import execute
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.spec.behaviour import Consuming
-from perftest.spec.plan import Isolation, Plan, QueueSpec, Settings, Step
+from perftest.spec.plan import Background, Isolation, Plan, QueueSpec, Settings, Step
 
 
 class MemorySink:
@@ -51,8 +52,8 @@ def plan(uri: str, *settings: Settings, isolation: Isolation = Isolation.LIVE, *
         for number, one in enumerate(settings or (Settings(in_flight=5, size_bytes=100),), start=1)
     )
     plain = {"interval_s": 0.1, "drain_s": 5.0, "steps": steps, **more}
-    queues = (QueueSpec(name="q"),)
-    return Plan(name="t", title="t", uris=(uri,), queues=queues, isolation=isolation, **plain)
+    plain.setdefault("queues", (QueueSpec(name="q"),))
+    return Plan(name="t", title="t", uris=(uri,), isolation=isolation, **plain)
 
 
 def run(
@@ -218,3 +219,145 @@ def test_a_sink_that_fails_ends_the_run(stub: ModuleType) -> None:
     assert outcome.state == "failed" and isinstance(outcome.cause, OSError)
     assert outcome.error is not None and "No space left" in outcome.error.what
     assert not workers()
+
+
+# Several workers
+
+
+TWO_QUEUES = (QueueSpec(name="q0"), QueueSpec(name="q1"))
+MANY = Settings(in_flight=5, size_bytes=100, publishers=3, consumers=5)
+
+
+@pytest.mark.parametrize("settings", [MANY, Settings(in_flight=5, size_bytes=100), replace(MANY, ack_interval=7)])
+@pytest.mark.parametrize("more", [{"workers": 3}, {"workers": 2, "queues": TWO_QUEUES}])
+def test_workers_share_clients_and_their_records_add_up(
+    stub: ModuleType, settings: Settings, more: dict[str, Any]
+) -> None:
+    """Publisher and consumer of one message are in different processes; each message is accounted for once."""
+    sink = MemorySink()
+    outcome = run(stub, lambda uri: plan(uri, settings, **more), sink)
+    assert outcome.state == "finished", outcome
+    (ledger,) = sink.ledgers
+    assert (ledger["verdict"], ledger["drained"]) == ("ok", True), ledger
+    assert ledger["published"] == ledger["unique"] > 0
+    for name in ("published", "confirmed", "delivered"):
+        assert sum(getattr(i, name) for i in sink.intervals) == ledger[name]
+    names = {str(index) for index in range(more["workers"])}
+    assert {i.worker for i in sink.intervals} == names
+    for name in names:
+        mine = [i for i in sink.intervals if i.worker == name]
+        assert [(i.step, i.phase) for i in mine] == [(i.step, i.phase) for i in sink.intervals if i.worker == "0"]
+        for before, after in pairwise(mine):
+            assert before.start_ns + before.length_ns == after.start_ns
+    assert not workers()
+
+
+def test_every_worker_cuts_at_the_same_times(stub: ModuleType) -> None:
+    """One schedule for all: they have as many intervals, and each is the same stretch of time."""
+    sink = MemorySink()
+    run(stub, lambda uri: plan(uri, MANY, workers=2), sink)
+    first, second = ([i for i in sink.intervals if i.worker == name and i.phase is not Phase.DRAIN] for name in "01")
+    for one, other in zip(first, second, strict=True):
+        assert max(one.start_ns, other.start_ns) < min(one.start_ns + one.length_ns, other.start_ns + other.length_ns)
+
+
+@pytest.mark.parametrize(
+    ("fate", "what"), [("DUPLICATE", "duplicated"), ("DELAY", "reordered"), ("DAMAGE", "damaged"), ("LOSE", "lost")]
+)
+def test_a_lie_is_caught_in_whichever_worker_it_shows(stub: ModuleType, fate: str, what: str) -> None:
+    def of(number: int) -> Any:
+        return stub.Fate[fate] if number in (60, 105) else stub.Fate.DELIVER
+
+    settings = Settings(in_flight=20, size_bytes=100)  # publisher and consumer are in different workers
+    sink = MemorySink()
+    outcome = run(stub, lambda uri: plan(uri, settings, workers=2, drain_s=0.5), sink, fate=of)
+    (ledger,) = sink.ledgers
+    assert outcome.state == "finished"
+    assert (ledger[what], ledger["verdict"]) == (2, "violated"), ledger
+    assert sum(example["last"] - example["first"] + 1 for example in ledger["examples"]) == 2
+
+
+def test_numbers_of_clients_change_over_workers(stub: ModuleType) -> None:
+    steps = [
+        replace(MANY, publishers=publishers, consumers=consumers) for publishers, consumers in ((1, 1), (5, 4), (2, 1))
+    ]
+    sink = MemorySink()
+    run(stub, lambda uri: plan(uri, *steps, workers=2), sink)
+    (ledger,) = sink.ledgers
+    assert ledger["verdict"] == "ok", ledger
+    assert ledger["unique"] == ledger["published"]
+
+
+def test_isolated_steps_over_workers_share_no_message(stub: ModuleType) -> None:
+    sink = MemorySink()
+    steps = (replace(MANY, prefetch=1), replace(MANY, prefetch=100))
+    run(stub, lambda uri: plan(uri, *steps, isolation=Isolation.ISOLATED, workers=2), sink)
+    (ledger,) = sink.ledgers
+    assert (ledger["verdict"], ledger["foreign"], ledger["unexpected"]) == ("ok", 0, 0), ledger
+
+
+def test_a_worker_that_dies_fails_the_run_and_costs_only_its_own_data(stub: ModuleType) -> None:
+    """The last record of the other and the ledger of what it knows are kept."""
+    killed: list[int] = []
+
+    def kill(record: Interval) -> None:
+        if record.phase is Phase.STEADY and not killed:
+            victim = max(workers(), key=lambda worker: worker.create_time())
+            killed.append(victim.pid)
+            os.kill(victim.pid, signal.SIGKILL)
+
+    sink = MemorySink(kill)
+    outcome = run(stub, lambda uri: plan(uri, MANY, workers=2), sink)
+    assert outcome.state == "failed" and outcome.error is not None
+    assert "status -9" in outcome.error.what
+    (ledger,) = sink.ledgers
+    assert (ledger["complete"], ledger["drained"], ledger["verdict"]) == (False, False, "unknown")
+    assert len({i.worker for i in sink.intervals if i.phase is Phase.DRAIN}) == 1
+    assert not workers()
+
+
+def test_a_background_load_runs_beside_and_is_in_no_figure(stub: ModuleType) -> None:
+    beside = Background(
+        name="noise",
+        queues=(QueueSpec(name="other"),),
+        settings=Settings(in_flight=3, size_bytes=60),
+    )
+    sink = MemorySink()
+    outcome = run(stub, lambda uri: plan(uri, background=(beside,)), sink)
+    assert outcome.state == "finished", outcome
+    (ledger,) = sink.ledgers
+    assert {i.worker for i in sink.intervals} == {"0"}
+    assert ledger["published"] == sum(i.published for i in sink.intervals)
+    assert ledger["foreign"] == 0
+    (noise,) = ledger["background"]
+    assert (noise["name"], noise["verdict"]) == ("noise", "ok")
+    (ended,) = [event for event in sink.events if event["kind"] == "background_ended"]
+    assert ended["published"] == noise["published"] > 0
+    kinds = sink.kinds()
+    assert (
+        kinds.index("background_started")
+        < kinds.index("connected")
+        < kinds.index("drained")
+        < kinds.index("background_ended")
+    )
+
+
+def test_a_background_load_that_cannot_run_fails_the_run(stub: ModuleType) -> None:
+    beside = Background(name="noise", queues=(QueueSpec(name="other"),), settings=Settings(size_bytes=60))
+    sink = MemorySink()
+    refusal = [(406, "PRECONDITION_FAILED")]
+    outcome = run(stub, lambda uri: plan(uri, background=(beside,)), sink, refuse_declare=refusal)
+    assert outcome.state == "failed" and outcome.error is not None
+    assert "other" in outcome.error.where
+    assert not workers()
+
+
+def test_more_connections_than_files_are_refused_with_the_number_needed(
+    stub: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perftest.engine.coordinator.files_allowed", lambda: 100)
+    sink = MemorySink()
+    outcome = run(stub, lambda uri: plan(uri, replace(MANY, publishers=200), workers=2), sink)
+    assert outcome.state == "failed" and outcome.error is not None
+    assert "205 connections need 167 open files in each of 2 processes; 100 are allowed" in outcome.error.what
+    assert "167" in outcome.error.fix

@@ -1,0 +1,180 @@
+"""The clients of a plan, spread over worker processes, as if they were in one.
+
+Theory of operation. Every worker has the whole plan, knows which clients are its own (:mod:`perftest.engine.shares`),
+and is asked for the same things at the same time as the others. One of them, the first, does what is to be done once:
+declaring and deleting queues. Deliveries of a message that another worker published pass through here to that worker,
+which has its account; pipes keep their order, so once all workers have answered ``hand_on``, whatever is asked next is
+answered by accounts that know of every delivery until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from perftest.engine import ledger_record, wire
+from perftest.engine.api import RunError
+from perftest.engine.leaving import in_words
+from perftest.engine.routing import keeps_messages
+from perftest.engine.worker_process import WorkerError, WorkerProcess
+from perftest.spec.codec import plan_to_json
+from perftest.spec.plan import Plan
+
+
+class Load:
+    """See the module. ``failed`` is done with the reason when a worker gives up or dies; ``exhausted`` is set when all
+    clients that stop by themselves have, which is then told by an event. Start it with :meth:`start`."""
+
+    def __init__(self, plan: Plan, names: Iterable[str], on_event: Callable[[dict[str, object]], None]) -> None:
+        self.plan = plan
+        self.names = tuple(names)
+        self.failed: asyncio.Future[RunError] = asyncio.get_running_loop().create_future()
+        self.exhausted = asyncio.Event()
+        self._on_event = on_event
+        self._workers: list[WorkerProcess] = []
+        self._waiting = [0] * len(self.names)
+        self._reasons: dict[int, dict[str, int]] = {}
+
+    async def start(self, offset_ns: int) -> None:
+        """Start the workers, one for each name."""
+        first = {"plan": plan_to_json(self.plan), "offset_ns": offset_ns, "workers": len(self.names)}
+        first["run"] = random.SystemRandom().getrandbits(16)
+        for index, name in enumerate(self.names):
+            self._workers.append(await self._start_one(index, first | {"worker": name, "index": index}))
+
+    async def _start_one(self, index: int, first: wire.Message) -> WorkerProcess:
+        worker = await WorkerProcess.start(first, lambda message: self._hear(index, message))
+        worker.failed.add_done_callback(self._give_up)
+        return worker
+
+    # Operations; each may raise WorkerError
+
+    async def open(self, settings: wire.Message, *, fresh: bool) -> dict[str, str]:
+        """Declare the queues, connect all consumers, then all publishers; what the broker says of itself."""
+        properties: dict[str, str] = await self._workers[0].call("prepare", fresh=fresh)
+        await self._all("connect_consumers", settings=settings)
+        self._waiting = await self._all("connect_publishers", settings=settings)
+        self._reasons.clear()
+        self.exhausted.clear()
+        return properties
+
+    async def begin(self, at_ns: int) -> None:
+        """Publish from ``at_ns`` (run clock; 0: now) on."""
+        await self._all("ready")
+        await self._all("begin", at_ns=at_ns)
+
+    async def apply(self, settings: wire.Message) -> None:
+        """Change settings and numbers of clients while messages flow."""
+        self._waiting = await self._all("apply", settings=settings)
+
+    async def cut(self, at_ns: int = 0) -> list[tuple[str, wire.Message]]:
+        """The interval of every worker that ends at ``at_ns`` (run clock; 0: now), with the worker's name."""
+        return list(zip(self.names, await self._all("cut", at_ns=at_ns), strict=True))
+
+    async def quiesce(self) -> None:
+        """Publish nothing new."""
+        await self._all("quiesce")
+
+    async def left(self) -> dict[str, int]:
+        """What still has to be confirmed or delivered, as :meth:`perftest.engine.session.Session.left` says it."""
+        await self._share_deliveries()
+        answers = await self._all("left")
+        return {name: sum(answer[name] for answer in answers) for name in answers[0]}
+
+    async def close(self, *, drained: bool, abandoned: bool, delete: bool) -> None:
+        """Disconnect everybody, close the accounts, delete the queues if wanted.
+
+        If they are not ``drained`` and hold nothing all the same, what was not delivered is lost and not late.
+        """
+        await self._all("disconnect")
+        await self._share_deliveries()
+        drained = drained or (keeps_messages(self.plan) and await self._workers[0].call("emptied"))
+        await self._all("settle", drained=drained, abandoned=abandoned and delete)
+        if delete:
+            await self._workers[0].call("delete")
+
+    async def ledger(self, *, complete: bool) -> dict[str, Any]:
+        """The content of ``ledger.json`` so far."""
+        return ledger_record.merge(await self._all("ledger", complete=complete), complete=complete)
+
+    async def _all(self, op: str, **arguments: object) -> list[Any]:
+        return await asyncio.gather(*(worker.call(op, **arguments) for worker in self._workers))
+
+    async def _share_deliveries(self) -> None:
+        if len(self._workers) > 1:
+            await self._all("hand_on")
+
+    # After a failure
+
+    async def salvage_cut(self) -> list[tuple[str, wire.Message]]:
+        """The last interval of the workers that are left."""
+        living = [(name, worker) for name, worker in zip(self.names, self._workers, strict=True) if worker.alive]
+        answers = await _those_that_answer(worker.call("cut", at_ns=0) for _, worker in living)
+        return [(name, answer) for (name, _), answer in zip(living, answers, strict=True) if answer is not None]
+
+    async def salvage_close(self, *, delete: bool) -> None:
+        """Leave nothing behind on the broker, as far as it still listens to the workers that are left."""
+        living = self._living()
+        await _those_that_answer(worker.call("disconnect") for worker in living)
+        await _those_that_answer(worker.call("settle", drained=False, abandoned=False) for worker in living)
+        if delete and living:
+            await _those_that_answer([living[0].call("delete")])
+
+    async def salvage_ledger(self) -> dict[str, Any] | None:
+        """The accounts of the workers that are left, together; None if there are none."""
+        answers = await _those_that_answer(worker.call("ledger", complete=False) for worker in self._living())
+        records = [answer for answer in answers if answer is not None]
+        if not records:
+            return None
+        lost_a_worker = len(records) < len(self.names)
+        whole = [{**record, "drained": record["drained"] and not lost_a_worker} for record in records]
+        return ledger_record.merge(whole, complete=False)
+
+    async def stop(self) -> None:
+        """End the processes."""
+        await asyncio.gather(*(worker.stop() for worker in self._workers))
+
+    def _living(self) -> list[WorkerProcess]:
+        return [worker for worker in self._workers if worker.alive]
+
+    # What workers say unasked
+
+    def _hear(self, index: int, message: wire.Message) -> None:
+        if "handed_on" in message:
+            self._pass_on(index, message["handed_on"], message["bindings"])
+        elif message["event"]["kind"] == "limit_reached":
+            self._on_limit_reached(index, message["event"])
+        else:
+            self._on_event(message["event"])
+
+    def _on_limit_reached(self, index: int, event: dict[str, Any]) -> None:
+        """One worker has no client left that will stop by itself; with the last of them the load is over."""
+        self._waiting[index] = 0
+        self._reasons[index] = event["reasons"]
+        if not any(self._waiting):
+            reasons: Counter[str] = sum((Counter(part) for part in self._reasons.values()), Counter())
+            told = {"t_ns": event["t_ns"], "kind": "limit_reached", "text": in_words(reasons)}
+            self._on_event(told)
+            self.exhausted.set()
+
+    def _pass_on(self, sender: int, parcels: dict[str, str], bindings: list[object]) -> None:
+        for index, worker in enumerate(self._workers):
+            rows = parcels.get(str(index), "")
+            if index != sender and (rows or bindings):
+                worker.tell({"op": "handed_on", "rows": rows, "bindings": bindings})
+
+    def _give_up(self, failed: asyncio.Future[RunError]) -> None:
+        if not self.failed.done() and not failed.cancelled():
+            self.failed.set_result(failed.result())
+
+
+async def _those_that_answer(calls: Iterable[Any]) -> list[Any]:
+    """The answers of workers, None of each that fails."""
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException) and not isinstance(answer, WorkerError):
+            raise answer
+    return [None if isinstance(answer, BaseException) else answer for answer in answers]

@@ -1,0 +1,108 @@
+"""Which worker has which clients, and how many workers a plan gets: pure, and the same in every process.
+
+Connections are dealt out round-robin. Publishers' connection ``c`` is that of worker ``c % workers``; those of
+consumers go on where the publishers ended, so one publisher and one consumer are in different workers if there are two.
+With exclusive queues all clients of a queue are in the queue's worker, because they share one connection.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from perftest.spec.plan import Plan, Settings
+
+Integers = npt.NDArray[np.int64]
+
+WAKEUP_S: Final = 100e-6
+"""CPU for a message that is sent, confirmed, delivered and acknowledged alone."""
+MESSAGE_S: Final = 1e-6
+"""CPU for a message among many."""
+WAKEUPS_PER_PUBLISHER: Final = 5000
+"""A publisher with a higher rate sends several messages at once."""
+WORKER_SHARE: Final = 0.5
+"""A worker is given so much of a core to do: what it makes of the rest is latency."""
+CLIENTS_PER_WORKER: Final = 1000
+BUSY_CLIENTS_PER_WORKER: Final = 16
+"""Of clients that send as fast as they can."""
+
+FILES_PER_WORKER: Final = 64
+"""Descriptors a worker needs besides its connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The clients of worker ``index`` (from 0) of ``workers``."""
+
+    plan: Plan
+    index: int = 0
+    workers: int = 1
+
+    def publishers(self, connections: int) -> list[int]:
+        """Numbers of this worker's publishers, ascending, if there are ``connections`` of them over all workers. With
+        more connections the list only grows at its end."""
+        count = connections * self.plan.publishing.channels
+        return np.flatnonzero(self.owners(np.arange(count)) == self.index).tolist()
+
+    def consumers(self, connections: int) -> list[int]:
+        """The same for consumers."""
+        count = connections * self.plan.consuming.channels
+        numbers = np.arange(count)
+        if self._by_queue:
+            place = numbers % len(self.plan.queues)
+        else:
+            shift = self.plan.steps[0].settings.publishers if self.plan.steps else 0
+            place = numbers // self.plan.consuming.channels + shift
+        return np.flatnonzero(place % self.workers == self.index).tolist()
+
+    def owners(self, publishers: Integers) -> Integers:
+        """The workers that have these publishers."""
+        place = publishers % len(self.plan.queues) if self._by_queue else publishers // self.plan.publishing.channels
+        return place % self.workers
+
+    def is_elsewhere(self, publishers: Integers) -> npt.NDArray[np.bool_]:
+        """Which of these publishers are another worker's."""
+        return np.asarray(self.owners(publishers) != self.index)
+
+    @property
+    def _by_queue(self) -> bool:
+        return self.plan.connecting.exclusive
+
+
+def connections(plan: Plan) -> int:
+    """The most connections of clients that any step of a plan has at once."""
+    return max((step.settings.publishers + step.settings.consumers for step in plan.steps), default=0)
+
+
+def choose_workers(plan: Plan, *, cores: int, files: int) -> int:
+    """How many worker processes a plan gets.
+
+    What it asks for, if it does. Otherwise one for each half of a core that its load is expected to take, and never
+    more than there are cores: with a rate 100 µs for each time a publisher wakes up (at most 5,000 times a second) and
+    1 µs for each message; without, 16 clients to a worker. At least one for each 1,000 clients, and for as many
+    connections as one process may have open ``files``.
+    """
+    if plan.workers:
+        return plan.workers
+    wanted = max((_wanted(plan, step.settings) for step in plan.steps), default=1)
+    room = max(files - FILES_PER_WORKER, 1)
+    return max(1, min(wanted, cores), math.ceil(connections(plan) / room))
+
+
+def _wanted(plan: Plan, settings: Settings) -> int:
+    publishers = settings.publishers * plan.publishing.channels
+    clients = publishers + settings.consumers * plan.consuming.channels
+    rate = max((rate for rate, _ in plan.publishing.rate_cycle), default=settings.rate)
+    if rate is None:
+        return math.ceil(clients / BUSY_CLIENTS_PER_WORKER)
+    busy_s = publishers * (min(rate, WAKEUPS_PER_PUBLISHER) * WAKEUP_S + rate * MESSAGE_S)
+    return max(math.ceil(busy_s / WORKER_SHARE), math.ceil(clients / CLIENTS_PER_WORKER))
+
+
+def files_needed(plan: Plan, workers: int) -> int:
+    """Descriptors that each of ``workers`` processes has to be allowed."""
+    return math.ceil(connections(plan) / workers) + FILES_PER_WORKER
