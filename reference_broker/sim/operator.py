@@ -45,7 +45,8 @@ class Operator:
         self._every_s = chance.choice((0.03, 0.2, 1.0))
         kinds = (self.members, self.rebalance, self.policy)
         self._kinds = [kind for kind in kinds if chance.random() < 0.5]
-        self.keeps_members = self.members not in self._kinds and not any(plan.is_small for plan in world.queues)
+        self.changes_members = self.members in self._kinds
+        self.keeps_members = not self.changes_members and not any(plan.is_small for plan in world.queues)
         if self._kinds:
             world.scheduler.after(_FROM_S, self._begin)
 

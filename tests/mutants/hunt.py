@@ -8,16 +8,18 @@ import time
 from dataclasses import dataclass
 
 from reference_broker.sim.runs import Outcome, run_world
-from tests.mutants.planted import MUTANTS, Mutant, planted
+from reference_broker.sim.world import World
+from tests.mutants.planted import MUTANTS, Mutant, anything, planted
 
 WORLDS_MAX = 150
 
 
 @dataclass(frozen=True, slots=True)
 class Hunt:
-    """``outcome`` is None if the bug was not found."""
+    """``seed``: the last one; ``worlds``: how many were run up to there. ``outcome`` is None if it was not found."""
 
     mutant: Mutant
+    seed: int
     worlds: int
     events: int
     seconds: float
@@ -26,14 +28,26 @@ class Hunt:
 
 def hunt(mutant: Mutant, worlds_max: int = WORLDS_MAX) -> Hunt:
     """Run worlds until one shows the bug."""
-    events, begin = 0, time.process_time()
+    events, worlds, seed, begin = 0, 0, 0, time.process_time()
     with planted(mutant):
-        for seed in range(1, worlds_max + 1):
+        while worlds < worlds_max:
+            seed += 1
+            if not _may_show(mutant, seed):
+                continue
             outcome = run_world(seed, mutant.steps)
-            events += outcome.events
+            worlds, events = worlds + 1, events + outcome.events
             if outcome.error:
-                return Hunt(mutant, seed, events, time.process_time() - begin, outcome)
-    return Hunt(mutant, worlds_max, events, time.process_time() - begin, None)
+                return Hunt(mutant, seed, worlds, events, time.process_time() - begin, outcome)
+    return Hunt(mutant, seed, worlds, events, time.process_time() - begin, None)
+
+
+def _may_show(mutant: Mutant, seed: int) -> bool:
+    if mutant.needs is anything:
+        return True
+    world = World(seed)
+    answer = mutant.needs(world)
+    world.close()
+    return answer
 
 
 def main() -> int:
@@ -47,7 +61,7 @@ def main() -> int:
         found = hunt(mutant)
         missed += found.outcome is None
         by = found.outcome.invariant or found.outcome.error[:60] if found.outcome else "NOT FOUND"
-        effort = f"{found.worlds:3} worlds {found.events:8} events {found.seconds:6.1f} s"
+        effort = f"seed {found.seed:3} {found.worlds:3} worlds {found.events:8} events {found.seconds:6.1f} s"
         sys.stdout.write(f"{by:<10} {effort}  {mutant.name}\n")
         if words and found.outcome:
             sys.stdout.write(f"{found.outcome.error}\n")

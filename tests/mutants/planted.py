@@ -11,9 +11,24 @@ import importlib
 import inspect
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+from reference_broker.sim.world import World
+
+
+def anything(_world: World) -> bool:
+    """Any world will do."""
+    return True
+
+
+def _member_changes(world: World) -> bool:
+    return world.operator.changes_members and len(world.nodes) > 1
+
+
+def _kept_letters(world: World) -> bool:
+    return any(plan.keeps_letters for plan in world.queues) and len(world.nodes) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +41,8 @@ class Mutant:
     instead: str
     steps: int = 20_000
     """How long a world must be for it to be likely to show."""
+    needs: Callable[[World], bool] = anything
+    """Without that in a world the bug cannot show, and the world need not be run."""
 
 
 _BROKER = "reference_broker"
@@ -69,22 +86,24 @@ MUTANTS = (
            "end, skip)", "end, skip | {at for at, (_, each) in enumerate(decode_batch(entry.payload, end)[1])"
            " if type(each) is Purge and not self.leading})"),
     Mutant("a learner is counted for the majority", "raft.leadership:Leadership._configured",
-           "for node in configuration.voters if", "for node in configuration.members if"),
+           "for node in configuration.voters if", "for node in configuration.members if", needs=_member_changes),
     Mutant("a configuration is in effect once it is committed", "raft.standing:Standing.configuration",
-           "self.configurations.latest", "self.configurations.at(max(self.commit_index, self.log.snapshot_index))"),
+           "self.configurations.latest", "self.configurations.at(max(self.commit_index, self.log.snapshot_index))",
+           needs=_member_changes),
     Mutant("two changes of members at once", "raft.standing:Standing.change_under_way",
-           "return self.configurations.latest_index > commit or", "return"),
+           "return self.configurations.latest_index > commit or", "return", needs=_member_changes),
     Mutant("a replica that left begins again from an old line of the log", "node.hosting:Hosting.__init__",
-           "self._is_current = False", "self._is_current = True"),
+           "self._is_current = False", "self._is_current = True", needs=_member_changes),
     Mutant("the state of a node as a deposed leader saw it is the last word", "machines.subscriptions:node_down",
            "outbox.monitor(node)", "pass", steps=60_000),
     Mutant("the end of a channel overtakes its subscriptions", "node.outbox:Outbox.cut",
            "if messages_max and not self._lanes[Lane.EXPRESS]:", "if messages_max:", steps=60_000),
     Mutant("a dead letter is settled before its new home has it", "node.dead_letters:Mailer._publish",
            "    self._owner.counts",
-           "    self._propose(self._record.group, DeadLetterSettled(((ids[0], ids[-1]),)))\n    self._owner.counts"),
+           "    self._propose(self._record.group, DeadLetterSettled(((ids[0], ids[-1]),)))\n    self._owner.counts",
+           needs=_kept_letters),
     Mutant("dead letters are sent once, whatever the queue was declared with", "machines.dead_letters:bury",
-           "if not config.keeps_dead_letters:", "if True:", steps=60_000),
+           "if not config.keeps_dead_letters:", "if True:", needs=_kept_letters),
     Mutant("two single active consumers", "machines.single_active:elect",
            "        _put(state, active, Status.WAITING)\n        active = challenger", "        active = challenger"),
     Mutant("a refused publish is confirmed", "queues.quorum:QuorumQueue._answer_enqueues",
