@@ -10,6 +10,9 @@ import numpy.typing as npt
 Octets = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
 
+_CHUNK: Final = 256
+"""Keys drawn at once: one at a time would cost ten times as much."""
+
 _DIGITS: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 _DASHES: Final = (8, 13, 18, 23)
 _PLACES: Final = np.array([at for at in range(36) if at not in _DASHES])
@@ -24,12 +27,20 @@ class RandomKeys:
     def __init__(self, *seed: int, cache: int = 0) -> None:
         self._random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
         self._cached = self._draw(cache) if cache else None
+        self._ready = np.empty((0, self.length), np.uint8)
+        self._given = 0
 
     def of(self, sequences: Integers) -> Octets:
         """One row of octets for each message."""
-        if self._cached is None:
-            return self._draw(len(sequences))
-        return self._cached[sequences % len(self._cached)]
+        if self._cached is not None:
+            return self._cached[sequences % len(self._cached)]
+        start, stop = self._given, self._given + len(sequences)
+        if stop > len(self._ready):
+            fresh = self._draw(max(stop - len(self._ready), _CHUNK))
+            self._ready = np.concatenate([self._ready[start:], fresh])
+            start, stop = 0, len(sequences)
+        self._given = stop
+        return self._ready[start:stop]
 
     def _draw(self, count: int) -> Octets:
         octets = self._random.integers(0, 256, (count, 16), np.uint8)

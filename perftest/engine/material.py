@@ -6,6 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from perftest.amqp.content import header_frame
 from perftest.amqp.encode import Documents
 from perftest.amqp.errors import AmqpError
 from perftest.engine.arrivals import Offsets, Poisson, Trace, TraceError, parse_trace
@@ -29,11 +30,16 @@ class MaterialError(AmqpError):
 
 
 def check(publishing: Publishing) -> None:
-    """Read every file. Raises :class:`MaterialError` for the first that cannot be used."""
+    """Read every file, write every property. Raises :class:`MaterialError` for the first that cannot be used."""
     if publishing.arrivals is Arrivals.TRACE:
         trace(publishing.trace)
     if publishing.bodies.files:
         _files(publishing.bodies.files)
+    try:
+        header_frame(1, body_size=0, properties=publishing.properties)
+    except ValueError as error:
+        fix = "see the properties that AMQP knows: priority is 0 to 255, texts have at most 255 octets"
+        raise MaterialError(str(error), where="message properties", fix=fix) from error
 
 
 def own_rate(publishing: Publishing) -> float | None:

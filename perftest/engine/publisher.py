@@ -83,6 +83,7 @@ class Publisher(Client):
         self._waiting = False
         self._flowing = False
         self._committing = False
+        self._room_made = False
         self._turn_taken = False
         self._wakeup_ns = NEVER_NS
         self._asked_ns = 0
@@ -438,6 +439,7 @@ class Publisher(Client):
             self.on_channel_closed(BrokerProtocolError(str(error)))
             return
         if len(settled):
+            self._room_made = True
             self._account(settled, now_ns, nack=event.nack)
 
     def _account(self, settled: Settled, now_ns: int, *, nack: bool) -> None:
@@ -465,8 +467,10 @@ class Publisher(Client):
             self._ledger.answered(np.array([number], np.int64), RETURNED)
 
     def on_read_end(self) -> None:
-        """Confirms may have made room."""
-        self._pump()
+        """Confirms may have made room; those of other publishers on the connection have not."""
+        if self._room_made:
+            self._room_made = False
+            self._pump()
 
     def on_writable(self) -> None:
         """The socket takes octets again."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from perftest.amqp.errors import AmqpError, ChannelClosedError
 from perftest.amqp.uri import parse_uri
-from perftest.engine import forwarding, wire
+from perftest.engine import forwarding, material, wire
 from perftest.engine.client import Client
 from perftest.engine.consumer import Consumer
 from perftest.engine.context import Context, Counters, Emit
@@ -108,7 +108,9 @@ class Session:
         return properties
 
     async def prepare(self, *, fresh: bool) -> dict[str, object]:
-        """Declare the exchange and the queues; one worker does that for all."""
+        """Declare the exchange and the queues; one worker does that for all. What publishers are made of is looked at
+        before."""
+        material.check(self.context.plan.publishing)
         return await self._control.prepare(fresh=fresh)
 
     async def connect_consumers(self, settings: Settings) -> None:

@@ -13,10 +13,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from perftest.engine import material, stamp, wire
 from perftest.engine.failures import explain
+from perftest.engine.keys import RandomKeys
 from perftest.engine.material import MaterialError
 from perftest.engine.publisher import ConfirmTimeoutError
 from perftest.metrics.interval import Series
@@ -227,6 +229,28 @@ def test_a_trace_is_played_and_a_bad_one_refused_with_its_line(stub: ModuleType,
         material.check(Publishing(bodies=Bodies(files=(str(tmp_path / "none"),))))
 
 
+@pytest.mark.parametrize(
+    ("publishing", "what"),
+    [
+        (Publishing(arrivals=Arrivals.TRACE, trace="/no/such/trace"), "trace of arrivals cannot be read"),
+        (Publishing(bodies=Bodies(files=("/no/such/body",))), "file of bodies cannot be read"),
+        (Publishing(properties={"priority": 1000}), "priority cannot be 1000"),
+    ],
+)
+def test_what_publishers_cannot_use_is_said_before_anything_is_declared(
+    stub: ModuleType, publishing: Publishing, what: str
+) -> None:
+    async def scenario() -> None:
+        async with stub.StubBroker() as broker:
+            with pytest.raises(MaterialError, match=what) as caught:
+                await Run(broker, SETTINGS, publishing=publishing).open()
+            told = explain(caught.value)
+            assert told.where and told.fix
+            assert not broker.queues
+
+    play(scenario())
+
+
 def test_poisson_publishers_have_times_of_their_own(stub: ModuleType) -> None:
     async def scenario() -> list[int]:
         async with stub.StubBroker() as broker:
@@ -345,6 +369,14 @@ def test_routing_keys(stub: ModuleType, keys: str) -> None:
                 assert all(found[at] == found[at % 4] for at in range(len(found)))
 
     play(scenario())
+
+
+def test_fresh_keys_do_not_depend_on_the_portions_they_are_asked_for_in() -> None:
+    portions, at_once = RandomKeys(1, 2), RandomKeys(1, 2)
+    rows = [bytes(row) for count in (1, 3, 700, 1, 255, 40) for row in portions.of(np.arange(count))]
+    assert rows == [bytes(row) for row in at_once.of(np.arange(1000))]
+    assert len(set(rows)) == 1000
+    assert bytes(RandomKeys(1, 3).of(np.arange(1))[0]) != rows[0]
 
 
 # Bodies
