@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from infra import local_cluster, rabbitmq_cluster
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +23,22 @@ def storm() -> ModuleType:
         sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])
     return sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def bundled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with local_cluster.temporary(tmp_path_factory.mktemp("bundled")) as cluster:
+        yield cluster.nodes[0].uri
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with rabbitmq_cluster.running(tmp_path_factory.mktemp("rabbitmq"), nodes=1) as cluster:
+        yield cluster.uris[0]
+
+
+@pytest.fixture
+def uri(request: pytest.FixtureRequest, broker: str) -> str:
+    """Starts the broker that the test is about, once for all tests."""
+    value: str = request.getfixturevalue(broker)
+    return value

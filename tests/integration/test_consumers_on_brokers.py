@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from infra import local_cluster, rabbitmq_cluster
+from infra import rabbitmq_cluster
 from perftest.amqp.errors import AmqpError
 from perftest.engine.failures import explain
 from perftest.spec.behaviour import Consuming, ExitWhen
@@ -31,25 +30,6 @@ BROKERS = (
     pytest.param("rabbitmq", QueueType.CLASSIC, marks=NEEDS_RABBITMQ),
 )
 CLASSIC = BROKERS[2:]
-
-
-@pytest.fixture(scope="module")
-def bundled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with local_cluster.temporary(tmp_path_factory.mktemp("bundled")) as cluster:
-        yield cluster.nodes[0].uri
-
-
-@pytest.fixture(scope="module")
-def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with rabbitmq_cluster.running(tmp_path_factory.mktemp("rabbitmq"), nodes=1) as cluster:
-        yield cluster.uris[0]
-
-
-@pytest.fixture
-def uri(request: pytest.FixtureRequest, broker: str) -> str:
-    """Starts the broker that the test is about, once for all tests."""
-    value: str = request.getfixturevalue(broker)
-    return value
 
 
 async def load(uri: str, kind: QueueType, settings: dict[str, Any], how: dict[str, Any]) -> tuple[Run, dict[str, Any]]:
