@@ -10,12 +10,13 @@ Needs the ``rabbitmq-server`` package (Debian: ``apt-get install rabbitmq-server
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -45,15 +46,18 @@ def is_installed() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RabbitMQ:
-    """A running cluster. ``pids`` are the Erlang emulators, in node order: their CPU time is the broker's."""
+    """A running cluster. ``pids`` are the Erlang emulators, in node order: their CPU time is the broker's. ``control``
+    is ``rabbitmqctl`` on the first node."""
 
     uris: tuple[str, ...]
     pids: tuple[int, ...]
+    control: Callable[..., None]
 
 
 @contextlib.contextmanager
-def running(parent: Path, nodes: int = 3) -> Iterator[RabbitMQ]:
-    """Start a cluster with its data below ``parent``; stop it and remove the data at the end.
+def running(parent: Path, nodes: int = 3, configuration: str = "") -> Iterator[RabbitMQ]:
+    """Start a cluster with its data below ``parent``; stop it and remove the data at the end. ``configuration`` is
+    added to each node's ``rabbitmq.conf``.
 
     Raises :class:`RabbitMQError` when it is not installed or does not come up.
     """
@@ -61,7 +65,7 @@ def running(parent: Path, nodes: int = 3) -> Iterator[RabbitMQ]:
         fix = "install it (Debian: apt-get install rabbitmq-server); its own service need not run"
         raise RabbitMQError("RabbitMQ is not installed", str(LIBRARY), fix)
     directory = parent.absolute() / f".rabbitmq-{secrets.token_hex(4)}"
-    cluster = _Cluster(directory, nodes)
+    cluster = _Cluster(directory, nodes, configuration)
     try:
         yield cluster.start()
     finally:
@@ -70,8 +74,9 @@ def running(parent: Path, nodes: int = 3) -> Iterator[RabbitMQ]:
 
 
 class _Cluster:
-    def __init__(self, directory: Path, nodes: int) -> None:
+    def __init__(self, directory: Path, nodes: int, configuration: str) -> None:
         self._directory = directory
+        self._configuration = f"loopback_users.guest = true\nlog.file.level = warning\n{configuration}"
         self._tag = secrets.token_hex(3)
         self._epmd_port, *ports = free_ports(1 + 2 * nodes)
         self._amqp_ports, self._distribution_ports = ports[:nodes], ports[nodes:]
@@ -86,7 +91,7 @@ class _Cluster:
         cookie.chmod(0o400)
         (self._directory / "no-env.conf").touch()
         (self._directory / "no-plugins").write_text("[].")
-        (self._directory / "rabbitmq.conf").write_text("loopback_users.guest = true\nlog.file.level = warning\n")
+        (self._directory / "rabbitmq.conf").write_text(self._configuration)
         self._spawn(["epmd", "-address", HOST, "-port", str(self._epmd_port)], self._environment(), "epmd.log")
         servers = []
         for node in self._nodes:  # the first one first: the others join it
@@ -101,6 +106,7 @@ class _Cluster:
         return RabbitMQ(
             uris=tuple(f"amqp://guest:guest@{HOST}:{port}/%2f" for port in self._amqp_ports),
             pids=tuple(_emulator(server.pid) for server in servers),
+            control=functools.partial(self._control, 0),
         )
 
     def stop(self) -> None:

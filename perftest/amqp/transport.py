@@ -106,6 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self.lost: asyncio.Future[AmqpError] = self._loop.create_future()
         self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._gone: asyncio.Future[None] = self._loop.create_future()
         self._transport: asyncio.Transport | None = None
         self._listeners: dict[int, Listener] = {}
         self._touched: dict[int, Listener] = {}
@@ -170,7 +171,8 @@ class Connection(asyncio.BufferedProtocol):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
 
     async def close(self, timeout_s: float = 5.0) -> None:
-        """Say goodbye and wait for the broker's answer, at most ``timeout_s``; then close the socket anyway."""
+        """Say goodbye and wait for the broker's answer, and for the socket to be closed, at most ``timeout_s``; then
+        drop it."""
         if self.lost.done() or self._transport is None:
             return
         self._core.close()
@@ -178,7 +180,9 @@ class Connection(asyncio.BufferedProtocol):
         try:
             async with asyncio.timeout(timeout_s):
                 await asyncio.shield(self.lost)
+                await asyncio.shield(self._gone)  # TLS says goodbye, too
         except TimeoutError:
+            self._transport.abort()
             self._finish(ConnectionLostError(f"no connection.close-ok within {timeout_s:g} s"))
 
     def abort(self) -> None:
@@ -324,6 +328,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
+        if not self._gone.done():
+            self._gone.set_result(None)
         reason = str(exc) if exc else "the broker closed the socket"
         if self._core.stage is Stage.START and not isinstance(exc, ssl.SSLError):
             what = "a certificate of this client" if self.uri.tls else "TLS, which is amqps://"
