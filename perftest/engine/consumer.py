@@ -2,7 +2,7 @@
 observations.
 
 A message goes through three hands. A :class:`~perftest.engine.taking.Source` brings it; with a latency or a rate it
-waits in :class:`~perftest.engine.processing.Processing` for its turn, else it is done with at once;
+waits in :class:`~perftest.engine.working.Work` for its turn, else it is done with at once;
 :class:`~perftest.engine.settling.Settling` acknowledges it. End-to-end latency ends when the message is here, before
 any work on it; the latency of the acknowledgement counts from there.
 
@@ -21,11 +21,15 @@ from perftest.amqp.transport import Connection
 from perftest.engine import topology
 from perftest.engine.client import Client
 from perftest.engine.context import Context
+from perftest.engine.cycles import Turns
 from perftest.engine.leaving import Leaving
 from perftest.engine.link import Link
-from perftest.engine.processing import Processing
+from perftest.engine.own_queue import OwnQueue
+from perftest.engine.processing import Handled
 from perftest.engine.settling import Settling
-from perftest.engine.taking import Poller, Subscription
+from perftest.engine.taking import Poller, Subscription, anchor
+from perftest.engine.turning import TurnTimer
+from perftest.engine.working import Work
 from perftest.spec.behaviour import ExitWhen
 from perftest.spec.plan import QueueSpec, Settings
 
@@ -35,10 +39,6 @@ CONSUMER_IDLE: Final = "Consumer is idle for more than 1 second"
 """Why a consumer leaves, in PerfTest's words."""
 
 SECOND_NS: Final = 1_000_000_000
-US_NS: Final = 1000
-
-HOLD_AT: Final = 1000
-"""A consumer without prefetch that has so many messages to work on reads no more until half of them are done."""
 
 
 class Consumer(Client):
@@ -52,16 +52,18 @@ class Consumer(Client):
         self.settings = settings
         self.limited = bool(consuming.messages) or consuming.exit_when is not ExitWhen.NEVER
         self._settling = Settling(context, settings, self.on_channel_closed)
-        self._processing = Processing(latency_ns=settings.consumer_latency_us * US_NS, rate=consuming.rate)
+        self._number = number
+        self._turns: TurnTimer | None = None
+        latency_us = consuming.latency_cycle[0][0] if consuming.latency_cycle else settings.consumer_latency_us
+        self._work = Work(context, latency_us=latency_us, rate=consuming.rate, on_done=self._on_work_done)
         self._leaving = Leaving(consuming)
         self._poller = Poller(context, self._may_ask) if consuming.polling else None
         self._source = self._poller or Subscription(context, f"perftest-{number}")
         self._queue_number = number % len(context.plan.queues)
-        self._scope = context.new_scope(self._queue_number)
+        self._own = None if queue.name else OwnQueue(context, queue)
+        self._scope = 0
         self._taking = False
         self._ready = not consuming.start_delay_s
-        self._work_ns = 0
-        self._holding: Connection | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.finished = ""
         self._left = False
@@ -76,51 +78,78 @@ class Consumer(Client):
 
     async def attach(self, connection: Connection) -> None:
         """Take messages on a fresh channel: a new order of deliveries begins."""
-        self._scope = self.context.new_scope(self._queue_number)
         self._channel = await connection.open_channel(self)
+        if self._own is not None:
+            await self._own.declare(connection, self._channel)
+            self._queue_number = self._own.number
+        self._scope = self.context.new_scope(self._queue_number)
         await self._settling.attach(connection, self._channel)
         self._connection = connection
         if self._ready:
             await self._take(connection)
 
     def begin(self) -> None:
-        """The load begins now: with a start delay, take messages when it is over."""
+        """The load begins now: cycles turn from now on; with a start delay, take messages when it is over."""
+        context, consuming = self.context, self.context.plan.consuming
+        if consuming.latency_cycle:
+            turns = Turns(consuming.latency_cycle, start_ns=context.began_ns)
+            self._turns = TurnTimer(context, turns, self._turn_latency)
         if not self._ready:
-            delay_ns = round(self.context.plan.consuming.start_delay_s * SECOND_NS)
-            self.context.wakeups.at(self.context.clock() + delay_ns, self._on_delay_over)
+            delay_ns = round(consuming.start_delay_s * SECOND_NS)
+            context.wakeups.at(context.clock() + delay_ns, self._on_delay_over)
 
     def detach(self) -> None:
         """What is unacknowledged will be delivered again."""
         self._taking = False
-        self._hold(wanted=False)
+        self._work.take_from(None, bounded=True)
         self._settling.detach()
         self._source.detach()
         if self.settings.ack_interval:
-            self._leaving.lose(self._processing.waiting)
-            self._processing.forget()
+            self._leaving.lose(self._work.forget())
 
     async def apply(self, settings: Settings) -> None:
         """Change what differs, while messages flow. A new prefetch counts for new consumers only, so the consumer
         is cancelled and subscribed again; nothing unacknowledged is given back by that."""
-        self._work()
+        self._work.go_on()
         before, self.settings = self.settings, settings
-        self._processing.change(latency_ns=settings.consumer_latency_us * US_NS, now_ns=self.context.clock())
+        if not self.context.plan.consuming.latency_cycle:
+            self._work.change(settings.consumer_latency_us)
         switched = bool(before.ack_interval) != bool(settings.ack_interval)
         if self._taking and self._connection and (switched or before.prefetch != settings.prefetch):
-            self.settings = before  # until the last delivery of the old subscription is here
-            try:
-                await self._stop_taking(work_off=switched)
-            finally:
-                self.settings = settings
-            self._settling.apply(settings)
-            if not self.finished:
-                await self._take(self._connection)
+            await self._take_again(self._connection, before, work_off=switched)
         self._settling.apply(settings)
-        self._work()
+        self._work.go_on()
+
+    def _turn_latency(self, latency_us: float, change: int) -> None:
+        """One consumer speaks for all: their cycles begin together."""
+        self._work.change(latency_us)
+        if self._number == 0 and change:
+            text = f"{latency_us:g} µs of work on each message from now on"
+            self.context.emit("setting_changed", text, consumer_latency_us=latency_us)
+
+    async def _take_again(self, connection: Connection, before: Settings, *, work_off: bool) -> None:
+        settings, self.settings = self.settings, before  # until the last delivery of the old subscription is here
+        anchored = self.queue.auto_delete and self._poller is None
+        channel = await anchor(connection, self._queue_name) if anchored else 0
+        try:
+            await self._stop_taking(work_off=work_off)
+        finally:
+            self.settings = settings
+        self._settling.apply(settings)
+        if not self.finished:
+            await self._take(connection)
+        if channel:
+            await connection.close_channel(channel)
+
+    @property
+    def _queue_name(self) -> str:
+        return self.queue.name if self._own is None else self._own.name
 
     async def close(self) -> None:
         """Take no more messages, acknowledge what was done with, leave the connection."""
         self._closing = True
+        if self._turns is not None:
+            self._turns.stop()
         if self._left:
             return
         try:
@@ -136,22 +165,31 @@ class Consumer(Client):
 
     async def _take(self, connection: Connection) -> None:
         self._taking = True
-        await self._source.start(connection, self._channel, self.queue.name, self.settings)
+        bounded = self.settings.prefetch or self.context.plan.consuming.channel_prefetch
+        self._work.take_from(connection, bounded=bool(self.settings.ack_interval and bounded))
+        await self._source.start(connection, self._channel, self._queue_name, self.settings)
         self._leaving.begin(self.context.clock())
         self._watch()
 
     async def _stop_taking(self, *, work_off: bool = False) -> None:
         """Take no more messages; acknowledge those that are done with, with ``work_off`` those in work, too."""
         self._taking = False
-        self._hold(wanted=False)
+        self._work.take_from(None, bounded=True)
         await self._source.stop()
-        self._work(everything=work_off)
+        self._work.go_on(everything=work_off)
         self._settling.flush()
 
     async def _leave_channel(self) -> None:
         if self._connection is not None and not self._connection.lost.done():
             await self._stop_taking()
             await self._settling.finish()
+            if self._own is not None:
+                await self._own.delete(self._connection)
+
+    def forget_queue(self) -> None:
+        """The consumer has left a load that goes on: nothing is expected from its own queue any more."""
+        if self._own is not None:
+            self._own.forget()
 
     def _on_delay_over(self) -> None:
         self._ready = True
@@ -204,10 +242,8 @@ class Consumer(Client):
         counters = self.context.counters
         counters.delivered += count
         counters.redelivered += again
-        if self._processing.needed:
-            self._processing.arrived(first_tag, count, now_ns)
-            if self._processing.waiting > HOLD_AT and self._unbounded():
-                self._hold(wanted=True)
+        if self._work.needed:
+            self._work.arrived(first_tag, count, now_ns)
         else:
             self._done(first_tag, count, now_ns, now_ns)
 
@@ -218,11 +254,10 @@ class Consumer(Client):
 
     def on_read_end(self) -> None:
         """Write what is due."""
-        if self._processing.waiting:
-            self._work()
-            return
-        self._settling.write()
-        self._after_work()
+        if self._work.waiting:
+            self._work.go_on()
+        else:
+            self._write()
 
     def on_get_empty(self, now_ns: int) -> None:
         """Nothing was polled."""
@@ -230,51 +265,21 @@ class Consumer(Client):
             self._poller.answered(empty=True)
             self._poller.free()
 
-    # Work on messages
-
-    def _work(self, *, everything: bool = False) -> None:
-        """Be done with the messages whose time is over, or with all at hand; write what that makes due."""
-        now_ns = self.context.clock()
-        handled = self._processing.everything() if everything else self._processing.done(now_ns)
+    def _on_work_done(self, handled: list[Handled], now_ns: int) -> None:
         for run in handled:
             self._done(run.first_tag, run.count, run.arrived_ns, now_ns)
+        self._write()
+
+    def _write(self) -> None:
         self._settling.write()
-        if self._holding is not None and self._processing.waiting <= HOLD_AT // 2:
-            self._hold(wanted=False)
-        wake_ns = self._processing.wake_ns()
-        if wake_ns is not None and (not self._work_ns or wake_ns < self._work_ns):
-            self._work_ns = wake_ns
-            self.context.wakeups.at(wake_ns, self._on_work)
-        self._after_work()
-
-    def _on_work(self) -> None:
-        self._work_ns = 0
-        if self._processing.waiting:
-            self._work()
-
-    def _unbounded(self) -> bool:
-        """Nothing limits how many messages the broker sends."""
-        prefetch = self.settings.prefetch or self.context.plan.consuming.channel_prefetch
-        return self._taking and not (self.settings.ack_interval and prefetch)
-
-    def _hold(self, *, wanted: bool) -> None:
-        """Leave messages in the socket, so that the broker comes to feel that this consumer is slow."""
-        if wanted and self._holding is None and self._connection is not None:
-            self._holding = self._connection
-            self._holding.hold(self)
-        elif not wanted and self._holding is not None:
-            self._holding.release(self)
-            self._holding = None
-
-    def _after_work(self) -> None:
-        if self._processing.waiting:
+        if self._work.waiting:
             return
         if self._leaving.finished:
             self._leave(MESSAGE_LIMIT)
         self._source.free()
 
     def _may_ask(self) -> bool:
-        return not (self._closing or self._leaving.satisfied or self._processing.waiting)
+        return not (self._closing or self._leaving.satisfied or self._work.waiting)
 
     # Leaving, and coming back
 
@@ -293,6 +298,7 @@ class Consumer(Client):
         if not self._closing:
             self._left = True
             await self.disconnect()
+            self.forget_queue()
             self.context.finished(self.name, reason)
 
     def _watch(self) -> None:
@@ -305,7 +311,7 @@ class Consumer(Client):
         self._watching = False
         if not self._taking or self._connection is None:
             return
-        if self._processing.waiting:
+        if self._work.waiting:
             self._leaving.begin(self.context.clock())  # whoever works is not idle
         if self.context.clock() < self._leaving.quiet_at_ns():
             self._watch()
@@ -315,7 +321,7 @@ class Consumer(Client):
             self._do(self._leave_if_empty(self._connection))
 
     async def _leave_if_empty(self, connection: Connection) -> None:
-        if await topology.waiting(connection, self._channel, self.queue.name):
+        if await topology.waiting(connection, self._channel, self._queue_name):
             self._leaving.begin(self.context.clock())
             self._watch()
         else:
@@ -324,7 +330,7 @@ class Consumer(Client):
     def on_cancelled(self) -> None:
         """The broker ended the subscription: subscribe again, on a fresh channel, to a queue that may have to be
         declared again."""
-        self.context.emit("consumer_cancelled", f"{self.name}: the broker cancelled it on queue {self.queue.name!r}")
+        self.context.emit("consumer_cancelled", f"{self.name}: the broker cancelled it on queue {self._queue_name!r}")
         if self._connection is not None and not self.finished and not self._closing:
             self._do(self._come_back(self._connection))
 
@@ -332,11 +338,12 @@ class Consumer(Client):
         self.detach()
         await connection.close_channel(self._channel)
         channel = await connection.open_channel()
-        plan = self.context.plan
-        await topology.restore(connection, channel, plan, [self.queue], exclusive=plan.connecting.exclusive)
+        if self._own is None:
+            plan = self.context.plan
+            await topology.restore(connection, channel, plan, [self.queue], exclusive=plan.connecting.exclusive)
         await connection.close_channel(channel)
         await self.attach(connection)
-        self.context.emit("reconnected", f"{self.name} is subscribed to queue {self.queue.name!r} again")
+        self.context.emit("reconnected", f"{self.name} is subscribed to queue {self._queue_name!r} again")
 
     # What a consumer does not need
 

@@ -89,6 +89,7 @@ class Session:
         self._links = Links(self.context)
         self.publishers: list[Publisher] = []
         self.consumers: list[Consumer] = []
+        self._departed: list[Consumer] = []
         self._finished: dict[str, str] = {}
         self._limited = 0
         self._cut_ns = self.context.clock()
@@ -116,6 +117,9 @@ class Session:
     async def connect_consumers(self, settings: Settings) -> None:
         """Bring the number of consumers to what it should be."""
         self.context.observations.scheduled = is_open_loop(settings, self.context.plan.publishing)
+        for consumer in self._departed:
+            consumer.forget_queue()
+        self._departed.clear()
         wanted = self._share.consumers(settings.consumers)
         await self._end(self.consumers, len(wanted), running=True)
         fresh = [self._consumer(number, settings) for number in wanted[len(self.consumers) :]]
@@ -238,6 +242,7 @@ class Session:
         """End all clients, in good order as long as the broker answers in the time that is allowed: nothing is
         published or delivered any more."""
         self.quiesce()
+        self._departed = list(self.consumers)
         patience_s = self.context.plan.connecting.shutdown_timeout_s
         if patience_s > 0:
             try:
@@ -324,6 +329,8 @@ class Session:
         del clients[keep:]
         for client in leaving:
             self._finished.pop(client.name, None)
+            if isinstance(client, Consumer) and running:
+                client.forget_queue()
         self._count_limited()
 
     def _count_limited(self) -> None:

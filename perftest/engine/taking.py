@@ -77,6 +77,16 @@ class Subscription:
         """The broker sends what the prefetch allows."""
 
 
+async def anchor(connection: Connection, queue: str) -> int:
+    """Keep a queue that deletes itself with its last consumer, by one more on a channel of its own, as long as that is
+    open: whoever changes a subscription leaves for a moment. The message it gets comes again, flagged as redelivered.
+    """
+    channel = await connection.open_channel()
+    await connection.call(channel, commands.Basic.Qos(prefetch_count=1), commands.Basic.QosOk)
+    await connection.call(channel, commands.Basic.Consume(queue=queue), commands.Basic.ConsumeOk)
+    return channel
+
+
 class Poller:
     """basic.get; the next one when the consumer is done with what the last one brought, and after a pause.
 

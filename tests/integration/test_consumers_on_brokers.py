@@ -71,7 +71,7 @@ def test_every_message_is_delivered_and_acknowledged_once(name: str, uri: str, k
     run, record = play(uri, kind, settings, how)
     assert record["verdict"] == "ok" and record["unique"] == record["published"] >= MESSAGES
     assert record["redelivered"] == 0
-    at_hand = sum(consumer._processing.waiting for consumer in run.session.consumers)
+    at_hand = sum(consumer._work.waiting for consumer in run.session.consumers)
     assert record["acked"] <= record["unique"] and not at_hand
     if not settings.get("consumer_latency_us") and not how.get("rate"):  # these may end with work at hand
         assert record["acked"] == (0 if settings.get("ack_interval") == 0 else record["unique"])

@@ -184,11 +184,11 @@ def test_a_slow_consumer_without_prefetch_is_felt_by_the_broker(stub: ModuleType
             run = consuming(broker, {**settings, "in_flight": 500, "size_bytes": 5000}, rate=1000.0)
             await run.open()
             consumer = run.session.consumers[0]
-            await run.until(lambda: consumer._holding is not None)
+            await run.until(lambda: consumer._work.holding)
             delivered = run.session.cut()["delivered"]
             assert delivered >= 1000
-            await run.until(lambda: consumer._holding is None)
-            assert consumer._processing.waiting <= 1000
+            await run.until(lambda: not consumer._work.holding)
+            assert consumer._work.waiting <= 1000
             await run.finish(drain_s=0.1)
             assert not run.failures
 
@@ -222,6 +222,30 @@ def test_work_changes_while_messages_flow(stub: ModuleType) -> None:
     play(scenario())
 
 
+def test_the_latency_turns(stub: ModuleType) -> None:
+    """Each value for its time, over and over again; a step's own latency is not what counts then."""
+
+    async def scenario() -> None:
+        async with stub.StubBroker() as broker:
+            cycle = ((300.0, 0.03), (50.0, 0.02))
+            run = consuming(broker, {"consumers": 2, "consumer_latency_us": 5_000_000}, latency_cycle=cycle)
+            await run.open()
+            consumer = run.session.consumers[0]
+            seen = [consumer._work.latency_us]
+            while len(seen) < 5:
+                await run.until(lambda: consumer._work.latency_us != seen[-1])
+                seen.append(consumer._work.latency_us)
+            assert seen in ([300, 50, 300, 50, 300], [50, 300, 50, 300, 50])
+            await run.session.apply(replace(run.settings, ack_interval=2))
+            assert {consumer._work.latency_us for consumer in run.session.consumers} <= {300, 50}
+            changes = [text for text in run.texts if "of work on each message" in text]
+            assert set(changes) == {f"{value} µs of work on each message from now on" for value in (300, 50)}
+            record = await run.finish()
+            assert record["verdict"] == "ok", record
+
+    play(scenario())
+
+
 def test_what_was_in_work_when_the_connection_was_lost_comes_again(stub: ModuleType) -> None:
     async def scenario() -> None:
         async with stub.StubBroker() as broker:
@@ -230,7 +254,7 @@ def test_what_was_in_work_when_the_connection_was_lost_comes_again(stub: ModuleT
             await run.until(lambda: acked(broker) >= 5)
             broker.drop_connections()
             await run.until(lambda: run.events.count("reconnected") == 2)
-            run.session.consumers[0]._processing.change(latency_ns=0, now_ns=time.monotonic_ns())
+            run.session.consumers[0]._work.change(0)
             await run.published(50)
             record = await run.finish()
             assert record["verdict"] == "ok", record

@@ -206,6 +206,15 @@ class StubBroker:
             exchange.bindings = [binding for binding in exchange.bindings if binding[0] != name]
         return len(self.queues.pop(name, Queue()).ready)
 
+    def delete_abandoned(self, names: set[str]) -> None:
+        """Those that delete themselves when their last consumer leaves."""
+        everybody = [consumer for connection in self.connections for consumer in connection.consumers]
+        held = {consumer.queue for consumer in everybody if not consumer.cancelled}
+        for name in names - held:
+            declared = self.queues[name].declared if name in self.queues else None
+            if declared is not None and declared.auto_delete:
+                self.drop_queue(name)
+
     def enqueue(self, queue: str, message: Message, fate: Fate) -> None:
         there = self.queues.setdefault(queue, Queue())
         if fate is Fate.DELAY:
@@ -251,11 +260,13 @@ class ServerConnection(asyncio.Protocol):
     def end_channel(self, number: int) -> None:
         """Its consumers are gone; what they held goes back to its queue."""
         channel = self.channels.pop(number, Channel(number))
+        gone = [consumer for consumer in self.consumers if consumer.channel == number]
         self.consumers = [consumer for consumer in self.consumers if consumer.channel != number]
         for consumer, message in reversed(channel.unacked.values()):
             message.redelivered = True
             if consumer.queue in self.broker.queues:
                 self.broker.queues[consumer.queue].ready.appendleft(message)
+        self.broker.delete_abandoned({consumer.queue for consumer in gone})
 
     def data_received(self, data: bytes) -> None:
         self.buffer += data
@@ -433,8 +444,9 @@ class ServerConnection(asyncio.Protocol):
 
     def on_basic_cancel(self, channel: int, method: commands.Basic.Cancel) -> None:
         for consumer in self.consumers:
-            consumer.cancelled |= consumer.tag == method.consumer_tag
+            consumer.cancelled |= consumer.tag == method.consumer_tag and consumer.channel == channel
         self.send(channel, commands.Basic.CancelOk(method.consumer_tag))
+        self.broker.delete_abandoned({each.queue for each in self.consumers if each.cancelled})
 
     def on_basic_ack(self, channel: int, method: commands.Basic.Ack) -> None:
         self.broker.acks.append((method.delivery_tag, method.multiple))
