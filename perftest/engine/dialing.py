@@ -56,7 +56,7 @@ def warn_of_unchecked_certificates(context: Context) -> None:
     """An event if TLS keeps secrets, but from whom nobody knows."""
     tls = context.plan.connecting.tls
     if any(uri.tls for uri in context.uris) and not tls.ca_file and not tls.system_authorities:
-        text = "TLS: certificates of the broker are not checked; name a file of authorities, or use the system's"
+        text = "TLS: certificates of the broker are not checked; name their authorities (--tls-ca FILE, or -udsc)"
         context.emit("warning", text)
 
 

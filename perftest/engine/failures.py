@@ -87,8 +87,8 @@ def _fix(error: AmqpError) -> str:
             return "see the broker's log for the reason"
         case TlsError():
             return (
-                "check the scheme and port of the URI, and the files and server names of the TLS options; "
-                "a certificate of one's own authority needs that authority's file"
+                "check scheme and port of the URI; name the file of the certificate's authority (--tls-ca), or the "
+                "name that the certificate bears (-sni)"
             )
         case StartupTimeoutError():
             return "start the broker's nodes, allow more time (-sst), or be content with fewer of them (-sul)"

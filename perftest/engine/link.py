@@ -95,7 +95,8 @@ class Link:
             try:
                 await connection.close_channel(channel)
             except AmqpError as error:
-                self.context.emit("error", f"{member.name} could not close its channel: {error}")
+                if not self.closed:  # the last to leave closes the connection, and all channels with it
+                    self.context.emit("error", f"{member.name} could not close its channel: {error}")
 
     async def close(self) -> None:
         """Close the connection for good, in good order if the plan allows time for that."""

@@ -51,6 +51,7 @@ def test_each_channel_is_a_client_with_an_account_of_its_own(
             assert record["verdict"] == "ok", str(record)
             assert record["confirmed"] == record["published"] == record["unique"]
             assert len(broker.connections) == 0
+            assert run.events == []
 
     play(scenario())
 

@@ -136,7 +136,7 @@ def test_what_is_wrong_with_tls_is_told_at_once(
                     await Run(broker, SETTINGS, connecting=Connecting(tls=tls)).open()
             told = explain(caught.value)
             assert says in told.what, told
-            assert "TLS" in told.fix
+            assert "--tls-ca" in told.fix
 
     play(scenario())
 
