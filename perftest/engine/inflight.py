@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
 
-RING_MIN: Final = 16
+RING_MIN: Final = 64
 """Slots a ring begins with, whatever the limit: it doubles as messages come to be in flight, so thousands of publishers
 and a limit that is none cost what they use."""
 

@@ -94,8 +94,8 @@ class _Piece:
 
     def intended(self, first: int, count: int) -> Nanoseconds:
         """:meth:`intended_ns` of ``count`` messages from ``first`` on."""
-        if count == 1 or not self.rate:
-            return np.full(count, self.intended_ns(first), np.int64)
+        if not self.rate:
+            return np.full(count, NEVER_NS, np.int64)
         offsets = self.places.many(first, count) - self.count
         return np.maximum(np.ceil(offsets * SECOND_NS / self.rate), 0).astype(np.int64) + self.start_ns
 
@@ -118,6 +118,7 @@ class Schedule:
     def __init__(self, *, rate: float, start_ns: int, places: Places | None = None) -> None:
         _check(rate)
         self.taken = 0
+        self._next_ns: int | None = None
         self._places = places or Even()
         self._pieces = deque([_Piece(start_ns=start_ns, count=0.0, rate=rate, first=0, places=self._places)])
 
@@ -128,7 +129,7 @@ class Schedule:
 
     def due(self, now_ns: int) -> int:
         """How many messages are due at ``now_ns`` and not taken yet."""
-        return max(self.planned(now_ns) - self.taken, 0)
+        return max(self.planned(now_ns) - self.taken, 0) if self.next_ns() <= now_ns else 0
 
     def planned(self, now_ns: int) -> int:
         """How many messages the schedule has asked for up to and including ``now_ns``, taken or not."""
@@ -145,11 +146,17 @@ class Schedule:
     def next_ns(self) -> int:
         """The intended time of the next message to take; in the past when it is overdue, :data:`NEVER_NS` if there is
         none as things are."""
-        self._drop_finished()
-        return self._pieces[0].intended_ns(self.taken)
+        if self._next_ns is None:
+            self._drop_finished()
+            self._next_ns = self._pieces[0].intended_ns(self.taken)
+        return self._next_ns
 
     def take(self, count: int) -> Nanoseconds:
         """The intended times of the next ``count`` messages, which count as sent from now on."""
+        if count == 1:
+            times = np.array([self.next_ns()], np.int64)
+            self.skip(1)
+            return times
         parts = []
         while count > 0:
             self._drop_finished()
@@ -157,13 +164,13 @@ class Schedule:
             parts.append(self._pieces[0].intended(self.taken, here))
             self.taken += here
             count -= here
-        self._places.forget(self.taken)
+        self.skip(0)
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
 
     def skip(self, count: int) -> None:
         """Count the next ``count`` messages as taken, without sending them."""
         self.taken += count
-        self._drop_finished()
+        self._next_ns = None
         self._places.forget(self.taken)
 
     def change(self, *, rate: float, now_ns: int) -> None:
@@ -174,12 +181,14 @@ class Schedule:
         now_ns = max(now_ns, last.start_ns)
         first = max(last.first_at(now_ns), self.taken)
         count = min(max(last.at(now_ns), last.count), max(self._places.at(first), last.count))
+        self._next_ns = None
         self._pieces.append(_Piece(start_ns=now_ns, count=count, rate=rate, first=first, places=self._places))
         self._drop_finished()
 
     def _drop_finished(self) -> None:
-        while len(self._pieces) > 1 and self.taken >= self._pieces[1].first:
-            self._pieces.popleft()
+        pieces = self._pieces
+        while len(pieces) > 1 and self.taken >= pieces[1].first:
+            pieces.popleft()
 
 
 def _check(rate: float) -> None:
