@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from perftest.cli.options.command import ENVIRONMENT, TableCommand, show_and_lea
 
 if TYPE_CHECKING:
     from perftest.cli.options.choices import Choices
+    from perftest.cli.served import Metrics
     from perftest.cli.session import Options
 
 
@@ -70,6 +72,29 @@ def run_options(choices: Choices) -> Options:
         objectives=choices["slo"],
         percentiles=choices["percentiles"] or (),
         legacy_latency=choices["legacy_latency"],
+        metrics=_metrics(choices),
+    )
+
+
+def _metrics(choices: Choices) -> Metrics | None:
+    """The endpoint that is asked for; its companions do nothing by themselves."""
+    from perftest.cli.served import Metrics
+    from perftest.results.provenance import redact_command
+
+    for key in ("port", "endpoint"):
+        choices.useless(f"metrics_prometheus_{key}", "-mpr", unless=choices["metrics_prometheus"])
+    for key in ("metrics_prefix", "metrics_tags", "metrics_command_line_arguments", "exposed_metrics"):
+        choices.useless(key, "-mpr", unless=choices["metrics_prometheus"])
+    if not choices["metrics_prometheus"]:
+        return None
+    command = " ".join(redact_command(sys.argv[2:])) if choices["metrics_command_line_arguments"] else ""
+    return Metrics(
+        port=choices["metrics_prometheus_port"],
+        path=choices["metrics_prometheus_endpoint"],
+        prefix=choices["metrics_prefix"],
+        labels=choices["metrics_tags"] or {},
+        exposed=choices["exposed_metrics"] or {},
+        command=command,
     )
 
 

@@ -23,6 +23,7 @@ SECTIONS: Final = (
     "Measurement",
     "Judgement",
     "Output",
+    "Metrics",
     "Other",
 )
 

@@ -25,6 +25,7 @@ import click
 from infra import local_cluster
 from perftest.cli.exits import CliError, Exit, three_lines
 from perftest.cli.interrupts import Interrupts
+from perftest.cli.served import Metrics, Served
 from perftest.cli.stages import StageSampler
 from perftest.cli.ui.board import Board
 from perftest.cli.ui.csv_file import CsvFile
@@ -68,6 +69,8 @@ class Options:
         what has to be reached, else the exit code is 4.
     ``percentiles``, ``legacy_latency``
         what is shown at the end beside the table.
+    ``metrics``
+        where Prometheus may scrape the run, if it may.
     """
 
     out: Path
@@ -84,6 +87,7 @@ class Options:
     objectives: tuple[Objective, ...] = ()
     percentiles: tuple[float, ...] = ()
     legacy_latency: bool = False
+    metrics: Metrics | None = None
 
 
 def measure(plan: Plan, options: Options) -> int:
@@ -108,13 +112,14 @@ def measure(plan: Plan, options: Options) -> int:
 
 def _run(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[_Session, RunOutcome]:
     """Execute the plan; when this returns, no signal is listened to any more."""
+    also = _Also.opened(options)  # what cannot be opened is told before a cluster is started
     with target(plan, options) as cluster:
         if cluster is not None:
             plan = replace(plan, uris=cluster.uris, queues=tuple(_quorum(queue) for queue in plan.queues))
         writer = RunWriter(options.out, plan, ["perftest", *sys.argv[1:]])
         writer.objectives = options.objectives
         writer.describe_broker(**_broker_facts(plan, cluster))
-        session = _Session(plan, options, writer, cluster)
+        session = _Session(plan, options, writer, cluster, also)
         try:
             return session, asyncio.run(session.run(interrupts))
         except BaseException as error:
@@ -126,10 +131,32 @@ def _run(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[_Session
             interrupts.ignore()
 
 
+@dataclass(frozen=True, slots=True)
+class _Also:
+    """Where else intervals go beside the run directory, and the name of the run there."""
+
+    label: str
+    csv: CsvFile | None
+    metrics: Served | None
+
+    @classmethod
+    def opened(cls, options: Options) -> _Also:
+        """Open the file and the port that the options ask for. Raises CliError."""
+        label = options.label or f"test-{datetime.now().astimezone():%H%M%S-%f}"[:-3]
+        path = options.output_file
+        csv = CsvFile(path, label, in_millis=options.in_millis) if path is not None else None
+        return cls(label, csv, Served(options.metrics) if options.metrics is not None else None)
+
+    def close(self) -> None:
+        """Nobody is told any more."""
+        if self.metrics is not None:
+            self.metrics.close()
+
+
 class _Session:
     """The pieces of one run, and the sink of its records."""
 
-    def __init__(self, plan: Plan, options: Options, writer: RunWriter, cluster: Cluster | None) -> None:
+    def __init__(self, plan: Plan, options: Options, writer: RunWriter, cluster: Cluster | None, also: _Also) -> None:
         self.rows: list[dict[str, Any]] = []
         self._plan = plan
         self._options = options
@@ -137,11 +164,8 @@ class _Session:
         self._cluster = cluster
         self._failure: RunNotWritableError | None = None
         self._stop = StopRequest()
-        self._label = options.label or f"test-{datetime.fromtimestamp(writer.started_ns / 1e9):%H%M%S-%f}"[:-3]
         self._gathering = Gathering(self._gathered)
-        self._csv: CsvFile | None = None
-        if options.output_file is not None:
-            self._csv = CsvFile(options.output_file, self._label, in_millis=options.in_millis)
+        self._also = also
         self._board = Board(plan, writer.tally, writer.started_ns, _target_name(plan, cluster), str(writer.path))
         self._view: View = self._make_view()
         self._stages = StageSampler(plan, cluster, writer) if cluster is not None else None
@@ -149,8 +173,9 @@ class _Session:
     def interval(self, record: Interval) -> None:
         """Record, then show."""
         self._recorded(lambda: self._writer.interval(record))
-        if self._csv is not None:
-            self._recorded(lambda: self._gathering.add(record))
+        self._recorded(lambda: self._gathering.add(record))
+        if self._also.metrics is not None:
+            self._also.metrics.interval(record)
         self._board.interval(record)
         self._view.interval(record)
 
@@ -183,6 +208,7 @@ class _Session:
                 for task in helpers:
                     task.cancel()
                 await asyncio.gather(*helpers, return_exceptions=True)
+                self._also.close()
                 with contextlib.suppress(OSError):  # the terminal may be gone; the results are not
                     self._view.close()
 
@@ -278,8 +304,8 @@ class _Session:
 
     def _gathered(self, gathered: Gathered) -> None:
         """An interval of the whole run, for the CSV file."""
-        if self._csv is not None:
-            self._csv.interval(gathered, self._writer.started_ns)
+        if self._also.csv is not None:
+            self._also.csv.interval(gathered, self._writer.started_ns)
 
     def _details(self) -> Iterator[str]:
         """More about latencies, where somebody asked for it."""
@@ -293,7 +319,7 @@ class _Session:
         otherwise = "plain" if options.plain else "line"
         terminal = sys.stderr.isatty()
         name = choose(options.ui, terminal=terminal, width=width, environment=os.environ, otherwise=otherwise)
-        style = Style(label=self._label, compact=options.metrics_format == "compact", in_millis=options.in_millis)
+        style = Style(label=self._also.label, compact=options.metrics_format == "compact", in_millis=options.in_millis)
         out = sys.stderr if name == "plain" and options.as_json else sys.stdout
         return make_view(name, self._board, out, sys.stderr, style)
 

@@ -48,14 +48,21 @@ _LATENCIES: Final = {
 
 
 class RunCollector:
-    """Takes the intervals of a run and gives metrics; ``labels`` stand on every sample. Two threads may use it."""
+    """Takes the intervals of a run and gives metrics; ``labels`` stand on every sample, ``exposed`` are further gauges
+    that never change. Two threads may use it."""
 
     def __init__(
-        self, *, prefix: str = DEFAULT_PREFIX, labels: Mapping[str, str] | None = None, command: str = ""
+        self,
+        *,
+        prefix: str = DEFAULT_PREFIX,
+        labels: Mapping[str, str] | None = None,
+        command: str = "",
+        exposed: Mapping[str, float] | None = None,
     ) -> None:
         self._prefix = prefix
         self._labels = dict(labels or {})
         self._command = command
+        self._exposed = dict(exposed or {})
         self._lock = threading.Lock()
         self._last: dict[str, Interval] = {}
         self._totals: dict[str, int] = dict.fromkeys(_COUNTS, 0)
@@ -84,7 +91,11 @@ class RunCollector:
         records = list(self._last.values())
         for name in _RATES:
             yield self._gauge(name, "messages per second in the last interval", _per_s(records, _COUNTS[name]))
-        yield self._gauge("expected_published", "what the schedule asked for, per second", _per_s(records, "intended"))
+        if "expected_published" not in self._exposed:
+            asked = _per_s(records, "intended")
+            yield self._gauge("expected_published", "what the schedule asked for, per second", asked)
+        for name, value in self._exposed.items():
+            yield self._gauge(name, "as --exposed-metrics has it", value)
         yield self._gauge("unconfirmed", "messages in flight", sum(record.unconfirmed for record in records))
         lag_s = max((record.loop_lag_ns for record in records), default=0) / 1e9
         yield self._gauge("loop_lag_seconds", "longest delay of a worker's event loop in the last interval", lag_s)

@@ -70,8 +70,10 @@ def show_and_leave(ctx: click.Context, given: dict[str, Any]) -> None:
         click.echo(formatter.getvalue(), nl=False)
         ctx.exit()
     if given.pop("show_metrics"):
-        click.echo("intervals.csv, latency.hlog and events.jsonl of the run directory hold every interval of a run;")
-        click.echo("--ui json prints them as JSON, -o FILE as CSV.")
+        formatter = ctx.make_formatter()
+        shown = (each for each in ctx.command.params if getattr(each, "section", "") == "Metrics")
+        formatter.write_dl([record for each in shown if (record := each.get_help_record(ctx))], col_max=34)
+        click.echo(formatter.getvalue(), nl=False)
         ctx.exit()
 
 

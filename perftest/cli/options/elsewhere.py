@@ -5,7 +5,7 @@ from __future__ import annotations
 from perftest.cli.options.option import Effect, flag, section, value
 
 _JVM = "there is no JVM"
-_METRICS = "no metrics endpoint is served; the run directory holds every interval"
+_METRICS = "Datadog is not sent to; -mpr serves metrics for Prometheus"
 _INSTANCES = "runs on several hosts are not synchronised by instances"
 _STREAM = "streams are not measured; use -qq for a quorum queue, or PerfTest and stream-perf-test for streams"
 _OAUTH = "no tokens are fetched; write one as the password of the URI: amqp://:TOKEN@host"
@@ -34,13 +34,6 @@ _WITHOUT = (
     value("-mdh --metrics-datadog-host-tag", "text", "TAG", "", reason=_METRICS),
     flag("-mdd --metrics-datadog-descriptions", "", reason=_METRICS),
     value("-mdu --metrics-datadog-uri", "text", "URI", "", reason=_METRICS),
-    flag("-mpr --metrics-prometheus", "", reason=_METRICS),
-    value("-mpe --metrics-prometheus-endpoint", "text", "PATH", "", reason=_METRICS),
-    value("-mpp --metrics-prometheus-port", "text", "PORT", "", reason=_METRICS),
-    value("-mt --metrics-tags", "text", "K=V,...", "", reason=_METRICS),
-    value("-mpx --metrics-prefix", "text", "PREFIX", "", reason=_METRICS),
-    flag("-mcla --metrics-command-line-arguments", "", reason=_METRICS),
-    value("-em --exposed-metrics", "text", "K=V,...", "", reason=_METRICS),
     value("-ei --expected-instances", "text", "N", "", reason=_INSTANCES),
     value("-isn --instance-sync-namespace", "text", "NAME", "", reason=_INSTANCES),
     value("-ist --instance-sync-timeout", "text", "SECONDS", "", reason=_INSTANCES),

@@ -107,9 +107,19 @@ OPTIONS = (
         flag("--json", "Print JSON instead of a table.", perftest=False, key="as_json"),
     ),
     *section(
+        "Metrics",
+        flag("-mpr --metrics-prometheus", "Serve metrics for Prometheus while the run lasts."),
+        value("-mpp --metrics-prometheus-port", "count", "PORT", "Port to serve them on.", default="8080"),
+        value("-mpe --metrics-prometheus-endpoint", "text", "PATH", "Path to serve them at.", default="/metrics"),
+        value("-mpx --metrics-prefix", "text", "PREFIX", "Their names begin with this.", default="perftest_"),
+        value("-mt --metrics-tags", "labels", "K=V,...", "Labels of all of them."),
+        flag("-mcla --metrics-command-line-arguments", "One more, perftest_args, has the command line as a label."),
+        value("-em --exposed-metrics", "gauges", "K=V,...", "Further gauges: expected_published=50000."),
+    ),
+    *section(
         "Other",
         flag("-env --environment-variables", "List the environment variables that are read.", key="show_environment"),
-        flag("-mh --metrics-help", "Say where metrics are to be had.", key="show_metrics"),
+        flag("-mh --metrics-help", "Show the options about metrics.", key="show_metrics"),
         flag("-v --version", "Show the version.", key="show_version"),
     ),
 )

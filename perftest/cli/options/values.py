@@ -172,6 +172,23 @@ def _argument(name: str, value: str) -> Argument:
     return int(value) if re.fullmatch(r"[+-]?\d+", value) else value
 
 
+def _gauges(text: str) -> dict[str, float]:
+    """Names and numbers."""
+    try:
+        return {name: float(value) for name, value in _pairs(text).items()}
+    except ValueError as error:
+        raise UnitError(f"{text!r} are no gauges", "write expected_published=50000") from error
+
+
+def _labels(text: str) -> dict[str, str]:
+    """Names that Prometheus takes, and any values."""
+    found = {name: str(value) for name, value in _pairs(text).items()}
+    wrong = next((name for name in found if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name)), None)
+    if wrong is not None:
+        raise UnitError(f"{wrong!r} is no name of a label", "use letters, digits and _")
+    return found
+
+
 def _pattern(text: str) -> str:
     if not _PATTERN.match(text):
         raise UnitError(f"{text!r} has no place for a number", "write q-%d, or q-%03d for three digits")

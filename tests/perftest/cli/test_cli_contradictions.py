@@ -186,6 +186,7 @@ def test_confirms_without_a_limit_are_not_no_confirms(text: str, expected: int) 
         ("-u a,b", "1 of 2 queues have no consumer"),
         ("-y 0", "reach no queue"),
         ("-hst 5 -niot 3 -mda", "without effect here: -hst -niot (there is no JVM); -mda ("),
+        ("-ei 3 --verbose", "without effect here: -ei (runs on several hosts"),
     ],
 )
 def test_what_does_nothing_is_said_and_stops_nothing(line: str, note: str) -> None:
