@@ -184,6 +184,7 @@ class _Session:
         self._recorded(lambda: self._writer.event(record))
         if self._stages is not None:
             self._stages.event(record)
+        self._gathering.event(record)
         self._board.event(record)
         self._view.event(record)
 
@@ -399,7 +400,7 @@ def exit_code(
 ) -> Exit:
     """The gravest thing that can be said of a run: unsafe messages, a failed run, an interruption, a missed objective,
     a doubt."""
-    if ledger is not None and ledger.get("verdict") == "violated":
+    if ledger is not None and "violated" in (each.get("verdict") for each in (ledger, *ledger.get("background", ()))):
         return Exit.SAFETY
     if state == "failed":
         return Exit.RUN_ERROR

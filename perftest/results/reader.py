@@ -141,7 +141,9 @@ def _intervals(run: Run) -> Iterator[Interval]:
 
 
 def _interval(row: dict[str, str]) -> Interval:
-    counts: dict[str, Any] = {name: int(row[name]) for name in _COUNTS}
+    counts: dict[str, Any] = {
+        name: int(row[name]) for name in _COUNTS if name in row or name not in schema.LATER_COLUMNS
+    }
     return Interval(worker=row["worker"], phase=Phase(row["phase"]), **counts)
 
 

@@ -58,6 +58,9 @@ PERFTEST_COLUMNS: Final = (
 )
 """The columns of PerfTest's ``--output-file``, in its order; ours follow."""
 
+LATER_COLUMNS: Final = ("worker_wait_ns", "gc_collections", "gc_pause_ns", "steal_ns")
+"""Columns that runs of earlier versions do not have: 0 there."""
+
 OWN_COLUMNS: Final = (
     "worker",
     "host",
@@ -78,6 +81,7 @@ OWN_COLUMNS: Final = (
     "negative_latencies",
     "worker_cpu_ns",
     "loop_lag_ns",
+    *LATER_COLUMNS,
 )
 
 HLOG_TAG: Final = "{series};step={step};phase={phase};host={host};worker={worker}"

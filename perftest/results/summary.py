@@ -43,7 +43,11 @@ class PhaseTotals:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
     worker_length_ns: dict[str, int] = field(default_factory=dict)
     worker_cpu_ns: dict[str, int] = field(default_factory=dict)
+    worker_wait_ns: dict[str, int] = field(default_factory=dict)
+    worker_steal_ns: dict[str, int] = field(default_factory=dict)
     loop_lag_ns: int = 0
+    gc_collections: int = 0
+    gc_pause_ns: int = 0
     latencies: dict[Series, Merged] = field(default_factory=dict)
 
     @property
@@ -54,7 +58,20 @@ class PhaseTotals:
     @property
     def cpu_share(self) -> float:
         """The busiest worker's share of one core, 0..1."""
-        shares = (self.worker_cpu_ns[worker] / length for worker, length in self.worker_length_ns.items() if length)
+        return self._greatest_share(self.worker_cpu_ns)
+
+    @property
+    def wait_share(self) -> float:
+        """The share of the time for which the worker that waited longest was ready to run and got no core, 0..1."""
+        return self._greatest_share(self.worker_wait_ns)
+
+    @property
+    def steal_ns(self) -> int:
+        """CPU time that the host did not get, of all its cores: what each of its workers was told."""
+        return max(self.worker_steal_ns.values(), default=0)
+
+    def _greatest_share(self, spent_ns: Mapping[str, int]) -> float:
+        shares = (spent_ns[worker] / length for worker, length in self.worker_length_ns.items() if length)
         return max(shares, default=0.0)
 
     def per_s(self, counter: str) -> float:
@@ -71,7 +88,11 @@ class PhaseTotals:
         worker = record.worker
         self.worker_length_ns[worker] = self.worker_length_ns.get(worker, 0) + record.length_ns
         self.worker_cpu_ns[worker] = self.worker_cpu_ns.get(worker, 0) + record.worker_cpu_ns
+        self.worker_wait_ns[worker] = self.worker_wait_ns.get(worker, 0) + record.worker_wait_ns
+        self.worker_steal_ns[worker] = self.worker_steal_ns.get(worker, 0) + record.steal_ns
         self.loop_lag_ns = max(self.loop_lag_ns, record.loop_lag_ns)
+        self.gc_collections += record.gc_collections
+        self.gc_pause_ns = max(self.gc_pause_ns, record.gc_pause_ns)
 
     def add_latency(self, series: Series, payload: str, max_ns: int) -> None:
         """Add one histogram. Raises :class:`~perftest.results.errors.DamagedHistogramError`."""
@@ -156,6 +177,10 @@ def step_row(step: Mapping[str, Any], totals: PhaseTotals, broker: BrokerCpu) ->
         "worker_cpu_us_per_message": _us_per(counts["worker_cpu_ns"], messages),
         "broker_cpu_us_per_message": _us_per(broker.used_ns(totals.start_ns, totals.end_ns), messages),
         "loop_lag_ns": totals.loop_lag_ns,
+        "worker_wait_share": round(totals.wait_share, 4),
+        "gc_collections": totals.gc_collections,
+        "gc_pause_ns": totals.gc_pause_ns,
+        "steal_ns": totals.steal_ns,
     }
 
 

@@ -92,8 +92,11 @@ class RunWriter:
         self._append(schema.LATENCY_HLOG, "".join(hlog.format_line(line, self._base_ns) for line in lines))
 
     def event(self, record: dict[str, object]) -> None:
-        """A line of ``events.jsonl``."""
+        """A line of ``events.jsonl``; how a background load ended is kept in the manifest, too."""
         self._append(schema.EVENTS, _json_line(record))
+        if record.get("kind") == "background_ended":
+            told = {name: value for name, value in record.items() if name not in ("t_ns", "kind", "step", "text")}
+            self.manifest.setdefault("background", []).append(told)
 
     def host(self, record: dict[str, Any]) -> None:
         """A line of ``host.jsonl``."""

@@ -174,7 +174,7 @@ def _check_intervals(path: Path) -> None:
     if not file.is_file():
         raise _empty(file, "has no intervals.csv")
     header, rest = _csv_header(file)
-    missing = [column for column in files.OWN_COLUMNS if column not in header]
+    missing = [column for column in files.OWN_COLUMNS if column not in (*header, *files.LATER_COLUMNS)]
     if header and missing:
         raise RunDirectoryError(
             f"columns are missing: {', '.join(missing)}",

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from perftest.cli.ui.gathering import Gathered, Gathering
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results.summary import RATES, Tally
 from perftest.spec.plan import Plan, Step, is_open_loop
@@ -50,6 +51,7 @@ class Board:
         self._tally = tally
         self._started_ns = started_ns
         self._last: dict[str, Interval] = {}
+        self._gathering = Gathering(self._remember)
         self._step = plan.steps[0]
         self._step_started_ns = started_ns
 
@@ -58,12 +60,11 @@ class Board:
         self._last = {name: last for name, last in self._last.items() if last.step == record.step}
         self._last[record.worker] = record
         self._enter(record.step, record.start_ns)
-        self.delivered_history.append(self.now("delivered"))
-        latency = record.latencies.get(Series.E2E)
-        self.p99_history.append(latency.p99_ns if latency is not None else 0)
+        self._gathering.add(record)
 
     def event(self, record: Mapping[str, object]) -> None:
         """Take an event; those that say nothing new are not listed."""
+        self._gathering.event(record)
         kind = str(record.get("kind"))
         step = record.get("step")
         t_ns = record.get("t_ns")
@@ -150,6 +151,12 @@ class Board:
         ]
         parts += [f"{settings.rate:g} msg/s each"] if settings.rate is not None else []
         return "  ".join([*parts, format_duration(self._step.duration_s)])
+
+    def _remember(self, gathered: Gathered) -> None:
+        """An interval of all workers, for the history."""
+        self.delivered_history.append(self.now("delivered"))
+        latency = gathered.latencies.get(Series.E2E)
+        self.p99_history.append(min(latency.percentile_ns(99.0), latency.max_ns) if latency is not None else 0)
 
     def _enter(self, step: int, t_ns: int) -> None:
         if step != self._step.number:

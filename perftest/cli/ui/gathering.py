@@ -11,7 +11,7 @@ from perftest.results.histograms import Merged
 
 Latencies = Mapping[Series, Merged]
 
-_HIGHEST: Final = ("loop_lag_ns",)
+_HIGHEST: Final = ("loop_lag_ns", "gc_pause_ns", "steal_ns")
 """What is not added up over workers; the worst of them counts."""
 _PLACE: Final = ("worker", "step", "phase", "start_ns", "length_ns", "latencies")
 _ADDED: Final = tuple(each.name for each in fields(Interval) if each.name not in (*_PLACE, *_HIGHEST))
@@ -26,17 +26,21 @@ class Gathered:
 
 
 class Gathering:
-    """Calls ``emit`` with each interval of the run, once every worker that took part before has told its part.
-
-    A worker that has ended, or a first interval of which nobody knows how many parts it has, is waited for until
-    :meth:`tick` was called twice.
+    """Calls ``emit`` with each interval of the run, once every worker has told its part: one, unless an event says that
+    there are more. A worker that has ended is waited for until :meth:`tick` was called twice.
     """
 
     def __init__(self, emit: Callable[[Gathered], None]) -> None:
         self._emit = emit
         self._parts: dict[str, Interval] = {}
-        self._workers: frozenset[str] = frozenset()
+        self._workers = 1
         self._ticks = 0
+
+    def event(self, record: Mapping[str, object]) -> None:
+        """An event of the run: it may say how many workers there are."""
+        workers = record.get("workers")
+        if record.get("kind") == "workers" and isinstance(workers, int):
+            self._workers = workers
 
     def add(self, record: Interval) -> None:
         """A part; if its worker has told its part already, this is one of the next interval."""
@@ -45,7 +49,7 @@ class Gathering:
             self.flush()
         self._parts[record.worker] = record
         self._ticks = 0
-        if self._workers and self._workers <= self._parts.keys():
+        if len(self._parts) >= self._workers:
             self.flush()
 
     def tick(self) -> None:
@@ -58,7 +62,6 @@ class Gathering:
         """Emit what there is."""
         if self._parts:
             parts, self._parts = list(self._parts.values()), {}
-            self._workers = frozenset(part.worker for part in parts)
             self._emit(gathered(parts))
 
 

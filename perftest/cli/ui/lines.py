@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from perftest.cli.ui.board import Board, clock, milliseconds
-from perftest.metrics.interval import Interval, Latency, Series
+from perftest.cli.ui.gathering import Gathered
+from perftest.metrics.interval import Series
+from perftest.results.histograms import Merged
 
 _SHOWN = ((Series.CONFIRM, "confirm_ms"), (Series.E2E, "e2e_ms"), (Series.LAG, "lag_ms"))
 
 
-def interval_line(board: Board, record: Interval) -> str:
-    """A line about one interval of one worker; rates are messages per second, latencies of this interval."""
+def interval_line(board: Board, gathered: Gathered) -> str:
+    """A line about one interval; rates are messages per second, latencies of this interval."""
+    record = gathered.record
     end_s = board.elapsed_s(record.start_ns + record.length_ns)
     parts = [clock(end_s), f"step={record.step}/{len(board.plan.steps)}"]
     parts += [board.step.label] if board.step.label else []
@@ -21,12 +24,14 @@ def interval_line(board: Board, record: Interval) -> str:
         count = getattr(record, name)
         parts += [f"{name}={count}"] if count else []
     for series, label in _SHOWN:
-        latency = record.latencies.get(series)
+        latency = gathered.latencies.get(series)
         if latency is not None and latency.count:
             parts.append(f"{label} {_latency(latency)}")
     return " ".join(parts)
 
 
-def _latency(latency: Latency) -> str:
-    values = {"p50": latency.p50_ns, "p95": latency.p95_ns, "p99": latency.p99_ns, "max": latency.max_ns}
+def _latency(latency: Merged) -> str:
+    shown = {"p50": 50.0, "p95": 95.0, "p99": 99.0}
+    values = {name: min(latency.percentile_ns(percent), latency.max_ns) for name, percent in shown.items()}
+    values["max"] = latency.max_ns
     return " ".join(f"{name}={milliseconds(value)}" for name, value in values.items())

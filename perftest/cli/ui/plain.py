@@ -31,6 +31,7 @@ class PlainView:
 
     def event(self, record: Mapping[str, object]) -> None:
         """Only why the run ends: PerfTest prints no other."""
+        self._gathering.event(record)
         kind = record.get("kind")
         if kind == "limit_reached":
             for part in str(record.get("text") or "a limit was reached").split(", "):

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any, Protocol, TextIO
 
 from perftest.cli.ui.board import Board
+from perftest.cli.ui.gathering import Gathering
 from perftest.cli.ui.lines import interval_line
 from perftest.cli.ui.perftest_lines import Style
 from perftest.cli.ui.plain import PlainView
@@ -52,13 +53,23 @@ class LineView(NoView):
     def __init__(self, board: Board, out: TextIO) -> None:
         self._board = board
         self._out = out
+        self._gathering = Gathering(lambda gathered: self._print(interval_line(board, gathered)))
 
     def interval(self, record: Interval) -> None:
-        """A line with fixed labels."""
-        self._print(interval_line(self._board, record))
+        """A line with fixed labels, once every worker has told its part."""
+        self._gathering.add(record)
+
+    def frame(self) -> None:
+        """A worker that has ended is not waited for."""
+        self._gathering.tick()
+
+    def close(self) -> None:
+        """What is left."""
+        self._gathering.flush()
 
     def event(self, record: Mapping[str, object]) -> None:
         """``01:42 event …`` for what a reader would miss otherwise."""
+        self._gathering.event(record)
         if record.get("kind") not in ("setting_changed", "steady", "run_started", "step_ended"):
             moment, _, words = self._board.sentence(record).partition(" ")
             self._print(f"{moment} event {words}")

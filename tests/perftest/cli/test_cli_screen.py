@@ -9,6 +9,7 @@ import select
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from rich.console import Console
 
 from perftest.cli.ui.board import Board, clock, milliseconds
+from perftest.cli.ui.gathering import Gathering, gathered
 from perftest.cli.ui.lines import interval_line
 from perftest.cli.ui.live import ROWS, screen, sparkline
 from perftest.cli.ui.summary import doubts, knee_sentence, steps_table, wrapped
@@ -208,12 +210,32 @@ def test_a_line_has_fixed_labels(records: ModuleType) -> None:
     """Scripts cut it at spaces and equals signs."""
     board = board_of(records, 2)
     record = records.intervals(records.plan())[1]
-    line = interval_line(board, record)
+    line = interval_line(board, gathered([record]))
     confirm, e2e = record.latencies["confirm"], record.latencies["e2e"]
     assert line.startswith(
         "00:02 step=1/3 in_flight=1 phase=steady intended=200 published=200 confirmed=200 delivered=200"
     )
     assert f"confirm_ms p50={milliseconds(confirm.p50_ns)} " in line and f"max={milliseconds(e2e.max_ns)}" in line
+
+
+def test_an_interval_of_several_workers_is_one(records: ModuleType) -> None:
+    """A line that showed one worker's rate would be read as the run's; one that has died is not waited for for ever."""
+    shown: list[Any] = []
+    gathering = Gathering(shown.append)
+    gathering.event({"kind": "workers", "workers": 3})
+    parts = [replace(records.intervals(records.plan())[1], worker=name, gc_pause_ns=int(name)) for name in "012"]
+    for part in parts:
+        assert not shown
+        gathering.add(part)
+    (whole,) = shown
+    assert (whole.record.published, whole.record.gc_pause_ns) == (3 * parts[0].published, 2)
+    assert whole.latencies["e2e"].count == 3 * parts[0].latencies["e2e"].count
+    for part in parts[:2]:
+        gathering.add(part)
+    gathering.tick()
+    assert len(shown) == 1
+    gathering.tick()
+    assert shown[1].record.published == 2 * parts[0].published
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, None])

@@ -193,3 +193,14 @@ def _records(run: object, name: str) -> int:
         schema.BROKER: "broker",
     }[name]
     return len(getattr(run, attribute))
+
+
+def test_a_run_of_an_earlier_version_lacks_columns_and_reads_back(tmp_path: Path, records: ModuleType) -> None:
+    path = records.write_run(tmp_path).path
+    file = path / schema.INTERVALS_CSV
+    fewer = len(schema.LATER_COLUMNS)
+    lines = [line.rsplit(",", fewer)[0] for line in file.read_text(encoding="utf-8").splitlines()]
+    before = read_run(path).intervals
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    run = read_run(path)
+    assert (run.intervals, run.damaged) == (before, [])
