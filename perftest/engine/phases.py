@@ -52,5 +52,6 @@ def record(publishing: Publishing, *, seed: int, publishers: int, rate: float | 
         return None
     phases = [phase_ns(publishing, publisher=number, publishers=publishers, rate=rate) for number in numbers]
     period_ns = round(SECOND_NS / rate)
-    text = f"{publishers} publishers spread evenly over a period of {period_ns / 1e6:g} ms"
+    spread = f"{publishers} publishers spread evenly over" if publishers > 1 else "one publisher with"
+    text = f"{spread} a period of {period_ns / 1e6:g} ms"
     return {"rule": "even", "text": text, "period_ns": period_ns, "offsets_ns": phases}

@@ -171,7 +171,7 @@ def _publishing(plan: Plan, name: Naming) -> Iterator[Broken]:
     for size, _ in publishing.size_cycle:
         yield from _size("publishing.size_cycle", int(size), stamped=is_stamped(publishing.bodies))
     if publishing.arrivals is Arrivals.TRACE:
-        yield from _unreadable("publishing.trace", publishing.trace, "the trace of arrivals")
+        yield from _trace("publishing.trace", publishing.trace)
     for rule, fix, value in broken_properties(publishing.properties):
         yield Broken("publishing.properties", rule, fix, value)
     mode = publishing.properties.get("deliveryMode")
@@ -305,6 +305,20 @@ def _cycle(field: str, cycle: Cycle) -> Iterator[Broken]:
 def _unreadable(field: str, path: str, what: str) -> Iterator[Broken]:
     if not path or not Path(path).is_file() or not os.access(path, os.R_OK):
         yield Broken(field, f"{what} cannot be read: {path or 'no path'}", "give the path of a readable file", path)
+
+
+def _trace(field: str, path: str) -> Iterator[Broken]:
+    """A trace is read here, too: a run should not begin that its publishers cannot."""
+    unreadable = list(_unreadable(field, path, "the trace of arrivals"))
+    yield from unreadable
+    if unreadable:
+        return
+    from perftest.engine import material  # numpy, which only who has a trace should wait for
+
+    try:
+        material.trace(path)
+    except material.MaterialError as error:
+        yield Broken(field, f"{error} ({error.where})", error.fix, path)
 
 
 def describe_in_flight(in_flight: int) -> str:

@@ -94,6 +94,7 @@ CASES: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
     (settings(rate=5.0) | publishing(arrivals=Arrivals.POISSON), []),
     (publishing(arrivals=Arrivals.TRACE, trace="/none"), [("publishing.trace", "cannot be read: /none")]),
     (publishing(arrivals=Arrivals.TRACE), [("publishing.trace", "cannot be read: no path")]),
+    (publishing(arrivals=Arrivals.TRACE, trace=__file__), [("publishing.trace", "is not a time such as 0.5")]),
     (
         settings(consumer_latency_us=5) | consuming(latency_cycle=((5.0, 1.0),)),
         [("consumer_latency_us", "two processing times")],
