@@ -170,6 +170,8 @@ class Consumer(Client):
         await self._source.start(connection, self._channel, self._queue_name, self.settings)
         self._leaving.begin(self.context.clock())
         self._watch()
+        if self._leaving.finished:  # the connection was lost before it could leave
+            self._leave(MESSAGE_LIMIT)
 
     async def _stop_taking(self, *, work_off: bool = False) -> None:
         """Take no more messages; acknowledge those that are done with, with ``work_off`` those in work, too."""

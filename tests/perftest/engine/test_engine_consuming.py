@@ -336,6 +336,22 @@ def test_a_consumer_takes_no_more_than_its_limit(
     play(scenario())
 
 
+def test_a_consumer_that_lost_its_connection_at_its_limit_leaves_all_the_same(stub: ModuleType) -> None:
+    async def scenario() -> None:
+        async with stub.StubBroker() as broker:
+            run = consuming(broker, {"ack_interval": 1000, "prefetch": 0}, messages=100)
+            await run.open()
+            consumer = run.session.consumers[0]
+            await run.until(lambda: bool(consumer.finished))
+            broker.drop_connections()  # before its basic.cancel is answered
+            await run.until(lambda: "limit_reached" in run.events)
+            assert run.session.cut()["delivered"] == 100
+            assert "connection_lost" in run.events
+            await run.finish(drain_s=0.1)
+
+    play(scenario())
+
+
 def test_the_load_is_over_when_all_have_reached_their_limit(stub: ModuleType) -> None:
     async def scenario() -> None:
         async with stub.StubBroker() as broker:
@@ -454,5 +470,6 @@ def test_consumers_on_one_connection_do_not_mix(stub: ModuleType) -> None:
             record = await run.finish()
             assert record["verdict"] == "ok", record
             assert record["unique"] == record["published"]
+            assert "error" not in run.events
 
     play(scenario())
