@@ -62,9 +62,14 @@ class Examples:
     """The first few violations, as ranges of numbers."""
 
     records: list[dict[str, object]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    """All of them by name, whether they are examples or not; whoever reads it may take it away."""
 
     def add(self, publisher: int, what: str, numbers: Integers) -> None:
         """Note ``numbers`` (any order), neighbours as one range."""
+        self.counts[what] += len(numbers)
+        if len(self.records) >= EXAMPLES_MAX:
+            return
         ordered = np.unique(numbers)
         for part in np.split(ordered, np.flatnonzero(np.diff(ordered) != 1) + 1):
             if len(self.records) >= EXAMPLES_MAX:

@@ -197,6 +197,11 @@ class Ledger:
         """How many messages of this worker's publishers should still be delivered."""
         return sum(len(account.outstanding()) for account in self._publishers.values())
 
+    def harm_since_cut(self) -> dict[str, int]:
+        """What was found since the last call, by the names of :class:`~perftest.metrics.interval.Interval`."""
+        seen, self._examples.counts = self._examples.counts, Counter()
+        return {name: seen[name] for name in ("reordered", "duplicated", "unexpected", "damaged")}
+
     def close(self, *, drained: bool, abandoned: bool) -> None:
         """Close the account of a step (or of all steps, if they shared their queues)."""
         self._drained &= drained

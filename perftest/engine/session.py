@@ -198,6 +198,7 @@ class Session:
             "unconfirmed": sum(publisher.unconfirmed for publisher in self.publishers),
             "negative_latencies": negative,
             **self._health.cut(),
+            **self.context.ledger.harm_since_cut(),
             "counts": wire.counts_to_json(counts),
         }
         self._cut_ns = now_ns

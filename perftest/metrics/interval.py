@@ -61,6 +61,8 @@ class Interval:
     got no core, ``loop_lag_ns`` the longest delay of its event loop, ``gc_collections`` and ``gc_pause_ns`` how many
     garbage collections it made and the longest of them. ``steal_ns`` is CPU time of all cores of the host that its
     hypervisor gave to others; it is the same in the records of all workers of a host.
+    ``reordered``, ``duplicated``, ``unexpected`` and ``damaged`` are the harm that the ledger has seen within the
+    interval; what is lost is known only once the queues were drained.
     """
 
     worker: str
@@ -85,4 +87,8 @@ class Interval:
     gc_collections: int = 0
     gc_pause_ns: int = 0
     steal_ns: int = 0
+    reordered: int = 0
+    duplicated: int = 0
+    unexpected: int = 0
+    damaged: int = 0
     latencies: dict[Series, Latency] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results import hlog, schema
 from perftest.results.errors import DamagedHistogramError, NewerRunError, NotARunError
-from perftest.results.summary import BrokerCpu, Tally, step_row
+from perftest.results.summary import BrokerCpu, Tally, cores_of, step_row
 from perftest.results.trust import is_valid, run_checks, step_checks
 
 _COUNTS: Final = tuple(item.name for item in fields(Interval) if item.name not in ("worker", "phase", "latencies"))
@@ -104,11 +104,12 @@ def summarise(run: Run) -> dict[str, Any]:
             except DamagedHistogramError as error:
                 run.damaged.append(Damage(file=schema.LATENCY_HLOG, line=0, reason=str(error)))
     cpu = BrokerCpu.of(run.broker)
+    cores = cores_of(run.manifest)
     rows = []
     for step in run.manifest["plan"]["steps"]:
         totals = tally.steady.get(step["number"])
         if totals is not None and totals.length_ns:
-            row = step_row(step, totals, cpu)
+            row = step_row(step, totals, cpu, cores)
             rows.append({**row, "trust": [check.to_json() for check in step_checks(row)]})
     trust = [check.to_json() for check in run_checks(run.manifest, run.ledger, len(rows))]
     valid = bool(rows) and is_valid(rows, trust)

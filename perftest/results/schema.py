@@ -58,7 +58,10 @@ PERFTEST_COLUMNS: Final = (
 )
 """The columns of PerfTest's ``--output-file``, in its order; ours follow."""
 
-LATER_COLUMNS: Final = ("worker_wait_ns", "gc_collections", "gc_pause_ns", "steal_ns")
+LATER_COLUMNS: Final = (
+    *("worker_wait_ns", "gc_collections", "gc_pause_ns", "steal_ns"),
+    *("reordered", "duplicated", "unexpected", "damaged"),
+)
 """Columns that runs of earlier versions do not have: 0 there."""
 
 OWN_COLUMNS: Final = (

@@ -27,7 +27,13 @@ COUNTERS: Final = (
     "published_bytes",
     "negative_latencies",
     "worker_cpu_ns",
+    "reordered",
+    "duplicated",
+    "unexpected",
+    "damaged",
 )
+_NOT_IN_ROWS: Final = ("worker_cpu_ns", "reordered", "duplicated", "unexpected", "damaged")
+"""Rows have CPU per message, and the ledger has the harm that was done."""
 
 
 RATES: Final = ("intended", "published", "confirmed", "delivered")
@@ -69,6 +75,10 @@ class PhaseTotals:
     def steal_ns(self) -> int:
         """CPU time that the host did not get, of all its cores: what each of its workers was told."""
         return max(self.worker_steal_ns.values(), default=0)
+
+    def steal_share(self, cores: int) -> float:
+        """The same as a part of the host's CPU time, 0..1."""
+        return self._greatest_share(self.worker_steal_ns) / max(cores, 1)
 
     def _greatest_share(self, spent_ns: Mapping[str, int]) -> float:
         shares = (spent_ns[worker] / length for worker, length in self.worker_length_ns.items() if length)
@@ -157,8 +167,17 @@ class BrokerCpu:
         return round(used) if seen else None
 
 
-def step_row(step: Mapping[str, Any], totals: PhaseTotals, broker: BrokerCpu) -> dict[str, Any]:
-    """The row of ``result.json`` for one step of the plan (as in the manifest), without its trust list."""
+def cores_of(manifest: Mapping[str, Any]) -> int:
+    """How many cores the load host has; 1 where it is not known."""
+    hosts = manifest.get("hosts") or [{}]
+    return int(hosts[0].get("cores") or 1)
+
+
+def step_row(step: Mapping[str, Any], totals: PhaseTotals, broker: BrokerCpu, cores: int = 1) -> dict[str, Any]:
+    """The row of ``result.json`` for one step of the plan (as in the manifest), without its trust list.
+
+    :param cores: of the load host
+    """
     counts = totals.counts
     messages = counts["delivered"] or counts["published"]
     return {
@@ -167,7 +186,7 @@ def step_row(step: Mapping[str, Any], totals: PhaseTotals, broker: BrokerCpu) ->
         "settings": step["settings"],
         "start_ns": totals.start_ns,
         "length_ns": totals.length_ns,
-        **{name: counts[name] for name in COUNTERS if name != "worker_cpu_ns"},
+        **{name: counts[name] for name in COUNTERS if name not in _NOT_IN_ROWS},
         **{
             f"{name}_per_s": round(totals.per_s(name), 3)
             for name in ("intended", "published", "confirmed", "delivered")
@@ -176,11 +195,12 @@ def step_row(step: Mapping[str, Any], totals: PhaseTotals, broker: BrokerCpu) ->
         "worker_cpu_share": round(totals.cpu_share, 4),
         "worker_cpu_us_per_message": _us_per(counts["worker_cpu_ns"], messages),
         "broker_cpu_us_per_message": _us_per(broker.used_ns(totals.start_ns, totals.end_ns), messages),
-        "loop_lag_ns": totals.loop_lag_ns,
         "worker_wait_share": round(totals.wait_share, 4),
+        "loop_lag_ns": totals.loop_lag_ns,
         "gc_collections": totals.gc_collections,
         "gc_pause_ns": totals.gc_pause_ns,
         "steal_ns": totals.steal_ns,
+        "steal_share": round(totals.steal_share(cores), 4),
     }
 
 

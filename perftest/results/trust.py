@@ -17,9 +17,16 @@ CPU_SHARE_INVALID: Final = 0.95
 """From here on a worker, which is one thread, has nothing left: the rate is its own, not the broker's."""
 LOOP_LAG_NS_MAX: Final = 20_000_000
 """A delay of the worker's event loop adds to the latency of everything that waited meanwhile."""
+WAIT_SHARE_WARN: Final = 0.05
+"""A worker that had less than this of its time left, between running and waiting for a core, was held up by whatever
+else ran on its machine: what it measured is that machine as much as the broker."""
+STEAL_WARN, STEAL_FAIL = 0.01, 0.05
+"""Part of the host's CPU time: what the hypervisor took is in every latency."""
 ACHIEVED_MIN: Final = 0.99
 KEPT_UP_MIN: Final = 0.95
 """Below it the queue is longer at every interval's end: no steady state."""
+SCHEDULE_LAG_WARN: Final = 0.1
+"""Lag p99 over the p99 from the intended time."""
 SAMPLES_ABOVE: Final = 10
 """A percentile stands on at least this many samples above it: 10/(1-p) in all."""
 
@@ -49,7 +56,8 @@ class Check:
 
 def step_checks(row: Mapping[str, Any]) -> list[Check]:
     """The checks of one row of ``result.json``."""
-    checks = [_generator_cpu(row), _loop_lag(row), _samples(row), _confirms(row), _backlog(row), _negative(row)]
+    checks = [_generator_cpu(row), _waits(row), _loop_lag(row), _collections(row), _steal(row), _samples(row)]
+    checks += [_schedule(row), _confirms(row), _backlog(row), _negative(row)]
     if row["settings"].get("rate") is not None:
         checks.append(_achieved(row))
     return [check for check in checks if check is not None]
@@ -112,6 +120,56 @@ def _loop_lag(row: Mapping[str, Any]) -> Check:
     if row["loop_lag_ns"] > LOOP_LAG_NS_MAX:
         return _warn("loop_lag", f"{text}: the highest percentiles hold the generator's own delay")
     return _pass("loop_lag", text)
+
+
+def is_hindered(cpu_share: float, wait_share: float) -> bool:
+    """Whether a worker, while it had work to do all the time, could not do it for want of a core.
+
+    ``cpu_share``: how long it ran, ``wait_share``: how long it was ready to run and waited, each a part of the time.
+    """
+    return wait_share >= WAIT_SHARE_WARN and cpu_share + wait_share >= CPU_SHARE_INVALID
+
+
+def _waits(row: Mapping[str, Any]) -> Check | None:
+    if "worker_wait_share" not in row:
+        return None  # a run of an older version
+    wait, cpu = float(row["worker_wait_share"]), float(row["worker_cpu_share"])
+    text = f"a load worker that was ready to run waited for a core {wait:.0%} of the time"
+    if is_hindered(cpu, wait):
+        return _warn("generator_wait", f"{text} and ran the rest: this machine had no core left for the generator")
+    return _pass("generator_wait", text)
+
+
+def _collections(row: Mapping[str, Any]) -> Check | None:
+    if "gc_pause_ns" not in row:
+        return None
+    longest_ms = row["gc_pause_ns"] / 1e6
+    text = f"{row['gc_collections']:,} garbage collections of the load workers, the longest {longest_ms:.1f} ms"
+    if row["gc_pause_ns"] > LOOP_LAG_NS_MAX:
+        return _warn("gc", f"{text}: the highest percentiles hold it")
+    return _pass("gc", text)
+
+
+def _steal(row: Mapping[str, Any]) -> Check | None:
+    if "steal_share" not in row:
+        return None
+    share = float(row["steal_share"])
+    text = f"the hypervisor took {share:.1%} of this machine's CPU time"
+    if share >= STEAL_FAIL:
+        return _fail("steal", f"{text}: rates and latencies are those of its other guests as much as the broker's")
+    return _warn("steal", f"{text}, which is in every latency") if share >= STEAL_WARN else _pass("steal", text)
+
+
+def _schedule(row: Mapping[str, Any]) -> Check | None:
+    """How late messages left, in the p99 from the intended time; the limits are the report's, too."""
+    lag, whole = (row["latency"].get(name, {}) for name in ("lag", "e2e_sched"))
+    if not whole.get("p99_ns") or "p99_ns" not in lag:
+        return None
+    part = lag["p99_ns"] / whole["p99_ns"]
+    text = f"messages left {lag['p99_ns'] / 1e6:.2f} ms late at p99, {part:.0%} of the p99 from the intended time"
+    if part < SCHEDULE_LAG_WARN:
+        return _pass("schedule_lag", text)
+    return _warn("schedule_lag", f"{text}: read both latencies, from the send and from the intended time")
 
 
 def _samples(row: Mapping[str, Any]) -> Check:

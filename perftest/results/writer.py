@@ -30,7 +30,7 @@ from perftest.results import hlog, schema
 from perftest.results.errors import RunNotWritableError
 from perftest.results.histograms import Merged
 from perftest.results.provenance import HOST, host_facts, redact, redact_command, tool_facts
-from perftest.results.summary import BrokerCpu, Tally, step_row
+from perftest.results.summary import BrokerCpu, Tally, cores_of, step_row
 from perftest.results.trust import is_valid, run_checks, step_checks
 from perftest.spec.codec import plan_digest, plan_to_json
 from perftest.spec.plan import Plan, is_open_loop
@@ -166,7 +166,7 @@ class RunWriter:
         for step in self.manifest["plan"]["steps"]:
             totals = self.tally.steady.get(step["number"])
             if totals is not None and totals.length_ns:
-                row = step_row(step, totals, cpu)
+                row = step_row(step, totals, cpu, cores_of(self.manifest))
                 self.rows.append({**row, "trust": [check.to_json() for check in step_checks(row)]})
         checks = run_checks(self.manifest, self.ledger_record, len(self.rows))
         self.trust = [check.to_json() for check in checks]

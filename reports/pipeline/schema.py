@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import pandas as pd
 import pyarrow as pa
 
-STORE_VERSION: Final = 1
+STORE_VERSION: Final = 2
 """Raised when a reader of the previous version would misread a store."""
 
 SERIES: Final = ("e2e", "e2e_sched", "confirm", "confirm_sched", "lag", "ack")
@@ -222,7 +222,10 @@ STEPS: Final = Table(
         *(column for series in SERIES for column in _summary(f"{series}_", nullable=True)),
         _float("worker_cpu_share", "CPU of the busiest worker", True),
         _float("worker_cpu_us_per_message", "CPU of all workers per delivered message (published, if none)", True),
+        _float("worker_wait_share", "time that the most hindered worker waited for a core", True),
         _int("loop_lag_ns", "longest delay of a worker's event loop"),
+        _int("gc_collections", "garbage collections of all workers"),
+        _int("gc_pause_ns", "longest garbage collection of a worker"),
         _float("broker_cpu_us_per_message", "CPU of all known nodes per delivered message (published, if none)", True),
         _float("broker_cpu_share", "cores used by all known nodes together", True),
         _float("wal_syncs_per_s", "of all known nodes together", True),

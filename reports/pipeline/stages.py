@@ -246,7 +246,10 @@ def totals(intervals: DataFrame, keys: Sequence[str]) -> DataFrame:
         F.max(F.col("start_ns") + F.col("length_ns")).alias("end_ns"),
         F.count(F.lit(1)).alias("intervals"),
         F.sum("worker_cpu_ns").alias("worker_cpu_ns"),
+        F.sum("worker_wait_ns").alias("worker_wait_ns"),
         F.max("loop_lag_ns").alias("loop_lag_ns"),
+        F.sum("gc_collections").alias("gc_collections"),
+        F.max("gc_pause_ns").alias("gc_pause_ns"),
         F.max("unconfirmed").alias("unconfirmed_max"),
         F.max_by("unconfirmed", "start_ns").alias("unconfirmed"),
     )
@@ -259,7 +262,10 @@ def totals(intervals: DataFrame, keys: Sequence[str]) -> DataFrame:
         F.count(F.lit(1)).alias("workers"),
         F.sum("worker_cpu_ns").alias("worker_cpu_ns"),
         F.max(F.col("worker_cpu_ns") / F.col("length_ns")).alias("worker_cpu_share"),
+        F.max(F.col("worker_wait_ns") / F.col("length_ns")).alias("worker_wait_share"),
         F.max("loop_lag_ns").alias("loop_lag_ns"),
+        F.sum("gc_collections").alias("gc_collections"),
+        F.max("gc_pause_ns").alias("gc_pause_ns"),
         F.max("unconfirmed_max").alias("unconfirmed_max"),
         F.sum("unconfirmed").alias("unconfirmed"),
     )
@@ -384,7 +390,10 @@ def steps(
     return conform(frame.withColumns(_step_figures()), schema.STEPS)
 
 
-STEP_ZEROS: Final = ("length_s", "workers", "intervals", "unconfirmed_max", "loop_lag_ns")
+STEP_ZEROS: Final = (
+    *("length_s", "workers", "intervals", "unconfirmed_max"),
+    *("loop_lag_ns", "gc_collections", "gc_pause_ns"),
+)
 
 
 def _step_figures() -> dict[str, Column]:

@@ -56,7 +56,7 @@ def _parsed(*fields: tuple[str, pa.DataType]) -> pa.Schema:
 _TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
 
 INTERVAL_TEXTS: Final = ("worker", "host", "phase")
-INTERVAL_INTS: Final = tuple(name for name in files.OWN_COLUMNS if name not in (*INTERVAL_TEXTS, *files.LATER_COLUMNS))
+INTERVAL_INTS: Final = tuple(name for name in files.OWN_COLUMNS if name not in INTERVAL_TEXTS)
 
 PARSED_INTERVALS: Final = _parsed(*((n, _TEXT) for n in INTERVAL_TEXTS), *((n, _INT) for n in INTERVAL_INTS))
 PARSED_HISTOGRAMS: Final = _parsed(
@@ -167,7 +167,7 @@ def parse_intervals(batches: Batches) -> Batches:
 
 def _interval_parser(split: Row) -> Parser:
     header: list[str] = json.loads(split["context"])
-    index = {name: header.index(name) for name in (*INTERVAL_TEXTS, *INTERVAL_INTS)}
+    index = {name: header.index(name) for name in files.OWN_COLUMNS if name in header}
 
     def parse(text: str) -> Row | None:
         cells = next(csv.reader([text]))
@@ -176,7 +176,7 @@ def _interval_parser(split: Row) -> Parser:
         if len(cells) != len(header):
             raise LineError(f"{len(cells)} cells under {len(header)} columns")
         row: Row = {name: cells[index[name]] for name in INTERVAL_TEXTS}
-        row |= {name: _integer(name, cells[index[name]]) for name in INTERVAL_INTS}
+        row |= {name: _integer(name, cells[index[name]]) if name in index else 0 for name in INTERVAL_INTS}
         return _checked_interval(row)
 
     return parse

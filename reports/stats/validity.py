@@ -18,7 +18,7 @@ from perftest.results import trust
 from reports.pipeline.schema import PERCENTILES, SAMPLES_ABOVE, Tables
 from reports.stats import drift
 
-SCHEDULE_LAG_WARN, SCHEDULE_LAG_FAIL = 0.1, 0.5
+SCHEDULE_LAG_WARN, SCHEDULE_LAG_FAIL = trust.SCHEDULE_LAG_WARN, 0.5
 """Lag p99 as a part of the step's p99 from the intended time: past a half, the generator makes most of the tail."""
 
 ACHIEVED_PASS, ACHIEVED_WARN = 0.99, 0.95
@@ -32,7 +32,7 @@ GENERATOR_CPU: Final = "generator CPU"
 """The check that fails when a run measured its own load generator; its limits are those of the command."""
 
 HOST_CPU_WARN: Final = 90.0
-STEAL_WARN, STEAL_FAIL = 1.0, 5.0
+STEAL_WARN, STEAL_FAIL = 100 * trust.STEAL_WARN, 100 * trust.STEAL_FAIL
 """Percent: time the hypervisor took is in every latency."""
 
 RATE_DRIFT_WARN, RATE_DRIFT_FAIL = 0.10, 0.30
@@ -211,11 +211,22 @@ def generator(tables: Tables) -> Check:
     if limited:
         what = text + "the generator, not the broker, set these rates."
         return Check(check=GENERATOR_CPU, status=Status.FAIL, text=what, steps=tuple(int(step) for step in limited))
+    if hindered := _hindered(tables):
+        text += "it waited for a core and had no time left, so this machine was part of the limit."
+        return Check(check=GENERATOR_CPU, status=Status.WARN, text=text, steps=hindered)
     if shares.max() <= trust.CPU_SHARE_WARN:
         return Check(check=GENERATOR_CPU, status=Status.PASS, text=text + "it was not the limit.")
     steps = _beyond(tables.steps, shares, trust.CPU_SHARE_WARN)
     text += "some of the latency is the generator's own."
     return Check(check=GENERATOR_CPU, status=Status.WARN, text=text, steps=steps)
+
+
+def _hindered(tables: Tables) -> tuple[int, ...]:
+    """Steps in which a worker had work to do all the time and could not do it for want of a core."""
+    columns = (tables.steps[name].fillna(0.0) for name in ("step", "worker_cpu_share", "worker_wait_share"))
+    return tuple(
+        int(step) for step, cpu, wait in zip(*columns, strict=True) if trust.is_hindered(float(cpu), float(wait))
+    )
 
 
 def _kept(tables: Tables) -> list[float | None]:
@@ -253,7 +264,9 @@ def event_loop(tables: Tables) -> Check:
     worst = _at(tables.steps, ratios.argmax(), ratios)
     status = Status.PASS if ratios.max() <= 1.0 else Status.WARN
     meaning = "below the p99 of its step" if status is Status.PASS else "above the p99 of its step: the tail is shared"
-    text = f"The generator's event loop paused for at most {_time(worst['loop_lag_ns'])}, {meaning} ({worst['label']})."
+    text = f"The generator's event loop paused for at most {_time(worst['loop_lag_ns'])}, {meaning} ({worst['label']})"
+    collections, longest = int(tables.steps["gc_collections"].sum()), float(tables.steps["gc_pause_ns"].max())
+    text += f"; its longest of {collections:,} garbage collections took {_time(longest)}." if collections else "."
     return Check(check="loop lag", status=status, text=text, steps=_beyond(tables.steps, ratios, 1.0))
 
 

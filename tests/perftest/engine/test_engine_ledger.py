@@ -366,3 +366,22 @@ def test_a_redelivery_that_is_heard_of_before_its_delivery_accuses_nobody() -> N
     ledger.close(drained=True, abandoned=False)
     record = ledger.record(complete=True)
     assert (record["unique"], record["redelivered"], record["duplicated"], record["lost"]) == (5, 2, 1, 0)
+
+
+def test_harm_is_told_once_as_it_is_found() -> None:
+    """What the screen shows while it runs; the record at the end has all of it."""
+    ledger = Ledger(RUN)
+    ledger.publisher(0).published(100, confirms=True)
+
+    def deliver(*numbers: int) -> None:
+        found = np.array(numbers)
+        ledger.delivered(1, np.full(len(found), RUN << 16), found, np.zeros(len(found), np.bool_))
+
+    deliver(0, 1, 2)
+    assert set(ledger.harm_since_cut().values()) == {0}
+    deliver(5, 4, 4, 2, 300)
+    ledger.damaged(RUN << 16, np.array([5]))
+    assert ledger.harm_since_cut() == {"reordered": 1, "duplicated": 2, "unexpected": 1, "damaged": 1}
+    assert set(ledger.harm_since_cut().values()) == {0}
+    record = ledger.record(complete=True)
+    assert (record["reordered"], record["duplicated"], record["unexpected"]) == (1, 2, 1)

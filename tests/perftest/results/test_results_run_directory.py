@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -31,6 +32,22 @@ def test_a_finished_run_reads_back(tmp_path: Path, records: ModuleType) -> None:
     assert run.result == json.loads(json.dumps(summarise(run)))
     assert (run.killed, run.damaged) == (False, [])
     assert run.manifest["state"] == "finished" and run.manifest["ended"] == {"reason": "finished", "exit_code": 0}
+
+
+def test_the_generators_health_is_in_the_rows(tmp_path: Path, records: ModuleType) -> None:
+    """The worst worker counts, and the steal of a host once, however many workers it has."""
+    plan = records.plan(steps=1)
+    writer = records.RunWriter(tmp_path, plan, ["perftest"])
+    writer.manifest["hosts"][0]["cores"] = 4
+    for worker, wait_ns, pause_ns in (("0", 10**8, 5), ("1", 2 * 10**8, 7)):
+        health = {"worker_wait_ns": wait_ns, "gc_collections": 2, "gc_pause_ns": pause_ns, "steal_ns": 4 * 10**7}
+        for record in records.intervals(plan, worker=worker):
+            writer.interval(replace(record, **health))
+    writer.finish("finished", "finished")
+    row = writer.rows[0]
+    assert (row["worker_wait_share"], row["gc_collections"], row["gc_pause_ns"]) == (0.2, 12, 7)
+    assert row["steal_share"] == 0.01
+    assert summarise(read_run(writer.path))["steps"] == json.loads(json.dumps(writer.rows))
 
 
 def test_rows_count_steady_intervals_only(tmp_path: Path, records: ModuleType) -> None:

@@ -70,6 +70,34 @@ def test_loop_lag_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize(
+    ("changes", "check", "status"),
+    [
+        ({"worker_wait_share": 0.3, "worker_cpu_share": 0.4}, "generator_wait", "pass"),  # it had time to spare
+        ({"worker_wait_share": 0.3, "worker_cpu_share": 0.65}, "generator_wait", "warn"),
+        ({"worker_wait_share": 0.04, "worker_cpu_share": 0.92}, "generator_wait", "pass"),
+        ({"gc_collections": 3, "gc_pause_ns": 20_000_000}, "gc", "pass"),
+        ({"gc_collections": 3, "gc_pause_ns": 20_000_001}, "gc", "warn"),
+        ({"steal_share": 0.009}, "steal", "pass"),
+        ({"steal_share": 0.01}, "steal", "warn"),
+        ({"steal_share": 0.05}, "steal", "fail"),
+    ],
+)
+def test_the_generators_own_health_is_judged(changes: dict[str, Any], check: str, status: str) -> None:
+    """What its machine did to it is in the figures."""
+    assert statuses(step_checks(row(**changes)))[check] == status
+    assert not {"generator_wait", "gc", "steal"} & statuses(step_checks(row())).keys(), "runs of older versions"
+
+
+@pytest.mark.parametrize(("lag_ns", "status"), [(99_999, "pass"), (100_000, "warn")])
+def test_lag_is_said_beside_the_latency_it_is_part_of(lag_ns: int, status: str) -> None:
+    """A tenth of the p99 from the intended time went by before the message was sent."""
+    counted = {"count": 200_000, "p99_ns": 1_000_000}
+    latency = {"e2e": counted, "confirm": counted, "e2e_sched": counted, "lag": {"count": 200_000, "p99_ns": lag_ns}}
+    assert statuses(step_checks(row(latency=latency)))["schedule_lag"] == status
+    assert "schedule_lag" not in statuses(step_checks(row()))
+
+
+@pytest.mark.parametrize(
     ("count", "best"),
     [(19, ""), (20, "p50"), (199, "p50"), (200, "p95"), (999, "p95"), (1000, "p99"), (10_000, "p99.9")],
 )

@@ -138,6 +138,9 @@ def test_step_rates_are_counts_over_measured_time(
         cpu_us = sum(int(row["worker_cpu_ns"]) for row in mine) / 1000
         assert step["worker_cpu_us_per_message"] == pytest.approx(cpu_us / step["delivered"])
         assert step["loop_lag_ns"] == max(int(row["loop_lag_ns"]) for row in mine)
+        assert step["gc_collections"] == sum(int(row["gc_collections"]) for row in mine)
+        assert step["gc_pause_ns"] == max(int(row["gc_pause_ns"]) for row in mine)
+        assert step["worker_wait_share"] == pytest.approx(0.01)
 
 
 def test_steps_carry_settings_and_latencies(published: tuple[Published, Tables]) -> None:
