@@ -188,6 +188,11 @@ class Consumer(Client):
             if self._own is not None:
                 await self._own.delete(self._connection)
 
+    def flush(self) -> None:
+        """Acknowledge what is done with, without waiting for the rest of an interval."""
+        self._work.go_on()
+        self._settling.flush()
+
     def forget_queue(self) -> None:
         """The consumer has left a load that goes on: nothing is expected from its own queue any more."""
         if self._own is not None:

@@ -261,6 +261,7 @@ class _Run:
                 if _now() >= self._cut_at + self._plan.interval_s:
                     self._cut_at = _now()
                     await self._cut(step, Phase.DRAIN)
+            await self._guard(self._clients.flush())
             await self._cut(step, Phase.DRAIN)
         finally:
             aborted.cancel()

@@ -84,6 +84,10 @@ class Load:
         answers = await self._all("left")
         return {name: sum(answer[name] for answer in answers) for name in answers[0]}
 
+    async def flush(self) -> None:
+        """Acknowledge what consumers are done with, also where an interval is not complete."""
+        await self._all("flush")
+
     async def close(self, *, drained: bool, abandoned: bool, delete: bool) -> None:
         """Disconnect everybody, close the accounts, delete the queues if wanted.
 

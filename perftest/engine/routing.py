@@ -37,10 +37,13 @@ _DROPPING: Final = frozenset({"x-message-ttl", "x-expires", "x-max-length", "x-m
 def keeps_messages(plan: Plan) -> bool:
     """Whether a message that was confirmed can leave its queue by delivery only: then an empty queue says that what was
     not delivered is lost. Queues that others declared, or that end with their consumers, say nothing; nor does an
-    exchange that may have routed a message nowhere."""
+    exchange that may have routed a message nowhere, nor a message that was acknowledged when it was sent, as what was
+    on a connection when it was lost."""
     queues = plan.queues
     fleeting = (queue.predeclared or queue.auto_delete or not queue.name or not queue.bound for queue in queues)
     if plan.connecting.exclusive or any(fleeting):
+        return False
+    if any(not step.settings.ack_interval for step in plan.steps):
         return False
     if any(_DROPPING & queue.arguments.keys() for queue in queues) or "expiration" in plan.publishing.properties:
         return False

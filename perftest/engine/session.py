@@ -232,6 +232,11 @@ class Session:
         taking = sum(1 for consumer in self.consumers if consumer.name not in self._finished)
         return {"left": left, "unconfirmed": unconfirmed, "consumers": taking}
 
+    def flush(self) -> None:
+        """Let consumers acknowledge what they are done with."""
+        for consumer in self.consumers:
+            consumer.flush()
+
     async def close(self, *, drained: bool, abandoned: bool, delete: bool) -> None:
         """Disconnect everybody, close the account of this step, delete the queues if wanted."""
         await self.disconnect()

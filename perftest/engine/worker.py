@@ -61,6 +61,7 @@ class Worker:
             "quiesce": self._quiesce,
             "hand_on": self._hand_on,
             "left": self._left,
+            "flush": self._flush,
             "disconnect": self._disconnect,
             "emptied": self._emptied,
             "settle": self._settle,
@@ -139,6 +140,10 @@ class Worker:
 
     async def _disconnect(self, _message: wire.Message) -> object:
         await self._session.disconnect()
+        return None
+
+    async def _flush(self, _message: wire.Message) -> object:
+        self._session.flush()
         return None
 
     async def _emptied(self, _message: wire.Message) -> object:

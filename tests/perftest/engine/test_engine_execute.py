@@ -127,6 +127,13 @@ def test_isolated_steps_get_queues_of_their_own(stub: ModuleType) -> None:
     assert sink.kinds().count("step_started") == 2
 
 
+def test_the_rest_of_an_interval_is_acknowledged_and_counted_at_the_end_of_the_drain(stub: ModuleType) -> None:
+    sink = MemorySink()
+    run(stub, lambda uri: plan(uri, Settings(in_flight=5, size_bytes=100, ack_interval=700, prefetch=0)), sink)
+    (ledger,) = sink.ledgers
+    assert sum(interval.acked for interval in sink.intervals) == ledger["delivered"] > 0
+
+
 @pytest.mark.parametrize("isolation", Isolation)
 def test_a_step_ends_when_everybody_has_reached_the_limit(stub: ModuleType, isolation: Isolation) -> None:
     """In good order, as at the end of its time; fresh clients of a next step begin to count anew."""
