@@ -13,7 +13,7 @@ last to leave closes it; each opens its own channels, in :meth:`Member.attach`.
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import Final, Protocol
 
 from perftest.amqp.errors import AmqpError, BrokerProtocolError, ConnectionLostError, UnreachableError
 from perftest.amqp.transport import Connection
@@ -23,6 +23,10 @@ from perftest.engine.dialing import dial
 from perftest.engine.pacing import SECOND_NS
 from perftest.engine.recovery import Recovery, first_uri, uri_order
 from perftest.spec.plan import Plan, QueueSpec
+
+CONNECTS_AT_ONCE: Final = 128
+"""Links of a worker that connect again at the same time, after a node was lost: as many as a listening socket usually
+lets wait."""
 
 
 class Member(Protocol):
@@ -40,13 +44,24 @@ class Member(Protocol):
 
 class Link:
     """See the module. ``first_uri`` is the index of the URI to begin with; ``owns_queues``: its queues live and die
-    with its connection (exclusive ones), so it declares them itself, always."""
+    with its connection (exclusive ones), so it declares them itself, always; ``gate`` lets some links connect at a
+    time."""
 
-    def __init__(self, context: Context, *, name: str, first_uri: int, owns_queues: bool = False) -> None:
+    def __init__(
+        self,
+        context: Context,
+        *,
+        name: str,
+        first_uri: int,
+        owns_queues: bool = False,
+        gate: asyncio.Semaphore | None = None,
+    ) -> None:
         self.context = context
         self.name = name
         self.closed = False
+        self.blocked = ""
         self._owns_queues = owns_queues
+        self._gate = gate or asyncio.Semaphore()
         self._recovery = Recovery.of(context.plan, name)
         self._members: list[Member] = []
         self._uri_index = first_uri
@@ -142,6 +157,7 @@ class Link:
 
     def on_blocked(self, reason: str) -> None:
         """connection.blocked: the broker stops reading; that is its business, but it must be known."""
+        self.blocked = reason or "for no reason that it gives"
         if self._blocked_ns is None:
             self._blocked_ns = self.context.clock()
         self.context.emit("blocked", f"{self.name}: the broker reads no more publishes: {reason}")
@@ -154,7 +170,7 @@ class Link:
         """Say how long the broker did not read."""
         if self._blocked_ns is not None:
             blocked_ns = self.context.clock() - self._blocked_ns
-            self._blocked_ns = None
+            self._blocked_ns, self.blocked = None, ""
             text = f"{self.name}: was blocked for {blocked_ns / SECOND_NS:.3f} s"
             self.context.emit("unblocked", text, blocked_ns=blocked_ns)
 
@@ -192,7 +208,8 @@ class Link:
             if patient or tries > 1:
                 await asyncio.sleep(next(delays))
             try:
-                await self._connect_to(index, members, again=patient)
+                async with self._gate:
+                    await self._connect_to(index, members, again=patient)
                 return
             except AmqpError as error:
                 hopeless = not patient and isinstance(error, UnreachableError) and tries >= len(uris)
@@ -289,6 +306,7 @@ class Links:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._links: dict[tuple[str, int], Link] = {}
+        self._gate = asyncio.Semaphore(CONNECTS_AT_ONCE)
 
     def of(self, kind: str, number: int) -> Link:
         """The link of client ``number`` of its kind."""
@@ -306,7 +324,7 @@ class Links:
         elif (plan.publishing if kind == "publisher" else plan.consuming).channels > 1:
             name = f"{kind} connection {number}"
         first = first_uri(plan, kind, number)
-        return Link(self._context, name=name, first_uri=first, owns_queues=kind == "queue")
+        return Link(self._context, name=name, first_uri=first, owns_queues=kind == "queue", gate=self._gate)
 
     def abort(self) -> None:
         """Drop every connection that is still there."""

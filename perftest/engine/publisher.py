@@ -166,8 +166,10 @@ class Publisher(Client):
         if sent_ns is not None and self._template is not None and not self._is_gathering:
             waited_s = (now_ns - max(sent_ns, self._asked_ns)) / SECOND_NS
             if waited_s > limit_s:
-                error = ConfirmTimeoutError(f"no confirm for {waited_s:.0f} s; {self.unconfirmed} messages wait")
-                self.context.fail(error, f"{self.name}, queue {self.queue.name!r}")
+                text = f"no confirm for {waited_s:.0f} s; {self.unconfirmed} messages wait"
+                if self.link.blocked:
+                    text += f"; the broker blocks the connection: {self.link.blocked}"
+                self.context.fail(ConfirmTimeoutError(text), f"{self.name}, queue {self.queue.name!r}")
 
     def intended_since_cut(self, now_ns: int) -> int:
         """Messages the schedule asked for from the last call up to ``now_ns``; without a schedule those that were

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Coroutine
 from dataclasses import replace
 from types import ModuleType
@@ -12,6 +13,7 @@ import pytest
 from pamqp import commands
 
 from perftest.amqp.errors import ChannelClosedError, NoChannelLeftError
+from perftest.engine import link
 from perftest.engine.recovery import RecoveryOffError
 from perftest.spec.behaviour import Connecting, Consuming, Publishing
 from perftest.spec.plan import Settings
@@ -182,9 +184,49 @@ def test_a_block_says_how_long_it_took(stub: ModuleType) -> None:
             await run.open()
             broker.tell_all(commands.Connection.Blocked("low on memory"))
             await run.until(lambda: run.events.count("blocked") == 2)
+            await run.until(lambda: bool(run.session.publishers[0].unconfirmed))
+            run.session.publishers[0].check(1 << 62)
+            assert "low on memory" in str(run.failures.pop())
             broker.tell_all(commands.Connection.Unblocked())
             await run.until(lambda: run.events.count("unblocked") == 2)
             assert any("was blocked for 0." in text for text in run.texts)
             await run.finish()
+
+    play(scenario())
+
+
+def test_a_thousand_links_do_not_return_all_at_once(stub: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "CONNECTS_AT_ONCE", 3)
+    most = 0
+
+    def count(connection: Any, _channel: int) -> None:
+        nonlocal most
+        most = max(most, sum(1 for one in connection.broker.connections if not one.channels))
+        connection.send(0, commands.Connection.OpenOk())
+
+    async def scenario() -> None:
+        async with stub.StubBroker() as broker:
+            run = Run(broker, replace(SETTINGS, publishers=20, consumers=20))
+            await run.open()
+            broker.script.instead["Connection.Open"] = count
+            broker.drop_connections()
+            await run.until(lambda: run.events.count("reconnected") == 40)
+            assert 1 <= most <= 3
+            record = await run.finish()
+            assert record["verdict"] == "ok", str(record)
+
+    play(scenario())
+
+
+def test_an_address_of_version_6_is_connected_to(stub: ModuleType) -> None:
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+
+    async def scenario() -> None:
+        async with stub.StubBroker(stub.Script(host="::1")) as broker:
+            run = Run(broker, SETTINGS, uri=f"amqp://guest:guest@[::1]:{broker.port}/%2f")
+            await run.open()
+            await run.published(20)
+            assert (await run.finish())["verdict"] == "ok"
 
     play(scenario())

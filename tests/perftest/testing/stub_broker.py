@@ -41,6 +41,7 @@ class Script:
     fate: Callable[[int], Fate] = lambda number: Fate.DELIVER
     password: str = "guest"
     vhosts: tuple[str, ...] = ("/",)
+    host: str = "127.0.0.1"
     channel_max: int = 2047
     frame_max: int = 131072
     heartbeat_s: int = 60
@@ -157,7 +158,7 @@ class StubBroker:
     async def listen(self) -> None:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: ServerConnection(self), "127.0.0.1", self.port, ssl=self.script.tls
+            lambda: ServerConnection(self), self.script.host, self.port, ssl=self.script.tls
         )
         self.port = self._server.sockets[0].getsockname()[1]
 
