@@ -7,6 +7,7 @@ given twice, sweeps) and about times. Both name the place to change.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final
 
 from perftest.spec.expand import expand
@@ -26,8 +27,16 @@ from perftest.spec.rules import (
 from perftest.spec.rules import (
     place as own_name,
 )
-from perftest.spec.sweeping import FIELD_OF_SETTING, field_of, points, settings_swept, shape_problems, value_problems
-from perftest.spec.units import format_duration
+from perftest.spec.sweeping import (
+    FIELD_OF_SETTING,
+    field_of,
+    points,
+    settings_swept,
+    shape_problems,
+    swept_value,
+    value_problems,
+)
+from perftest.spec.units import UnitError, format_duration
 
 __all__ = ["PREFETCH_MAX", "SIZE_BYTES_MAX", "SIZE_BYTES_MIN", "broken_settings", "check", "check_plan"]
 
@@ -120,11 +129,30 @@ def _queues(workload: Workload, document: Document) -> Iterator[Problem]:
         if "x-queue-type" in queue.arguments:
             location = ("queues", number, "arguments", "x-queue-type")
             yield document.problem(location, "the queue type is given twice", "use type: and remove this argument")
-    consumers = workload.load.consumers
-    if 0 < consumers < len(workload.queues):
-        plural = "s" if consumers > 1 else ""
-        rule = f"{consumers} consumer{plural} cannot read {len(workload.queues)} queues: some would only fill up"
-        yield document.problem(("load", "consumers"), rule, f"use {len(workload.queues)} or more, or 0", consumers)
+    yield from _starved(workload, document)
+
+
+def _starved(workload: Workload, document: Document) -> Iterator[Problem]:
+    """Too few consumers, in the load or in a step that changes their number."""
+    queues, channels = len(workload.queues), workload.consuming.channels
+    for location, consumers in _numbers_of_consumers(workload):
+        if 0 < consumers * channels < queues:
+            plural = "s" if consumers * channels > 1 else ""
+            rule = f"{consumers * channels} consumer{plural} cannot read {queues} queues: some would only fill up"
+            fix = f"use {-(-queues // channels)} or more, or 0"
+            yield document.problem(location, rule, fix, consumers)
+
+
+def _numbers_of_consumers(workload: Workload) -> Iterator[tuple[Location, int]]:
+    """Each number of consuming connections that the file names, and where."""
+    swept = False
+    for point in points(workload.sweep) if workload.sweep else []:
+        if "consumers" in point:
+            swept = True
+            with suppress(UnitError):  # which is told elsewhere
+                yield point["consumers"].location, int(swept_value("consumers", point["consumers"].value) or 0)
+    if not swept:
+        yield ("load", "consumers"), workload.load.consumers
 
 
 def _timing(workload: Workload, document: Document) -> Iterator[Problem]:

@@ -43,7 +43,7 @@ def consuming_of(section: models.Consuming) -> Consuming:
     return Consuming(
         start_delay_s=plain.pop("start_delay"),
         polling_interval_ms=round(plain.pop("polling_interval") * 1e3),
-        latency_cycle=tuple((latency * 1e6, held) for latency, held in plain.pop("latency_cycle")),
+        latency_cycle=tuple((float(round(latency * 1e6)), held) for latency, held in plain.pop("latency_cycle")),
         **plain,
     )
 

@@ -25,6 +25,7 @@ from perftest.spec.units import (
     parse_duration_s,
     parse_rate,
     parse_size_bytes,
+    parse_window,
 )
 
 SCHEMA_VERSION: Final = 1
@@ -61,6 +62,11 @@ def _schema(units: Any, description: str, *extra: str) -> WithJsonSchema:
 Duration = Annotated[float, _read(parse_duration_s), _schema(DURATION_UNITS, "seconds, or with a unit: 5m, 30s")]
 Size = Annotated[int, _read(parse_size_bytes), _schema(SIZE_UNITS, "octets, or with a unit: 1kB (1000), 1KiB (1024)")]
 Count = Annotated[int, _read(parse_count), _schema(COUNT_UNITS, "a whole number; k and M are allowed")]
+Window = Annotated[
+    int,
+    _read(parse_window),
+    _schema(COUNT_UNITS, "most unconfirmed messages per publisher; 0: no confirms", UNLIMITED),
+]
 Rate = Annotated[
     float | None,
     _read(parse_rate),
@@ -119,7 +125,7 @@ class Queue(Model):
 class Load(Model):
     """How publishers and consumers behave, where the sweep does not say otherwise."""
 
-    in_flight: Annotated[Count, Field(description="most unconfirmed messages per publisher; 0: no confirms")] = 1000
+    in_flight: Window = 1000
     prefetch: Annotated[Count, Field(description="basic.qos of each consumer; 0: unlimited")] = 1000
     ack_interval: Annotated[
         Count, Field(description="one basic.ack (multiple) every N deliveries; 0: automatic acknowledgement")

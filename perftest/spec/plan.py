@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
 
 from perftest.spec.behaviour import Arrivals, Connecting, Consuming, Exchange, Publishing
-
-IN_FLIGHT_UNLIMITED: Final = 1 << 30
-"""Confirms, but no limit (PerfTest's ``-c 0``)."""
+from perftest.spec.units import IN_FLIGHT_UNLIMITED as IN_FLIGHT_UNLIMITED
 
 
 class QueueType(StrEnum):

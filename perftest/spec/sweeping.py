@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from perftest.spec.models import Sweep
 from perftest.spec.units import (
+    IN_FLIGHT_UNLIMITED,
     UNLIMITED,
     UnitError,
     format_duration,
@@ -17,6 +18,7 @@ from perftest.spec.units import (
     parse_duration_s,
     parse_rate,
     parse_size_bytes,
+    parse_window,
 )
 
 STEPS_MAX: Final = 1000
@@ -32,12 +34,14 @@ FIELD_OF_SETTING: Final = {
 """Where a name in a workload file and the field of :class:`~perftest.spec.plan.Settings` differ."""
 
 _READ: Final[Mapping[str, Callable[[object], Number]]] = {
+    "in_flight": parse_window,
     "size": parse_size_bytes,
     "rate": parse_rate,
     "ack_after": lambda value: round(parse_duration_s(value) * 1e3),
     "consumer_latency": lambda value: round(parse_duration_s(value) * 1e6),
 }
 _SHOW: Final[Mapping[str, Callable[[Number], str]]] = {
+    "in_flight": lambda value: UNLIMITED if value == IN_FLIGHT_UNLIMITED else _plain(value),
     "ack_after": lambda value: format_duration((value or 0) / 1e3),
     "consumer_latency": lambda value: format_duration((value or 0) / 1e6),
 }

@@ -35,6 +35,8 @@ COUNT_UNITS: Final[Mapping[str, float]] = {"k": 1000, "K": 1000, "M": 1000**2}
 RATE_UNITS: Final[Mapping[str, float]] = {**COUNT_UNITS, "/s": 1, "k/s": 1000, "M/s": 1000**2}
 
 UNLIMITED: Final = "unlimited"
+IN_FLIGHT_UNLIMITED: Final = 1 << 30
+"""Confirms, but no limit (PerfTest's ``-c 0``)."""
 
 
 class UnitError(ValueError):
@@ -59,6 +61,13 @@ def parse_size_bytes(value: object) -> int:
 def parse_count(value: object) -> int:
     """``40k``, ``1M`` or a whole number. Raises :class:`UnitError`."""
     return _whole(_quantity(value, COUNT_UNITS, "count", "1000, 1k or 2M"), value, "count", "1000, 1k or 2M")
+
+
+def parse_window(value: object) -> int:
+    """A count, or ``unlimited``: confirms that no publisher waits for. Raises :class:`UnitError`."""
+    if isinstance(value, str) and value.strip() == UNLIMITED:
+        return IN_FLIGHT_UNLIMITED
+    return parse_count(value)
 
 
 def parse_rate(value: object) -> float | None:

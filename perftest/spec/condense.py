@@ -1,0 +1,248 @@
+"""From a plan back to a workload file, as a person would write it: the inverse of :mod:`perftest.spec.expand`.
+
+Most of what has its default is left out; the settings of the load that everybody looks for are always there. A plan
+can say more than a file: :func:`inexpressible` names what.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
+from typing import Any, Final
+
+from perftest.spec.behaviour import Connecting, Consuming, Cycle, Publishing
+from perftest.spec.models import SCHEMA_VERSION
+from perftest.spec.plan import Background, Isolation, Plan, QueueSpec, Settings, Step
+from perftest.spec.sweeping import FIELD_OF_SETTING, in_order
+from perftest.spec.units import IN_FLIGHT_UNLIMITED, UNLIMITED, UnitError, parse_duration_s
+
+ALWAYS: Final = ("in_flight", "prefetch", "ack_interval", "size", "publishers", "consumers")
+"""Keys of the load that are written with their default, too."""
+
+_SETTING_OF_FIELD: Final = {field: setting for setting, field in FIELD_OF_SETTING.items()}
+_NAMELESS: Final = frozenset({"persistent", "mandatory"})
+"""Settings that no sweep can change."""
+
+
+def inexpressible(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Values of a plan that no workload file can have: the place of each, and why."""
+    if not plan.queues or not plan.steps:
+        yield "steps", "a workload has at least one queue and one step"
+        return
+    if not math.isfinite(plan.steps[0].duration_s):
+        yield "steps.duration_s", "a step of a workload ends"
+    if not math.isfinite(plan.confirm_timeout_s):
+        yield "confirm_timeout_s", "a confirm is not waited for without end"
+    if not plan.delete_queues:
+        yield "delete_queues", "a workload's queues are deleted after it"
+    if len({(step.duration_s, step.warmup_s) for step in plan.steps}) > 1:
+        yield "steps.duration_s", "all steps of a workload last equally long"
+    if len({_rest(step.settings, plan.swept) for step in plan.steps}) > 1:
+        yield "steps.settings", "settings differ between steps that are not among those swept"
+    if _NAMELESS & {*plan.swept}:
+        yield "swept", "these cannot be swept by a workload"
+    if not plan.swept and (len(plan.steps) > 1 or plan.isolation is not Isolation.LIVE):
+        yield "steps", "a workload without a sweep has one step"
+
+
+def workload_of(plan: Plan) -> dict[str, Any]:
+    """The content of a workload file that expands to this plan, in the order of its keys; without the addresses.
+
+    Raises ValueError where :func:`inexpressible` has something to say.
+    """
+    for place, reason in inexpressible(plan):
+        raise ValueError(f"{place}: {reason}")
+    step = plan.steps[0]
+    swept = {_setting(field) for field in plan.swept}
+    found: dict[str, Any] = {
+        "schema": SCHEMA_VERSION,
+        "name": plan.name,
+        "title": plan.title,
+        "source": plan.source,
+        "queues": [_queue(queue) for queue in plan.queues],
+        "load": _load(step.settings, swept),
+        "exchange": _deviations(plan.exchange),
+        "publishing": _publishing(plan.publishing),
+        "consuming": _consuming(plan.consuming),
+        "connecting": _connecting(plan.connecting),
+        "background": [_background(each) for each in plan.background],
+        "sweep": _sweep(plan),
+        "step": _timing(step, plan.drain_s),
+        "interval": duration(plan.interval_s) if plan.interval_s != 1.0 else None,
+        "confirm_timeout": duration(plan.confirm_timeout_s) if plan.confirm_timeout_s != 30.0 else None,
+        "workers": plan.workers or None,
+        "seed": plan.seed if plan.seed != 1 else None,
+    }
+    return {key: value for key, value in found.items() if value not in ("", None, {}, [])}
+
+
+def duration(seconds: float) -> str | float:
+    """``5m``, ``90s``, ``250ms``: what reads best and is exactly this, otherwise the number of seconds."""
+    for unit, factor in (("h", 1 / 3600), ("m", 1 / 60), ("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        amount = seconds * factor
+        if amount >= 1 and amount == round(amount) and _exactly(f"{round(amount)}{unit}", seconds):
+            return f"{round(amount)}{unit}"
+    return seconds
+
+
+def _exactly(text: str, seconds: float) -> bool:
+    try:
+        return parse_duration_s(text) == seconds
+    except UnitError:
+        return False
+
+
+def _rest(settings: Settings, swept: tuple[str, ...]) -> tuple[object, ...]:
+    return tuple(getattr(settings, field.name) for field in fields(settings) if field.name not in swept)
+
+
+def _setting(field: str) -> str:
+    """The name that a field of the settings has in a file."""
+    return _SETTING_OF_FIELD.get(field, field)
+
+
+def _written(setting: str, value: Any) -> Any:
+    """A setting's value, as a file has it."""
+    if setting == "rate":
+        return UNLIMITED if value is None else _number(value)
+    if setting == "in_flight" and value == IN_FLIGHT_UNLIMITED:
+        return UNLIMITED
+    if setting == "ack_after":
+        return duration(value / 1e3) if value else 0
+    if setting == "consumer_latency":
+        return duration(value / 1e6) if value else 0
+    return value
+
+
+def _number(value: float) -> int | float:
+    """Without the point, where there is nothing behind it."""
+    return int(value) if value == int(value) else value
+
+
+def _load(settings: Settings, swept: set[str]) -> dict[str, Any]:
+    usual, found = Settings(), {}
+    for field in fields(Settings):
+        setting, value = _setting(field.name), getattr(settings, field.name)
+        if setting not in swept and (setting in ALWAYS or value != getattr(usual, field.name)):
+            found[setting] = _written(setting, value)
+    return found
+
+
+def _queue(queue: QueueSpec) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": queue.name, "type": queue.type.value}
+    return {**found, **{key: value for key, value in _deviations(queue).items() if key not in found}}
+
+
+def _publishing(publishing: Publishing) -> dict[str, Any]:
+    found = _deviations(publishing)
+    _rename(found, "start_delay_s", "start_delay")
+    if "bodies" in found:
+        found["bodies"] = _deviations(publishing.bodies)
+    for key in ("rate_cycle", "size_cycle"):
+        if key in found:
+            found[key] = [[_number(value), duration(held)] for value, held in getattr(publishing, key)]
+    return found
+
+
+def _consuming(consuming: Consuming) -> dict[str, Any]:
+    found = _deviations(consuming)
+    _rename(found, "start_delay_s", "start_delay")
+    if "polling_interval_ms" in found:
+        _rename(found, "polling_interval_ms", "polling_interval", 1e-3)
+    if "rate" in found:
+        found["rate"] = _number(found["rate"])
+    if "latency_cycle" in found:
+        found["latency_cycle"] = _latencies(consuming.latency_cycle)
+    return found
+
+
+def _latencies(cycle: Cycle) -> list[list[str | float]]:
+    return [[duration(value / 1e6), duration(held)] for value, held in cycle]
+
+
+def _connecting(connecting: Connecting) -> dict[str, Any]:
+    found = _deviations(connecting)
+    for field, key in (
+        ("heartbeat_s", "heartbeat"),
+        ("startup_timeout_s", "startup_timeout"),
+        ("shutdown_timeout_s", "shutdown_timeout"),
+    ):
+        _rename(found, field, key)
+    recovery = found.pop("recovery_s", None)
+    if recovery is not None:
+        found["recovery"] = [duration(each) for each in recovery]
+    if "tls" in found:
+        found["tls"] = _deviations(connecting.tls)
+    return found
+
+
+def _rename(found: dict[str, Any], field: str, key: str, factor: float = 1.0) -> None:
+    """A time of the plan under its name in a file, at the same place."""
+    if field in found:
+        changed = {key if name == field else name: value for name, value in found.items()}
+        changed[key] = duration(found[field] * factor)
+        found.clear()
+        found.update(changed)
+
+
+def _background(load: Background) -> dict[str, Any]:
+    found = {
+        "name": load.name,
+        "queues": [_queue(queue) for queue in load.queues],
+        "load": _load(load.settings, set()),
+        "exchange": _deviations(load.exchange),
+        "publishing": _publishing(load.publishing),
+        "consuming": _consuming(load.consuming),
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _sweep(plan: Plan) -> dict[str, Any]:
+    """One setting by its values, several by steps: what the grid was cannot be told from the plan."""
+    if not plan.swept:
+        return {}
+    steps = sorted(plan.steps, key=lambda step: step.number)
+    points = [_point(step.settings, plan.swept) for step in steps]
+    found: dict[str, Any] = {"steps": points}
+    if len(plan.swept) == 1:
+        (setting,) = points[0]
+        found = {"setting": setting, "values": [point[setting] for point in points]}
+    found["mode"] = plan.isolation.value
+    if steps != list(plan.steps):
+        if in_order(steps, "random", plan.seed) != list(plan.steps):
+            raise ValueError("steps: neither in the order of their numbers nor in that of the seed")
+        found["order"] = "random"
+    return found
+
+
+def _point(settings: Settings, swept: tuple[str, ...]) -> dict[str, Any]:
+    return {_setting(field): _written(_setting(field), getattr(settings, field)) for field in swept}
+
+
+def _timing(step: Step, drain_s: float) -> dict[str, Any]:
+    found = {"duration": duration(step.duration_s)}
+    if step.warmup_s:
+        found["warmup"] = duration(step.warmup_s)
+    if drain_s != 10.0:
+        found["drain"] = duration(drain_s)
+    return found
+
+
+def _deviations(part: Any) -> dict[str, Any]:
+    """The fields of a part of the plan that have not their default, as plain values."""
+    found = {}
+    for field in fields(part):
+        value = getattr(part, field.name)
+        usual = field.default if field.default_factory is MISSING else field.default_factory()
+        if value != usual:
+            found[field.name] = _plain(value)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value.value if hasattr(value, "value") else value
