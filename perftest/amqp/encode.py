@@ -5,12 +5,12 @@ With our own body (:class:`PublishTemplate`) the octets of many complete publish
 stand ready in one table; a burst copies nothing but the stamps into it and takes the octets out in one piece. A body
 larger than a frame is cut into several frames inside the row: the stamp is in the first one, so the same code serves
 any size. With somebody else's bodies (:class:`DocumentTemplate`) the stamp is in a header: the table holds what comes
-before the body, and the body frames, which all publishers share, are joined between its rows.
+before the body, and the bodies, which all publishers share, are joined between its rows.
 
 Invariant: what a template builds is octet for octet what the general encoder builds for the same messages.
 
 Cost for 1 KB bodies in bursts: 0.03 µs a message with our own body (a random routing key of its own adds 0.15 µs),
-0.2 µs with others; for one alone 0.3 µs and 0.8 µs.
+0.25 µs with others; for one alone 0.3 µs and 0.9 µs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, repeat
 from typing import Final, Protocol
 
 import numpy as np
@@ -35,6 +35,7 @@ _ROWS: Final = 4
 """Rows a table begins with: thousands of slow publishers never need more."""
 
 _STAMP_OCTETS: Final = 28
+_END: Final = b"\xce"
 _EXCHANGE_AT: Final = 7 + 4 + 2
 """Offset of the exchange's length in a basic.publish frame."""
 
@@ -166,47 +167,44 @@ class PublishTemplate:
 
 
 class Documents:
-    """Bodies that are not ours, in the order in which they are sent, over and over again."""
+    """Bodies that are not ours, in the order in which they are sent, over and over again; all publishers share them."""
 
     def __init__(self, bodies: Sequence[bytes]) -> None:
         self.bodies = tuple(bodies)
         self.sizes = np.array([len(each) for each in bodies], np.int64)
-        self._frames: dict[tuple[int, int], list[bytes]] = {}
 
     def __len__(self) -> int:
         return len(self.bodies)
 
-    def frames(self, channel: int, frame_max: int) -> list[bytes]:
-        """The body frames of each; publishers on channels of one number share them."""
-        if (channel, frame_max) not in self._frames:
-            limit = frame_max - FRAME_OVERHEAD
-            self._frames[channel, frame_max] = [_body_frames(channel, each, limit) for each in self.bodies]
-        return self._frames[channel, frame_max]
-
 
 class DocumentTemplate:
-    """Publishes whose body is one of ``documents``: message ``i`` has the one at ``i`` modulo their number."""
+    """Publishes whose body is one of ``documents``: message ``i`` has the one at ``i`` modulo their number. A body that
+    fits into one frame is written as it is, between that frame's head and its end; others are cut up when they are
+    sent."""
 
     def __init__(
         self, envelope: Envelope, *, source: int, documents: Documents, frame_max: int, rows_max: int = NO_LIMIT
     ) -> None:
         method = envelope.method()
         header = header_frame(envelope.channel, body_size=0, properties=envelope.properties, stamped=True)
+        self._channel = envelope.channel
+        self._payload_max = frame_max - FRAME_OVERHEAD
         self._documents = documents
-        self._frames = documents.frames(envelope.channel, frame_max)
+        self._opens = [struct.pack(">BHI", 3, self._channel, len(each)) for each in documents.bodies]
+        self._plain = bool((documents.sizes > 0).all() and (documents.sizes <= self._payload_max).all())
         self._sizes = documents.sizes.astype(">u8").view(np.uint8).reshape(-1, 8)
         self._size_at = len(method) + BODY_SIZE_AT
-        stride = len(method) + len(header) + max(len(each) for each in self._frames)
+        stride = len(method) + len(header) + FRAME_OVERHEAD + int(documents.sizes.max())
         self.burst_max = max(1, min(rows_max, BURST_OCTETS // stride))
         stamp_at = len(method) + stamp_offset(header)
         self._table = _Table(method + header, envelope=envelope, source=source, stamp_at=stamp_at)
 
     def single(self, sequence: int, *, intended_ns: int, sent_ns: int) -> bytes:
         """See :class:`Template`, also for the others."""
-        which = sequence % len(self._frames)
+        which = sequence % len(self._documents)
         row = self._table.one(sequence, intended_ns, sent_ns)
         row[self._size_at : self._size_at + 8] = self._sizes[which].tobytes()
-        return bytes(row) + self._frames[which]
+        return b"".join((row, *self._body(which)))
 
     def burst(
         self, sequences: int | Nanoseconds, count: int, *, intended_ns: Nanoseconds | None, sent_ns: int
@@ -215,10 +213,13 @@ class DocumentTemplate:
         rows = self._table.rows(sequences, count, intended_ns, sent_ns)
         which = self._which(sequences, count)
         rows[:, self._size_at : self._size_at + 8] = self._sizes[which]
-        heads, step = rows.tobytes(), rows.shape[1]
-        each_head = (heads[at : at + step] for at in range(0, len(heads), step))
-        frames = self._frames
-        return b"".join(chain.from_iterable(zip(each_head, (frames[at] for at in which.tolist()), strict=True)))
+        octets, step = rows.tobytes(), rows.shape[1]
+        heads = (octets[at : at + step] for at in range(0, len(octets), step))
+        if not self._plain:
+            return b"".join(chain.from_iterable((head, *self._body(at)) for head, at in zip(heads, which, strict=True)))
+        order, opens, bodies = which.tolist(), self._opens, self._documents.bodies
+        parts = zip(heads, (opens[at] for at in order), (bodies[at] for at in order), repeat(_END))
+        return b"".join(chain.from_iterable(parts))
 
     def body_octets(self, first: int, count: int) -> int:
         """Each document has its own size."""
@@ -226,7 +227,16 @@ class DocumentTemplate:
 
     def _which(self, sequences: int | Nanoseconds, count: int) -> Nanoseconds:
         numbers = np.arange(sequences, sequences + count) if isinstance(sequences, int) else sequences
-        return numbers % len(self._frames)
+        return numbers % len(self._documents)
+
+    def _body(self, which: int) -> tuple[bytes, ...]:
+        """The body frames of a document: none if it is empty."""
+        octets = self._documents.bodies[which]
+        if not octets:
+            return ()
+        if len(octets) <= self._payload_max:
+            return self._opens[which], octets, _END
+        return (_body_frames(self._channel, octets, self._payload_max),)
 
 
 def _body_frames(channel: int, octets: bytes, payload_max: int) -> bytes:

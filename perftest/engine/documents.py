@@ -9,6 +9,8 @@ from itertools import count as count_from
 from typing import Final
 
 _WORD_OCTETS: Final = (3, 12)
+_FIELD_OCTETS: Final = 8
+"""No field is shorter: so many at most fit."""
 _PAD: Final = b',"_":""'
 """What makes up for the last octets costs at least so many."""
 
@@ -27,7 +29,7 @@ def _document(dice: random.Random, pool: list[tuple[str, str]], size: int) -> by
     room = size - len("{}") - len(_PAD)
     parts: list[str] = []
     for round_number in count_from():
-        for name, value in dice.sample(pool, len(pool)):
+        for name, value in dice.sample(pool, min(len(pool), room // _FIELD_OCTETS + 1)):
             part = f'"{name}_{round_number}":{value}' if round_number else f'"{name}":{value}'
             if len(part) + 1 > room:
                 return _padded(dice, parts, size)

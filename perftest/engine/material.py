@@ -99,7 +99,7 @@ def _files(paths: tuple[str, ...]) -> Documents:
     return Documents(found)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=32)
 def _json(count: int, size: int, fields: int, seed: int) -> Documents:
     return Documents(json_documents(count, size=size, fields=fields, seed=seed))
 

@@ -89,6 +89,8 @@ class Publisher(Client):
         self._asked_ns = 0
         self._start_ns = 0
         self._take_over(settings)
+        for size, _ in self._publishing.size_cycle:  # not in the middle of the run
+            material.documents(self._publishing.bodies, size=int(size), seed=context.plan.seed)
 
     # Life
 

@@ -246,8 +246,9 @@ class Session:
 
     async def disconnect(self) -> None:
         """End all clients, in good order as long as the broker answers in the time that is allowed: nothing is
-        published or delivered any more."""
+        published or delivered any more. Cycles of the next step begin anew."""
         self.quiesce()
+        self.context.began_ns = 0
         self._departed = list(self.consumers)
         patience_s = self.context.plan.connecting.shutdown_timeout_s
         if patience_s > 0:

@@ -282,12 +282,12 @@ def test_a_cycle_of_rates_and_sizes_tells_each_change(stub: ModuleType) -> None:
             await run.open()
             await run.until(lambda: run.events.count("setting_changed") >= 8)
             run.session.quiesce()
+            began_ns = run.session.context.began_ns
             record = await run.finish()
             honest(record)
             assert {len(content) for _, _, content in broker.kept} == {40, 400}
             texts = [text for kind, text in zip(run.events, run.texts, strict=True) if kind == "setting_changed"]
             assert {text.split()[0] for text in texts} == {"2000", "0", "500", "bodies"}
-            began_ns = run.session.context.began_ns
             for _, _, content in broker.kept:
                 within_ms = (stamp.STAMP.unpack_from(content)[2] - began_ns) / 1e6 % 120
                 assert not 50.001 < within_ms < 69.999
