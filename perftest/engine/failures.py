@@ -83,6 +83,8 @@ def _fix(error: AmqpError) -> str:
             return "quorum queues know no prefetch of a whole channel: use the one of each consumer (-q in place of -Q)"
         case ConnectionClosedError() if error.code == REPLY_NOT_IMPLEMENTED and error.method.startswith("tx."):
             return "this broker has no transactions: leave out -m and -n, or use another broker"
+        case ConnectionClosedError() if error.code == REPLY_NOT_IMPLEMENTED and error.method.startswith("exchange."):
+            return "this broker has the default exchange alone: publish through it (-e amq.default)"
         case ConnectionClosedError():
             return "see the broker's log for the reason"
         case TlsError():
