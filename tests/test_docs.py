@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from perftest.cli.exits import MEANING
 from perftest.cli.main import cli
-from perftest.engine import health, publisher, stamp
+from perftest.engine import health, publisher, shares, stamp
 from perftest.results import trust
 from perftest.spec import check
 from perftest.spec.load import load_workload
@@ -250,6 +250,9 @@ LIMITS = {
         f"per {publisher.QUANTUM_NS / 1000:g} µs",
         f"first {stamp.SIZE} octets",
         f"timer every {health.BEAT_NS / 1e6:g} ms",
+        f"rate {shares.WAKEUP_S * 1e6:g} µs",
+        f"at most {shares.WAKEUPS_PER_PUBLISHER:,} times a second",
+        f"{shares.BUSY_CLIENTS_PER_WORKER} clients; in any case one for each {shares.CLIENTS_PER_WORKER:,} clients",
         f"used {percent(trust.CPU_SHARE_INVALID)} of a core",
     ],
     "docs/cli.md": [f"at most {check.PREFETCH_MAX}", f"Octets of body, {check.SIZE_BYTES_MIN} or more"],

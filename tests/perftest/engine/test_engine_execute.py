@@ -19,7 +19,7 @@ from hdrh.histogram import HdrHistogram
 from perftest.engine.api import RunOutcome, StopRequest
 from perftest.engine.coordinator import execute
 from perftest.metrics.interval import Interval, Phase, Series
-from perftest.spec.behaviour import Consuming
+from perftest.spec.behaviour import Consuming, Exchange, Publishing, RoutingKeys
 from perftest.spec.plan import Background, Isolation, Plan, QueueSpec, Settings, Step
 
 
@@ -320,6 +320,48 @@ def test_a_worker_that_dies_fails_the_run_and_costs_only_its_own_data(stub: Modu
     (ledger,) = sink.ledgers
     assert (ledger["complete"], ledger["drained"], ledger["verdict"]) == (False, False, "unknown")
     assert len({i.worker for i in sink.intervals if i.phase is Phase.DRAIN}) == 1
+    assert not workers()
+
+
+def test_every_queue_of_every_worker_gets_its_copy(stub: ModuleType) -> None:
+    """One key for two queues, and a queue of each consumer's own: three copies and more of each message."""
+    queues = (QueueSpec(name="a"), QueueSpec(name=""))
+    sink = MemorySink()
+    fixed = Publishing(routing_keys=RoutingKeys.FIXED, routing_key="k")
+    fields: dict[str, Any] = {"queues": queues, "publishing": fixed, "exchange": Exchange(name="e", type="fanout")}
+    settings = replace(MANY, consumers=4, publishers=3)  # consumers 1 and 3 have queues of their own
+    outcome = run(stub, lambda uri: plan(uri, settings, workers=3, **fields), sink)
+    assert outcome.state == "finished", outcome
+    (ledger,) = sink.ledgers
+    assert ledger["verdict"] == "ok", ledger
+    assert ledger["unique"] == ledger["delivered"] == 3 * ledger["published"] > 0
+
+
+def test_the_run_ends_when_the_last_limit_in_any_worker_is_reached(stub: ModuleType) -> None:
+    endless = Step(number=1, label="", settings=MANY, duration_s=float("inf"), warmup_s=0)
+    sink = MemorySink()
+    limits: dict[str, Any] = {"publishing": Publishing(messages=40), "consuming": Consuming(messages=24)}
+    outcome = run(stub, lambda uri: plan(uri, steps=(endless,), workers=3, **limits), sink)
+    assert outcome.state == "finished", outcome
+    (reached,) = [event["text"] for event in sink.events if event["kind"] == "limit_reached"]
+    assert "[3]" in reached and "[5]" in reached
+    assert sink.ledgers[0]["published"] == sink.ledgers[0]["delivered"] == 120
+
+
+def test_an_abort_while_clients_connect_ends_the_run(stub: ModuleType) -> None:
+    """Thousands of connections take a while; who insists does not wait for them."""
+    stop = StopRequest()
+
+    class Impatient(MemorySink):
+        def event(self, record: dict[str, object]) -> None:
+            super().event(record)
+            if record["kind"] == "workers":
+                stop.abort()
+
+    sink = Impatient()
+    outcome = run(stub, lambda uri: plan(uri, replace(MANY, publishers=300, consumers=300), workers=2), sink, stop)
+    assert outcome.state == "interrupted"
+    assert "connected" not in sink.kinds()
     assert not workers()
 
 
