@@ -13,6 +13,7 @@ per channel.
 Invariants:
 
 - The buffer is twice the greatest frame, so a complete frame always fits, and no announced length allocates anything.
+  It is small until a read fills it: of thousands of connections few are ever busy.
 - Views in events live until the next ``free_space()`` or ``receive()``; octets before ``_start`` are never read again.
 - Incomplete input gives no event and no exception; input against the protocol gives :class:`BrokerProtocolError`,
   always.
@@ -53,6 +54,7 @@ from perftest.amqp.uri import AmqpUri
 CHANNEL_MAX: Final = 65535
 """What a broker that names no limit is told, and held to."""
 
+FIRST_BUFFER_SIZE: Final = 16 * 1024
 HEARTBEAT: Final = heartbeat.Heartbeat().marshal()
 PROTOCOL_HEADER: Final = header.ProtocolHeader(0, 9, 1).marshal()
 _FRAME_HEAD: Final = struct.Struct(">BHI")
@@ -98,7 +100,8 @@ class ClientConnection:
         self._options = options or Options()
         self._name = name
         self._output: list[bytes] = [PROTOCOL_HEADER]
-        self._buffer = bytearray(2 * max(self._options.frame_limit, FRAME_MAX))
+        self._buffer = bytearray(FIRST_BUFFER_SIZE)
+        self._full_size = 2 * max(self._options.frame_limit, FRAME_MAX)
         self._view = memoryview(self._buffer)
         self._start = self._end = 0
         self._contents: dict[int, _Content] = {}
@@ -127,7 +130,12 @@ class ClientConnection:
     def free_space(self) -> memoryview:
         """Where the next octets go; never empty. Ends the life of the views in earlier events."""
         rest = self._end - self._start
-        if self._start:
+        if self._end == len(self._buffer) < self._full_size:
+            self._buffer = bytearray(self._full_size)
+            self._buffer[:rest] = self._view[self._start : self._end]
+            self._view = memoryview(self._buffer)
+            self._start, self._end = 0, rest
+        elif self._start:
             self._view[:rest] = bytes(self._view[self._start : self._end])
             self._start, self._end = 0, rest
         return self._view[rest:]

@@ -209,6 +209,9 @@ class StubBroker:
 
     def delete_abandoned(self, names: set[str]) -> None:
         """Those that delete themselves when their last consumer leaves."""
+        told = (self.queues[name].declared for name in names if name in self.queues)
+        if not any(declared is not None and declared.auto_delete for declared in told):
+            return  # with thousands of connections the look at all of them takes long
         everybody = [consumer for connection in self.connections for consumer in connection.consumers]
         held = {consumer.queue for consumer in everybody if not consumer.cancelled}
         for name in names - held:
