@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from perftest.amqp.errors import ChannelClosedError
+from perftest.amqp.errors import ChannelClosedError, ConnectionClosedError
 from perftest.engine.failures import explain
 from perftest.spec.behaviour import Allocation, Connecting, Exchange, Publishing, RoutingKeys
 from perftest.spec.plan import Plan, QueueSpec, QueueType, Settings
@@ -238,6 +238,12 @@ def test_exclusive_queues_are_declared_by_the_connection_that_uses_them(stub: Mo
 def test_a_refusal_of_quorum_queues_to_be_exclusive_is_explained() -> None:
     text = "PRECONDITION_FAILED - invalid property 'exclusive-owner' for queue 'a' in vhost '/'"
     assert "cannot be exclusive" in explain(ChannelClosedError(406, text)).fix
+
+
+def test_a_broker_with_the_default_exchange_alone_can_still_be_measured() -> None:
+    """The bundled one: PerfTest's default is an exchange of its own."""
+    refused = ConnectionClosedError(540, "NOT_IMPLEMENTED - only the default exchange exists", "exchange.declare")
+    assert "-e amq.default" in explain(refused).fix
 
 
 def test_a_queue_named_by_the_server_is_declared_and_bound_for_one_consumer(stub: ModuleType) -> None:
