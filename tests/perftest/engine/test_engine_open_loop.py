@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from pamqp import body, commands, frame
 
 from perftest.amqp.events import Confirms, Delivery
@@ -97,6 +99,13 @@ class VirtualBroker:
 
 def simulate(settings: Settings, *, seconds: float, stall: range) -> tuple[dict[Series, Latency], VirtualBroker, int]:
     """Latencies, the broker, and how many messages were intended."""
+    context, (broker,), intended = simulate_many(settings, seconds=seconds, stall=stall)
+    context.observations.account()
+    return latencies(context.recorder.cut()[0]), broker, intended
+
+
+def simulate_many(settings: Settings, *, seconds: float, stall: range) -> tuple[Context, list[VirtualBroker], int]:
+    """As many publishers as the settings say, each with a broker of its own."""
     world = World()
     ledger, recorder = Ledger(1), Recorder()
     observations = Observations(ledger, recorder, sizes={settings.size_bytes})
@@ -114,16 +123,20 @@ def simulate(settings: Settings, *, seconds: float, stall: range) -> tuple[dict[
         emit=lambda *_args, **_more: None,
         fail=lambda *_: None,
     )
-    publisher = Publisher(context, number=0, queue=QUEUE, settings=settings)
-    broker = VirtualBroker(world, observations, stall=stall)
-    broker.publisher = publisher
-    connection: Any = broker
-    asyncio.run(publisher.attach(connection))
-    publisher.begin()
+    brokers = [VirtualBroker(world, observations, stall=stall) for _ in range(settings.publishers)]
+    publishers = [Publisher(context, number=n, queue=QUEUE, settings=settings) for n in range(settings.publishers)]
+
+    async def attach() -> None:
+        for publisher, broker in zip(publishers, brokers, strict=True):
+            broker.publisher = publisher
+            connection: Any = broker
+            await publisher.attach(connection)
+
+    asyncio.run(attach())
+    for publisher in publishers:
+        publisher.begin()
     world.run_until(round(seconds * SECOND))
-    intended = publisher.intended_since_cut(world.now_ns)
-    observations.account()
-    return latencies(recorder.cut()[0]), broker, intended
+    return context, brokers, sum(publisher.intended_since_cut(world.now_ns) for publisher in publishers)
 
 
 STALL = range(1 * SECOND, 1 * SECOND + 500 * MS)
@@ -174,3 +187,21 @@ def test_a_fast_schedule_is_served_in_quanta_without_losing_messages() -> None:
 def test_the_window_is_never_exceeded() -> None:
     _, broker, _ = simulate(Settings(in_flight=7), seconds=1, stall=STALL)
     assert len(broker.written) == 7 * (SECOND // ROUND_TRIP) + 7 or len(broker.written) == 7 * (SECOND // ROUND_TRIP)
+
+
+@pytest.mark.parametrize(
+    ("publishers", "rate", "seconds"), [(1, 20_000.0, 1.0), (10, 1000.0, 1.0), (500, 7.0, 3.0), (5000, 0.9, 4.0)]
+)
+def test_any_number_of_publishers_keeps_its_rate(publishers: int, rate: float, seconds: float) -> None:
+    """When the broker keeps up, what is published is what the schedules asked for, and that is the rate: spread evenly,
+    so that no stretch of time has more than its share."""
+    settings = Settings(rate=rate, in_flight=100, publishers=publishers)
+    _, brokers, intended = simulate_many(settings, seconds=seconds, stall=NO_STALL)
+    written = sorted(at for broker in brokers for at in broker.written)
+    assert intended - 5 <= len(written) <= intended
+    assert abs(len(written) - publishers * rate * seconds) <= max(0.005 * publishers * rate * seconds, 1)
+    assert max(broker.written[-1] for broker in brokers) <= seconds * SECOND
+    share = publishers * rate / 10
+    for start in range(0, round(seconds * SECOND) - SECOND // 10, SECOND // 10):
+        inside = bisect_right(written, start + SECOND // 10) - bisect_right(written, start)
+        assert abs(inside - share) <= max(0.02 * share, 5)
