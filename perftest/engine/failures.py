@@ -22,15 +22,36 @@ from perftest.engine.material import MaterialError
 from perftest.engine.publisher import ConfirmTimeoutError
 from perftest.engine.recovery import RecoveryOffError
 
-_CHANNEL_FIXES: Final = {
-    403: "grant the user configure, write and read permission for this queue, or use another user",
-    404: "declare the queue first, or let perftest declare it (leave out 'predeclared')",
-    405: "the queue is exclusive to another connection: choose another name",
-    406: (
-        "a queue of this name exists with other properties: delete it, choose another name, or match them; "
-        "a broker without classic queues needs -qq"
+_CHANNEL_FIXES: Final = (
+    (403, "exclusive use", "another consumer has this queue for itself: choose another queue"),
+    (403, "exchange", "grant the user permission for this exchange and to bind to it, or use another user"),
+    (403, "", "grant the user configure, write and read permission for this queue, or use another user"),
+    (404, "exchange", "declare the exchange first, or let perftest declare it (leave out -p, or 'predeclared')"),
+    (404, "", "declare the queue first, or let perftest declare it (leave out -p, or 'predeclared')"),
+    (405, "", "the queue is exclusive to another connection: choose another name"),
+    (406, "exclusive-owner", "quorum queues cannot be exclusive: leave out -E, or use classic queues"),
+    (
+        406,
+        "for exchange",
+        "an exchange of this name exists with another type or durability: choose another name (-e), or match it (-t)",
     ),
-}
+    (
+        406,
+        "timed out",
+        "acknowledge sooner (-A, --ack-interval-ms), or raise consumer_timeout in the broker's configuration",
+    ),
+    (406, "max size", "publish smaller messages (-s), or raise max_message_size in the broker's configuration"),
+    (406, "user_id", "leave out the property userId (-mp), or let it be the user that logs in"),
+    (406, "expiration", "write the property expiration (-mp) as a whole number of milliseconds"),
+    (406, "delivery tag", "see the broker's log: it does not know a message that it delivered"),
+    (
+        406,
+        "",
+        "a queue of this name exists with other properties: delete it, choose another name, or match them; "
+        "a broker without classic queues needs -qq",
+    ),
+)
+"""Reply code, a word of the reply text, what to do; the first that fits counts."""
 
 REPLY_NOT_IMPLEMENTED: Final = 540
 
@@ -71,12 +92,13 @@ def _fix(error: AmqpError) -> str:
             return "start the broker, or check host and port of the URI"
         case LoginRefusedError():
             return "check user and password in the URI; RabbitMQ lets 'guest' in from its own host only"
+        case VhostRefusedError() if "limit" in error.text:
+            return "open fewer connections (more channels on each: -X, -Y), or raise the limit of the virtual host"
         case VhostRefusedError():
             return "create the virtual host or name another one in the URI's path (the default '/' is written %2f)"
-        case ChannelClosedError() if "exclusive-owner" in error.text:
-            return "quorum queues cannot be exclusive: leave out -E, or use classic queues"
         case ChannelClosedError():
-            return _CHANNEL_FIXES.get(error.code, "see the broker's log for the reason")
+            fixes = (fix for code, word, fix in _CHANNEL_FIXES if code == error.code and word in error.text)
+            return next(fixes, "see the broker's log for the reason")
         case ConnectionClosedError() if "exchange type" in error.text:
             return "use one of direct, fanout, topic and headers, or enable the broker's plugin for this type"
         case ConnectionClosedError() if "global qos" in error.text:

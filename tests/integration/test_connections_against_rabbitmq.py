@@ -114,6 +114,17 @@ WORKING: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
         1,
     ),
     "auto-delete queues": ({}, {"queues": names("a", type=CLASSIC, auto_delete=True, durable=False)}, 1),
+    "queues of consumers' own": (
+        {"consumers": 2},
+        {
+            "queues": (QueueSpec(name="", type=CLASSIC, auto_delete=True, durable=False),),
+            "exchange": Exchange(name="x"),
+            "publishing": FIXED,
+            "consuming": Consuming(channels=2),
+            "connecting": Connecting(exclusive=True),
+        },
+        4,
+    ),
     "the smallest frames": ({"size_bytes": 20_000}, {"connecting": Connecting(frame_max=4096)}, 1),
 }
 
@@ -129,8 +140,12 @@ def test_messages_go_their_ways_and_nothing_is_left_behind(broker: Broker, case:
         record = await run.finish()
         assert record["verdict"] == "ok", str(record)
         assert record["delivered"] == copies * record["published"], str(record)
-        declared = tuple(replace(queue, predeclared=True) for queue in run.session.context.plan.queues)
-        again = Run(broker, replace(SETTINGS, publishers=0, consumers=0), queues=declared)
+        plan = run.session.context.plan
+        left = {
+            "queues": tuple(replace(queue, predeclared=True) for queue in plan.queues if queue.name),
+            "exchange": replace(plan.exchange, predeclared=True),
+        }
+        again = Run(broker, replace(SETTINGS, publishers=0, consumers=0), **left)
         with pytest.raises(AmqpError, match="404"):
             await again.open()
 
@@ -139,7 +154,11 @@ def test_messages_go_their_ways_and_nothing_is_left_behind(broker: Broker, case:
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "exchange of no type": ({}, {"exchange": Exchange(name="x", type="nonsense")}, "direct, fanout"),
-    "exchange that is not there": ({}, {"exchange": Exchange(name="nowhere", predeclared=True)}, "declare the queue"),
+    "exchange that is not there": (
+        {},
+        {"exchange": Exchange(name="nowhere", predeclared=True)},
+        "declare the exchange",
+    ),
     "queue that is not there": ({}, {"queues": names("nowhere", predeclared=True)}, "declare the queue"),
     "exclusive quorum queues": ({}, {"connecting": Connecting(exclusive=True)}, "cannot be exclusive"),
     "more channels than allowed": ({}, {"publishing": Publishing(channels=9)}, "fewer channels"),

@@ -71,7 +71,12 @@ AT_THE_START: dict[str, tuple[str, Act, type[AmqpError], str]] = {
     "answers out of turn": ("Connection.StartOk", sends(commands.Connection.OpenOk()), BrokerProtocolError, "AMQP"),
     "virtual host unknown": ("Connection.Open", closes(530, "vhost x not found"), VhostRefusedError, "virtual host"),
     "virtual host down": ("Connection.Open", closes(541, "vhost is down"), VhostRefusedError, "virtual host"),
-    "too many connections": ("Connection.Open", closes(530, "connection limit"), VhostRefusedError, "virtual host"),
+    "too many connections": (
+        "Connection.Open",
+        closes(530, "connection limit (5) is reached"),
+        VhostRefusedError,
+        "fewer connections",
+    ),
     "channel refused": ("Channel.Open", closes(504, "CHANNEL_ERROR"), ConnectionClosedError, "log"),
     "another answer": ("Channel.Open", sends(commands.Queue.BindOk()), BrokerProtocolError, "AMQP"),
     "not implemented": ("Queue.Declare", closes(540, "NOT_IMPLEMENTED"), ConnectionClosedError, "log"),

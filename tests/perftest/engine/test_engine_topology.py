@@ -124,16 +124,26 @@ def test_nothing_is_deleted_if_the_plan_says_so(stub: ModuleType) -> None:
     play(scenario())
 
 
-PROBLEMS: dict[str, tuple[dict[str, Any], str, str]] = {
-    "predeclared queue": ({"queues": queues("a", predeclared=True)}, "404", "queue 'a'"),
-    "predeclared exchange": ({"exchange": Exchange(name="y", predeclared=True)}, "404", "exchange 'y'"),
-    "exchange of another type": ({"exchange": Exchange(name="x", type="fanout")}, "406", "exchange 'x'"),
+PROBLEMS: dict[str, tuple[dict[str, Any], str, str, str]] = {
+    "predeclared queue": ({"queues": queues("a", predeclared=True)}, "404", "queue 'a'", "declare the queue"),
+    "predeclared exchange": (
+        {"exchange": Exchange(name="y", predeclared=True)},
+        "404",
+        "exchange 'y'",
+        "declare the exchange",
+    ),
+    "exchange of another type": (
+        {"exchange": Exchange(name="x", type="fanout")},
+        "406",
+        "exchange 'x'",
+        "match it (-t)",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", PROBLEMS)
 def test_what_is_not_as_it_should_be_is_told_with_its_name(stub: ModuleType, case: str) -> None:
-    fields, what, where = PROBLEMS[case]
+    fields, what, where, fix = PROBLEMS[case]
 
     async def scenario() -> None:
         async with stub.StubBroker() as broker:
@@ -144,6 +154,7 @@ def test_what_is_not_as_it_should_be_is_told_with_its_name(stub: ModuleType, cas
                 )
             told = explain(caught.value)
             assert what in told.what and where in told.where and "127.0.0.1" in told.where
+            assert fix in told.fix
 
     play(scenario())
 
@@ -235,9 +246,29 @@ def test_exclusive_queues_are_declared_by_the_connection_that_uses_them(stub: Mo
     play(scenario())
 
 
-def test_a_refusal_of_quorum_queues_to_be_exclusive_is_explained() -> None:
-    text = "PRECONDITION_FAILED - invalid property 'exclusive-owner' for queue 'a' in vhost '/'"
-    assert "cannot be exclusive" in explain(ChannelClosedError(406, text)).fix
+@pytest.mark.parametrize(
+    ("code", "text", "fix"),
+    [
+        (
+            406,
+            "PRECONDITION_FAILED - invalid property 'exclusive-owner' for queue 'a' in vhost '/'",
+            "cannot be exclusive",
+        ),
+        (406, "PRECONDITION_FAILED - inequivalent arg 'durable' for queue 'a' in vhost '/'", "other properties"),
+        (406, "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out", "consumer_timeout"),
+        (406, "PRECONDITION_FAILED - message size 134217729 is larger than configured max size", "max_message_size"),
+        (406, "PRECONDITION_FAILED - invalid expiration 'soon': no_integer", "milliseconds"),
+        (403, "ACCESS_REFUSED - access to exchange 'x' in vhost '/' refused for user 'u'", "this exchange"),
+        (403, "ACCESS_REFUSED - access to queue 'q' in vhost '/' refused for user 'u'", "this queue"),
+        (403, "ACCESS_REFUSED - queue 'q' in vhost '/' in exclusive use", "another consumer"),
+        (405, "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'q'", "another connection"),
+        (499, "of the future", "broker's log"),
+    ],
+)
+def test_what_rabbitmq_says_when_it_closes_a_channel_is_answered_with_what_to_do(
+    code: int, text: str, fix: str
+) -> None:
+    assert fix in explain(ChannelClosedError(code, text)).fix
 
 
 def test_a_broker_with_the_default_exchange_alone_can_still_be_measured() -> None:
