@@ -156,9 +156,7 @@ class Consumer(Client):
             await self._leave_channel()
         except AmqpError as error:
             self.context.emit("error", f"{self.name} could not unsubscribe: {error}")
-        if self._poller is not None:
-            polls, empty = self._poller.polls, self._poller.empty_answers
-            self.context.emit("polled", f"{self.name}: {empty} of {polls} polls found the queue empty")
+        self._tell_polls()
         await self.disconnect()
         for task in self._tasks:
             task.cancel()
@@ -187,6 +185,12 @@ class Consumer(Client):
             await self._settling.finish()
             if self._own is not None:
                 await self._own.delete(self._connection)
+
+    def _tell_polls(self) -> None:
+        if self._poller is not None:
+            polls, empty = self._poller.polls, self._poller.empty_answers
+            text = f"{self.name}: {empty} of {polls} polls found the queue empty"
+            self.context.emit("polled", text, polls=polls, empty=empty)
 
     def flush(self) -> None:
         """Acknowledge what is done with, without waiting for the rest of an interval."""
@@ -304,6 +308,7 @@ class Consumer(Client):
             raise
         if not self._closing:
             self._left = True
+            self._tell_polls()
             await self.disconnect()
             self.forget_queue()
             self.context.finished(self.name, reason)

@@ -382,6 +382,7 @@ def test_a_consumer_leaves_when_nothing_is_left(
             await run.until(lambda: "limit_reached" in run.events)
             assert run.texts[run.events.index("limit_reached")] == f"{reason} [1]"
             assert acked(broker) == broker.published
+            assert ("polled" in run.events) is polling
             record = await run.finish()
             assert record["verdict"] == "ok", record
 
