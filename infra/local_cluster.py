@@ -25,7 +25,7 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -72,6 +72,8 @@ BASE_PORT: Final = 5691
 START_TIMEOUT_S: Final = 20.0
 _TEMPORARY: Final = ".broker-"
 _OWNER_FILE: Final = "owner.json"
+_QUEUES_SAMPLED: Final = 4
+_SAMPLED: Final = ("name", "role", "term", "commit_index", "synced_index", "applied_index")
 _ASK_TIMEOUT_S: Final = 5.0
 _CHANGE_TIMEOUT_S: Final = 60.0
 _ANSWER_BYTES_MAX: Final = 1 << 24
@@ -394,7 +396,14 @@ def _sample(answer: Mapping[str, Any], t_ns: int) -> dict[str, Any]:
         record["cpu_ns"] = metrics.pop("cpu_ns")
     with contextlib.suppress(psutil.Error):
         record["rss_bytes"] = psutil.Process(answer["pid"]).memory_info().rss
-    return {**record, "metrics": metrics}
+    return {**record, "metrics": metrics, "queues": _busiest(answer.get("queues") or [])}
+
+
+def _busiest(queues: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Where a node stands with the few queues it has committed most for; thousands would fill the record."""
+    members = [queue for queue in queues if "commit_index" in queue]
+    chosen = sorted(members, key=lambda queue: (-int(queue["commit_index"]), str(queue["name"])))[:_QUEUES_SAMPLED]
+    return [{name: queue.get(name) for name in _SAMPLED} for queue in chosen]
 
 
 def _require_free(port: int) -> None:

@@ -83,12 +83,13 @@ def _metrics(choices: Choices) -> Metrics | None:
 
     for key in ("port", "endpoint"):
         choices.useless(f"metrics_prometheus_{key}", "-mpr", unless=choices["metrics_prometheus"])
-    for key in ("metrics_prefix", "metrics_tags", "metrics_command_line_arguments", "exposed_metrics"):
+    for key in ("metrics_host", "metrics_prefix", "metrics_tags", "metrics_command_line_arguments", "exposed_metrics"):
         choices.useless(key, "-mpr", unless=choices["metrics_prometheus"])
     if not choices["metrics_prometheus"]:
         return None
     command = " ".join(redact_command(sys.argv[2:])) if choices["metrics_command_line_arguments"] else ""
     return Metrics(
+        host=choices["metrics_host"],
         port=choices["metrics_prometheus_port"],
         path=choices["metrics_prometheus_endpoint"],
         prefix=choices["metrics_prefix"],

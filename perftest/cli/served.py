@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from perftest.cli.exits import CliError
 from perftest.metrics.interval import Interval
-
-_EVERYWHERE: Final = "0.0.0.0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
     """Where they are served, how they are called, and what stands on each."""
 
+    host: str = "127.0.0.1"
     port: int = 8080
     path: str = "/metrics"
     prefix: str = "perftest_"
@@ -36,10 +34,11 @@ class Served:
             prefix=metrics.prefix, labels=metrics.labels, command=metrics.command, exposed=metrics.exposed
         )
         try:
-            self._endpoint = Endpoint(self._collector, host=_EVERYWHERE, port=metrics.port, path=metrics.path)
+            self._endpoint = Endpoint(self._collector, host=metrics.host, port=metrics.port, path=metrics.path)
         except (OSError, OverflowError) as error:
             what = f"metrics cannot be served: {getattr(error, 'strerror', None) or error}"
-            raise CliError(what, f"port {metrics.port}", "choose another with -mpp, or leave out -mpr") from error
+            fix = "choose another port with -mpp, another address with --metrics-host, or leave out -mpr"
+            raise CliError(what, f"{metrics.host}:{metrics.port}", fix) from error
 
     def interval(self, record: Interval) -> None:
         """What happened in an interval of one worker."""

@@ -77,11 +77,12 @@ def worst(checks: Iterable[Check]) -> Status:
 
 def supported(count: int) -> str:
     """The highest of the shown percentiles that ``count`` samples support, or an empty string."""
-    names = [name for name in _SHOWN if _supports(count, name)]
+    names = [name for name in _SHOWN if supports(count, name)]
     return names[-1] if names else ""
 
 
-def _supports(count: int, name: str) -> bool:
+def supports(count: int, name: str) -> bool:
+    """Whether ``count`` samples support a percentile, ``p50`` to ``p99.99``."""
     # A float such as 1 - 0.999 is a hair off: the comparison must not be.
     return count * (1 - _SHOWN[name]) >= SAMPLES_ABOVE - 1e-6
 
@@ -178,7 +179,7 @@ def _samples(row: Mapping[str, Any]) -> Check:
         return _fail("samples", "no latency was recorded")
     name = min(counts, key=counts.__getitem__)
     best = supported(counts[name])
-    missing = [shown for shown in _SHOWN if not _supports(counts[name], shown)]
+    missing = [shown for shown in _SHOWN if not supports(counts[name], shown)]
     if not missing:
         return _pass("samples", f"{counts[name]:,} samples of {name}: enough for {best}")
     text = f"{counts[name]:,} samples of {name} are too few for {', '.join(missing)}"

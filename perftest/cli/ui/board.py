@@ -10,21 +10,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from perftest.cli.ui.gathering import Gathered, Gathering
+from perftest.cli.ui.history import History
+from perftest.cli.ui.nodes import NodeRow, Nodes
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results.summary import RATES, Tally
+from perftest.results.trust import supports
 from perftest.spec.plan import Plan, Step, is_open_loop
 from perftest.spec.units import format_duration
 
-EVENTS_KEPT: Final = 4
-HISTORY: Final = 60
+EVENTS_KEPT: Final = 20
+RECENT_S: Final = 5.0
 _QUIET: Final = frozenset({"setting_changed", "steady", "run_started", "publisher_phases"})
 """Events that the step line already tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyRow:
-    """One row of the latency table: nanoseconds, the phase so far. Empty when ``count`` is 0."""
+    """One row of the latency table: nanoseconds, the phase so far. Empty when ``count`` is 0.
+
+    ``p99_history`` has a value for each of the last 60 seconds.
+    """
 
     name: str
     count: int
@@ -33,6 +38,23 @@ class LatencyRow:
     p99_ns: int
     p999_ns: int
     max_ns: int
+    p99_history: tuple[float, ...] = ()
+
+    def values(self) -> list[tuple[int, bool]]:
+        """p50, p95, p99, p99.9 and the maximum, and whether there are enough samples for each."""
+        shown = (("p50", self.p50_ns), ("p95", self.p95_ns), ("p99", self.p99_ns), ("p99.9", self.p999_ns))
+        return [*((value, supports(self.count, name)) for name, value in shown), (self.max_ns, True)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateRow:
+    """One row of the table of rates, messages per second: the last interval, 5 s, the phase so far, the last 60 s."""
+
+    name: str
+    now: float
+    recent: float
+    so_far: float
+    history: tuple[float, ...]
 
 
 class Board:
@@ -44,14 +66,11 @@ class Board:
         self.path = path
         self.events: deque[str] = deque(maxlen=EVENTS_KEPT)
         self.stopping = False
-        self.broker: dict[str, Mapping[str, Any]] = {}
-        self.broker_before: dict[str, Mapping[str, Any]] = {}
-        self.delivered_history: deque[float] = deque(maxlen=HISTORY)
-        self.p99_history: deque[float] = deque(maxlen=HISTORY)
+        self._nodes = Nodes()
+        self._history = History()
         self._tally = tally
         self._started_ns = started_ns
         self._last: dict[str, Interval] = {}
-        self._gathering = Gathering(self._remember)
         self._step = plan.steps[0]
         self._step_started_ns = started_ns
 
@@ -60,11 +79,14 @@ class Board:
         self._last = {name: last for name, last in self._last.items() if last.step == record.step}
         self._last[record.worker] = record
         self._enter(record.step, record.start_ns)
-        self._gathering.add(record)
+        self._history.add(record)
+
+    def tick(self) -> None:
+        """A frame is about to be drawn: what the last workers of an interval did not tell is not waited for."""
+        self._history.tick()
 
     def event(self, record: Mapping[str, object]) -> None:
         """Take an event; those that say nothing new are not listed."""
-        self._gathering.event(record)
         kind = str(record.get("kind"))
         step = record.get("step")
         t_ns = record.get("t_ns")
@@ -76,10 +98,7 @@ class Board:
 
     def sample(self, record: Mapping[str, Any]) -> None:
         """Take a record of a broker node."""
-        name = str(record["node"])
-        if name in self.broker:
-            self.broker_before[name] = self.broker[name]
-        self.broker[name] = record
+        self._nodes.sample(record)
 
     @property
     def step(self) -> Step:
@@ -105,9 +124,22 @@ class Board:
         """A count over the current phase of the step."""
         return self._tally.current.counts[counter]
 
-    def rates(self) -> list[tuple[str, float, float]]:
-        """Name, now, this phase: messages per second."""
-        return [(name, self.now(name), self.so_far(name)) for name in RATES]
+    def in_flight(self) -> int:
+        """Messages without a confirm at the end of the last interval, of all workers."""
+        return sum(record.unconfirmed for record in self._last.values())
+
+    def rates(self) -> list[RateRow]:
+        """Intended, published, confirmed, delivered."""
+        return [
+            RateRow(
+                name=name,
+                now=self.now(name),
+                recent=self._history.rate(name, RECENT_S),
+                so_far=self.so_far(name),
+                history=tuple(self._history.rates(name)),
+            )
+            for name in RATES
+        ]
 
     def latencies(self) -> list[LatencyRow]:
         """Confirm, end-to-end and the third that matters: schedule lag when there is a schedule, else ack."""
@@ -124,12 +156,9 @@ class Board:
         """Seconds since the step started, at most its duration."""
         return min(max(now_ns - self._step_started_ns, 0) / 1e9, self._step.duration_s)
 
-    def nodes(self) -> list[tuple[str, str, float | None, int]]:
-        """Name, role, share of a core since the sample before, resident octets."""
-        return [
-            (name, str(record.get("role", "")), self._cpu_share(name, record), int(record.get("rss_bytes") or 0))
-            for name, record in sorted(self.broker.items())
-        ]
+    def nodes(self) -> list[NodeRow]:
+        """The broker's nodes; none where it does not tell of itself."""
+        return self._nodes.rows()
 
     def sentence(self, record: Mapping[str, object]) -> str:
         """An event in words, with the time since the start."""
@@ -152,12 +181,6 @@ class Board:
         parts += [f"{settings.rate:g} msg/s each"] if settings.rate is not None else []
         return "  ".join([*parts, format_duration(self._step.duration_s)])
 
-    def _remember(self, gathered: Gathered) -> None:
-        """An interval of all workers, for the history."""
-        self.delivered_history.append(self.now("delivered"))
-        latency = gathered.latencies.get(Series.E2E)
-        self.p99_history.append(min(latency.percentile_ns(99.0), latency.max_ns) if latency is not None else 0)
-
     def _enter(self, step: int, t_ns: int) -> None:
         if step != self._step.number:
             self._step = next((item for item in self.plan.steps if item.number == step), self._step)
@@ -171,15 +194,15 @@ class Board:
         found = (min(merged.percentile_ns(percent), merged.max_ns) for percent in (50.0, 95.0, 99.0, 99.9))
         p50, p95, p99, p999 = found
         return LatencyRow(
-            name=name, count=merged.count, p50_ns=p50, p95_ns=p95, p99_ns=p99, p999_ns=p999, max_ns=merged.max_ns
+            name=name,
+            count=merged.count,
+            p50_ns=p50,
+            p95_ns=p95,
+            p99_ns=p99,
+            p999_ns=p999,
+            max_ns=merged.max_ns,
+            p99_history=tuple(self._history.p99_ns(series)),
         )
-
-    def _cpu_share(self, name: str, record: Mapping[str, Any]) -> float | None:
-        before = self.broker_before.get(name)
-        if before is None or "cpu_ns" not in record or before.get("pid") != record.get("pid"):
-            return None
-        passed = record["t_ns"] - before["t_ns"]
-        return float(record["cpu_ns"] - before["cpu_ns"]) / passed if passed > 0 else None
 
 
 def clock(seconds: float) -> str:

@@ -2,31 +2,46 @@
 
 A frame costs about 16 ms of CPU, so it is drawn by the process that only collects records, never by one that measures.
 The alternate screen is used: what stays in the scrollback is the summary.
+
+From 110 columns on, panels are side by side; below, one under the other, without frames, and the broker's columns go
+from the right. Either fits 24 rows; events take what a higher terminal has, a lower one does without the broker.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from rich.align import Align
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
+from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from perftest.cli.ui.board import EVENTS_KEPT, Board, clock, milliseconds
+from perftest.cli.ui.board import EVENTS_KEPT, Board, LatencyRow, RateRow, clock, milliseconds
+from perftest.cli.ui.nodes import FSYNC_WARN_MS, LAG_WARN, NodeRow
 from perftest.metrics.interval import Phase
 from perftest.spec.units import format_duration
 
-ROWS: Final = 22
+ROWS_MIN: Final = 24
+"""What the screen takes at least; lower terminals get it without the broker's panel."""
 WIDE: Final = 110
-"""From here on there is room for the nodes' memory."""
+NODES_SHOWN: Final = 3
+_LEFT, _RIGHT = 5, 6
+_FRAME: Final = 4
+_RATE_FIGURES: Final = 38
+_LATENCY_FIGURES: Final = 45
+"""Columns that the tables take without their bars; a maximum of hours has its own way."""
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _DIM: Final = "dim"
+_WARNING: Final = "bold yellow"
+_PHASES: Final = {Phase.WARMUP: "warm-up", Phase.STEADY: "steady", Phase.DRAIN: "drain"}
+_Section = Callable[..., RenderableType]
+_EVENTS_ROWS: Final = {True: 2, False: 1}
+"""At 24 rows, by whether the terminal is wide."""
 
 
 class LiveScreen:
@@ -42,47 +57,69 @@ class LiveScreen:
 
     def frame(self) -> None:
         """Draw once."""
-        self._live.update(screen(self._board, self._console.width, time.time_ns()), refresh=True)
+        size = self._console.size
+        self._live.update(screen(self._board, size.width, size.height, time.time_ns()), refresh=True)
 
     def close(self) -> None:
         """Give the terminal back as it was."""
         self._live.stop()
 
 
-def screen(board: Board, width: int, now_ns: int) -> RenderableType:
-    """The whole screen of a board at an instant: always :data:`ROWS` rows, which fit a terminal of 80 x 24."""
-    middle = _side_by_side(_rates(board), _latencies(board))
-    return Group(_head(board, width, now_ns), middle, _broker(board, width), _events(board), _foot(board))
+def screen(board: Board, width: int, height: int, now_ns: int) -> RenderableType:
+    """The whole screen of a board at an instant: always as many rows, for a terminal of this size."""
+    wide = width >= WIDE
+    section = _panel if wide else _ruled
+    events = min(max(height - ROWS_MIN, 0) + _EVENTS_ROWS[wide], EVENTS_KEPT)
+    if wide:
+        left = (width * _LEFT) // (_LEFT + _RIGHT)
+        middle: RenderableType = _side_by_side(
+            _rates(board, section, left - _FRAME), _latencies(board, section, width - left - _FRAME)
+        )
+    else:
+        middle = Group(_rates(board, section, width), _latencies(board, section, width))
+    parts = [_head(board, section, width, now_ns), middle]
+    if height >= ROWS_MIN:
+        parts.append(_broker(board, section, width))
+    return Group(*parts, _events(board, section, events), _foot(board))
 
 
 def sparkline(values: Iterable[float], width: int) -> str:
     """The last values as a row of bars, newest right; an empty string for none."""
-    shown = list(values)[-width:]
+    shown = list(values)[-width:] if width > 0 else []
     top = max(shown, default=0.0)
     if top <= 0:
         return ""
     return "".join(_BARS[min(int(value / top * (len(_BARS) - 1) + 0.5), len(_BARS) - 1)] for value in shown)
 
 
-def _head(board: Board, width: int, now_ns: int) -> Panel:
+def _panel(title: str, content: RenderableType, right: str = "") -> RenderableType:
+    return Panel(content, title=_title(title), title_align="left", subtitle=right or None, subtitle_align="right")
+
+
+def _ruled(title: str, content: RenderableType, right: str = "") -> RenderableType:
+    """A line instead of a frame, which has no room."""
+    shown = Text.assemble(_title(title), (f"  {right.strip()}", _DIM)) if right else _title(title)
+    return Group(Rule(shown, align="left", style=_DIM), content)
+
+
+def _title(text: str) -> Text:
+    return Text(text, overflow="ellipsis", no_wrap=True)
+
+
+def _head(board: Board, section: _Section, width: int, now_ns: int) -> RenderableType:
     step = board.step
     planned = sum(item.duration_s for item in board.plan.steps)
     total = clock(planned) if math.isfinite(planned) else "Ctrl-C"
-    bar = _bar(board.step_elapsed_s(now_ns) / step.duration_s if math.isfinite(step.duration_s) else None, width - 24)
-    phase = {Phase.WARMUP: "warm-up", Phase.STEADY: "steady", Phase.DRAIN: "drain"}[board.phase]
+    part = board.step_elapsed_s(now_ns) / step.duration_s if math.isfinite(step.duration_s) else None
+    elapsed = format_duration(round(board.step_elapsed_s(now_ns)))
+    share = f"{part:4.0%}" if part is not None else ""
     rows = Group(
         Text(board.describe_step(), no_wrap=True, overflow="ellipsis"),
-        Text.assemble(bar, f"  {phase:<8}", (f"{format_duration(round(board.step_elapsed_s(now_ns))):>8}", _DIM)),
+        Text.assemble(_bar(part, width - 30), f" {share:<4}  {_PHASES[board.phase]:<8}", (f"{elapsed:>8}", _DIM)),
     )
-    title = Text(f" {board.plan.title or board.plan.name} — {board.target} ", overflow="ellipsis", no_wrap=True)
-    title.truncate(width - 22, overflow="ellipsis")
-    return Panel(
-        rows,
-        title=title,
-        title_align="left",
-        subtitle=f" {clock(board.elapsed_s(now_ns))} / {total} ",
-        subtitle_align="right",
-    )
+    title = Text(f"{board.plan.title or board.plan.name} — {board.target}", overflow="ellipsis", no_wrap=True)
+    title.truncate(width - 32, overflow="ellipsis")
+    return section(title.plain, rows, f" {clock(board.elapsed_s(now_ns))} / {total} ")
 
 
 def _bar(part: float | None, width: int) -> Text:
@@ -92,71 +129,147 @@ def _bar(part: float | None, width: int) -> Text:
     return Text.assemble(("█" * filled, "cyan"), ("░" * (width - filled), _DIM))
 
 
-def _rates(board: Board) -> Panel:
-    table = _table(("", "now", "step"))
-    for name, now, so_far in board.rates():
-        table.add_row(name, f"{now:,.0f}", f"{so_far:,.0f}")
-    problems = {name: board.count(f"{name}ed") for name in ("nack", "return", "redeliver")}
-    line = Text(" ".join(f"{name} {count:,}" for name, count in problems.items()), style=_DIM, no_wrap=True)
-    if any(problems.values()):
-        line.stylize("bold yellow")
-        line.append(" !")
-    return Panel(Group(table, line), title="messages / s", title_align="left")
+def _rates(board: Board, section: _Section, width: int) -> RenderableType:
+    bars = max(width - _RATE_FIGURES, len("last 60 s"))
+    table = _table(("", "now", "5 s", "step"), f"{'last 60 s':<{bars}}")
+    for row in board.rates():
+        table.add_row(*_rate_cells(row, bars))
+    return section("messages / s", Group(table, _problems(board)) if section is _panel else table)
 
 
-def _latencies(board: Board) -> Panel:
-    table = _table(("", "p50", "p95", "p99", "p99.9", "max"))
+def _rate_cells(row: RateRow, bars: int) -> list[Text | str]:
+    figures = (f"{value:,.0f}" for value in (row.now, row.recent, row.so_far))
+    return [row.name, *figures, Text(f"{sparkline(row.history, bars):>{bars}}", "cyan")]
+
+
+def _latencies(board: Board, section: _Section, width: int) -> RenderableType:
+    bars = max(width - _LATENCY_FIGURES, len("p99, 60 s"))
+    table = _table(("", "p50", "p95", "p99", "p99.9", "max"), f"{'p99, 60 s':<{bars}}")
     for row in board.latencies():
-        values = (row.p50_ns, row.p95_ns, row.p99_ns, row.p999_ns, row.max_ns)
-        table.add_row(row.name, *((milliseconds(value) if row.count else "-") for value in values))
-    trends = [("delivered/s", board.delivered_history), ("e2e p99", board.p99_history)]
-    lines = [
-        Text.assemble((f"{name:<12}", _DIM), (f"{sparkline(values, 30):<30}", "cyan"), no_wrap=True)
-        for name, values in trends
+        table.add_row(*_latency_cells(row, bars))
+    lines = (_harm(board), _in_flight(board)) if section is _panel else (_problems(board), _harm(board))
+    return section("latency, this step (ms)", Group(table, *lines))
+
+
+def _latency_cells(row: LatencyRow, bars: int) -> list[Text | str]:
+    """``~`` marks a percentile that fewer than ten samples lie above: it is the maximum in disguise."""
+    cells: list[Text | str] = [row.name]
+    for value, supported in row.values():
+        shown = milliseconds(value) if row.count else "-"
+        cells.append(shown if supported or not row.count else Text(f"~{shown}", _DIM))
+    return [*cells, Text(f"{sparkline(row.p99_history, bars):>{bars}}", "cyan")]
+
+
+def _problems(board: Board) -> Text:
+    """What the broker did not take as it came."""
+    return _counted({name: board.count(name) for name in ("nacked", "returned", "redelivered")})
+
+
+def _harm(board: Board) -> Text:
+    """What the ledger found in this phase; what is lost is known only after the drain."""
+    names = {"out of order": "reordered", "twice": "duplicated", "damaged": "damaged", "unexpected": "unexpected"}
+    return _counted({shown: board.count(name) for shown, name in names.items()}, style="bold red")
+
+
+def _in_flight(board: Board) -> Text:
+    text = f"in flight {board.in_flight():,}  lost: known after the drain"
+    return Text(text, _DIM, no_wrap=True, overflow="ellipsis")
+
+
+def _counted(counts: dict[str, int], style: str = _WARNING) -> Text:
+    parts = [
+        Text(f"{name} {count:,}{' !' if count else ''}", style if count else _DIM) for name, count in counts.items()
     ]
-    return Panel(Group(table, *lines), title="latency, this step (ms)", title_align="left")
+    line = Text("  ").join(parts)
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return line
 
 
-def _broker(board: Board, width: int) -> Panel:
-    nodes = board.nodes()
-    if nodes:
-        text = Text("   ", no_wrap=True, overflow="ellipsis").join(_node(*node, width >= WIDE) for node in nodes)
-    else:
-        text = Text("its own figures are not visible over AMQP", style=_DIM)
-    return Panel(text, title="broker", title_align="left")
+_COLUMNS: Final = (
+    ("role", 9), ("CPU", 6), ("fsync ms", 9), ("batch", 7), ("commit", 14), ("lag", 8), ("term", 6), ("segments", 9),
+    ("memory", 9),
+)  # fmt: skip
+"""Of the broker's panel with their widths, the most important first: what has no room goes from the right."""
 
 
-def _node(name: str, role: str, share: float | None, rss_bytes: int, wide: bool) -> Text:
-    cpu = "   -" if share is None else f"{share:4.0%}"
-    memory = f" {rss_bytes / 2**20:4.0f} MiB" if wide else ""
-    style = "bold" if role == "leader" else ""
-    return Text.assemble((f"{name} {role:<8}", style), f" {cpu} CPU{memory}")
+def _broker(board: Board, section: _Section, width: int) -> RenderableType:
+    rows = board.nodes()
+    room = width - 18
+    columns = []
+    for name, needed in _COLUMNS:
+        room -= needed
+        if room >= 0:
+            columns.append(name)
+    table = _table(("node", *columns), None)
+    for row in rows[:NODES_SHOWN]:
+        table.add_row(row.name[:14], *(_node_cell(row, name) for name in columns))
+    for _ in range(NODES_SHOWN - len(rows)):
+        table.add_row()
+    if not rows:
+        empty = [Text("its own figures are not visible over AMQP", style=_DIM), *[Text("")] * NODES_SHOWN]
+        return section("broker", Group(*empty))
+    more = f", {len(rows) - NODES_SHOWN} more not shown" if len(rows) > NODES_SHOWN else ""
+    return section(f"broker: {len(rows)} nodes{more}", table)
 
 
-def _events(board: Board) -> Panel:
-    lines = [Text(line, no_wrap=True, overflow="ellipsis") for line in board.events]
-    lines += [Text("")] * (EVENTS_KEPT - len(lines))
-    return Panel(Group(*lines), title="events", title_align="left")
+def _node_cell(row: NodeRow, column: str) -> Text | str:
+    """A figure of a node; ``!`` and colour where it is beyond its limit."""
+    match column:
+        case "role":
+            return Text(row.role, "bold" if row.role == "leader" else "")
+        case "CPU":
+            return _known(row.cpu, "{:.0%}")
+        case "fsync ms":
+            return _warned(_known(row.sync_ms, "{:.1f}"), (row.sync_ms or 0) > FSYNC_WARN_MS)
+        case "batch":
+            return _known(row.batch, "{:.0f}")
+        case "commit":
+            return _known(row.commit, "{:,}")
+        case "lag":
+            return _warned(_known(row.lag, "{:,}"), (row.lag or 0) > LAG_WARN)
+        case "term":
+            return _known(row.term, "{}")
+        case "segments":
+            return _known(row.segments, "{}")
+    return f"{row.rss_bytes / 2**20:.0f} MiB" if row.rss_bytes else "-"
+
+
+def _known(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
+
+
+def _warned(text: str, beyond: bool) -> Text | str:
+    return Text(f"{text} !", _WARNING) if beyond else text
+
+
+def _events(board: Board, section: _Section, rows: int) -> RenderableType:
+    shown: Sequence[str] = list(board.events)[-rows:]
+    lines = [Text(line, no_wrap=True, overflow="ellipsis") for line in shown]
+    return section("events", Group(*lines, *[Text("")] * (rows - len(lines))))
 
 
 def _foot(board: Board) -> RenderableType:
     if board.stopping:
-        text = Text("finishing this step; Ctrl-C again: stop now, keep data", style="bold yellow")
+        text = Text("finishing this step; Ctrl-C again: stop now, keep data", style=_WARNING)
     else:
         text = Text("Ctrl-C: finish this step and report; twice: stop now, keep data", style=_DIM)
-    return Align.left(Text.assemble(" ", text))
+    place = Text(f"   raw: {board.path}", _DIM)
+    return Text.assemble(" ", text, place, no_wrap=True, overflow="ellipsis")
 
 
-def _table(names: tuple[str, ...]) -> Table:
-    table = Table(box=None, expand=True, pad_edge=False, header_style=_DIM)
+def _table(names: tuple[str, ...], bars: str | None) -> Table:
+    """A table of figures; ``bars`` is the heading of a last column of bars, as wide as they are."""
+    table = Table(box=None, expand=True, pad_edge=False, header_style=_DIM, padding=(0, 1, 0, 0))
     for index, name in enumerate(names):
         table.add_column(name, justify="right" if index else "left", no_wrap=True)
+    if bars is not None:
+        table.add_column(bars, width=len(bars), justify="right", no_wrap=True)
     return table
 
 
 def _side_by_side(left: RenderableType, right: RenderableType) -> Table:
     grid = Table.grid(expand=True)
-    grid.add_column(ratio=2)
-    grid.add_column(ratio=3)
+    grid.add_column(ratio=_LEFT)
+    grid.add_column(ratio=_RIGHT)
     grid.add_row(left, right)
     return grid

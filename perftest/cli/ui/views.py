@@ -106,6 +106,7 @@ class LiveView(NoView):
     """The live screen."""
 
     def __init__(self, board: Board, out: TextIO) -> None:
+        self._board = board
         # rich takes 0.1 s to import: only when there is a terminal to draw on.
         from rich.console import Console
 
@@ -115,6 +116,7 @@ class LiveView(NoView):
 
     def frame(self) -> None:
         """Draw the board."""
+        self._board.tick()
         self._screen.frame()
 
     def close(self) -> None:

@@ -19,8 +19,10 @@ from rich.console import Console
 
 from perftest.cli.ui.board import Board, clock, milliseconds
 from perftest.cli.ui.gathering import Gathering, gathered
+from perftest.cli.ui.history import HISTORY_S, History
 from perftest.cli.ui.lines import interval_line
-from perftest.cli.ui.live import ROWS, screen, sparkline
+from perftest.cli.ui.live import ROWS_MIN, WIDE, screen, sparkline
+from perftest.cli.ui.nodes import Nodes
 from perftest.cli.ui.summary import doubts, knee_sentence, steps_table, wrapped
 from perftest.cli.ui.table import render
 from perftest.cli.ui.views import choose
@@ -41,53 +43,120 @@ def board_of(records: ModuleType, count: int, **changes: Any) -> Board:
     return board
 
 
-def drawn(board: Board, width: int, now_ns: int) -> list[str]:
-    console = Console(width=width, force_terminal=True, color_system=None, legacy_windows=False)
+def drawn(board: Board, width: int, now_ns: int, height: int = ROWS_MIN) -> list[str]:
+    console = Console(width=width, height=height, force_terminal=True, color_system=None, legacy_windows=False)
     with console.capture() as capture:
-        console.print(screen(board, width, now_ns))
+        console.print(screen(board, width, height, now_ns))
     return capture.get().rstrip("\n").split("\n")
 
 
-@pytest.mark.parametrize("width", [80, 100, 120, 200])
-def test_the_screen_never_jumps(records: ModuleType, width: int) -> None:
-    """The same rows, at the same width, from the first frame to the last, whatever happened."""
+def sample_of(name: str, second: int, **changes: Any) -> dict[str, Any]:
+    """A record of a node that synced 100 batches of 50 entries in each second, 2 ms each, on half a core."""
+    place = {"name": "q", "role": "follower", "term": 7, "commit_index": 9000, "synced_index": 9000}
+    metrics = {"wal_syncs": 100 * second, "sync_ns_total": second * 200_000_000, "segment_files": 3}
+    metrics |= {"wal_writes": 100 * second, "wal_entries": 5000 * second}
+    figures = {"cpu_ns": second * 5 * 10**8, "rss_bytes": 2**20 * 64, "metrics": metrics}
+    return {"t_ns": second * 10**9, "node": name, "pid": 1, "role": "follower", "queues": [place], **figures, **changes}
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "rows"),
+    [
+        (80, 24, 24),
+        (100, 24, 24),
+        (109, 40, 40),
+        (110, 24, 23),
+        (120, 24, 23),
+        (200, 50, 41),
+        (80, 20, 19),
+        (120, 20, 17),
+    ],
+)
+def test_the_screen_never_jumps(records: ModuleType, width: int, height: int, rows: int) -> None:
+    """The same rows, at the same width, from the first frame to the last, whatever happened; and it fits."""
     now = records.STARTED_NS + 3 * records.SECOND
     boards = [board_of(records, 0), board_of(records, 1), board_of(records, 12), board_of(records, 12, rate=10.0)]
     full = board_of(records, 6)
-    for number in range(9):
+    for number in range(30):
         text = "x" * 30 * number
         full.event({"t_ns": now, "kind": "connection_lost", "text": text})
-        for node in (1, 2, 3):
-            full.sample(
-                {
-                    "t_ns": now + number,
-                    "node": f"node{node}",
-                    "pid": 1,
-                    "role": "follower",
-                    "cpu_ns": 5,
-                    "rss_bytes": 10**9,
-                }
-            )
+        for node in range(number // 6):
+            full.sample(sample_of(f"node{node}", number))
     full.stopping = True
     for board in [*boards, full]:
-        lines = drawn(board, width, now)
-        assert len(lines) == ROWS <= 24
+        lines = drawn(board, width, now, height)
+        assert len(lines) == rows <= height
         assert max(len(line) for line in lines) <= width
 
 
 def test_the_screen_shows_the_records(records: ModuleType) -> None:
     """What is on the screen is what was measured."""
     board = board_of(records, 8)
-    for t_ns, cpu_ns in ((0, 0), (records.SECOND, records.SECOND // 2)):
-        board.sample({"t_ns": t_ns, "node": "node1", "pid": 1, "role": "leader", "cpu_ns": cpu_ns, "rss_bytes": 2**20})
+    for second in (0, 1):
+        board.sample(sample_of("node1", second))
     board.event({"t_ns": records.STARTED_NS + 8 * records.SECOND, "kind": "connection_lost", "text": "node2 closed"})
     text = "\n".join(drawn(board, 120, records.STARTED_NS + 8 * records.SECOND))
     assert "step 2/3  in-flight 10  prefetch 1000  ack interval 1" in text
-    assert re.search(r"published +400 +400", text)
-    assert "node1 leader    50% CPU" in text and "00:08 node2 closed" in text
+    assert re.search(r"published +400 +360 +400 +▅+█+", text), "now, 5 s, step, and the last 60 s"
+    assert re.search(r"node1 +follower +50% +2\.0 +50 +9,000 +0 +7 +3 +64 MiB", text) and "00:08 node2 closed" in text
     assert "Ctrl-C: finish this step and report" in text and "00:08 / 00:12" in text
     e2e = next(row for row in board.latencies() if row.name == "end to end")
     assert f"{milliseconds(e2e.p99_ns)}" in text and e2e.count == 3 * 400
+    assert f"~{milliseconds(e2e.p999_ns)}" in text and f"~{milliseconds(e2e.p99_ns)}" not in text, "1200 samples"
+    assert len(e2e.p99_history) == 8
+
+
+@pytest.mark.parametrize("width", [80, WIDE])
+def test_what_the_ledger_finds_is_marked(records: ModuleType, width: int) -> None:
+    """Also where there is little room."""
+    board = board_of(records, 2)
+    quiet = "\n".join(drawn(board, width, records.STARTED_NS))
+    assert (
+        "out of order 0  twice 0  damaged 0  unexpected 0" in quiet and "nacked 0  returned 0  redelivered 0" in quiet
+    )
+    board = board_of(records, 1)
+    record = replace(records.intervals(records.plan())[1], reordered=3, unexpected=1, redelivered=12)
+    board._tally.add(record)
+    board.interval(record)
+    text = "\n".join(drawn(board, width, records.STARTED_NS))
+    assert "out of order 3 !  twice 0  damaged 0  unexpected 1 !" in text and "redelivered 12 !" in text
+
+
+def test_the_broker_is_not_visible_everywhere(records: ModuleType) -> None:
+    """AMQP does not tell of a node's drive; the panel keeps its place."""
+    assert "not visible over AMQP" in "\n".join(drawn(board_of(records, 1), 80, records.STARTED_NS))
+
+
+def test_a_node_is_shown_between_its_last_two_samples() -> None:
+    """Cumulative figures of a node that was started anew say nothing yet; lag is behind the leader's commit."""
+    nodes = Nodes()
+    for second in (1, 2, 3):
+        nodes.sample(sample_of("a", second))
+    behind = {"name": "q", "role": "follower", "term": 7, "commit_index": 8000, "synced_index": 7000}
+    nodes.sample(sample_of("b", 1, queues=[{**behind, "name": "other"}, behind]))
+    nodes.sample({"t_ns": 1, "node": "c", "pid": 1})
+    a, b, c = nodes.rows()
+    assert (a.cpu, a.sync_ms, a.batch, a.lag) == (0.5, 2.0, 50.0, 0)
+    assert (b.cpu, b.sync_ms, b.commit, b.lag) == (None, None, 8000, 2000)
+    assert (c.role, c.lag, c.segments, c.rss_bytes) == ("", None, None, 0)
+    nodes.sample(sample_of("a", 4, pid=2))
+    assert nodes.rows()[0].cpu is None
+
+
+def test_a_minute_is_kept_in_seconds(records: ModuleType) -> None:
+    """However short intervals are, and whatever the workers: their parts are one interval."""
+    history = History()
+    history.event({"kind": "workers", "workers": 2})
+    blank = records.intervals(records.plan())[1]
+    assert history.rate("published", 5.0) == 0.0 and history.rates("published") == []
+    for tenth in range(10 * 2 * HISTORY_S):
+        for worker in "01":
+            place = {"worker": worker, "start_ns": tenth * 10**8, "length_ns": 10**8}
+            history.add(replace(blank, **place, published=tenth // 10, latencies=blank.latencies))
+    bars = history.rates("published")
+    assert bars == [20.0 * second for second in range(HISTORY_S, 2 * HISTORY_S)]
+    assert history.rate("published", 5.0) == sum(bars[-5:]) / 5
+    assert history.p99_ns("e2e") == [blank.latencies["e2e"].p99_ns] * HISTORY_S
 
 
 def test_a_rated_load_shows_its_schedule_lag(records: ModuleType) -> None:
@@ -172,6 +241,14 @@ def test_the_live_screen_in_a_terminal() -> None:
     frames = ANSI.sub("", text[enter:leave])
     assert "step 3/3" in frames and "delivered" in frames and "broker" in frames
     assert text.rindex("\x1b[?25h") > enter
+    drawn_frames = [
+        ANSI.sub("", frame).split("\r\n") for frame in text[enter:leave].split("\x1b[H") if "step " in frame
+    ]
+    places = {tuple(at for at, line in enumerate(lines) if line.endswith("──")) for lines in drawn_frames}
+    assert len(drawn_frames) == 12 and len(places) == 1 and len(places.pop()) == 5, "panels stay where they are"
+    assert {len(lines) for lines in drawn_frames} == {30} and max(
+        len(line) for lines in drawn_frames for line in lines
+    ) <= 100
     assert "SUMMARY" in text[leave:] and "step 3/3" not in text[leave:]
 
 

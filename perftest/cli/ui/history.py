@@ -1,0 +1,79 @@
+"""The last minute of a run: what came of it, second by second, for averages of 5 s and rows of bars."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from perftest.cli.ui.gathering import Gathered, Gathering
+from perftest.metrics.interval import Series
+from perftest.results.summary import RATES
+
+HISTORY_S: Final = 60
+BAR_NS: Final = 1_000_000_000
+"""A bar stands for at least a second: intervals may be shorter."""
+_SLOTS_MAX: Final = 2 * HISTORY_S * 10
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """An interval of the whole run, without its histograms: a minute of them is a few kilobytes."""
+
+    end_ns: int
+    length_ns: int
+    counts: tuple[int, ...]
+    p99_ns: dict[Series, int]
+
+
+class History:
+    """Takes the intervals of the workers, keeps the last 60 s of all of them together."""
+
+    def __init__(self) -> None:
+        self._slots: deque[Slot] = deque(maxlen=_SLOTS_MAX)
+        self._gathering = Gathering(self._keep)
+        self.add = self._gathering.add
+        self.event = self._gathering.event
+        self.tick = self._gathering.tick
+
+    def rate(self, counter: str, over_s: float) -> float:
+        """Messages per second over so many seconds before the last interval's end, or what there is of them."""
+        position = RATES.index(counter)
+        since_ns = (self._slots[-1].end_ns if self._slots else 0) - round(over_s * 1e9)
+        slots = [slot for slot in self._slots if slot.end_ns > since_ns]
+        return _rate(slots, position)
+
+    def rates(self, counter: str) -> list[float]:
+        """A rate for each bar, the newest last."""
+        position = RATES.index(counter)
+        return [_rate(slots, position) for slots in self._bars()]
+
+    def p99_ns(self, series: Series) -> list[float]:
+        """The highest p99 of an interval for each bar, the newest last; 0 where nothing was measured."""
+        return [max(slot.p99_ns.get(series, 0) for slot in slots) for slots in self._bars()]
+
+    def _keep(self, gathered: Gathered) -> None:
+        record = gathered.record
+        counts = tuple(int(getattr(record, name)) for name in RATES)
+        p99_ns = {
+            series: min(merged.percentile_ns(99.0), merged.max_ns) for series, merged in gathered.latencies.items()
+        }
+        self._slots.append(Slot(record.start_ns + record.length_ns, record.length_ns, counts, p99_ns))
+        while self._slots[0].end_ns <= self._slots[-1].end_ns - HISTORY_S * BAR_NS and len(self._slots) > 1:
+            self._slots.popleft()
+
+    def _bars(self) -> list[list[Slot]]:
+        """The slots by the second they ended in, counted back from the last one's end."""
+        found: dict[int, list[Slot]] = {}
+        for slot in reversed(self._slots):
+            found.setdefault((self._slots[-1].end_ns - slot.end_ns) // BAR_NS, []).append(slot)
+        return [found[bar] for bar in sorted(found, reverse=True)]
+
+
+def _rate(slots: Iterable[Slot], position: int) -> float:
+    length_ns = count = 0
+    for slot in slots:
+        length_ns += slot.length_ns
+        count += slot.counts[position]
+    return count * 1e9 / length_ns if length_ns else 0.0

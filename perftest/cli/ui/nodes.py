@@ -1,0 +1,98 @@
+"""The broker's own figures, from two samples of each node: what the panel of the live screen shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+FSYNC_WARN_MS: Final = 20.0
+LAG_WARN: Final = 1000
+"""Entries that a member is behind the leader's commit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    """A node, between its last two samples; None where it does not tell, or one sample is all there is.
+
+    ``lag``: entries of the queue that the leader has committed and this member has not on its drive. ``sync_ms``: mean
+    length of a sync of its WAL. ``batch``: entries in a write. ``cpu``: cores.
+    """
+
+    name: str
+    role: str
+    cpu: float | None
+    sync_ms: float | None
+    batch: float | None
+    commit: int | None
+    lag: int | None
+    term: int | None
+    segments: int | None
+    rss_bytes: int
+
+
+class Nodes:
+    """The samples of ``broker.jsonl`` as they come."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, Mapping[str, Any]] = {}
+        self._before: dict[str, Mapping[str, Any]] = {}
+
+    def sample(self, record: Mapping[str, Any]) -> None:
+        """Take a record of a node; one of a process that was started anew has none before it."""
+        name = str(record["node"])
+        last = self._last.pop(name, None)
+        self._before.pop(name, None)
+        if last is not None and last.get("pid") == record.get("pid"):
+            self._before[name] = last
+        self._last[name] = record
+
+    def rows(self) -> list[NodeRow]:
+        """A row for each node, by name."""
+        queue = self._busiest_queue()
+        commit = max((int(place["commit_index"]) for place in self._places(queue)), default=0)
+        return [self._row(name, queue, commit) for name in sorted(self._last)]
+
+    def _row(self, name: str, queue: str, commit: int) -> NodeRow:
+        record = self._last[name]
+        place = _place(record, queue)
+        syncs = self._grown(name, "wal_syncs")
+        sync_ns, writes = self._grown(name, "sync_ns_total"), self._grown(name, "wal_writes")
+        entries, segments = self._grown(name, "wal_entries"), (record.get("metrics") or {}).get("segment_files")
+        return NodeRow(
+            name=name,
+            role=str((place or record).get("role", "")),
+            cpu=self._cpu(name),
+            sync_ms=sync_ns / syncs / 1e6 if syncs and sync_ns is not None else None,
+            batch=entries / writes if writes and entries is not None else None,
+            commit=int(place["commit_index"]) if place else None,
+            lag=max(commit - int(place["synced_index"]), 0) if place else None,
+            term=int(place["term"]) if place else None,
+            segments=int(segments) if segments is not None else None,
+            rss_bytes=int(record.get("rss_bytes") or 0),
+        )
+
+    def _busiest_queue(self) -> str:
+        """The queue with the highest commit: that is the one which is measured."""
+        places = [place for record in self._last.values() for place in record.get("queues") or ()]
+        return str(max(places, key=lambda place: place["commit_index"])["name"]) if places else ""
+
+    def _places(self, queue: str) -> list[Mapping[str, Any]]:
+        return [place for record in self._last.values() if (place := _place(record, queue))]
+
+    def _grown(self, name: str, counter: str) -> float | None:
+        metrics = self._last[name].get("metrics") or {}
+        before = (self._before[name].get("metrics") or {}) if name in self._before else {}
+        return float(metrics[counter] - before[counter]) if counter in metrics and counter in before else None
+
+    def _cpu(self, name: str) -> float | None:
+        record, before = self._last[name], self._before.get(name)
+        if before is None or "cpu_ns" not in record or "cpu_ns" not in before:
+            return None
+        passed = record["t_ns"] - before["t_ns"]
+        return float(record["cpu_ns"] - before["cpu_ns"]) / passed if passed > 0 else None
+
+
+def _place(record: Mapping[str, Any], queue: str) -> Mapping[str, Any] | None:
+    """Where a node stands with a queue."""
+    return next((place for place in record.get("queues") or () if place["name"] == queue), None)
