@@ -175,24 +175,27 @@ def test_intervals_of_workers_are_put_together(records: ModuleType) -> None:
 
 
 def test_an_interval_is_told_when_its_last_worker_has_told_its_part(records: ModuleType) -> None:
-    """At once from the second one on; the first has to wait, and so has one whose worker has ended."""
+    """An event says how many there are; one that has ended is waited for until two frames were drawn."""
     seen: list[Gathered] = []
     gathering = Gathering(seen.append)
+    gathering.event({"kind": "workers", "workers": 2})
     gathering.add(interval(records))
-    gathering.add(interval(records, worker="1"))
-    gathering.tick()
     assert seen == []
-    gathering.tick()
+    gathering.add(interval(records, worker="1"))
     assert [each.record.published for each in seen] == [200]
     gathering.add(interval(records, worker="1"))
+    gathering.tick()
+    assert len(seen) == 1
     gathering.add(interval(records))
     assert len(seen) == 2
     gathering.add(interval(records))
     gathering.add(interval(records))  # the other worker is gone
-    assert [each.record.worker for each in seen] == ["all", "all", "0", "0"]
+    assert [each.record.worker for each in seen] == ["all", "all", "0"]
     gathering.add(interval(records))
     gathering.add(interval(records, phase=Phase.DRAIN))
-    assert [each.record.phase for each in seen[4:]] == [Phase.STEADY, Phase.DRAIN]
+    gathering.tick()
+    gathering.tick()
+    assert [each.record.phase for each in seen[3:]] == [Phase.STEADY, Phase.STEADY, Phase.DRAIN]
 
 
 def test_the_csv_has_perftests_columns_first(records: ModuleType, tmp_path: Path) -> None:
