@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from perftest.amqp.errors import AmqpError, UnreachableError
 from perftest.amqp.transport import Connection
@@ -69,9 +70,12 @@ class Control:
             return
         if not exchange.predeclared and not self._own_exchange:
             self._own_exchange = not await topology.exchange_exists(connection, exchange)
+        passive = exchange.predeclared
+        if passive and self._plan.declare_missing:
+            passive = await topology.exchange_exists(connection, exchange)
         channel = await connection.open_channel()
         try:
-            await topology.declare_exchange(connection, channel, exchange, passive=exchange.predeclared)
+            await topology.declare_exchange(connection, channel, exchange, passive=passive)
         except AmqpError as error:
             error.add_note(f"{connection.uri.redacted}, exchange {exchange.name!r}")
             raise
@@ -96,11 +100,13 @@ class Control:
     async def _prepare_queue(self, connection: Connection, channel: int, queue: QueueSpec, *, fresh: bool) -> None:
         if fresh and not queue.predeclared:
             await topology.delete(connection, channel, queue)
+        if queue.predeclared and self._plan.declare_missing and not await topology.queue_exists(connection, queue):
+            queue = replace(queue, predeclared=False)
         waiting = await topology.declare(connection, channel, queue)
         if waiting and self._plan.delete_queues and not queue.predeclared:
             await topology.purge(connection, channel, queue)
         elif waiting:
-            self._context.emit("error", f"{waiting} messages of somebody else wait in queue {queue.name!r}")
+            self._context.emit("warning", f"{waiting} messages of somebody else wait in queue {queue.name!r}")
         if queue.bound:
             key = topology.binding_key(self._plan, queue)
             await topology.bind(connection, channel, queue.name, self._plan.exchange, key)

@@ -194,6 +194,8 @@ class _Run:
     async def _phase(self, step: Step, phase: Phase, length_s: float) -> None:
         """Cut intervals until the phase is over, the user stops it, or nobody has anything left to do."""
         if length_s <= 0 or self._over:
+            if length_s > 0 and not step.warmup_s and not self._stopping.is_set():
+                await self._cut(step, phase)  # whoever had little to do has done it before the first interval
             return
         interval_s = self._plan.interval_s
         end = self._cut_at + length_s

@@ -6,6 +6,8 @@ plan.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pamqp import commands
 from pamqp.common import FieldTable
 
@@ -65,6 +67,19 @@ async def exchange_exists(connection: Connection, exchange: Exchange) -> bool:
     channel = await connection.open_channel()
     try:
         await declare_exchange(connection, channel, exchange, passive=True)
+    except ChannelClosedError as error:
+        if error.code == NOT_FOUND:
+            return False
+        raise
+    await connection.close_channel(channel)
+    return True
+
+
+async def queue_exists(connection: Connection, queue: QueueSpec) -> bool:
+    """Whether there is such a queue, with whatever properties."""
+    channel = await connection.open_channel()
+    try:
+        await declare(connection, channel, replace(queue, predeclared=True))
     except ChannelClosedError as error:
         if error.code == NOT_FOUND:
             return False

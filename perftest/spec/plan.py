@@ -120,6 +120,9 @@ class Plan:
     connections over
     ``uris`` as ``connecting.allocation`` says.
 
+    With ``declare_missing`` what is predeclared and not there is declared after all, as by PerfTest's ``-p``; it is not
+    deleted either.
+
     ``workers`` is the number of processes that the clients are spread over; 0 lets the engine choose.
     """
 
@@ -135,6 +138,7 @@ class Plan:
     confirm_timeout_s: float = 30.0
     seed: int = 1
     delete_queues: bool = True
+    declare_missing: bool = False
     source: str = ""
     exchange: Exchange = field(default_factory=Exchange)
     publishing: Publishing = field(default_factory=Publishing)

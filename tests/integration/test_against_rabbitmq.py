@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -181,3 +182,47 @@ def test_a_replicated_queue_of_a_cluster(three_nodes: RabbitMQ, tmp_path: Path) 
     assert_drained(measured)
     assert len(measured.run.manifest["broker"]["uris"]) == 3
     assert "majority" in measured.run.manifest["broker"]["durability"]
+
+
+def typed(directory: Path, uri: str, line: str) -> list[str]:
+    """The lines that a command line of PerfTest's documentation prints, with nothing added but where and how long."""
+    command = [sys.executable, "-m", "perftest.cli", "run", "-h", uri, *shlex.split(line), "--out", str(directory)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode in (0, 5) and done.stderr == "", f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout.splitlines()
+
+
+DOCUMENTED = {
+    "a queue of each consumer's own": (
+        "-x 1 -y 2 -c 50 --id 'test 1' -z 2",
+        ["id: test 1, sending rate avg: ", "id: test 1, receiving rate avg: ", "test stopped (Reached time limit)"],
+    ),
+    "many queues, slow publishers": (
+        "--queue-pattern 'perf-test-%d' --queue-pattern-from 1 --queue-pattern-to 10 --producers 10 --consumers 10"
+        " --publishing-interval 0.2 --producer-random-start-delay 0 --id iot -z 2",
+        ["id: iot, time ", "id: iot, consumer latency min/median/75th/95th/99th/max "],
+    ),
+    "both limits": (
+        "-r 50 -x 1 -C 50 -y 1 -D 50 --id 'both'",
+        ["test stopped (Consumer reached message limit, Producer reached message limit)"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_documented_lines_run_unchanged(name: str, one_node: RabbitMQ, tmp_path: Path) -> None:
+    """What people copy from PerfTest's pages."""
+    line, expected = DOCUMENTED[name]
+    printed = typed(tmp_path, one_node.uris[0], line)
+    assert all(any(each.startswith(start) for each in printed) for start in expected), "\n".join(printed)
+
+
+def test_a_queue_is_filled_by_one_line_and_emptied_by_the_next(one_node: RabbitMQ, tmp_path: Path) -> None:
+    """-p declares what is not there, and nothing is purged or deleted in between."""
+    filling = "-y0 -p -u throughput-test-14 -s 1000 -C 20000 --id fill -f persistent"
+    assert "test stopped (Producer reached message limit)" in typed(tmp_path, one_node.uris[0], filling)
+    emptying = "-x0 -y2 -p -u throughput-test-14 -q 100 --id empty -ew idle"
+    printed = typed(tmp_path, one_node.uris[0], emptying)
+    assert "test stopped (Consumer is idle for more than 1 second [2])" in printed
+    assert any(line.startswith("id: empty, time ") and ", received: 0 msg/s" not in line for line in printed)

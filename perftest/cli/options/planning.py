@@ -36,6 +36,7 @@ def plan_of(choices: Choices) -> Plan:
         confirm_timeout_s=math.inf if choices["confirm_timeout"] < 0 else choices["confirm_timeout"],
         seed=choices["seed"],
         delete_queues=both_sides,
+        declare_missing=choices["predeclared"],
         exchange=exchange,
         publishing=publishing,
         consuming=_consuming(choices),

@@ -39,7 +39,7 @@ OPTIONS = section(
     ),
     value("-mlb --max-length-bytes", "octets", "SIZE", "Longest a queue may be; 0: no limit."),
     value("-ll --leader-locator", "leader_locator", "client-local|balanced", "Where leaders of quorum queues begin."),
-    flag("-p --predeclared", "Queues and exchange exist: use them as they are, and do not delete them."),
+    flag("-p --predeclared", "Use queues and exchange as they are where they exist; delete none of them."),
     value(
         "-e --exchange",
         "exchange",

@@ -31,7 +31,7 @@ def queues_of(choices: Choices) -> tuple[QueueSpec, ...]:
             type=kind,
             durable=always_durable or "persistent" in choices["flags"],
             auto_delete=choices["auto_delete"] and not always_durable,
-            predeclared=choices["predeclared"],
+            predeclared=choices["predeclared"] and bool(name),
             bound=not choices["skip_binding_queues"],
             arguments=arguments,
         )

@@ -23,6 +23,7 @@ class PlainView:
         self._lines = Lines(board.plan, style)
         self._gathering = Gathering(self._show)
         self._reasons: Counter[str] = Counter()
+        self._error = "failed"
         self._print(self._lines.header())
 
     def interval(self, record: Interval) -> None:
@@ -38,7 +39,9 @@ class PlainView:
                 reason, _, count = part.removesuffix("]").partition(" [")
                 self._reasons[reason] += int(count) if count.isdecimal() else 1
         elif kind == "error":
-            self._reasons[str(record.get("text") or "error").partition(" (")[0]] += 1
+            self._error = str(record.get("text") or "error").partition(" (")[0]
+        elif kind == "run_ended" and record.get("text") == "failed":
+            self._reasons[self._error] += 1
         elif kind == "run_ended" and record.get("text") == "finished" and not self._reasons:
             self._reasons[_TIME_LIMIT] = 1
 

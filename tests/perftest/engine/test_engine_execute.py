@@ -152,6 +152,17 @@ def test_a_step_ends_when_everybody_has_reached_the_limit(stub: ModuleType, isol
     assert sink.kinds()[-1] == "run_ended"
 
 
+def test_a_limit_that_is_reached_at_once_leaves_a_step_to_measure(stub: ModuleType) -> None:
+    """A few messages are sent before anybody would have looked: they are no drain."""
+    sink = MemorySink()
+    few = Settings(in_flight=5, size_bytes=100)
+    steps = (Step(number=1, label="", settings=few, duration_s=math.inf, warmup_s=0),)
+    outcome = run(stub, lambda uri: plan(uri, publishing=Publishing(messages=3), steps=steps), sink)
+    assert outcome.state == "finished"
+    steady = [interval for interval in sink.intervals if interval.phase is Phase.STEADY]
+    assert steady and sum(interval.published for interval in steady) == 3
+
+
 def test_the_first_interrupt_ends_the_step_in_good_order(stub: ModuleType) -> None:
     stop = StopRequest()
     sink = MemorySink(lambda record: stop.finish_step() if record.phase is Phase.STEADY else None)

@@ -124,6 +124,26 @@ def test_nothing_is_deleted_if_the_plan_says_so(stub: ModuleType) -> None:
     play(scenario())
 
 
+def test_what_is_predeclared_and_not_there_may_be_declared_after_all(stub: ModuleType) -> None:
+    """PerfTest's -p: use what there is. What there was not stays, too."""
+
+    async def scenario() -> None:
+        async with stub.StubBroker() as broker:
+            broker.queues["theirs"] = stub.Queue()
+            run = await opened(
+                broker,
+                *queues("theirs", "missing", predeclared=True),
+                exchange=Exchange(name="x", type="topic", predeclared=True),
+                declare_missing=True,
+            )
+            declared = broker.queues["missing"].declared
+            assert declared.arguments["x-queue-type"] == "quorum" and broker.exchanges["x"].declared.durable
+            await closed(run)
+            assert (list(broker.queues), list(broker.exchanges)) == (["theirs", "missing"], ["x"])
+
+    play(scenario())
+
+
 PROBLEMS: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "predeclared queue": ({"queues": queues("a", predeclared=True)}, "404", "queue 'a'", "declare the queue"),
     "predeclared exchange": (

@@ -118,6 +118,21 @@ def test_no_samples_fail() -> None:
     assert statuses(step_checks(row(latency={})))["samples"] == "fail"
 
 
+@pytest.mark.parametrize(
+    ("settings", "status"),
+    [
+        ({"publishers": 0, "consumers": 2, "in_flight": 0}, "warn"),
+        ({"publishers": 2, "consumers": 0, "in_flight": 0}, "warn"),
+        ({"publishers": 2, "consumers": 0, "in_flight": 5}, "fail"),
+        ({"publishers": 2, "consumers": 1, "in_flight": 0}, "fail"),
+    ],
+)
+def test_a_queue_that_is_only_filled_or_emptied_has_no_latency(settings: dict[str, int], status: str) -> None:
+    """Its rate is worth something all the same; where a latency was to be had, its absence is not forgiven."""
+    found = step_checks(row(latency={}, settings={"rate": None, **settings}))
+    assert statuses(found)["samples"] == status
+
+
 def test_a_step_without_confirms_fails_unless_none_were_asked_for() -> None:
     """Publishing into nothing is very fast."""
     assert statuses(step_checks(row(confirmed=0)))["confirms"] == "fail"
