@@ -234,6 +234,9 @@ def _ledger(ledger: Mapping[str, Any] | None) -> Check:
     if ledger is None:
         return _fail("ledger", "there is no ledger: the run was killed before loss and order could be checked")
     verdict = ledger.get("verdict")
+    unsafe = [str(each.get("name")) for each in ledger.get("background", ()) if each.get("verdict") == "violated"]
+    if unsafe and verdict != "violated":
+        return _fail("ledger", f"messages of the background load were not safe: {', '.join(unsafe)}")
     if verdict == "ok":
         return _pass("ledger", f"{ledger.get('unique', 0):,} messages delivered; none lost, none out of order")
     if verdict == "violated":

@@ -292,3 +292,8 @@ def test_exit_codes_by_gravity(state: str, verdict: str, statuses: list[str] | N
     """Unsafe before failed before interrupted before doubtful; a run without results is not ok."""
     rows: list[dict[str, Any]] = [] if statuses is None else [{"trust": [{"status": status} for status in statuses]}]
     assert session.exit_code(state, {"verdict": verdict}, rows, []) == code
+
+
+def test_an_unsafe_background_load_is_an_unsafe_run() -> None:
+    ledger = {"verdict": "ok", "background": [{"verdict": "ok"}, {"verdict": "violated"}]}
+    assert session.exit_code("finished", ledger, [], []) == 3

@@ -221,3 +221,10 @@ def test_a_run_of_an_earlier_version_lacks_columns_and_reads_back(tmp_path: Path
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     run = read_run(path)
     assert (run.intervals, run.damaged) == (before, [])
+
+
+def test_how_a_background_load_ended_is_in_the_manifest(tmp_path: Path, records: ModuleType) -> None:
+    writer = records.write_run(tmp_path, finish=False, close=False)
+    writer.event({"t_ns": 5, "kind": "background_ended", "text": "…", "name": "noise", "published": 7})
+    writer.finish("finished", "finished")
+    assert read_manifest(writer.path)["background"] == [{"name": "noise", "published": 7}]

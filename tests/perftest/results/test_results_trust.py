@@ -224,3 +224,10 @@ def test_a_restarted_node_counts_from_zero_again() -> None:
     before = [{"t_ns": t, "node": "n", "pid": 1, "cpu_ns": 1000 + t} for t in (0, 100)]
     after = [{"t_ns": t, "node": "n", "pid": 2, "cpu_ns": t - 100} for t in (100, 200)]
     assert BrokerCpu.of(before + after).used_ns(0, 100) == 100
+
+
+def test_a_background_load_that_is_not_safe_fails_the_run() -> None:
+    """Its messages are in no figure; but a broker that loses them is no broker to measure."""
+    ledger = {"verdict": "ok", "unique": 5, "background": [{"name": "noise", "verdict": "violated"}]}
+    (check,) = [check for check in run_checks(manifest(), ledger, 1) if check.check == "ledger"]
+    assert check.status is Status.FAIL and "noise" in check.text
