@@ -119,7 +119,7 @@ class Connection(asyncio.BufferedProtocol):
         self._silent_beats = 0
         self._wrote = False
         self._channels = 0
-        self._free_channels: list[int] = []
+        self._free_channels: deque[int] = deque()
 
     # Opening and closing
 
@@ -154,6 +154,9 @@ class Connection(asyncio.BufferedProtocol):
         except OSError as error:
             reason = error.strerror or str(error)
             raise UnreachableError(f"cannot connect to {uri.host}:{uri.port}: {reason}") from error
+        except asyncio.CancelledError:
+            connection.abort()
+            raise
         return connection
 
     async def _open_socket(self) -> None:
@@ -224,12 +227,13 @@ class Connection(asyncio.BufferedProtocol):
         return channel
 
     def _take_channel(self) -> int:
+        """One that was never used, as long as there are any: who had a channel that has just ended may not know yet."""
+        if self._channels < self._core.channel_max:
+            self._channels += 1
+            return self._channels
         if self._free_channels:
-            return self._free_channels.pop()
-        if self._channels >= self._core.channel_max:
-            raise NoChannelLeftError(f"the broker allows {self._core.channel_max} channels on a connection")
-        self._channels += 1
-        return self._channels
+            return self._free_channels.popleft()
+        raise NoChannelLeftError(f"the broker allows {self._core.channel_max} channels on a connection")
 
     def _forget_channel(self, channel: int) -> None:
         """Both sides have closed it: its number may be used again."""

@@ -226,7 +226,7 @@ class Link:
             for problem in attached:
                 if isinstance(problem, BaseException):
                     raise problem
-        except AmqpError:
+        except (AmqpError, asyncio.CancelledError):
             connection.abort()
             for member in members:
                 member.detach()

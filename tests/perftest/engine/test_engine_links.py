@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Coroutine
 from dataclasses import replace
 from types import ModuleType
@@ -13,6 +14,8 @@ import pytest
 from pamqp import commands
 
 from perftest.amqp.errors import ChannelClosedError, NoChannelLeftError
+from perftest.amqp.transport import Connection
+from perftest.amqp.uri import parse_uri
 from perftest.engine import link
 from perftest.engine.recovery import RecoveryOffError
 from perftest.spec.behaviour import Connecting, Consuming, Publishing
@@ -228,5 +231,44 @@ def test_an_address_of_version_6_is_connected_to(stub: ModuleType) -> None:
             await run.open()
             await run.published(20)
             assert (await run.finish())["verdict"] == "ok"
+
+    play(scenario())
+
+
+@pytest.mark.parametrize("stage", ["between two tries", "in the middle of a handshake", "while channels are opened"])
+def test_a_run_that_ends_while_a_node_is_away_leaves_nothing_behind(stub: ModuleType, stage: str) -> None:
+    async def scenario() -> None:
+        async with stub.StubBroker() as broker:
+            recovery = (600.0, 600.0) if stage == "between two tries" else None
+            run = Run(broker, replace(SETTINGS, publishers=3), connecting=Connecting(recovery_s=recovery))
+            await run.open()
+            await run.published(20)
+            asked = []
+            silent = {"in the middle of a handshake": "Connection.Open", "while channels are opened": "Channel.Open"}
+            broker.script.instead[silent.get(stage, "")] = lambda connection, channel: asked.append(connection)
+            broker.drop_connections()
+            await run.until(lambda: run.events.count("connection_lost") == 4)
+            if stage in silent:
+                await run.until(lambda: len(asked) >= 4)
+            async with asyncio.timeout(5):
+                await run.session.close(drained=False, abandoned=False, delete=False)
+            await run.until(lambda: not broker.connections)
+            assert not run.failures
+
+    play(scenario())
+
+
+def test_a_channel_number_is_not_used_again_while_there_are_others(stub: ModuleType) -> None:
+    """Its last user may not know yet that it has ended, and would write on the channel of another."""
+
+    async def scenario() -> None:
+        async with stub.StubBroker(stub.Script(channel_max=5)) as broker:
+            connection = await Connection.open(parse_uri(broker.uri), name="t", clock=time.monotonic_ns)
+            numbers = []
+            for _ in range(8):
+                numbers.append(await connection.open_channel())
+                await connection.close_channel(numbers[-1])
+            assert numbers == [1, 2, 3, 4, 5, 1, 2, 3]
+            await connection.close()
 
     play(scenario())
