@@ -30,7 +30,7 @@ from perftest.cli.stages import StageSampler
 from perftest.cli.ui.board import Board
 from perftest.cli.ui.csv_file import CsvFile
 from perftest.cli.ui.gathering import Gathered, Gathering
-from perftest.cli.ui.latencies import legacy_table, percentiles_table
+from perftest.cli.ui.latencies import legacy_lines, percentiles_table
 from perftest.cli.ui.perftest_lines import Style
 from perftest.cli.ui.summary import INVALID, doubts, knee_sentence, next_steps, steps_table, wrapped
 from perftest.cli.ui.views import View, choose, make_view
@@ -47,6 +47,7 @@ from perftest.spec.slo import Objective, Verdict
 
 if TYPE_CHECKING:
     from infra.local_cluster import Cluster
+    from perftest.results.legacy import LegacyLatency
 
 LOCAL_NODES: Final = 3
 _FRAME_S: Final = 0.5
@@ -118,6 +119,7 @@ def _run(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[_Session
             plan = replace(plan, uris=cluster.uris, queues=tuple(_quorum(queue) for queue in plan.queues))
         writer = RunWriter(options.out, plan, ["perftest", *sys.argv[1:]])
         writer.objectives = options.objectives
+        writer.legacy = _legacy(writer) if options.legacy_latency else None
         writer.describe_broker(**_broker_facts(plan, cluster))
         session = _Session(plan, options, writer, cluster, also)
         try:
@@ -269,6 +271,8 @@ class _Session:
             result = {"record": "result", **paths, "valid": writer.valid, "steps": self.rows, "trust": writer.trust}
             if self.verdicts:
                 result["objectives"] = [verdict.to_json() for verdict in self.verdicts]
+            if writer.legacy is not None:
+                result["legacy_latency"] = writer.legacy.to_json()
             click.echo(json.dumps(result, ensure_ascii=False, indent=None if self._options.ui == "json" else 1))
         else:
             click.echo(next_steps(str(writer.path), report=_text(report), reportable=bool(self.rows)))
@@ -312,8 +316,8 @@ class _Session:
         """More about latencies, where somebody asked for it."""
         if self._options.percentiles and self.rows:
             yield percentiles_table(self._writer.tally, self.rows, self._options.percentiles)
-        if self._options.legacy_latency and self.rows:
-            yield legacy_table(self._writer.tally, self.rows, in_millis=self._options.in_millis)
+        if self._writer.legacy is not None:
+            yield legacy_lines(self._writer.legacy.to_json(), in_millis=self._options.in_millis)
 
     def _make_view(self) -> View:
         options, width = self._options, shutil.get_terminal_size().columns
@@ -481,6 +485,13 @@ def _target_name(plan: Plan, cluster: Cluster | None) -> str:
         return f"{len(cluster.nodes)} local nodes"
     hosts = [redact(uri).rsplit("@", 1)[-1].removeprefix("amqp://").split("/")[0] for uri in plan.uris]
     return ", ".join(hosts)
+
+
+def _legacy(writer: RunWriter) -> LegacyLatency:
+    # Only for those who ask: it decodes each histogram once more.
+    from perftest.results.legacy import LegacyLatency
+
+    return LegacyLatency(writer.started_ns, writer.plan.seed)
 
 
 def _mkdir(path: Path) -> None:

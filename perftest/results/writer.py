@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from perftest.metrics.interval import Interval, Series
 from perftest.results import hlog, schema
@@ -35,6 +35,9 @@ from perftest.results.trust import is_valid, run_checks, step_checks
 from perftest.spec.codec import plan_digest, plan_to_json
 from perftest.spec.plan import Plan, is_open_loop
 from perftest.spec.slo import Objective, Verdict, judge
+
+if TYPE_CHECKING:
+    from perftest.results.legacy import LegacyLatency
 
 _STREAMS: Final = (schema.INTERVALS_CSV, schema.LATENCY_HLOG, schema.EVENTS, schema.HOST, schema.BROKER)
 _FIELDS: Final = tuple(item.name for item in fields(Interval))
@@ -56,7 +59,8 @@ class RunWriter:
     def __init__(self, root: Path, plan: Plan, command: Sequence[str], now_ns: int | None = None) -> None:
         """Create ``root/<id>`` with a manifest that says ``running``. Raises RunNotWritableError.
 
-        ``objectives`` may be set before :meth:`finish`, which judges them into ``verdicts`` and ``result.json``.
+        ``objectives`` may be set before :meth:`finish`, which judges them into ``verdicts`` and ``result.json``;
+        ``legacy`` before the first interval, if PerfTest's figures are wanted in ``result.json``, too.
         """
         self.started_ns = time.time_ns() if now_ns is None else now_ns
         self.id = run_id(plan.name, self.started_ns)
@@ -68,6 +72,7 @@ class RunWriter:
         self.valid = False
         self.ledger_record: dict[str, object] | None = None
         self.objectives: Sequence[Objective] = ()
+        self.legacy: LegacyLatency | None = None
         self.verdicts: list[Verdict] = []
         self._broker: list[dict[str, Any]] = []
         self._base_ns = self.started_ns - self.started_ns % 10**6
@@ -86,6 +91,8 @@ class RunWriter:
         self._append(schema.LATENCY_HLOG, hlog.lines(record, HOST, self._base_ns))
         self._append(schema.INTERVALS_CSV, csv_line(record, self.id, HOST, self.started_ns))
         self.tally.add(record)
+        if self.legacy is not None:
+            self.legacy.interval(record)
 
     def stages(self, lines: Iterable[hlog.HlogLine]) -> None:
         """Lines of ``latency.hlog`` that tell where within the broker the time of a step went."""
@@ -176,6 +183,8 @@ class RunWriter:
         if self.objectives:
             self.verdicts = judge(self.objectives, self.rows, self.ledger_record)
             result["objectives"] = [verdict.to_json() for verdict in self.verdicts]
+        if self.legacy is not None:
+            result["legacy_latency"] = self.legacy.to_json()
         write_atomically(self.path / schema.RESULT, _pretty(result))
 
     def _append(self, name: str, text: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perftest.cli.ui.board import milliseconds
-from perftest.cli.ui.perftest_lines import HEADER, latency_text
+from perftest.cli.ui.perftest_lines import HEADER
 from perftest.cli.ui.table import render
 from perftest.metrics.interval import Series
 from perftest.results.histograms import Merged
@@ -27,16 +27,15 @@ def percentiles_table(tally: Tally, rows: Sequence[Mapping[str, Any]], percentil
     return render(lines)
 
 
-def legacy_table(tally: Tally, rows: Sequence[Mapping[str, Any]], *, in_millis: bool) -> str:
-    """What PerfTest would show: latencies from the actual send, in which a stall of the broker hides."""
+def legacy_lines(legacy: Mapping[str, Mapping[str, int]], *, in_millis: bool) -> str:
+    """What PerfTest would have shown, :mod:`perftest.results.legacy`: a line for each of its latencies."""
+    size, unit = (10**6, "ms") if in_millis else (1000, "µs")
     lines = []
-    for row in rows:
-        for name, series in (("consumer", Series.E2E), ("confirm", Series.CONFIRM)):
-            histogram = _of(tally, row).get(series)
-            if histogram is not None and histogram.count:
-                place = f" ({row['label']})" if row["label"] else ""
-                text = latency_text(histogram, in_millis=in_millis)
-                lines.append(f"from the send, as PerfTest measures: {name} latency {HEADER} {text}{place}")
+    for name, values in legacy.items():
+        shown = (values[f"{part}_ns"] // size for part in ("min", "median", "p75", "p95", "p99", "max"))
+        sample = f"{values['kept']:,} of {values['seen']:,} values"
+        figures = "/".join(str(value) for value in shown)
+        lines.append(f"as PerfTest measures ({sample}, from the send): {name} latency {HEADER} {figures} {unit}")
     return "\n".join(lines)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import socket
 import urllib.request
 from collections.abc import Callable
@@ -252,7 +253,11 @@ def test_more_latencies_on_demand(call: Call, engine: Any, tmp_path: Path) -> No
     """Percentiles that the samples support, and the figures that PerfTest would show."""
     flags = ("--percentiles", "50,99.99", "--legacy-latency", "--hlog", str(tmp_path / "l.hlog"), "--ui", "none")
     code, out, _ = run(call, tmp_path, *flags)
-    assert code == 0 and "p99.99" in out and "from the send, as PerfTest measures: consumer latency min/" in out
+    assert code == 0 and "p99.99" in out and "as PerfTest measures (1,028 of " in out
+    assert "from the send): confirm latency min/median/75th/95th/99th/max " in out
+    (path,) = (tmp_path / "runs").iterdir()
+    legacy = json.loads(path.joinpath("result.json").read_text())["legacy_latency"]
+    assert legacy["consumer"]["kept"] == 1028 and legacy["confirm"]["p99_ns"] <= legacy["confirm"]["max_ns"]
     assert [line.split()[3] for line in out.splitlines() if line.lstrip().startswith("1  e2e")] == ["-"]
     assert tmp_path.joinpath("l.hlog").read_text().startswith("#")
 
