@@ -78,8 +78,8 @@ def test_a_run_survives_the_death_of_the_leader(rate: str | None, tmp_path: Path
     """Zero confirmed messages lost, the loss of connections in the record, and a gap that can be seen."""
     with local_cluster.temporary(tmp_path / "nodes") as cluster:
         command = [sys.executable, "-m", "perftest.cli", "run", "-H", ",".join(cluster.uris), "-qq", "-u", QUEUE]
-        command += ["-e", "amq.default", "-cri", "0.1-1", "-prsd", "0", "-s", "1000"]
-        # Two clients of a kind, so that some are on the node that dies and some on another.
+        command += ["-e", "amq.default", "-cri", "0.1-1", "-prsd", "0", "-s", "1000", "-cal", "round-robin"]
+        # A client of each kind on every node, so that some are on the node that dies and some on another.
         command += ["-x", "3", "-y", "3", "-c", "100", "-q", "200", "-z", str(RUN_S), "-i", "0.1", "--drain", "30s"]
         command += ["--ui", "line", "--out", str(tmp_path / "runs"), *(["-r", rate] if rate else [])]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
