@@ -332,7 +332,7 @@ class Publisher(Client):
     def _allowed(self, template: Template, now_ns: int) -> int:
         count = template.burst_max
         if self._promised:
-            count = min(count, 0 if self._committing else self._window.room)
+            count = min(count, self._window.room)
         if self._publishing.messages:
             count = min(count, self._publishing.messages - self._sent)
         if self._tempo.running and count:

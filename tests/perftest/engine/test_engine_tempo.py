@@ -54,6 +54,17 @@ def test_an_idle_turn_is_waited_for() -> None:
     assert tempo.rate == 1000.0
 
 
+def test_the_turn_after_two_idle_ones_is_waited_for() -> None:
+    """Only the next turn is bent in beforehand, and it is as flat as this one."""
+    tempo = Tempo(Even, turns=Turns(((100.0, 1.0), (0.0, 0.5), (0.0, 0.25)), start_ns=0))
+    tempo.start(rate=None, now_ns=0)
+    take_due(tempo, 1100 * MS)
+    assert tempo.next_ns() == 1500 * MS
+    take_due(tempo, 1500 * MS)
+    assert tempo.next_ns() == 1750 * MS
+    assert take_due(tempo, 1750 * MS) == [1750 * MS]
+
+
 def test_a_publisher_that_joins_later_joins_the_cycle_where_it_is() -> None:
     tempo = Tempo(Even, turns=Turns(CYCLE, start_ns=0))
     tempo.start(rate=None, now_ns=1100 * MS)
@@ -65,7 +76,8 @@ def test_overdue_messages_are_dropped_and_counted_only_where_nothing_is_to_be_ca
     for catch_up, sent, dropped in ((True, 501, 0), (False, 2, 499)):
         tempo = Tempo(Even, catch_up=catch_up)
         tempo.start(rate=1000.0, now_ns=0)
-        assert len(take_due(tempo, 500 * MS)) == sent
+        times = take_due(tempo, 500 * MS)
+        assert times == [at * MS for at in range(501 - sent, 501)]
         assert tempo.intended_since_cut(500 * MS) == 501
         assert (tempo.dropped_since_cut(), tempo.dropped_since_cut()) == (dropped, 0)
 
