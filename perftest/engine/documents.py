@@ -29,7 +29,7 @@ def _document(dice: random.Random, pool: list[tuple[str, str]], size: int) -> by
     room = size - len("{}") - len(_PAD)
     parts: list[str] = []
     for round_number in count_from():
-        for name, value in dice.sample(pool, min(len(pool), room // _FIELD_OCTETS + 1)):
+        for name, value in dice.sample(pool, min(len(pool), max(room, 0) // _FIELD_OCTETS + 1)):
             part = f'"{name}_{round_number}":{value}' if round_number else f'"{name}":{value}'
             if len(part) + 1 > room:
                 return _padded(dice, parts, size)

@@ -43,7 +43,7 @@ class Observations:
         self._ledger = ledger
         self._recorder = recorder
         self._sizes = frozenset(sizes)
-        self._filler = stamp.filler(max(sizes) - stamp.SIZE)
+        self._filler = stamp.filler(max(*sizes, stamp.SIZE) - stamp.SIZE)
         self._filler_array = np.frombuffer(self._filler, np.uint8)
         self._used = 0
         self._stamps = np.empty((ROWS, stamp.SIZE), np.uint8)

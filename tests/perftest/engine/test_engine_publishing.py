@@ -457,6 +457,22 @@ def test_json_bodies_are_documents_of_the_wanted_size(stub: ModuleType) -> None:
     assert asyncio.run(scenario(2)) != first
 
 
+@pytest.mark.parametrize("size", [0, 1, 2, 7, 8, 9, 27])
+def test_a_document_may_be_smaller_than_a_stamp(stub: ModuleType, size: int) -> None:
+    async def scenario() -> None:
+        async with stub.StubBroker() as broker:
+            broker.keep_published = True
+            publishing = Publishing(bodies=Bodies(json_count=2), messages=30)
+            run = Run(broker, replace(SETTINGS, size_bytes=size), publishing=publishing)
+            await run.open()
+            await run.until(lambda: run.session.publishers[0].finished)
+            honest(await run.finish())
+            assert {len(content) for _, _, content in broker.kept} == {size}
+            assert not size or [json.loads(content) for _, _, content in broker.kept]
+
+    play(scenario())
+
+
 # Returns
 
 
