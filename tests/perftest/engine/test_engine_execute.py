@@ -421,3 +421,36 @@ def test_more_connections_than_files_are_refused_with_the_number_needed(
     assert outcome.state == "failed" and outcome.error is not None
     assert "205 connections need 167 open files in each of 2 processes; 100 are allowed" in outcome.error.what
     assert "167" in outcome.error.fix
+
+
+def test_messages_given_back_to_another_worker_accuse_nobody(stub: ModuleType) -> None:
+    """Every message is refused and comes again, perhaps to a consumer of the other worker, which may be heard first."""
+    sink = MemorySink()
+    refusing = Consuming(nack=True, requeue=True)
+    settings = Settings(in_flight=3, prefetch=2, size_bytes=100, publishers=2, consumers=4, rate=100.0)
+    run(stub, lambda uri: plan(uri, settings, workers=2, consuming=refusing, drain_s=0.2), sink)
+    (ledger,) = sink.ledgers
+    assert ledger["redelivered"] > 0
+    assert (ledger["duplicated"], ledger["reordered"], ledger["unexpected"]) == (0, 0, 0), ledger
+
+
+def test_connections_lost_in_all_workers_cost_no_message_and_accuse_nobody(stub: ModuleType) -> None:
+    sink = MemorySink()
+
+    async def scenario() -> RunOutcome:
+        async with stub.StubBroker() as broker:
+            lost: list[int] = []
+
+            def lose(record: Interval) -> None:
+                if record.phase is Phase.STEADY and record.worker == "0" and len(lost) < 2:
+                    lost.append(1)
+                    broker.drop_connections()
+
+            sink._on_interval = lose
+            return await execute(plan(broker.uri, MANY, workers=2, drain_s=20.0), sink, StopRequest())
+
+    outcome = asyncio.run(scenario())
+    assert outcome.state == "finished", outcome
+    (ledger,) = sink.ledgers
+    assert ledger["verdict"] == "ok", ledger
+    assert sink.kinds().count("connection_lost") >= 8
