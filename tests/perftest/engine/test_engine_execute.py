@@ -19,7 +19,7 @@ from hdrh.histogram import HdrHistogram
 from perftest.engine.api import RunOutcome, StopRequest
 from perftest.engine.coordinator import execute
 from perftest.metrics.interval import Interval, Phase, Series
-from perftest.spec.behaviour import Consuming, Exchange, Publishing, RoutingKeys
+from perftest.spec.behaviour import Connecting, Consuming, Exchange, Publishing, RoutingKeys
 from perftest.spec.plan import Background, Isolation, Plan, QueueSpec, Settings, Step
 
 
@@ -247,7 +247,15 @@ MANY = Settings(in_flight=5, size_bytes=100, publishers=3, consumers=5)
 
 
 @pytest.mark.parametrize("settings", [MANY, Settings(in_flight=5, size_bytes=100), replace(MANY, ack_interval=7)])
-@pytest.mark.parametrize("more", [{"workers": 3}, {"workers": 2, "queues": TWO_QUEUES}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"workers": 3},
+        {"workers": 2, "queues": TWO_QUEUES},
+        {"workers": 2, "queues": TWO_QUEUES, "connecting": Connecting(exclusive=True)},
+        {"workers": 2, "publishing": Publishing(channels=3), "consuming": Consuming(channels=2)},
+    ],
+)
 def test_workers_share_clients_and_their_records_add_up(
     stub: ModuleType, settings: Settings, more: dict[str, Any]
 ) -> None:
