@@ -268,7 +268,13 @@ class _Session:
         writer = self._writer
         if self._json:
             paths = {"path": str(writer.path), "report": str(report) if report else None, "exit_code": int(code)}
-            result = {"record": "result", **paths, "valid": writer.valid, "steps": self.rows, "trust": writer.trust}
+            result: dict[str, Any] = {
+                "record": "result",
+                **paths,
+                "valid": writer.valid,
+                "steps": self.rows,
+                "trust": writer.trust,
+            }
             if self.verdicts:
                 result["objectives"] = [verdict.to_json() for verdict in self.verdicts]
             if writer.legacy is not None:
