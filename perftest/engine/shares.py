@@ -30,6 +30,9 @@ CLIENTS_PER_WORKER: Final = 1000
 BUSY_CLIENTS_PER_WORKER: Final = 16
 """Of clients that send as fast as they can."""
 
+WORKERS_MAX: Final = 64
+"""Numbers of channels are dealt out so that so many workers never share one, and fit in 30 bits."""
+
 FILES_PER_WORKER: Final = 64
 """Descriptors a worker needs besides its connections."""
 
@@ -90,7 +93,7 @@ def choose_workers(plan: Plan, *, cores: int, files: int) -> int:
         return plan.workers
     wanted = max((_wanted(plan, step.settings) for step in plan.steps), default=1)
     room = max(files - FILES_PER_WORKER, 1)
-    return max(1, min(wanted, cores), math.ceil(connections(plan) / room))
+    return min(max(1, min(wanted, cores), math.ceil(connections(plan) / room)), WORKERS_MAX)
 
 
 def _wanted(plan: Plan, settings: Settings) -> int:

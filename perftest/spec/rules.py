@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -30,6 +31,9 @@ PUBLISHERS_MAX: Final = 65_536
 FRAME_MAX_MIN: Final = 4096
 """The least ``frame-max`` that AMQP 0-9-1 allows."""
 QUEUE_NAME_OCTETS_MAX: Final = 255
+WORKERS_MAX: Final = 64
+"""The ledger tells the channels of so many processes apart (``perftest.engine.shares``); a test holds the two
+together."""
 
 
 class Broken(NamedTuple):
@@ -57,7 +61,7 @@ def broken(plan: Plan, name: Naming = place) -> Iterator[Broken]:
             if found not in told:
                 told.add(found)
                 yield found
-    for rule in (_publishing, _bodies, _consuming, _queues, _exchange, _connecting):
+    for rule in (_publishing, _bodies, _consuming, _queues, _exchange, _connecting, _workers):
         yield from rule(plan, name)
 
 
@@ -212,7 +216,7 @@ def _consuming(plan: Plan, name: Naming) -> Iterator[Broken]:
 
 def _queues(plan: Plan, name: Naming) -> Iterator[Broken]:
     names = [queue.name for queue in plan.queues]
-    for twice in sorted({each for each in names if names.count(each) > 1}):
+    for twice in sorted(each for each, times in Counter(names).items() if times > 1):
         yield Broken("queues", f"two queues are named {twice!r}", "give each its own name", twice)
     for queue in plan.queues:
         if len(queue.name.encode()) > QUEUE_NAME_OCTETS_MAX:
@@ -233,6 +237,12 @@ def _queues(plan: Plan, name: Naming) -> Iterator[Broken]:
             if wrong:
                 yield Broken("queues", rule, fix, queue.name)
                 break
+
+
+def _workers(plan: Plan, name: Naming) -> Iterator[Broken]:
+    if not 0 <= plan.workers <= WORKERS_MAX:
+        rule = f"{name('workers')} {plan.workers} is not a number of processes up to {WORKERS_MAX}"
+        yield Broken("workers", rule, "use one for each core at most, or 0 to have it chosen", plan.workers)
 
 
 def _exchange(plan: Plan, name: Naming) -> Iterator[Broken]:

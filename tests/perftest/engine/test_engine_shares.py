@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perftest.engine import shares
+from perftest.engine.context import NUMBERS_PER_WORKER
 from perftest.engine.shares import Share, choose_workers, files_needed
+from perftest.spec import rules
 from perftest.spec.behaviour import Connecting, Consuming, Publishing
 from perftest.spec.plan import Isolation, Plan, QueueSpec, Settings, Step
 
@@ -85,3 +88,10 @@ def test_a_plan_may_say_how_many_and_files_may_ask_for_more() -> None:
     assert choose_workers(many, cores=2, files=10**6) == 2
     assert choose_workers(many, cores=2, files=1064) == 10
     assert files_needed(many, 2) == 5064
+
+
+def test_the_channels_of_as_many_workers_as_may_be_are_told_apart() -> None:
+    """30 bits of a key are for the channel."""
+    assert rules.WORKERS_MAX == shares.WORKERS_MAX
+    assert shares.WORKERS_MAX * NUMBERS_PER_WORKER <= 1 << 30
+    assert choose_workers(plan(Settings(publishers=60_000)), cores=512, files=200) == shares.WORKERS_MAX

@@ -81,6 +81,8 @@ CASES: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
         [("ack_interval", "wait forever")],
     ),
     (consuming(channel_prefetch=5), [("consuming.channel_prefetch", "quorum queues do not support")]),
+    ({"workers": 65}, [("workers", "65 is not a number of processes up to 64")]),
+    ({"workers": -1}, [("workers", "-1 is not")]),
     (
         consuming(channel_prefetch=70_000) | {"queues": (CLASSIC,)},
         [("consuming.channel_prefetch", "above 65535")],
