@@ -14,8 +14,8 @@ import click
 
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.interrupts import Interrupts
+from perftest.cli.measured import target
 from perftest.cli.probe import Probe, probe
-from perftest.cli.session import Options, target
 from perftest.engine.api import StopRequest
 from perftest.results.writer import run_id
 from perftest.search.bracket import Answer, Search
@@ -73,8 +73,7 @@ def _prober(asked: Asked) -> Iterator[Prober]:
     """A cluster, a directory for the runs, and signals that end the search in good order."""
     stop, interrupts = StopRequest(), Interrupts()
     out = asked.out / run_id("search", time.time_ns())
-    options = Options(out=out, ui="none", as_json=asked.as_json, report=False, cluster=asked.cluster)
-    with interrupts.installed(), target(asked.plan, options) as cluster:
+    with interrupts.installed(), target(asked.plan, asked.cluster, out) as cluster:
 
         def listen(_number: int) -> None:
             stop.abort() if stop.finishing else stop.finish_step()

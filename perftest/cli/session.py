@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +25,7 @@ import click
 from infra import local_cluster
 from perftest.cli.exits import CliError, Exit, three_lines
 from perftest.cli.interrupts import Interrupts
+from perftest.cli.measured import broker_facts, on_bundled, target, target_name
 from perftest.cli.served import Metrics, Served
 from perftest.cli.stages import StageSampler
 from perftest.cli.ui.board import Board
@@ -42,14 +43,13 @@ from perftest.results.errors import RunNotWritableError
 from perftest.results.provenance import HostSampler, redact
 from perftest.results.trust import is_valid
 from perftest.results.writer import RunWriter
-from perftest.spec.plan import Plan, QueueSpec, QueueType
+from perftest.spec.plan import Plan
 from perftest.spec.slo import Objective, Verdict
 
 if TYPE_CHECKING:
     from infra.local_cluster import Cluster
     from perftest.results.legacy import LegacyLatency
 
-LOCAL_NODES: Final = 3
 _FRAME_S: Final = 0.5
 _STAGES_TIMEOUT_S: Final = 10.0
 
@@ -102,25 +102,25 @@ def measure(plan: Plan, options: Options) -> int:
             interrupts.allow()
             session.print_measured()
         session.print_failure(outcome)
-        session.copy_hlog()
         report, doubt = _report(session.path) if options.report and session.is_reported else (None, None)
         code = max(code, doubt.code) if doubt is not None and doubt.code is Exit.INTERRUPTED else code
         session.print_end(code, report)
         if doubt is not None:
             click.echo(three_lines(doubt.what, doubt.where, doubt.fix), err=True)
+        session.copy_hlog()
     return int(code)
 
 
 def _run(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[_Session, RunOutcome]:
     """Execute the plan; when this returns, no signal is listened to any more."""
     also = _Also.opened(options)  # what cannot be opened is told before a cluster is started
-    with target(plan, options) as cluster:
+    with target(plan, options.cluster, options.out) as cluster:
         if cluster is not None:
-            plan = replace(plan, uris=cluster.uris, queues=tuple(_quorum(queue) for queue in plan.queues))
+            plan = on_bundled(plan, cluster)
         writer = RunWriter(options.out, plan, ["perftest", *sys.argv[1:]])
         writer.objectives = options.objectives
         writer.legacy = _legacy(writer) if options.legacy_latency else None
-        writer.describe_broker(**_broker_facts(plan, cluster))
+        writer.describe_broker(**broker_facts(plan, cluster))
         session = _Session(plan, options, writer, cluster, also)
         try:
             return session, asyncio.run(session.run(interrupts))
@@ -168,7 +168,7 @@ class _Session:
         self._stop = StopRequest()
         self._gathering = Gathering(self._gathered)
         self._also = also
-        self._board = Board(plan, writer.tally, writer.started_ns, _target_name(plan, cluster), str(writer.path))
+        self._board = Board(plan, writer.tally, writer.started_ns, target_name(plan, cluster), str(writer.path))
         self._view: View = self._make_view()
         self._stages = StageSampler(plan, cluster, writer) if cluster is not None else None
 
@@ -421,58 +421,6 @@ def exit_code(
     return Exit.OK if rows and is_valid(rows, run_trust) else Exit.UNTRUSTED
 
 
-@contextlib.contextmanager
-def target(plan: Plan, options: Options) -> Iterator[Cluster | None]:
-    """The cluster to measure: none of ours, one that is kept, or one for this run only."""
-    if plan.uris:
-        yield None
-    elif options.cluster is not None:
-        yield _kept(options.cluster)
-    else:
-        _progress(f"no broker was named (-h): starting {LOCAL_NODES} reference nodes on this machine, quorum queues")
-        _mkdir(options.out)
-        began = time.monotonic()
-        with local_cluster.temporary(options.out, nodes=LOCAL_NODES) as cluster:
-            _progress(f"cluster ready after {time.monotonic() - began:.1f} s; it is stopped after the run")
-            yield cluster
-
-
-def _kept(directory: Path) -> Cluster:
-    """The cluster of a directory. Raises CliError when none of its nodes is alive, ClusterError when there is none."""
-    cluster = local_cluster.load(directory)
-    if not any(local_cluster.is_alive(node) for node in cluster.nodes):
-        fix = f"start it again with `perftest broker start --dir {directory}`"
-        raise CliError("this cluster is not running", str(directory), fix)
-    return cluster
-
-
-def _quorum(queue: QueueSpec) -> QueueSpec:
-    """The reference cluster is there to measure quorum queues, whatever a workload or a flag left open."""
-    return replace(queue, type=QueueType.QUORUM, durable=True)
-
-
-def _broker_facts(plan: Plan, cluster: Cluster | None) -> dict[str, Any]:
-    """What the manifest says of the broker before a connection was opened."""
-    if cluster is None:
-        return {"durability": _durability_in_words(plan)}
-    nodes = local_cluster.status(cluster)
-    shown = ("name", "pid", "uri", "role", "data_dir", "wal_dir")
-    described = [{("amqp_uri" if name == "uri" else name): node.get(name) for name in shown} for node in nodes]
-    durability = next((node["durability"] for node in nodes if node.get("durability")), "")
-    return {"cluster": "local", "nodes": described, "durability": durability}
-
-
-def _durability_in_words(plan: Plan) -> str:
-    """What a client can know of any other broker: the queue type and the delivery mode."""
-    if all(queue.type is QueueType.QUORUM for queue in plan.queues):
-        return (
-            "quorum queue: confirmed when a majority of its members has written it, synced as the broker is configured"
-        )
-    persistent = all(step.settings.persistent for step in plan.steps)
-    mode = "persistent messages" if persistent else "transient messages, which a restart loses"
-    return f"classic queue, {mode}; synced as the broker is configured"
-
-
 def _report(run: Path) -> tuple[Path | None, CliError | None]:
     """The report of the run, or why there is none: that does not spoil a measurement that succeeded."""
     from perftest.cli.report import build_report
@@ -486,30 +434,11 @@ def _report(run: Path) -> tuple[Path | None, CliError | None]:
         return None, CliError("no report: interrupted", str(run), fix, Exit.INTERRUPTED)
 
 
-def _target_name(plan: Plan, cluster: Cluster | None) -> str:
-    if cluster is not None:
-        return f"{len(cluster.nodes)} local nodes"
-    hosts = [redact(uri).rsplit("@", 1)[-1].removeprefix("amqp://").split("/")[0] for uri in plan.uris]
-    return ", ".join(hosts)
-
-
 def _legacy(writer: RunWriter) -> LegacyLatency:
     # Only for those who ask: it decodes each histogram once more.
     from perftest.results.legacy import LegacyLatency
 
     return LegacyLatency(writer.started_ns, writer.plan.seed)
-
-
-def _mkdir(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        what = f"the results directory cannot be made: {error.strerror}"
-        raise CliError(what, str(path), "choose another with --out") from error
-
-
-def _progress(text: str) -> None:
-    click.echo(text, err=True)
 
 
 def _text(path: Path | None) -> str | None:

@@ -45,7 +45,8 @@ def run(broker: Broker, arguments: Sequence[object], directory: Path) -> Run:
     before = sum(broker.cpu_s())
     with tempfile.TemporaryDirectory(dir=directory) as out:
         command = [sys.executable, "-m", "perftest.cli", "run", "-H", ",".join(broker.uris), "-qq", "-s", "1000"]
-        command += ["-u", "perftest", "-e", "amq.default", "-c", "1000", "-q", "1000", "-prsd", "0"]
+        command += ["-u", "perftest", "-e", "amq.default", "-cal", "round-robin"]
+        command += ["-c", "1000", "-q", "1000", "-prsd", "0"]
         command += [*map(str, arguments), "--ui", "none", "--json", "--out", out]
         answer, samples = _watched(command, broker, Path(out))
         result = json.loads(answer)

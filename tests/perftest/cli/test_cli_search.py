@@ -59,7 +59,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     made = Broker()
 
     @contextmanager
-    def target(_plan: Plan, _options: object) -> Iterator[None]:
+    def target(_plan: Plan, _kept: object, _out: Path) -> Iterator[None]:
         yield None
 
     monkeypatch.setattr(searching, "probe", made.probe)
