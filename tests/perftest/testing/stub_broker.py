@@ -244,6 +244,7 @@ class ServerConnection(asyncio.Protocol):
         self.consumers: list[Consumer] = []
         self.channels: dict[int, Channel] = {}
         self.name = ""
+        self.frame_max = 131072
         self.answers: list[bytes] = []
         self.closed = False
 
@@ -346,6 +347,7 @@ class ServerConnection(asyncio.Protocol):
 
     def on_connection_tuneok(self, channel: int, method: commands.Connection.TuneOk) -> None:
         self.broker.tuned.append(method)
+        self.frame_max = method.frame_max
 
     def on_connection_open(self, channel: int, method: commands.Connection.Open) -> None:
         if method.virtual_host not in self.broker.script.vhosts:
@@ -582,7 +584,8 @@ class ServerConnection(asyncio.Protocol):
             self.send(channel.number, commands.Basic.Ack(tags[-1], True))
 
     def write_content(self, channel: int, head: bytes, octets: bytes) -> None:
-        pieces = [octets[at : at + 131064] for at in range(0, len(octets), 131064)]
+        most = self.frame_max - 8
+        pieces = [octets[at : at + most] for at in range(0, len(octets), most)]
         bodies = b"".join(frame.marshal(body.ContentBody(piece), channel) for piece in pieces)
         self.transport.write(struct.pack(">BH", 2, channel) + head + bodies)
 
