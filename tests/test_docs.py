@@ -253,7 +253,10 @@ LIMITS = {
         f"rate {shares.WAKEUP_S * 1e6:g} µs",
         f"at most {shares.WAKEUPS_PER_PUBLISHER:,} times a second",
         f"{shares.BUSY_CLIENTS_PER_WORKER} clients; in any case one for each {shares.CLIENTS_PER_WORKER:,} clients",
-        f"used {percent(trust.CPU_SHARE_INVALID)} of a core",
+        f"above {percent(trust.CPU_SHARE_WARN)} of a core | from {percent(trust.CPU_SHARE_INVALID)} on",
+        f"| {percent(trust.WAIT_SHARE_WARN)} or more, and no time left beside it |",
+        f"| above {trust.LOOP_LAG_NS_MAX / 1e6:g} ms | |",
+        f"(`/proc/stat`) | {percent(trust.STEAL_WARN)} | {percent(trust.STEAL_FAIL)} |",
     ],
     "docs/cli.md": [f"at most {check.PREFETCH_MAX}", f"Octets of body, {check.SIZE_BYTES_MIN} or more"],
     "docs/internals/amqp.md": [

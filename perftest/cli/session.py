@@ -33,7 +33,7 @@ from perftest.cli.ui.csv_file import CsvFile
 from perftest.cli.ui.gathering import Gathered, Gathering
 from perftest.cli.ui.latencies import legacy_lines, percentiles_table
 from perftest.cli.ui.perftest_lines import Style
-from perftest.cli.ui.summary import INVALID, doubts, knee_sentence, next_steps, steps_table, wrapped
+from perftest.cli.ui.summary import INVALID, doubtful_note, doubts, knee_sentence, next_steps, steps_table, wrapped
 from perftest.cli.ui.views import View, choose, make_view
 from perftest.engine.api import RunOutcome, StopRequest
 from perftest.engine.coordinator import execute
@@ -41,6 +41,7 @@ from perftest.metrics.interval import Interval
 from perftest.results import schema
 from perftest.results.errors import RunNotWritableError
 from perftest.results.provenance import HostSampler, redact
+from perftest.results.reader import earlier_run
 from perftest.results.trust import is_valid
 from perftest.results.writer import RunWriter
 from perftest.spec.plan import Plan
@@ -250,7 +251,7 @@ class _Session:
             click.echo()  # a terminal has echoed ^C
         words = [knee_sentence(self.rows), *([] if self._writer.valid else [INVALID])]
         words += doubts(self.rows, self._writer.trust)
-        table = steps_table(self.rows, width) if self.rows else ""
+        table = "\n".join(filter(None, [steps_table(self.rows, width), doubtful_note(self.rows)])) if self.rows else ""
         verdicts = "\n".join(verdict.sentence() for verdict in self.verdicts)
         for part in filter(
             None, [table, *self._details(), verdicts, wrapped(words[:1], width), wrapped(words[1:], width)]
@@ -281,7 +282,8 @@ class _Session:
                 result["legacy_latency"] = writer.legacy.to_json()
             click.echo(json.dumps(result, ensure_ascii=False, indent=None if self._options.ui == "json" else 1))
         else:
-            click.echo(next_steps(str(writer.path), report=_text(report), reportable=bool(self.rows)))
+            base = earlier_run(writer.path, writer.manifest["plan"]["digest"])
+            click.echo(next_steps(str(writer.path), report=_text(report), reportable=bool(self.rows), base=_text(base)))
 
     def copy_hlog(self) -> None:
         """The histograms of the run where ``--hlog`` wants them. Raises CliError."""

@@ -20,6 +20,7 @@ from perftest.results.errors import DamagedHistogramError, NewerRunError, NotARu
 from perftest.results.summary import BrokerCpu, Tally, cores_of, step_row
 from perftest.results.trust import is_valid, run_checks, step_checks
 
+_EARLIER_MAX: Final = 20
 _COUNTS: Final = tuple(item.name for item in fields(Interval) if item.name not in ("worker", "phase", "latencies"))
 
 
@@ -90,6 +91,19 @@ def read_run(path: Path) -> Run:
     run.ledger = _json_file(run, schema.LEDGER)
     run.result = _json_file(run, schema.RESULT)
     return run
+
+
+def earlier_run(path: Path, digest: str) -> Path | None:
+    """The last run beside this one that came to the end of the same plan; only the newest few are looked at."""
+    beside = sorted((each for each in path.parent.glob("*/") if each.name < path.name), key=lambda each: each.name)
+    for candidate in beside[: -_EARLIER_MAX - 1 : -1]:
+        try:
+            manifest = read_manifest(candidate)
+        except (NotARunError, NewerRunError):
+            continue
+        if manifest["state"] == "finished" and manifest["plan"].get("digest") == digest:
+            return candidate
+    return None
 
 
 def summarise(run: Run) -> dict[str, Any]:

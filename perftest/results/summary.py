@@ -6,7 +6,8 @@ written) and the screen, so all three say the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -136,28 +137,33 @@ class Tally:
         return self.current
 
 
-@dataclass(frozen=True, slots=True)
 class BrokerCpu:
-    """The CPU time of each broker node as it grew: Unix times and cumulative nanoseconds."""
+    """The CPU time of each broker node as it grew: Unix times and cumulative nanoseconds, 16 octets a sample."""
 
-    samples: Mapping[str, tuple[Sequence[int], Sequence[int]]]
+    def __init__(self) -> None:
+        self._samples: dict[str, tuple[array[int], array[int]]] = {}
 
     @classmethod
     def of(cls, records: Iterable[Mapping[str, Any]]) -> BrokerCpu:
-        """From the records of ``broker.jsonl``; a node that was restarted (its pid changed) counts as another."""
-        samples: dict[str, tuple[list[int], list[int]]] = {}
+        """From the records of ``broker.jsonl``."""
+        made = cls()
         for record in records:
-            if isinstance(record.get("cpu_ns"), int) and isinstance(record.get("t_ns"), int):
-                times, cpu = samples.setdefault(f"{record.get('node')}/{record.get('pid')}", ([], []))
-                times.append(record["t_ns"])
-                cpu.append(record["cpu_ns"])
-        return cls(samples)
+            made.add(record)
+        return made
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Take a record that tells CPU time; a node that was restarted (its pid changed) counts as another."""
+        if isinstance(record.get("cpu_ns"), int) and isinstance(record.get("t_ns"), int):
+            place = f"{record.get('node')}/{record.get('pid')}"
+            times, cpu = self._samples.setdefault(place, (array("q"), array("q")))
+            times.append(record["t_ns"])
+            cpu.append(record["cpu_ns"])
 
     def used_ns(self, start_ns: int, end_ns: int) -> int | None:
         """CPU time of all nodes between two instants, or None when no node was observed over them."""
         used = 0.0
         seen = False
-        for times, cpu in self.samples.values():
+        for times, cpu in self._samples.values():
             overlap = min(end_ns, times[-1]) - max(start_ns, times[0])
             if len(times) < 2 or overlap < 0.8 * (end_ns - start_ns):
                 continue  # too little of it was seen to speak for the whole

@@ -74,7 +74,7 @@ class RunWriter:
         self.objectives: Sequence[Objective] = ()
         self.legacy: LegacyLatency | None = None
         self.verdicts: list[Verdict] = []
-        self._broker: list[dict[str, Any]] = []
+        self._cpu = BrokerCpu()
         self._base_ns = self.started_ns - self.started_ns % 10**6
         self._files: dict[str, TextIO] = {}
         with writable(self.path):
@@ -112,7 +112,7 @@ class RunWriter:
     def broker(self, record: dict[str, Any]) -> None:
         """A line of ``broker.jsonl``."""
         self._append(schema.BROKER, _json_line(record))
-        self._broker.append({name: record.get(name) for name in ("t_ns", "node", "pid", "cpu_ns")})
+        self._cpu.add(record)
 
     def ledger(self, record: dict[str, object]) -> None:
         """``ledger.json``, whole."""
@@ -168,12 +168,11 @@ class RunWriter:
             self._write_manifest()
 
     def _derive(self, state: str) -> None:
-        cpu = BrokerCpu.of(self._broker)
         self.manifest["state"] = state
         for step in self.manifest["plan"]["steps"]:
             totals = self.tally.steady.get(step["number"])
             if totals is not None and totals.length_ns:
-                row = step_row(step, totals, cpu, cores_of(self.manifest))
+                row = step_row(step, totals, self._cpu, cores_of(self.manifest))
                 self.rows.append({**row, "trust": [check.to_json() for check in step_checks(row)]})
         checks = run_checks(self.manifest, self.ledger_record, len(self.rows))
         self.trust = [check.to_json() for check in checks]

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from perftest.cli.ui.board import milliseconds
-from perftest.cli.ui.table import render
+from perftest.cli.ui.table import DOUBTFUL, render
+from perftest.results.trust import SAMPLES_ABOVE, supports
 
 INVALID: Final = "INVALID: do not use these figures; a check that failed says why"
 
@@ -33,6 +34,13 @@ def steps_table(rows: Sequence[Mapping[str, Any]], width: int | None = None) -> 
         return table
     note = f"(no room here for {', '.join(left_out)}: see the report, or --json)"
     return f"{table}\n{textwrap.fill(note, width)}"
+
+
+def doubtful_note(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What the mark in the table means, if it is there."""
+    shown = [row["latency"].get(name, {}) for row in rows for name in ("confirm", "e2e")]
+    marked = any(latency.get("count") and not supports(latency["count"], "p99") for latency in shown)
+    return f"{DOUBTFUL} fewer than {SAMPLES_ABOVE} samples lie above this percentile" if marked else ""
 
 
 def knee_sentence(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -72,13 +80,15 @@ def doubts(rows: Sequence[Mapping[str, Any]], run_trust: Sequence[Mapping[str, s
     return [f"{status}  {_prefix(labels)}{text}" for (status, _), (text, labels) in ordered]
 
 
-def next_steps(path: str, *, report: str | None, reportable: bool = True) -> str:
-    """Where the data is and what to type next, if anything was measured."""
+def next_steps(path: str, *, report: str | None, reportable: bool = True, base: str | None = None) -> str:
+    """Where the data is and what to type next, if anything was measured; ``base`` is an earlier run of the same."""
     lines = [f"data    {path}"]
     if report:
         lines.append(f"report  {report}")
     elif reportable:
         lines.append(f"next    perftest report {path}")
+    if reportable:
+        lines.append(f"{'next' if report else '':<8}perftest compare {base or 'BASE'} {path}")
     return "\n".join(lines)
 
 
@@ -122,11 +132,15 @@ def _line(row: Mapping[str, Any]) -> dict[str, Any]:
 def _latency(name: str, summary: Mapping[str, Any], shown: Sequence[str]) -> dict[str, str | None]:
     return {
         # A percentile is the top of its bucket, the maximum is exact: it must not look smaller.
-        f"{name} ms|{part}": milliseconds(min(summary[f"{part}_ns"], summary["max_ns"]))
+        f"{name} ms|{part}": _mark(summary["count"], part) + milliseconds(min(summary[f"{part}_ns"], summary["max_ns"]))
         if summary.get("count")
         else None
         for part in shown
     }
+
+
+def _mark(count: int, part: str) -> str:
+    return "" if part == "max" or supports(count, part) else DOUBTFUL
 
 
 def _figure(value: float | None) -> str | None:

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import click
 
+DOUBTFUL: Final = "~"
+"""In front of a percentile that has too few samples above it."""
 _GAP: Final = "  "
 
 
@@ -65,4 +67,7 @@ def _is_number(value: object) -> bool:
     """Whether a cell is a number, also one that was formatted for reading (``12,345`` or ``0.25``)."""
     if value is None or isinstance(value, int | float):
         return not isinstance(value, bool)
-    return isinstance(value, str) and value.replace(",", "").replace(".", "", 1).replace("-", "").isdigit()
+    return (
+        isinstance(value, str)
+        and value.removeprefix(DOUBTFUL).replace(",", "").replace(".", "", 1).replace("-", "").isdigit()
+    )

@@ -23,7 +23,7 @@ from perftest.cli.ui.history import HISTORY_S, History
 from perftest.cli.ui.lines import interval_line
 from perftest.cli.ui.live import ROWS_MIN, WIDE, screen, sparkline
 from perftest.cli.ui.nodes import Nodes
-from perftest.cli.ui.summary import doubts, knee_sentence, steps_table, wrapped
+from perftest.cli.ui.summary import doubtful_note, doubts, knee_sentence, steps_table, wrapped
 from perftest.cli.ui.table import render
 from perftest.cli.ui.views import choose
 from perftest.metrics.interval import Phase
@@ -149,12 +149,12 @@ def test_a_minute_is_kept_in_seconds(records: ModuleType) -> None:
     history.event({"kind": "workers", "workers": 2})
     blank = records.intervals(records.plan())[1]
     assert history.rate("published", 5.0) == 0.0 and history.rates("published") == []
-    for tenth in range(10 * 2 * HISTORY_S):
+    for half in range(2 * 2 * HISTORY_S):
         for worker in "01":
-            place = {"worker": worker, "start_ns": tenth * 10**8, "length_ns": 10**8}
-            history.add(replace(blank, **place, published=tenth // 10, latencies=blank.latencies))
+            place = {"worker": worker, "start_ns": half * 10**9 // 2, "length_ns": 10**9 // 2}
+            history.add(replace(blank, **place, published=half // 2))
     bars = history.rates("published")
-    assert bars == [20.0 * second for second in range(HISTORY_S, 2 * HISTORY_S)]
+    assert bars == [4.0 * second for second in range(HISTORY_S, 2 * HISTORY_S)]
     assert history.rate("published", 5.0) == sum(bars[-5:]) / 5
     assert history.p99_ns("e2e") == [blank.latencies["e2e"].p99_ns] * HISTORY_S
 
@@ -328,6 +328,19 @@ def test_the_table_of_steps_fits_the_terminal(width: int | None) -> None:
     left_out = [name for name in ("published/s", "load", "p95") if name not in header]
     assert bool(left_out) == bool(notes) and all(name in " ".join(notes) for name in left_out)
     assert width is not None or not left_out
+
+
+def test_percentiles_without_support_are_marked() -> None:
+    """In the table, too, and it is said what the mark means; the maximum needs no support."""
+    latency = {"p50_ns": 10**6, "p95_ns": 2 * 10**6, "p99_ns": 3 * 10**6, "max_ns": 4 * 10**6}
+    rates = {f"{name}_per_s": 1.0 for name in ("published", "confirmed", "delivered")}
+    cpu = {"worker_cpu_us_per_message": 126.0, "broker_cpu_us_per_message": 1313.8}
+    for count, shown in ((999, ["1.00", "2.00", "~3.00", "4.00"]), (1000, ["1.00", "2.00", "3.00", "4.00"])):
+        counted = {"e2e": {"count": count, **latency}, "confirm": {"count": 1000, **latency}}
+        rows = [{"label": "", "step": 1, **rates, **cpu, "latency": counted}]
+        *_, line = steps_table(rows).splitlines()
+        assert line.split()[6:10] == shown
+        assert bool(doubtful_note(rows)) == (count == 999)
 
 
 def test_sentences_are_broken_between_words_on_a_terminal_only() -> None:

@@ -180,6 +180,17 @@ def test_lines_go_to_stderr_and_results_to_stdout(run: Run, engine: Any) -> None
     assert "next    perftest report" in out
 
 
+def test_the_next_commands_can_be_typed_as_they_are(run: Run, engine: Any) -> None:
+    """Compared with the last run of the same plan, if there is one; a run of another plan is none."""
+    first = run("-z", "5")[1].splitlines()[-3:]
+    path = first[0].split()[1]
+    assert first[1:] == [f"next    perftest report {path}", f"        perftest compare BASE {path}"]
+    run("-z", "6")
+    run("-z", "5", "-c", "0")
+    *_, data, _, compare = run("-z", "5")[1].splitlines()
+    assert compare.split() == ["perftest", "compare", path, data.split()[1]]
+
+
 def test_the_manifest_knows_the_broker_and_its_durability(run: Run, engine: Any, tmp_path: Path) -> None:
     """A result without these cannot be compared with anything."""
     run("-z", "5", "-qq", "-u", "q")
