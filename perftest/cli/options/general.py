@@ -78,7 +78,13 @@ OPTIONS = (
         ),
         value("--seed", "count", "N", "Seed of everything random.", default="1", perftest=False),
         value(
-            "--workers", "count", "N", "Processes to spread the clients over; 0: chosen.", default="0", perftest=False
+            "--workers",
+            "count",
+            "N",
+            "Processes to spread the clients over; 0: chosen.",
+            default="0",
+            perftest=False,
+            places=("workers",),
         ),
         flag("-ms --use-millis", "Show latencies in ms rather than µs in PerfTest's lines and CSV."),
     ),

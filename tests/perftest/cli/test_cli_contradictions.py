@@ -125,6 +125,7 @@ CONTRADICTIONS = [
     (f"{URI} -x two", "-x: 'two' is not a count", "-x/--producers", "1000"),
     (f"{URI} -sco next", "-sco: streams are not measured", "-sco/--stream-consumer-offset", "use -qq"),
     (f"{URI} -o2id x", "-o2id: no tokens are fetched", "-o2id/--oauth2-client-id", "password of the URI"),
+    (f"{URI} --workers 70000", "--workers 70000 is not a number of processes", "--workers", "one for each core"),
     ("-E", "a quorum queue cannot be exclusive", "-u/--queue", "leave out -E"),
 ]
 
