@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 from perftest.engine import wire
 from perftest.engine.api import BrokerProperties, RunError, RunOutcome, Sink, StopRequest
-from perftest.engine.background import BackgroundLoad
+from perftest.engine.background import BackgroundLoad, in_words
 from perftest.engine.files import files_allowed
 from perftest.engine.load import Load
 from perftest.engine.shares import choose_workers, connections, files_needed
@@ -143,15 +143,7 @@ class _Run:
             if ended is None:
                 continue
             self._background_records.append({"name": load.name, **ended["ledger"]})
-            rate = ended["published"] / ended["length_s"] if ended["length_s"] else 0.0
-            text = f"background load {load.name}: {ended['published']} messages published, {rate:.0f} per second"
-            verdict = ended["ledger"]["verdict"]
-            text += (
-                ""
-                if verdict == "ok"
-                else f"; its messages were {'not safe' if verdict == 'violated' else 'not all drained'}"
-            )
-            self._event("background_ended", **{**ended, "ledger": ended["ledger"]}, text=text)
+            self._event("background_ended", text=in_words(ended), **ended)
 
     # Steps
 
