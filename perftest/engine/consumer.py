@@ -110,13 +110,16 @@ class Consumer(Client):
     async def apply(self, settings: Settings) -> None:
         """Change what differs, while messages flow. A new prefetch counts for new consumers only, so the consumer
         is cancelled and subscribed again; nothing unacknowledged is given back by that."""
-        self._work.go_on()
-        before, self.settings = self.settings, settings
+        before = self.settings
+        switched = bool(before.ack_interval) != bool(settings.ack_interval)
+        again = self._connection if self._taking and (switched or before.prefetch != settings.prefetch) else None
+        # What came under the old settings is settled, or not, by them.
+        self._work.go_on(everything=switched and again is None)
         if not self.context.plan.consuming.latency_cycle:
             self._work.change(settings.consumer_latency_us)
-        switched = bool(before.ack_interval) != bool(settings.ack_interval)
-        if self._taking and self._connection and (switched or before.prefetch != settings.prefetch):
-            await self._take_again(self._connection, before, work_off=switched)
+        self.settings = settings
+        if again is not None:
+            await self._take_again(again, before, work_off=switched)
         self._settling.apply(settings)
         self._work.go_on()
 
