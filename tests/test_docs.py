@@ -225,7 +225,7 @@ def percent(part: float) -> str:
 LIMITS = {
     "docs/reading-a-report.md": [
         f"below {percent(validity.SCHEDULE_LAG_WARN)} of the step's p99",
-        f"{percent(validity.SCHEDULE_LAG_FAIL)} or more: the generator",
+        f"more than {percent(validity.SCHEDULE_LAG_FAIL)} where the generator had nothing left",
         f"{percent(validity.ACHIEVED_PASS)} or more of the intended",
         f"| {percent(validity.ACHIEVED_WARN)} or more | less: another load",
         f"{percent(validity.BACKLOG_PASS)} or more of what was published",
@@ -243,6 +243,7 @@ LIMITS = {
         f"at least {percent(knee.ENOUGH)} of the peak rate",
         f"gains less than {percent(knee.SATURATED)} over",
         f"late by more than {trust.LOOP_LAG_NS_MAX / 1e6:g} ms",
+        f"hypervisor that took {percent(trust.STEAL_FAIL)} of the CPU time",
         f"less than {percent(trust.ACHIEVED_MIN)} of the schedule",
         f"less than {percent(trust.KEPT_UP_MIN)} delivered",
     ],

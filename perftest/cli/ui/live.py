@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perftest.cli.ui.board import EVENTS_KEPT, Board, LatencyRow, RateRow, clock, milliseconds
-from perftest.cli.ui.nodes import FSYNC_WARN_MS, LAG_WARN, NodeRow
+from perftest.cli.ui.nodes import FSYNC_WARN_MS, NodeRow
 from perftest.metrics.interval import Phase
 from perftest.spec.units import format_duration
 
@@ -226,7 +226,7 @@ def _node_cell(row: NodeRow, column: str) -> Text | str:
         case "commit":
             return _known(row.commit, "{:,}")
         case "lag":
-            return _warned(_known(row.lag, "{:,}"), (row.lag or 0) > LAG_WARN)
+            return _warned(_known(row.lag, "{:,}"), row.late)
         case "term":
             return _known(row.term, "{}")
         case "segments":

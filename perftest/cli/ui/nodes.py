@@ -8,7 +8,9 @@ from typing import Any, Final
 
 FSYNC_WARN_MS: Final = 20.0
 LAG_WARN: Final = 1000
-"""Entries that a member is behind the leader's commit."""
+LAG_WARN_S: Final = 0.5
+"""A member that is more entries behind than the first, and than are committed in the second, is late. Nodes are asked
+one after the other: some milliseconds' worth of entries mean nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,7 @@ class NodeRow:
     batch: float | None
     commit: int | None
     lag: int | None
+    late: bool
     term: int | None
     segments: int | None
     rss_bytes: int
@@ -50,12 +53,15 @@ class Nodes:
     def rows(self) -> list[NodeRow]:
         """A row for each node, by name."""
         queue = self._busiest_queue()
-        commit = max((int(place["commit_index"]) for place in self._places(queue)), default=0)
-        return [self._row(name, queue, commit) for name in sorted(self._last)]
+        commit = _commit(self._last, queue)
+        passed_s = max((self._passed_ns(name) for name in self._before), default=0) / 1e9
+        pace = (commit - _commit(self._before, queue)) / passed_s if passed_s > 0 else 0.0
+        return [self._row(name, queue, commit, pace) for name in sorted(self._last)]
 
-    def _row(self, name: str, queue: str, commit: int) -> NodeRow:
+    def _row(self, name: str, queue: str, commit: int, pace: float) -> NodeRow:
         record = self._last[name]
         place = _place(record, queue)
+        lag = max(commit - int(place["synced_index"]), 0) if place else None
         syncs = self._grown(name, "wal_syncs")
         sync_ns, writes = self._grown(name, "sync_ns_total"), self._grown(name, "wal_writes")
         entries, segments = self._grown(name, "wal_entries"), (record.get("metrics") or {}).get("segment_files")
@@ -66,7 +72,8 @@ class Nodes:
             sync_ms=sync_ns / syncs / 1e6 if syncs and sync_ns is not None else None,
             batch=entries / writes if writes and entries is not None else None,
             commit=int(place["commit_index"]) if place else None,
-            lag=max(commit - int(place["synced_index"]), 0) if place else None,
+            lag=lag,
+            late=lag is not None and lag > max(LAG_WARN, LAG_WARN_S * pace),
             term=int(place["term"]) if place else None,
             segments=int(segments) if segments is not None else None,
             rss_bytes=int(record.get("rss_bytes") or 0),
@@ -77,9 +84,6 @@ class Nodes:
         places = [place for record in self._last.values() for place in record.get("queues") or ()]
         return str(max(places, key=lambda place: place["commit_index"])["name"]) if places else ""
 
-    def _places(self, queue: str) -> list[Mapping[str, Any]]:
-        return [place for record in self._last.values() if (place := _place(record, queue))]
-
     def _grown(self, name: str, counter: str) -> float | None:
         metrics = self._last[name].get("metrics") or {}
         before = (self._before[name].get("metrics") or {}) if name in self._before else {}
@@ -89,8 +93,17 @@ class Nodes:
         record, before = self._last[name], self._before.get(name)
         if before is None or "cpu_ns" not in record or "cpu_ns" not in before:
             return None
-        passed = record["t_ns"] - before["t_ns"]
+        passed = self._passed_ns(name)
         return float(record["cpu_ns"] - before["cpu_ns"]) / passed if passed > 0 else None
+
+    def _passed_ns(self, name: str) -> int:
+        return int(self._last[name]["t_ns"] - self._before[name]["t_ns"])
+
+
+def _commit(records: Mapping[str, Mapping[str, Any]], queue: str) -> int:
+    """The highest commit index of a queue that any node knows of."""
+    places = (_place(record, queue) for record in records.values())
+    return max((int(place["commit_index"]) for place in places if place), default=0)
 
 
 def _place(record: Mapping[str, Any], queue: str) -> Mapping[str, Any] | None:

@@ -139,8 +139,20 @@ def test_a_node_is_shown_between_its_last_two_samples() -> None:
     assert (a.cpu, a.sync_ms, a.batch, a.lag) == (0.5, 2.0, 50.0, 0)
     assert (b.cpu, b.sync_ms, b.commit, b.lag) == (None, None, 8000, 2000)
     assert (c.role, c.lag, c.segments, c.rss_bytes) == ("", None, None, 0)
+    assert b.late and not a.late and not c.late
     nodes.sample(sample_of("a", 4, pid=2))
     assert nodes.rows()[0].cpu is None
+
+
+def test_nodes_are_not_asked_at_one_instant() -> None:
+    """What is committed within milliseconds is no lag to warn of: at 10,000 entries a second 4000 are 0.4 s."""
+    nodes = Nodes()
+    for second in (1, 2):
+        ahead = {"name": "q", "role": "leader", "term": 7, "commit_index": 10_000 * second, "synced_index": 0}
+        nodes.sample(sample_of("a", second, queues=[{**ahead, "synced_index": 10_000 * second}]))
+        nodes.sample(sample_of("b", second, queues=[{**ahead, "synced_index": 10_000 * second - 4000}]))
+        nodes.sample(sample_of("c", second, queues=[{**ahead, "synced_index": 10_000 * second - 6000}]))
+    assert [(row.lag, row.late) for row in nodes.rows()] == [(0, False), (4000, False), (6000, True)]
 
 
 def test_a_minute_is_kept_in_seconds(records: ModuleType) -> None:
