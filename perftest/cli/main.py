@@ -31,7 +31,7 @@ COMMANDS: Final = {
         "compare": ("perftest.cli.compare:compare", "Compare two runs, and judge each change."),
     },
     "Reference broker": {"broker": ("perftest.cli.broker:broker", "Start, ask and stop a cluster on this machine.")},
-    "Workloads": {"workload": ("perftest.cli.workload:workload", "List, show and check workload files.")},
+    "Workloads": {"workload": ("perftest.cli.workload:workload", "List, show, check and import workload files.")},
 }
 """Section, command, where it lives, its sentence: all that the top help needs."""
 

@@ -1,4 +1,4 @@
-"""``perftest workload``: list, show and check workload files."""
+"""``perftest workload``: list, show and check workload files, and import those of other tools."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.sections import SectionedCommand, json_option, option
+from perftest.cli.workload_import import import_
 
 if TYPE_CHECKING:
     from perftest.spec.models import Sweep
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 @click.group(context_settings={"help_option_names": ["--help", "-?"]})
 def workload() -> None:
-    """List, show and check workload files."""
+    """List, show, check and import workload files."""
+
+
+workload.add_command(import_)
 
 
 @workload.command(

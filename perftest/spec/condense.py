@@ -34,6 +34,10 @@ def inexpressible(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "steps.duration_s", "a step of a workload ends"
     if not math.isfinite(plan.confirm_timeout_s):
         yield "confirm_timeout_s", "a confirm is not waited for without end"
+    if plan.connecting.shutdown_timeout_s < 0:
+        yield "connecting.shutdown_timeout_s", "0 says that nothing is closed in good order"
+    if plan.declare_missing:
+        yield "declare_missing", "what is predeclared has to be there"
     if not plan.delete_queues:
         yield "delete_queues", "a workload's queues are deleted after it"
     if len({(step.duration_s, step.warmup_s) for step in plan.steps}) > 1:

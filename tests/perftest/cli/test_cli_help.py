@@ -49,6 +49,7 @@ HELPS = {
     "workload-list": ["workload", "list"],
     "workload-show": ["workload", "show"],
     "workload-validate": ["workload", "validate"],
+    "workload-import": ["workload", "import"],
 }
 HEAVY = {"numpy", "pandas", "pyarrow", "pydantic", "rich", "yaml", "psutil", "hdrh", "pyspark", "asyncio", "plotly"}
 

@@ -235,6 +235,8 @@ ONE = plan_of_one_step().steps[0]
         ({"steps": (replace(ONE, duration_s=math.inf),)}, "steps.duration_s"),
         ({"confirm_timeout_s": math.inf}, "confirm_timeout_s"),
         ({"delete_queues": False}, "delete_queues"),
+        ({"declare_missing": True}, "declare_missing"),
+        ({"connecting": Connecting(shutdown_timeout_s=-1.0)}, "connecting.shutdown_timeout_s"),
         ({"steps": (ONE, replace(ONE, duration_s=1.0)), "swept": ("rate",)}, "steps.duration_s"),
         ({"steps": (ONE, replace(ONE, settings=Settings(prefetch=1))), "swept": ("rate",)}, "steps.settings"),
         ({"swept": ("persistent",)}, "swept"),

@@ -1,0 +1,173 @@
+"""A command line of PerfTest as a workload: the options of ``perftest run``, their plan, and its file."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from perftest.cli.options import environment, tokens
+from perftest.cli.options.choices import Choices
+from perftest.cli.options.option import Arity, Effect, Option
+from perftest.cli.options.planning import plan_of
+from perftest.cli.options.table import BY_KEY
+from perftest.importers.command_line import Line, lines_of
+from perftest.importers.naming import name_of
+from perftest.importers.notes import Converted, Imported, Notes
+from perftest.spec.behaviour import ExitWhen
+from perftest.spec.condense import workload_of
+from perftest.spec.plan import Plan
+from perftest.spec.problem import Problem, SpecError
+
+UNTIL_STOPPED_S: Final = 60.0
+COUNTED_S: Final = 3600.0
+CONFIRM_TIMEOUT_S: Final = 3600.0
+
+_OF_THE_COMMAND: Final = {
+    "uri": "a workload names no broker; `perftest sweep FILE -h URI` does",
+    "uris": "a workload names no broker; `perftest sweep FILE -H URIS` does",
+    "cluster": "a workload names no broker; `perftest sweep FILE --cluster DIRECTORY` does",
+    "id": "a run is named after its workload; change name:",
+    "output_file": "results are in intervals.csv of the run directory",
+    "metrics_format": "PerfTest's lines are printed by `perftest run` only",
+    "use_millis": "the clock is that of the host: microseconds",
+    "out": "`perftest sweep FILE --out DIRECTORY` does it",
+    "ui": "`perftest sweep FILE --ui NAME` does it",
+    "as_json": "`perftest sweep FILE --json` does it",
+    "report": "`perftest sweep FILE --report` does it",
+    "no_report": "`perftest sweep FILE --no-report` does it",
+}
+"""Options about the command rather than the load, and who does it."""
+_OF_RUN_ONLY: Final = ("hlog", "slo", "percentiles", "legacy_latency")
+_SHOWN: Final = ("show_version", "show_environment", "show_metrics")
+
+
+def import_command_lines(text: str, file: str) -> Imported:
+    """A workload of each command line of a text. Raises SpecError with every problem of all of them."""
+    notes = Notes(file)
+    lines = lines_of(text, notes)
+    if not lines and not notes.problems:
+        notes.problem("", "there is no command line of PerfTest in it", "give one, such as `perf-test -x 1 -y 2`")
+    stem = name_of("perftest" if file == INLINE else file.rpartition("/")[2].rpartition(".")[0] or file, 70)
+    found = []
+    for number, line in enumerate(lines, start=1):
+        name = stem if len(lines) == 1 else f"{stem}/{number:0{len(str(len(lines)))}}"
+        own = Notes(file)
+        workload = _workload(line, name, own)
+        notes.problems += own.problems
+        if workload is not None:
+            found.append(Converted(workload, own.found))
+    notes.stop_at_problems()
+    return Imported(found, notes.found)
+
+
+_OF_QUEUES: Final = "have no consumer and fill up"
+INLINE: Final = "command line"
+"""The name of a source that was typed."""
+
+
+def _workload(line: Line, name: str, notes: Notes) -> dict[str, Any] | None:
+    read = tokens.read(line.words)
+    place = f"line {line.number}" if line.number > 1 or notes.file != INLINE else ""
+    for complaint in read.complaints:
+        notes.problem(place, complaint.what, complaint.fix)
+    if read.complaints:
+        return None
+    given = {**environment.from_environment(line.environment), **read.values}
+    note_options(given, place, notes)
+    beside_a_broker = {**given, "uri": ["amqp://localhost"]}
+    for key in given:
+        if key != "uri" and (key in (*_OF_THE_COMMAND, *_OF_RUN_ONLY, *_SHOWN) or BY_KEY[key].section == "Metrics"):
+            del beside_a_broker[key]
+    choices = Choices({key: _text(BY_KEY[key], values) for key, values in beside_a_broker.items()
+                       if BY_KEY[key].effect is not Effect.WITHOUT})  # fmt: skip
+    try:
+        plan = plan_of(choices)
+    except SpecError as error:
+        notes.problems += [replace(each, file=f"{notes.file}: {each.file}", path=place) for each in error.problems]
+        return None
+    for note in choices.notes:
+        if not note.endswith(_OF_QUEUES):  # a workload is refused for it: see _finite
+            notes.different(place, note)
+    return workload_of(_finite(_named(plan, given, name), choices, place, notes))
+
+
+def _text(option: Option, values: list[str]) -> Any:
+    """The values of an option as click would pass them."""
+    if option.arity is Arity.FLAG:
+        return True
+    return tuple(values) if option.arity is Arity.MANY else values[-1]
+
+
+def note_options(given: Mapping[str, list[str]], place: str, notes: Notes) -> None:
+    """One note for each option that does nothing in a workload."""
+    for key in given:
+        option = BY_KEY[key]
+        where = f"{place} {option.place}".strip()
+        if option.effect is Effect.WITHOUT:
+            notes.without(where, option.reason)
+        elif key in _OF_THE_COMMAND:
+            what, _, fix = _OF_THE_COMMAND[key].partition("; ")
+            notes.different(where, what, fix)
+        elif option.section == "Metrics":
+            notes.without(where, "a workload serves no metrics", "`perftest run` does, with the same option")
+        elif key in _OF_RUN_ONLY:
+            notes.without(
+                where, "a workload says what is run, not how results are shown or judged", "see `perftest run`"
+            )
+        elif key in _SHOWN:
+            notes.without(where, "it only prints something")
+
+
+def _named(plan: Plan, given: Mapping[str, list[str]], name: str) -> Plan:
+    """With a name, a title of the options without addresses (they hold passwords), and a routing key that is the same
+    whenever the line is imported."""
+    kept = {key: values for key, values in given.items() if key not in _OF_THE_COMMAND}
+    words = [" ".join([BY_KEY[key].flag, *filter(None, values)]) for key, values in kept.items()]
+    title = " ".join(["perf-test", *words])
+    plan = replace(plan, name=name, title=title)
+    if not plan.queues[0].name and not {"routing_key", "random_routing_key"} & given.keys():
+        key = str(uuid.uuid5(uuid.NAMESPACE_URL, title))
+        plan = replace(plan, publishing=replace(plan.publishing, routing_key=key))
+    return plan
+
+
+def _finite(plan: Plan, choices: Choices, place: str, notes: Notes) -> Plan:
+    """With an end of everything that a file wants an end of; what changes is said."""
+    (step,) = plan.steps
+    if not math.isfinite(step.duration_s):
+        consuming = plan.consuming
+        counted = plan.publishing.messages or consuming.messages or consuming.exit_when is not ExitWhen.NEVER
+        seconds = COUNTED_S if counted else UNTIL_STOPPED_S
+        words = "at most an hour, for a step has a longest time" if counted else "a minute, not until it is stopped"
+        notes.different(f"{place} -z/--time".strip(), f"it lasts {words}", "change step.duration")
+        warmup_s = step.warmup_s if choices.is_given("warmup") else 0.0 if counted else 5.0
+        plan = replace(plan, steps=(replace(step, duration_s=seconds, warmup_s=warmup_s),))
+    if not math.isfinite(plan.confirm_timeout_s):
+        notes.different(f"{place} -ct/--confirm-timeout".strip(), "a confirm is waited for an hour, not for ever")
+        plan = replace(plan, confirm_timeout_s=CONFIRM_TIMEOUT_S)
+    if not plan.delete_queues:
+        what = "queues are emptied before the run and deleted after it, unless they are predeclared"
+        notes.different(place, what, "to keep what is in them, declare them yourself, and set predeclared: true")
+    if plan.declare_missing:
+        notes.different(
+            f"{place} -p/--predeclared".strip(), "what is predeclared has to be there: it is never declared"
+        )
+    if plan.connecting.shutdown_timeout_s < 0:  # means the same as 0
+        plan = replace(plan, connecting=replace(plan.connecting, shutdown_timeout_s=0.0))
+    queues, consumers = len(plan.queues), step.settings.consumers
+    wanted = -(-queues // plan.consuming.channels)
+    if 0 < consumers < wanted:
+        notes.different(f"{place} -y/--consumers".strip(), f"{wanted}, that each queue has one, not {consumers}")
+        (step,) = plan.steps
+        plan = replace(plan, steps=(replace(step, settings=replace(step.settings, consumers=wanted)),))
+    return replace(plan, delete_queues=True, declare_missing=False, uris=())
+
+
+def refused(problems: list[Problem]) -> SpecError:
+    """What a converted workload is refused for, as an error about the source."""
+    return SpecError(
+        [replace(each, rule=f"the workload that comes of it is refused: {each.rule}") for each in problems]
+    )

@@ -1,0 +1,210 @@
+"""``perftest workload import``: loads of other tools as workload files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perftest.cli.exits import CliError, Exit
+from perftest.cli.sections import SectionedCommand, json_option, option
+
+if TYPE_CHECKING:
+    from perftest.importers.notes import Imported
+
+
+@click.command(
+    "import",
+    cls=SectionedCommand,
+    examples=(
+        "perftest workload import 'perf-test -x 2 -y 4 -u q -qq -c 100 -z 60' -o mine.yaml",
+        "perftest workload import playlists/flow.json --topologies topologies -o flow/   RabbitTestTool",
+        "perftest workload import workloads/1-topic-1kb.yaml --json                     OpenMessaging Benchmark",
+    ),
+)
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@option(
+    "-o",
+    "--output",
+    section="Output",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="File to write, or the directory of several; without it they go to stdout.",
+)
+@option(
+    "--topologies",
+    section="Load",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=None,
+    help="Where a playlist's topologies are, and beside it its policies.  [default: near the playlist]",
+)
+@option("--strict", section="Judgement", is_flag=True, help="End with 2 if anything has no equivalent.")
+@json_option
+@click.pass_context
+def import_(
+    ctx: click.Context,
+    /,
+    sources: tuple[str, ...],
+    output: Path | None,
+    topologies: Path | None,
+    strict: bool,
+    as_json: bool,
+) -> None:
+    """Make workload files of a PerfTest command line, of a RabbitTestTool playlist or topology, or of an OpenMessaging
+    Benchmark workload.
+
+    SOURCE is a file, or a command line in quotes. What has another meaning here, or no equivalent, is said on stderr
+    and in the files.
+    """
+    from perftest.cli.importing import INLINE
+    from perftest.importers.notes import Level
+    from perftest.spec.problem import SpecError
+
+    imported: list[tuple[str, Imported]] = []
+    problems = []
+    for source in sources:
+        try:
+            imported.append((source if _is_file(Path(source)) else INLINE, _import(source, topologies)))
+        except SpecError as error:
+            problems += error.problems
+    if problems:
+        raise SpecError(problems)
+    files = _files(imported, output)
+    notes = [note for _, each in imported for note in each.notes]
+    if as_json:
+        click.echo(json.dumps(_records(imported, files), indent=1, ensure_ascii=False))
+    else:
+        for note in notes:
+            click.echo(note.lines(), err=True)
+    _write(files, output, quiet=as_json)
+    if strict and any(note.level is not Level.DIFFERENT for note in notes):
+        ctx.exit(Exit.USAGE)
+
+
+def _import(source: str, topologies: Path | None) -> Imported:
+    """The workloads of one source, each of which the generator accepts. Raises SpecError."""
+    from perftest.cli.importing import refused
+    from perftest.importers.write import problems_of
+
+    found = _converted(source, topologies)
+    problems = [each for workload in found.workloads for each in problems_of(workload.content, source[:60])]
+    if problems:
+        raise refused(problems)
+    return found
+
+
+def _converted(source: str, topologies: Path | None) -> Imported:
+    from perftest.cli.importing import INLINE, import_command_lines
+    from perftest.importers.command_line import is_command_line
+    from perftest.importers.files import Files
+    from perftest.importers.openmessaging import import_openmessaging, is_openmessaging
+    from perftest.importers.rabbittesttool import import_playlist, import_topology, is_playlist, is_topology
+
+    path = Path(source)
+    if not _is_file(path):
+        if is_command_line(source):
+            return import_command_lines(source, INLINE)
+        fix = "give a file that can be read, or a command line in quotes: 'perf-test -x 1 -y 2'"
+        raise CliError(f"this is no file, and no command line of PerfTest: {source}", "SOURCE", fix, Exit.USAGE)
+    text, data = _read(path)
+    if is_playlist(data):
+        return import_playlist(text, source, Files(path, topologies).text_of)
+    if is_topology(data):
+        return import_topology(text, source)
+    if is_openmessaging(data):
+        return import_openmessaging(text, source, Files(path, None).path_of)
+    if data is None and is_command_line(text):
+        return import_command_lines(text, source)
+    what = "this is neither a playlist, nor a topology, nor a workload of OpenMessaging, nor a command line"
+    fix = "a playlist has benchmarks, a topology topologyGroups, a workload topics; a command line names perf-test"
+    raise CliError(what, source, fix, Exit.USAGE)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a long command line is no path
+        return False
+
+
+def _read(path: Path) -> tuple[str, Any]:
+    """The text, and the mapping it is as JSON or YAML; None if it is neither."""
+    import yaml
+
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        what = f"the source cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise CliError(what, str(path), "give a text file that can be read", Exit.USAGE) from error
+    try:
+        return text, json.loads(text)
+    except json.JSONDecodeError as error:
+        if path.suffix == ".json":
+            fix = f"correct line {error.lineno}"
+            raise CliError(f"this is not JSON: {error.msg}", f"{path}:{error.lineno}", fix, Exit.USAGE) from error
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError:
+        data = _loosely(text)
+    return text, data if isinstance(data, dict) else None
+
+
+def _loosely(text: str) -> dict[str, Any]:
+    """The keys of what nearly is YAML, so that its importer can say what is wrong with it."""
+    return {line.partition(":")[0]: None for line in text.splitlines() if ":" in line and line[:1].isalpha()}
+
+
+def _files(imported: list[tuple[str, Imported]], output: Path | None) -> list[tuple[Path | None, str]]:
+    """Where each workload goes, and its text."""
+    from perftest.importers.write import to_yaml
+
+    found = [(source, workload) for source, each in imported for workload in each.workloads]
+    single = output is not None and output.suffix in (".yaml", ".yml")
+    if single and len(found) > 1:
+        what = f"{len(found)} workloads do not fit into one file"
+        raise CliError(what, f"-o {output}", "give a directory", Exit.USAGE)
+    files: list[tuple[Path | None, str]] = []
+    for source, workload in found:
+        name = workload.content["name"]
+        place = None if output is None else output if single else output / f"{name}.yaml"
+        if place is not None and place in [path for path, _ in files]:
+            fix = "import them into directories of their own"
+            raise CliError(f"two workloads have the name {name}", str(place), fix, Exit.USAGE)
+        files.append((place, to_yaml(workload.content, source, workload.notes)))
+    return files
+
+
+def _records(imported: list[tuple[str, Imported]], files: list[tuple[Path | None, str]]) -> list[dict[str, Any]]:
+    places = iter(files)
+    return [
+        {
+            "source": source,
+            "workloads": [_record(workload.content, next(places)) for workload in each.workloads],
+            "notes": [note.to_json() for note in each.notes],
+        }
+        for source, each in imported
+    ]
+
+
+def _record(workload: dict[str, Any], file: tuple[Path | None, str]) -> dict[str, Any]:
+    path, _ = file
+    return {"file": str(path)} | workload if path is not None else workload
+
+
+def _write(files: list[tuple[Path | None, str]], output: Path | None, *, quiet: bool) -> None:
+    if output is None:
+        if not quiet:
+            click.echo("---\n".join(text for _, text in files), nl=False)
+        return
+    for path, text in files:
+        assert path is not None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            what = f"the workload cannot be written: {error.strerror}"
+            raise CliError(what, str(path), "give a place that can be written to with -o") from error
+        if not quiet:
+            click.echo(str(path))

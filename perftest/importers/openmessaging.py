@@ -1,0 +1,236 @@
+"""OpenMessaging Benchmark's workloads, as its RabbitMQ driver runs them.
+
+The driver makes a fanout exchange of each topic and a queue of each subscription; it confirms without a limit,
+publishes transient messages by default, and consumes with automatic acknowledgement. ``producerRate`` is the total of
+all producers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import yaml
+
+from perftest.importers.naming import name_of
+from perftest.importers.notes import Converted, Imported, Notes
+from perftest.importers.section import Section
+from perftest.spec.condense import duration
+from perftest.spec.rules import SIZE_BYTES_MIN
+from perftest.spec.units import UNLIMITED
+
+BACKGROUNDS_MAX: Final = 8
+"""More loads beside the measured one are left out: each is a process."""
+STEPS_MAX: Final = 1000
+
+_VARIABLE: Final = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+_KEYS: Final = ("topics", "messageSize", "producersPerTopic", "subscriptionsPerTopic")
+
+Find = Callable[[str], str | None]
+"""The path of a file that the source names, or None where there is none."""
+
+
+def is_openmessaging(data: object) -> bool:
+    """Whether this looks like a workload of OpenMessaging Benchmark."""
+    return isinstance(data, Mapping) and sum(key in data for key in _KEYS) >= 2
+
+
+def import_openmessaging(text: str, file: str, find: Find) -> Imported:
+    """The workload of a file. Raises SpecError if it cannot be read."""
+    notes = Notes(file)
+    try:
+        data = yaml.safe_load(_resolved(text, notes))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"line {mark.line + 1}" if mark is not None else ""
+        notes.problem(place, f"this is not YAML: {getattr(error, 'problem', error)}", "check indentation and quotes")
+        data = {}
+    if not isinstance(data, Mapping):
+        notes.problem("", "a workload is a mapping of keys to values", "begin with `name:` and `topics:`")
+        data = {}
+    notes.stop_at_problems()
+    section = Section(data, notes)
+    workload = _workload(section, file, find)
+    section.finish()
+    notes.stop_at_problems()
+    return Imported([Converted(workload, notes.found)])
+
+
+def _resolved(text: str, notes: Notes) -> str:
+    """``${name:-15}`` by its default: the importer looks at no environment."""
+
+    def replace(match: re.Match[str]) -> str:
+        name, default = match.groups()
+        if default is None:
+            notes.problem(f"${{{name}}}", "this variable has no default", f"write a value, or ${{{name}:-VALUE}}")
+            return "0"
+        notes.different(f"${{{name}}}", f"the variable's default is taken: {default}")
+        return str(default)
+
+    lines = (line if line.lstrip().startswith("#") else _VARIABLE.sub(replace, line) for line in text.splitlines())
+    return "\n".join(lines)
+
+
+def _workload(source: Section, file: str, find: Find) -> dict[str, Any]:
+    topics, producers = max(source.count("topics", default=1), 1), source.count("producersPerTopic", default=1)
+    subscriptions = source.count("subscriptionsPerTopic", default=1)
+    load, publishing = _load(source, topics, producers), _bodies(source, find)
+    load["consumers"] = subscriptions * source.count("consumerPerSubscription", default=1)
+    if not load["publishers"] and not load["consumers"]:
+        source.wrong("producersPerTopic", "nobody publishes and nobody consumes", "write 1 or more")
+    title = source.text("name").strip() or "OpenMessaging workload"
+    stem = name_of(title)
+    if topics > 1 and subscriptions == 1:
+        source.different("topics", "messages go to each topic's only queue by its name, without an exchange of a topic")
+        load = {**load, "publishers": load["publishers"] * topics, "consumers": load["consumers"] * topics}
+        routing: dict[str, Any] = {"queues": [_queue(f"{stem}_{number}") for number in range(1, topics + 1)]}
+    else:
+        routing = _fanout(stem if topics == 1 else f"{stem}_1", subscriptions)
+    step, consuming = _times(source, load)
+    sweep = _increments(source, load, topics * producers)
+    workload = {
+        "schema": 1,
+        "name": stem,
+        "title": title,
+        "description": "",
+        "queues": routing.pop("queues"),
+        "load": {key: value for key, value in load.items() if key != sweep.get("setting")},
+        **routing,
+        "publishing": publishing,
+        "consuming": consuming,
+        "background": _other_topics(source, stem, topics, subscriptions, load, publishing),
+        "sweep": sweep,
+        "step": {"duration": duration(source.number("producerIncrementSeconds", default=60))} if sweep else step,
+    }
+    _say_what_is_missing(source)
+    return {key: value for key, value in workload.items() if value not in ("", {}, [])}
+
+
+def _queue(name: str) -> dict[str, Any]:
+    return {"name": name, "type": "classic"}
+
+
+def _fanout(name: str, subscriptions: int) -> dict[str, Any]:
+    """A topic: its exchange, and a queue of each subscription."""
+    queues = [_queue(f"{name}_sub{number}") for number in range(1, max(subscriptions, 1) + 1)]
+    return {"queues": queues, "exchange": {"name": name, "type": "fanout"}}
+
+
+def _load(source: Section, topics: int, producers: int) -> dict[str, Any]:
+    driver = "the defaults of the RabbitMQ driver: confirms without a limit, automatic acknowledgement, transient"
+    source.notes.different("", f"{driver} messages in classic queues", "change load: and queues: for safe settings")
+    size, rate = source.count("messageSize", default=SIZE_BYTES_MIN), source.number("producerRate")
+    if size < SIZE_BYTES_MIN:
+        source.different("messageSize", f"bodies have {SIZE_BYTES_MIN} octets, which the time stamps take, not {size}")
+    window: str | int = UNLIMITED
+    if not rate:
+        what = "0 asks for the highest rate: this workload publishes as fast as 1000 messages in flight allow"
+        source.different("producerRate", what, "find it with `perftest search --workload FILE --slo 'e2e.p99<1s'`")
+        window = 1000
+    load: dict[str, Any] = {"in_flight": window, "prefetch": 0, "ack_interval": 0}
+    if rate and producers:
+        load["rate"] = rate_text(rate / (topics * producers))
+    return {**load, "size": max(size, SIZE_BYTES_MIN), "publishers": producers, "consumers": 0, "persistent": False}
+
+
+def rate_text(rate: float) -> int | float:
+    """A rate without a point where nothing is behind it."""
+    return int(rate) if rate == int(rate) else rate
+
+
+def _bodies(source: Section, find: Find) -> dict[str, Any]:
+    payload = source.text("payloadFile")
+    random = source.flag("useRandomizedPayloads")
+    ratio, pool = source.number("randomBytesRatio"), source.count("randomizedPayloadPoolSize")
+    if random:
+        what = f"bodies are our filler, not {pool or 'some'} random ones of which a part of {ratio:g} is random"
+        source.without("useRandomizedPayloads", what, "with publishing.bodies.files, bodies are what you give")
+    if not payload or random:
+        return {}
+    path = find(payload)
+    if path is None:
+        source.without("payloadFile", f"there is no file {payload}: bodies are our filler of messageSize octets",
+                       "give its path in publishing.bodies.files")  # fmt: skip
+        return {}
+    return {"bodies": {"files": [path]}}
+
+
+def _times(source: Section, load: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The step, and how long consumers wait for a backlog to be there."""
+    test, warmup = source.number("testDurationMinutes", default=1), source.number("warmupDurationMinutes", default=1)
+    if not test:
+        source.wrong("testDurationMinutes", "a test needs time", "write 1 or more")
+    backlog, wait_s = source.number("consumerBacklogSizeGB"), 0.0
+    if backlog:
+        rate = source.number("producerRate")
+        wait_s = backlog * 1e9 / (rate * load["size"]) if rate else 0.0
+        if wait_s and load["consumers"]:
+            what = f"consumers begin after {wait_s:.0f} s, when so much lies in the queues, and the step lasts longer"
+            source.different("consumerBacklogSizeGB", f"{what} by as much")
+        else:
+            fix = "set consuming.start_delay: consumers begin when a backlog is there"
+            source.without("consumerBacklogSizeGB", "without a rate no time gives that backlog", fix)
+            wait_s = 0.0
+    wait_s = float(round(wait_s)) if load["consumers"] else 0.0
+    step = {"duration": duration((test + warmup) * 60 + wait_s)}
+    if warmup:
+        step["warmup"] = duration(warmup * 60)
+    return step, {"start_delay": duration(wait_s)} if wait_s else {}
+
+
+def _increments(source: Section, load: dict[str, Any], producers: int) -> dict[str, Any]:
+    """``producerIncrementRate``: the rate grows from the start to the end in steps."""
+    grows, start = source.number("producerIncrementRate"), source.number("producerStartRate", default=10_000)
+    seconds, end = source.number("producerIncrementSeconds", default=60), source.number("producerRate")
+    if not grows:
+        if end and source.has("producerStartRate"):
+            source.without("producerStartRate", "where the search for the highest rate begins: there is a rate")
+        return {}
+    if not producers or not end or start >= end or (end - start) / grows >= STEPS_MAX:
+        source.without("producerIncrementRate", "the rate does not grow from producerStartRate to producerRate in a "
+                       f"number of steps below {STEPS_MAX}")  # fmt: skip
+        return {}
+    rates = [start + grows * number for number in range(int((end - start) / grows) + 1)]
+    rates += [end] if rates[-1] < end else []
+    what = f"{len(rates)} steps of {seconds:g} s each, whatever the durations of test and warm-up are"
+    source.different("producerIncrementRate", f"the rate of the measured load grows in {what}")
+    return {"setting": "rate", "values": [rate_text(rate / producers) for rate in rates]}
+
+
+def _other_topics(
+    source: Section, stem: str, topics: int, subscriptions: int, load: dict[str, Any], publishing: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Topics with several subscriptions beside the first: each has an exchange of its own."""
+    if topics == 1 or subscriptions == 1:
+        return []
+    shown = min(topics - 1, BACKGROUNDS_MAX)
+    source.different("topics", f"the first topic is measured, {shown} others are background loads in no figure")
+    if shown < topics - 1:
+        fix = "run the rest from further hosts"
+        source.without("topics", f"{topics - 1 - shown} topics are left out: each would be a process", fix)
+    return [
+        {
+            "name": f"topic_{number}",
+            "queues": (routing := _fanout(f"{stem}_{number}", subscriptions))["queues"],
+            "load": load,
+            "exchange": routing["exchange"],
+            **({"publishing": publishing} if publishing else {}),
+        }
+        for number in range(2, shown + 2)
+    ]
+
+
+def _say_what_is_missing(source: Section) -> None:
+    partitions, keys = source.count("partitionsPerTopic", default=1), source.text("keyDistributor", default="NO_KEY")
+    if partitions > 1:
+        what = f"a topic has one queue per subscription, not {partitions} partitions; the RabbitMQ driver refuses them"
+        source.without("partitionsPerTopic", what, "raise topics: instead, for queues in parallel")
+    if keys.upper() != "NO_KEY":
+        source.without("keyDistributor", "a fanout exchange, or a queue's name, ignores keys")
+    source.drop("what the tool takes as a backlog while it looks for a rate", "acceptableBacklog",
+                fix="`perftest search` asks that 99 % be delivered")  # fmt: skip
+    source.drop("the draining of a backlog is not watched", "backlogDrainRatio", "producerPauseBeforeDrain",
+                "producerPauseDuringDrain", unless=(0, 0.0))  # fmt: skip
+    source.drop("subscriptions have no filters", "messageRateReceivedForSubscription", unless=(100,))
+    source.drop("the warm-up has the rate of the test", "warmupProducerRate", fix="use publishing.rate_cycle")

@@ -1,0 +1,260 @@
+"""Dimensions as sweeps: which settings change in which step, for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from perftest.importers.rabbittesttool.clients import size_of
+from perftest.importers.section import Section
+from perftest.spec.condense import duration
+from perftest.spec.rules import PREFETCH_MAX
+from perftest.spec.units import UNLIMITED, parse_duration_s
+
+SETTINGS: Final = {
+    "publishers": "publishers",
+    "consumers": "consumers",
+    "prefetch": "prefetch",
+    "ackinterval": "ack_interval",
+    "ackintervalms": "ack_after",
+    "messagesize": "size",
+    "publishrate": "rate",
+    "inflightlimit": "in_flight",
+    "processingms": "consumer_latency",
+}
+WITHOUT: Final = {
+    "queues": "queues do not come and go within a run",
+    "headerspermessage": "headers are the same in all steps",
+    "routingkeyindex": "routing keys are the same in all steps",
+}
+_OF_PUBLISHERS: Final = ("publishers", "size", "rate", "in_flight")
+_CYCLES: Final = {
+    "rate": ("publishing", "rate_cycle"),
+    "size": ("publishing", "size_cycle"),
+    "consumer_latency": ("consuming", "latency_cycle"),
+}
+"""Settings whose values may come again: where the cycle is, then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What the dimensions of a topology can change: the measured load, its prefixes, and how often it is there."""
+
+    load: dict[str, Any]
+    publishers: str
+    consumers: str
+    copies: int
+    queues: int
+
+
+Steps = list[dict[str, Any]]
+
+
+def add_dimensions(topology: Section, workload: dict[str, Any], scope: Scope) -> None:
+    """Add step and sweep to a workload, and take what is swept out of its load."""
+    kind = topology.choice("topologyType", default="fixed", known=_KINDS)
+    dimensions = topology.section("dimensions")
+    source = dimensions.section(kind)
+    if not source.data:
+        dimensions.wrong(kind, f"topologyType wants {kind}, and there is none", f"add {kind}, or change topologyType")
+    if kind == "fixedDimensions":
+        steps: Steps = []
+        seconds = source.number("durationSeconds")
+    else:
+        steps = _single(source, scope) if kind == "singleDimension" else _multiple(source, scope)
+        seconds = source.number("stepDurationSeconds")
+        _say_what_repeats(source)
+    _timing(source, workload, seconds, "durationSeconds" if kind == "fixedDimensions" else "stepDurationSeconds")
+    source.finish()
+    for key in dimensions.unasked():
+        dimensions.without(key, f"topologyType asks for {kind}")
+    _sweep(source, workload, _in_order(steps, scope), seconds)
+
+
+_KINDS: Final = {
+    "fixed": "fixedDimensions",
+    "fixeddimension": "fixedDimensions",
+    "fixeddimensions": "fixedDimensions",
+    "singledimension": "singleDimension",
+    "multipledimension": "multipleDimensions",
+    "multipledimensions": "multipleDimensions",
+}
+
+
+def _timing(source: Section, workload: dict[str, Any], seconds: float, key: str) -> None:
+    warmup = source.number("rampUpSeconds")
+    if not seconds:
+        source.wrong(key, "a step needs time", "write 1 or more")
+    if warmup >= seconds:
+        source.different("rampUpSeconds", "the step lasts longer by the warm-up, which would leave nothing of it")
+        seconds += warmup
+    step = {"duration": duration(seconds)}
+    if warmup:
+        step["warmup"] = duration(warmup)
+    workload["step"] = step
+
+
+def _say_what_repeats(source: Section) -> None:
+    repeats = source.count("repeatSeries", default=1)
+    if repeats > 1:
+        source.without("repeatSeries", "a workload is one round", f"`perftest sweep FILE --repeats {repeats}`")
+    source.drop("a step ends by time", "stepLimit", unless=(0,), fix="publishing.messages ends it by messages")
+
+
+def _single(source: Section, scope: Scope) -> Steps:
+    setting = _setting(source, source.text("dimension"), "dimension", scope)
+    multiplies = source.choice("valueType", default="value", known={"value": "", "multiply": "yes"})
+    applied = source.text("applyToPrefix", "applyToGroup")
+    numbers = [_number(source, "values", value) for value in source.values("values")]
+    if not numbers:
+        source.wrong("values", "there are no values to step through", "write at least one")
+    prefix = scope.publishers if setting in _OF_PUBLISHERS else scope.consumers
+    if setting and applied and applied != prefix:
+        source.without("applyToPrefix", f"{applied!r} is not in the measured load: its settings do not change")
+        return []
+    if not setting:
+        return []
+    if multiplies:
+        base = _base(setting, scope)
+        numbers = [number * base for number in numbers]
+    return [{setting: _value(setting, number, scope, source, "values")} for number in numbers]
+
+
+def _base(setting: str, scope: Scope) -> float:
+    """What factors multiply: the setting of the topology, in the unit of the dimension; of no limit, 1."""
+    value = scope.load.get(setting, 1)
+    if isinstance(value, str):
+        return parse_duration_s(value) * 1e3 if value != UNLIMITED else 1
+    return float(value) / (scope.copies if setting in ("publishers", "consumers") else 1)
+
+
+def _multiple(source: Section, scope: Scope) -> Steps:
+    names = [str(name) for name in source.values("dimensions")]
+    settings = [_setting(source, name, "dimensions", scope) for name in names]
+    if source.has("applyToPrefix"):
+        source.different("applyToPrefix", "has no effect where several dimensions change, as in the tool")
+    steps: Steps = []
+    rows = source.raw("multiValues", default=[])
+    if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) >= len(names) for row in rows):
+        source.wrong("multiValues", f"each step needs {len(names)} values, one of each dimension", "write [[…], …]")
+        return []
+    for row in rows:
+        numbers = [_number(source, "multiValues", value) for value in row]
+        pairs = zip(settings, numbers, strict=False)
+        steps.append({name: _value(name, number, scope, source, "multiValues") for name, number in pairs if name})
+    return steps if any(settings) else []
+
+
+def _setting(source: Section, dimension: str, key: str, scope: Scope) -> str:
+    """The setting that a dimension is; empty if it has none, which is told."""
+    name = dimension.lower()
+    if name in WITHOUT:
+        source.without(key, f"{dimension}: {WITHOUT[name]}", "write a workload for each value")
+        return ""
+    setting = SETTINGS.get(name)
+    if setting is None:
+        source.wrong(key, f"{dimension!r} is no dimension", f"write one of {', '.join([*SETTINGS, *WITHOUT])}")
+        return ""
+    idle = {"in_flight": "confirms", "ack_interval": "acknowledgements", "ack_after": "acknowledgements",
+            "prefetch": "acknowledgements"}  # fmt: skip
+    off = scope.load.get("in_flight") == 0 if setting == "in_flight" else scope.load.get("ack_interval") == 0
+    if setting in idle and off:
+        source.without(key, f"{dimension}: there are no {idle[setting]}, so that it changes nothing")
+        return ""
+    return setting
+
+
+def _number(source: Section, key: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        source.wrong(key, f"{value!r} is not a number of 0 or more", "write one")
+        return 1.0
+    return number
+
+
+def _value(setting: str, number: float, scope: Scope, source: Section, key: str) -> int | float | str:
+    """One value of a dimension as the sweep has it."""
+    whole = max(round(number), 0)
+    if setting == "rate":
+        return (int(number) if number == int(number) else number) if number else UNLIMITED
+    if setting == "in_flight":
+        return whole or UNLIMITED
+    if setting == "size":
+        return size_of(whole, source, key)
+    if setting == "prefetch":
+        return min(whole, PREFETCH_MAX)
+    if setting in ("publishers", "consumers"):
+        return whole * scope.copies
+    if setting in ("ack_after", "consumer_latency"):
+        return f"{number:g}ms" if number else 0
+    return max(whole, 1)
+
+
+def _in_order(steps: Steps, scope: Scope) -> Steps:
+    """Steps that the generator accepts: enough consumers, and no ack interval above the prefetch."""
+    for step in steps:
+        prefetch = step.get("prefetch", scope.load.get("prefetch", 0))
+        if "ack_interval" in step and prefetch:
+            step["ack_interval"] = min(step["ack_interval"], prefetch)
+        if step.get("consumers"):
+            step["consumers"] = max(step["consumers"], scope.queues)
+    return steps
+
+
+def _sweep(source: Section, workload: dict[str, Any], steps: Steps, seconds: float) -> None:
+    if not steps:
+        return
+    names = list(steps[0])
+    key = "values" if source.has("values") else "multiValues"
+    once = [step for at, step in enumerate(steps) if step not in steps[:at]]
+    if len(once) < len(steps):
+        if len(names) == 1 and names[0] in _CYCLES and UNLIMITED not in [step[names[0]] for step in steps]:
+            _cycle(source, workload, names[0], [step[names[0]] for step in steps], seconds)
+            return
+        source.different(key, f"{len(once)} steps, not {len(steps)}: what comes again is measured once")
+    load = workload["load"]
+    for name in names:
+        load.pop(name, None)
+    _lower_ack_interval(source, load, once, key)
+    if len(names) == 1:
+        workload["sweep"] = {"setting": names[0], "values": [step[names[0]] for step in once], "mode": "live"}
+    else:
+        workload["sweep"] = {"steps": once, "mode": "live"}
+
+
+def _lower_ack_interval(source: Section, load: dict[str, Any], steps: Steps, key: str) -> None:
+    """An ack interval that stays while the prefetch changes fits the smallest prefetch."""
+    smallest = min((step["prefetch"] for step in steps if step.get("prefetch")), default=0)
+    if smallest and load.get("ack_interval", 0) > smallest:
+        source.different(key, f"the ack interval is {smallest}, the smallest prefetch: more never wait")
+        load["ack_interval"] = smallest
+
+
+def _cycle(source: Section, workload: dict[str, Any], setting: str, values: list[Any], seconds: float) -> None:
+    """Values that rise and fall are a cycle within one step."""
+    part, key = _CYCLES[setting]
+    workload["load"].pop(setting, None)
+    workload[part] = {**workload.get(part, {}), key: [*_held(values, seconds, _as_cycle(setting))]}
+    whole_s = seconds * len(values)
+    workload["step"]["duration"] = duration(whole_s)
+    what = f"values come again: they are a cycle within one step of {whole_s:g} s, not {len(values)} steps"
+    source.different("values", what, "intervals.csv of the run shows each of them")
+
+
+def _as_cycle(setting: str) -> Callable[[Any], Any]:
+    return (lambda text: duration(parse_duration_s(text))) if setting == "consumer_latency" else (lambda value: value)
+
+
+def _held(values: list[Any], seconds: float, shown: Callable[[Any], Any]) -> Iterator[list[Any]]:
+    """Equal neighbours as one that holds longer."""
+    runs: list[tuple[Any, int]] = []
+    for value in values:
+        if runs and runs[-1][0] == value:
+            runs[-1] = (value, runs[-1][1] + 1)
+        else:
+            runs.append((value, 1))
+    return ([shown(value), duration(seconds * times)] for value, times in runs)

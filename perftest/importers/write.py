@@ -1,0 +1,107 @@
+"""Workloads as text, in the order in which a person would write them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any, Final
+
+import yaml
+
+from perftest.importers.notes import Note
+from perftest.spec.check import check
+from perftest.spec.load import parse_workload
+from perftest.spec.problem import Problem, SpecError
+
+ORDER: Final = (
+    "schema",
+    "name",
+    "title",
+    "source",
+    "description",
+    "queues",
+    "load",
+    "exchange",
+    "publishing",
+    "consuming",
+    "connecting",
+    "background",
+    "sweep",
+    "step",
+    "quick",
+    "interval",
+    "confirm_timeout",
+    "workers",
+    "seed",
+)
+_APART: Final = ("queues", "load", "exchange", "publishing", "consuming", "connecting", "background", "sweep", "step")
+"""Keys that have an empty line before them."""
+_FLOW_MAX: Final = 100
+"""What is shorter stays on one line."""
+_WIDTH: Final = 120
+
+
+def to_yaml(workload: dict[str, Any], origin: str = "", notes: Sequence[Note] = ()) -> str:
+    """The text of a workload file; what is not as it was in the source stands in comments above."""
+    parts = [*_heading(origin, notes)]
+    for key in ORDER:
+        if key in workload:
+            parts.append(("\n" if key in _APART else "") + _entry(key, workload[key]))
+    assert set(workload) <= set(ORDER), sorted(set(workload) - set(ORDER))
+    return "\n".join(parts) + "\n"
+
+
+def problems_of(workload: dict[str, Any], file: str) -> list[Problem]:
+    """What the generator would refuse of a workload."""
+    try:
+        return check(*parse_workload(to_yaml(workload), file))
+    except SpecError as error:
+        return error.problems
+
+
+def _heading(origin: str, notes: Sequence[Note]) -> list[str]:
+    lines = [f"Imported from {origin}."] if origin else []
+    lines += [": ".join(filter(None, (note.level.value, _place(note, origin), note.what))) for note in notes]
+    return [
+        textwrap.fill(" ".join(line.split()), _WIDTH, initial_indent="# ", subsequent_indent="#   ") for line in lines
+    ]
+
+
+def _place(note: Note, origin: str) -> str:
+    """The key path, with its file if that is another one."""
+    name = note.file.replace("\\", "/").rpartition("/")[2]
+    return note.path if note.file == origin or not note.path else f"{name}: {note.path}"
+
+
+def _entry(key: str, value: Any, indent: str = "") -> str:
+    """``key: value``, on one line where that can be read."""
+    short = f"{indent}{key}: {_flow(value)}"
+    if not isinstance(value, dict | list) or (key in ("step", "quick") and len(short) <= _FLOW_MAX):
+        return (
+            short if "\n" not in str(value) else f"{indent}{key}: |\n{textwrap.indent(value, indent + '  ')}".rstrip()
+        )
+    if isinstance(value, dict):
+        return f"{indent}{key}:\n" + "\n".join(_inner(name, each, indent + "  ") for name, each in value.items())
+    if not all(isinstance(each, dict) for each in value):
+        return short
+    return f"{indent}{key}:\n" + "\n".join(_item(each, indent + "  ") for each in value)
+
+
+def _inner(key: str, value: Any, indent: str) -> str:
+    """An entry of a section: on one line unless it is long."""
+    short = f"{indent}{key}: {_flow(value)}"
+    return short if len(short) <= _FLOW_MAX else _entry(key, value, indent)
+
+
+def _item(value: dict[str, Any], indent: str) -> str:
+    short = f"{indent}- {_flow(value)}"
+    if len(short) <= _FLOW_MAX:
+        return short
+    lines = "\n".join(_inner(name, each, indent + "  ") for name, each in value.items())
+    return f"{indent}- {lines.lstrip()}"
+
+
+def _flow(value: Any) -> str:
+    """A value on one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=float("inf"))
+    return text.removesuffix("\n").removesuffix("...").removesuffix("\n")
