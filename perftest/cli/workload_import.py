@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 @click.command(
     "import",
     cls=SectionedCommand,
+    exits=(Exit.RUN_ERROR,),
     examples=(
         "perftest workload import 'perf-test -x 2 -y 4 -u q -qq -c 100 -z 60' -o mine.yaml",
         "perftest workload import playlists/flow.json --topologies topologies -o flow/   RabbitTestTool",

@@ -69,7 +69,7 @@ def add_dimensions(topology: Section, workload: dict[str, Any], scope: Scope) ->
     source.finish()
     for key in dimensions.unasked():
         dimensions.without(key, f"topologyType asks for {kind}")
-    _sweep(source, workload, _in_order(steps, scope), seconds)
+    _sweep(source, workload, _accepted(source, steps, scope), seconds)
 
 
 _KINDS: Final = {
@@ -186,6 +186,8 @@ def _value(setting: str, number: float, scope: Scope, source: Section, key: str)
     if setting == "size":
         return size_of(whole, source, key)
     if setting == "prefetch":
+        if whole > PREFETCH_MAX:
+            source.different(key, f"the protocol has a prefetch of at most {PREFETCH_MAX}, not {whole}")
         return min(whole, PREFETCH_MAX)
     if setting in ("publishers", "consumers"):
         return whole * scope.copies
@@ -194,22 +196,33 @@ def _value(setting: str, number: float, scope: Scope, source: Section, key: str)
     return max(whole, 1)
 
 
-def _in_order(steps: Steps, scope: Scope) -> Steps:
+def _accepted(source: Section, steps: Steps, scope: Scope) -> Steps:
     """Steps that the generator accepts: enough consumers, and no ack interval above the prefetch."""
+    key = _key(source)
     for step in steps:
         prefetch = step.get("prefetch", scope.load.get("prefetch", 0))
-        if "ack_interval" in step and prefetch:
-            step["ack_interval"] = min(step["ack_interval"], prefetch)
-        if step.get("consumers"):
-            step["consumers"] = max(step["consumers"], scope.queues)
-    return steps
+        if 0 < prefetch < step.get("ack_interval", 0):
+            source.different(key, f"an ack interval is {prefetch}, the prefetch, not {step['ack_interval']}")
+            step["ack_interval"] = prefetch
+        if 0 < step.get("consumers", 0) < scope.queues:
+            source.different(key, f"a step has {scope.queues} consumers, one of each queue, not {step['consumers']}")
+            step["consumers"] = scope.queues
+    busy = [step for step in steps if any({**scope.load, **step}[name] for name in ("publishers", "consumers"))]
+    if len(busy) < len(steps):
+        source.without(key, "a step in which nobody publishes and nobody consumes is left out")
+    return busy
+
+
+def _key(source: Section) -> str:
+    """Where the values are: of one dimension, or of several."""
+    return "values" if source.has("values") else "multiValues"
 
 
 def _sweep(source: Section, workload: dict[str, Any], steps: Steps, seconds: float) -> None:
     if not steps:
         return
     names = list(steps[0])
-    key = "values" if source.has("values") else "multiValues"
+    key = _key(source)
     once = [step for at, step in enumerate(steps) if step not in steps[:at]]
     if len(once) < len(steps):
         if len(names) == 1 and names[0] in _CYCLES and UNLIMITED not in [step[names[0]] for step in steps]:

@@ -81,6 +81,8 @@ def read_group(source: Section, policies: list[Policy]) -> Group:
     many_vhosts = source.choice("scaleType", default="multiple-vhosts", known=kinds) and copies > 1
     if many_vhosts:
         source.different("scaleType", f"{copies} virtual hosts become one: their queues have names of their own")
+    else:
+        source.different("name", f"its virtual host {name!r} is the one of the URI")
     source.drop("there is one cluster", "federation", unless=("upstream",))
     exchanges = dict(filter(None, (_exchange(each) for each in source.sections("exchanges"))))
     prefixes = [""]

@@ -72,7 +72,10 @@ def test_json_has_workloads_and_notes_as_records(call: Call) -> None:
     code, out, err = call("workload", "import", "topology_peak.json", "--json")
     (record,) = json.loads(out)
     assert (code, err, record["source"]) == (0, "", "topology_peak.json")
-    assert [note["level"] for note in record["notes"]] == ["converted differently"]
+    assert [(note["level"], note["path"]) for note in record["notes"]] == [
+        ("converted differently", "topologyGroups[0].name"),
+        ("converted differently", "dimensions.singleDimension.values"),
+    ]
     assert record["workloads"][0]["step"] == {"duration": "6m", "warmup": "30s"}
 
 
