@@ -67,8 +67,8 @@ def add_dimensions(topology: Section, workload: dict[str, Any], scope: Scope) ->
         _say_what_repeats(source)
     _timing(source, workload, seconds, "durationSeconds" if kind == "fixedDimensions" else "stepDurationSeconds")
     source.finish()
-    for key in dimensions.unasked():
-        dimensions.without(key, f"topologyType asks for {kind}")
+    dimensions.drop(f"topologyType asks for {kind}", *sorted({*_KINDS.values()} - {kind}))
+    dimensions.finish()
     _sweep(source, workload, _accepted(source, steps, scope), seconds)
 
 
