@@ -71,7 +71,7 @@ def broken_settings(settings: Settings, name: Naming = place, bodies: Bodies | N
     if prefetch > PREFETCH_MAX:
         rule = f"{name('prefetch')} {prefetch} is above {PREFETCH_MAX}"
         yield Broken("prefetch", rule, "lower it, or 0 for no limit", prefetch)
-    if 0 < prefetch < interval:
+    if 0 < prefetch < interval and not settings.ack_after_ms:
         yield _waits("ack_interval", interval, "prefetch", prefetch, name)
     if settings.publishers < 1 and settings.consumers < 1:
         rule, fix = "no publishers and no consumers: nothing would be measured", "use 1 or more of one of them"
@@ -110,7 +110,7 @@ def _of_settings(plan: Plan, settings: Settings, name: Naming) -> Iterator[Broke
 
 def _acknowledging(plan: Plan, settings: Settings, name: Naming) -> Iterator[Broken]:
     consuming, prefetch, interval = plan.consuming, settings.prefetch, settings.ack_interval
-    if 0 < consuming.channel_prefetch < interval:
+    if 0 < consuming.channel_prefetch < interval and not settings.ack_after_ms:
         yield _waits("ack_interval", interval, "consuming.channel_prefetch", consuming.channel_prefetch, name)
     for field, window in (("prefetch", prefetch), ("consuming.channel_prefetch", consuming.channel_prefetch)):
         if 0 < window < consuming.transaction:
