@@ -176,6 +176,8 @@ def _schedule(row: Mapping[str, Any]) -> Check | None:
 def _samples(row: Mapping[str, Any]) -> Check:
     counts = {name: int(latency["count"]) for name, latency in row["latency"].items() if name in ("e2e", "confirm")}
     settings = row["settings"]
+    if settings.get("rate") == 0 and not any(counts.values()):
+        return _warn("samples", "no latency was recorded: at a rate of 0 clients are connected and idle")
     heard = settings.get("publishers", 1) and (settings.get("consumers", 1) or settings["in_flight"])
     if not any(counts.values()) and not heard:
         return _warn("samples", "no latency was recorded: nobody published what was consumed, or nobody heard of it")
@@ -193,7 +195,7 @@ def _samples(row: Mapping[str, Any]) -> Check:
 def _confirms(row: Mapping[str, Any]) -> Check | None:
     if not row["settings"].get("in_flight"):
         return _warn("confirms", "published without confirms: what the broker lost before storing it is not known")
-    if not row["confirmed"]:
+    if row["published"] and not row["confirmed"]:
         return _fail("confirms", f"none of {row['published']:,} published messages was confirmed")
     if row.get("nacked"):
         return _warn("confirms", f"{row['nacked']:,} messages were refused by the broker (basic.nack)")

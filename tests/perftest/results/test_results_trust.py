@@ -133,6 +133,15 @@ def test_a_queue_that_is_only_filled_or_emptied_has_no_latency(settings: dict[st
     assert statuses(found)["samples"] == status
 
 
+def test_clients_that_were_asked_to_be_idle_fail_nothing() -> None:
+    """A rate of 0 holds connections open: no message is no fault."""
+    settings = {"in_flight": 100, "rate": 0.0, "consumers": 1}
+    none = dict.fromkeys(("published", "intended", "confirmed", "delivered"), 0)
+    checks = step_checks(row(settings=settings, latency={}, **none))
+    assert statuses(checks)["samples"] == "warn"
+    assert worst(checks) is Status.WARN
+
+
 def test_a_step_without_confirms_fails_unless_none_were_asked_for() -> None:
     """Publishing into nothing is very fast."""
     assert statuses(step_checks(row(confirmed=0)))["confirms"] == "fail"
