@@ -158,8 +158,10 @@ def _conclude(prober: Prober, answer: Answer, settings: Settings) -> Exit:
         bracket = f"fails at {answer.below:,.0f}" if answer.below is not None else "nothing higher was tried"
         words = [f"the highest rate that meets {text}: {answer.rate:,.0f} msg/s ({bracket})"]
         each = settings.publishers * prober.asked.plan.publishing.channels
-        again = f"perftest run -r {answer.rate / each:g} -x {settings.publishers} -c {settings.in_flight}"
-        words.append(f"to see it again: {again} -q {settings.prefetch} -A {settings.ack_interval} -z 60")
+        queue = " -u perftest -qq -e amq.default" if prober.asked.plan.uris else ""
+        load = f"-r {answer.rate / each:g} -x {settings.publishers} -y {settings.consumers} -c {settings.in_flight}"
+        acks = f"-q {settings.prefetch} -A {settings.ack_interval} -s {settings.size_bytes}"
+        words.append(f"to see it again: perftest run{queue} {load} {acks} -z 60")
     if not answer.converged:
         words.append(f"not converged after {answer.probes} probes: the bracket is what is known")
     record = {"rate": answer.rate, "fails_at": answer.below, "converged": answer.converged, "probes": answer.probes}

@@ -81,7 +81,7 @@ def test_the_highest_rate_that_meets_the_objective(call: Call, broker: Broker, t
     assert 760 <= found["rate"] <= 800 < found["fails_at"] <= 840
     assert found["converged"] is True
     assert f"the highest rate that meets e2e.p99<20ms and loss==0: {found['rate']:,.0f} msg/s" in out
-    assert f"perftest run -r {found['rate']:g} -x 1" in out
+    assert f"perftest run -r {found['rate']:g} -x 1 -y 1 -c 1000 -q 1000 -A 1 -s 1000" in out
     assert found["tried"][0]["rate"] is None
 
 
