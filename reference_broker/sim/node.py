@@ -96,11 +96,17 @@ class SimShard(Shard):
 
     def _notify(self, notices: list[Notice]) -> None:
         self.story.noticed(self.node, notices)
-        self.checks.noticed(self.node, notices)
+        self.checks.noticed(self.node, [each for each in notices if self._is_current(each)])
         for notice in notices:
             if isinstance(notice, SnapshotTaken | SnapshotInstalled):
                 self.moments.come("snapshot" if isinstance(notice, SnapshotTaken) else "install", self.owner)
         super()._notify(notices)
+
+    def _is_current(self, notice: Notice) -> bool:
+        """Whether it is about what this node has of the group now: late news of a member that left speaks of another
+        one than that which joined since."""
+        group, creation = getattr(notice, "group", None), getattr(notice, "creation", None)
+        return group is None or creation is None or self.hosting.creations.get(group, creation) == creation
 
     def runner_made(self, runner: GroupRunner, state: RecoveredGroup | None) -> None:
         """Check what recovery found, and have the checkers see what is applied."""

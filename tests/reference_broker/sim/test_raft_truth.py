@@ -8,12 +8,14 @@ from zlib import crc32
 
 import pytest
 
+from reference_broker.log.notices import HardStateSynced
 from reference_broker.raft.config import RaftConfig
 from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.log_view import LogView
 from reference_broker.raft.ready import HardState
 from reference_broker.sim.invariants import ViolationError
+from reference_broker.sim.node import SimShard
 from reference_broker.sim.raft_checks import GroupTruth, RaftChecks
 from reference_broker.types import NOBODY, Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
@@ -73,3 +75,13 @@ def test_a_second_change_behind_one_that_is_not_committed_is_seen() -> None:
     changes = [Entry(LogIndex(at), Term(1), EntryKind.CONFIG, crc32(octets), octets) for at in (1, 2)]
     with pytest.raises(ViolationError, match="appends a change at 2 with one at 1"):
         checks.appended(ONE, group, changes)
+
+
+@pytest.mark.parametrize("creation, known, expected", [(2, {7: 2}, True), (1, {7: 2}, False), (1, {}, True)])
+def test_news_of_a_member_that_left_is_not_that_of_the_one_which_joined(
+    creation: int, known: dict[int, int], expected: bool
+) -> None:
+    """It comes late from a slow drive, and would make term and vote of the new one go back."""
+    notice = HardStateSynced(GroupId(7), Term(10), ONE, creation=creation)
+    shard: Any = SimpleNamespace(hosting=SimpleNamespace(creations=known))
+    assert SimShard._is_current(shard, notice) is expected
