@@ -20,7 +20,7 @@ LOOP_LAG_NS_MAX: Final = 20_000_000
 WAIT_SHARE_WARN: Final = 0.05
 """A worker that had less than this of its time left, between running and waiting for a core, was held up by whatever
 else ran on its machine: what it measured is that machine as much as the broker."""
-STEAL_WARN, STEAL_FAIL = 0.01, 0.05
+STEAL_WARN, STEAL_FAIL = 0.01, 0.25
 """Part of the host's CPU time: what the hypervisor took is in every latency."""
 ACHIEVED_MIN: Final = 0.99
 KEPT_UP_MIN: Final = 0.95

@@ -82,7 +82,7 @@ def measure(directory: Path, *arguments: str) -> Measured:
     measured = Measured(printed=printed, run=read_run(Path(printed["path"])), modules=modules)
     # A worker that was the limit on an overloaded machine is the only excuse for anything but 0.
     failed = {check["check"] for row in printed["steps"] for check in row["trust"] if check["status"] == "fail"}
-    assert failed <= {"generator_cpu"} and (done.returncode == 5) == bool(failed)
+    assert failed <= {"generator_cpu", "generator_wait", "steal"} and (done.returncode == 5) == bool(failed)
     return measured
 
 

@@ -79,7 +79,7 @@ def test_loop_lag_is_a_warning() -> None:
         ({"gc_collections": 3, "gc_pause_ns": 20_000_001}, "gc", "warn"),
         ({"steal_share": 0.009}, "steal", "pass"),
         ({"steal_share": 0.01}, "steal", "warn"),
-        ({"steal_share": 0.05}, "steal", "fail"),
+        ({"steal_share": 0.25}, "steal", "fail"),
     ],
 )
 def test_the_generators_own_health_is_judged(changes: dict[str, Any], check: str, status: str) -> None:

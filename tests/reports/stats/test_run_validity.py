@@ -91,7 +91,7 @@ CASES: dict[str, tuple[Callable[[Tables], Tables], str, Status, tuple[int, ...],
         "loop lag", PASS, (), "longest of 4 garbage collections took 300 µs",
     ),
     "busy host": (lambda t: with_step(t, 4, host_cpu_percent=99.0), "load host", WARN, (5,), "99 %"),
-    "stolen time": (lambda t: with_step(t, 4, host_steal_percent=9.0), "load host", FAIL, (5,), "9.0 %"),
+    "stolen time": (lambda t: with_step(t, 4, host_steal_percent=29.0), "load host", FAIL, (5,), "29.0 %"),
     "long pause": (lambda t: with_step(t, 0, loop_lag_ns=8_000_000), "loop lag", WARN, (1,), "8 ms"),
     "few samples": (lambda t: with_step(t, 0, e2e_count=400), "samples", WARN, (1,), "p95 and below"),
     "no samples": (
