@@ -345,12 +345,13 @@ class RaftChecks:
         """The first member that takes an entry for committed is its leader; a majority must have it on disk."""
         if term is None or (index, term) not in truth.entries:
             raise ViolationError("I4", f"{where} commits entry {index} of term {term}, which nobody appended")
-        voters = truth.voters(node)
+        decide = [truth.voters(node)]
         if core.log.last_index > max(truth.member(node).terms, default=0):
-            voters = core.configuration.voters  # a change may be among the entries that wait for their turn
-        holders = [each for each in voters if truth.member(each).holds(index, term)]
-        text = f"{where} commits entry {index} of term {term}; on disk it is at {holders} of {list(voters)}"
-        check(len(holders) >= majority(len(voters)), "I5", text)
+            # A change may be among the entries that wait for their turn, made before this was committed or after it.
+            decide.append(core.configuration.voters)
+        holders = [each for each in truth.members if truth.member(each).holds(index, term)]
+        text = f"{where} commits entry {index} of term {term}; on disk it is at {holders} of {list(decide[-1])}"
+        check(any(len(set(holders) & set(voters)) >= majority(len(voters)) for voters in decide), "I5", text)
         truth.committed[index] = (term, truth.entries[index, term][0])
         truth.last_committed = index
         if (index, term) in truth.configurations:
