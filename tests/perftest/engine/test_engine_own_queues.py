@@ -83,8 +83,7 @@ def test_consumers_come_and_go(stub: ModuleType, queue: QueueSpec) -> None:
             await run.open()
             for consumers in (5, 2, 4, 1):
                 await run.published(100)
-                run.settings = replace(run.settings, consumers=consumers)
-                await run.session.apply(run.settings)
+                await run.change(consumers=consumers)
                 assert len(broker.queues) == consumers
             await run.published(100)
             record = await run.finish()

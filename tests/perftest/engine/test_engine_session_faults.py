@@ -171,8 +171,7 @@ def test_settings_change_while_messages_flow(stub: ModuleType) -> None:
             await run.open()
             for change in changes:
                 await run.published(60)
-                run.settings = replace(run.settings, **change)
-                await run.session.apply(run.settings)
+                await run.change(**change)
             await run.published(60)
             record = await run.finish()
             assert record["verdict"] == "ok", record

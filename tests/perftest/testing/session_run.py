@@ -68,6 +68,11 @@ class Run:
         wanted = self.broker.published + count
         await self.until(lambda: self.broker.published >= wanted)
 
+    async def change(self, **settings: Any) -> None:
+        """Go on with other settings, while messages flow."""
+        self.settings = replace(self.settings, **settings)
+        await self.session.apply(self.settings)
+
     async def finish(self, *, drain_s: float = PATIENCE_S) -> dict[str, Any]:
         self.session.quiesce()
         drained = (await self.session.drain(drain_s))["drained"]
