@@ -95,15 +95,24 @@ def read_run(path: Path) -> Run:
 
 def earlier_run(path: Path, digest: str) -> Path | None:
     """The last run beside this one that came to the end of the same plan; only the newest few are looked at."""
-    beside = sorted((each for each in path.parent.glob("*/") if each.name < path.name), key=lambda each: each.name)
-    for candidate in beside[: -_EARLIER_MAX - 1 : -1]:
+    started_ns = read_manifest(path)["started_ns"]
+    # A name tells the second only; runs of the same second are put in order by their manifests.
+    newest = sorted(path.parent.glob("*/"), key=lambda each: each.name, reverse=True)
+    found: list[tuple[int, Path]] = []
+    for candidate in [each for each in newest if _second(each) <= _second(path)][:_EARLIER_MAX]:
         try:
             manifest = read_manifest(candidate)
         except (NotARunError, NewerRunError):
             continue
-        if manifest["state"] == "finished" and manifest["plan"].get("digest") == digest:
-            return candidate
-    return None
+        same = manifest["state"] == "finished" and manifest["plan"].get("digest") == digest
+        if same and manifest["started_ns"] < started_ns:
+            found.append((manifest["started_ns"], candidate))
+    return max(found)[1] if found else None
+
+
+def _second(path: Path) -> str:
+    """The time in the name of a run's directory, which :func:`~perftest.results.writer.run_id` made."""
+    return path.name[: len("20261121-101502")]
 
 
 def summarise(run: Run) -> dict[str, Any]:

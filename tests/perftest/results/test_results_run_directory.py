@@ -14,7 +14,7 @@ from hdrh.log import HistogramLogReader
 
 from perftest.results import schema
 from perftest.results.errors import NewerRunError, NotARunError, RunNotWritableError
-from perftest.results.reader import read_manifest, read_run, summarise
+from perftest.results.reader import earlier_run, read_manifest, read_run, summarise
 
 STREAMS = (schema.INTERVALS_CSV, schema.LATENCY_HLOG, schema.EVENTS, schema.HOST, schema.BROKER)
 
@@ -228,3 +228,16 @@ def test_how_a_background_load_ended_is_in_the_manifest(tmp_path: Path, records:
     writer.event({"t_ns": 5, "kind": "background_ended", "text": "…", "name": "noise", "published": 7})
     writer.finish("finished", "finished")
     assert read_manifest(writer.path)["background"] == [{"name": "noise", "published": 7}]
+
+
+def test_the_run_before_is_the_last_by_its_clock_and_not_by_its_name(tmp_path: Path, records: ModuleType) -> None:
+    """The digits at the end of a name are random: within one second they say nothing of the order."""
+    plan = records.plan(steps=1)
+    second = 1_700_000_000 * records.SECOND
+    writers = [records.RunWriter(tmp_path, plan, ["perftest"], now_ns=second + tenth * 10**8) for tenth in range(8)]
+    for writer in writers:
+        writer.finish("interrupted" if writer is writers[3] else "finished", "")
+    digest = writers[0].manifest["plan"]["digest"]
+    before = [earlier_run(writer.path, digest) for writer in writers]
+    assert before == [None, *(writers[n].path for n in (0, 1, 2, 2, 4, 5, 6))]
+    assert earlier_run(writers[7].path, "another plan") is None
