@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from infra import local_cluster
 from perftest.cli.exits import CliError, Exit
+from perftest.cli.sampling import Sampler
 from perftest.engine.api import RunOutcome, StopRequest
 from perftest.engine.coordinator import execute
-from perftest.results.provenance import HostSampler, redact
+from perftest.results.provenance import redact
 from perftest.results.writer import RunWriter
 from perftest.spec.plan import Plan
 
@@ -39,7 +38,7 @@ def probe(plan: Plan, out: Path, cluster: Cluster | None, stop: StopRequest) -> 
         plan = replace(plan, uris=cluster.uris)
     writer = RunWriter(out, plan, ["perftest", *sys.argv[1:]])
     try:
-        outcome = asyncio.run(_execute(plan, writer, cluster, stop))
+        outcome = asyncio.run(_execute(plan, writer, Sampler(writer, cluster), stop))
     except BaseException as error:
         writer.finish("failed", f"{type(error).__name__}: {error}", Exit.RUN_ERROR)
         raise
@@ -57,28 +56,13 @@ def probe(plan: Plan, out: Path, cluster: Cluster | None, stop: StopRequest) -> 
     )
 
 
-async def _execute(plan: Plan, writer: RunWriter, cluster: Cluster | None, stop: StopRequest) -> RunOutcome:
+async def _execute(plan: Plan, writer: RunWriter, sampler: Sampler, stop: StopRequest) -> RunOutcome:
     """The plan with the host and the nodes sampled beside it."""
-    sampling = asyncio.create_task(_sample(plan, writer, cluster))
+    sampling = asyncio.create_task(sampler.run())
     try:
         outcome = await execute(plan, writer, stop)
-        if cluster is not None:
-            await _sample_nodes(writer, cluster)  # the CPU time of the last step needs a sample after it
+        await sampler.nodes()
         return outcome
     finally:
         sampling.cancel()
         await asyncio.gather(sampling, return_exceptions=True)
-
-
-async def _sample(plan: Plan, writer: RunWriter, cluster: Cluster | None) -> None:
-    sampler = HostSampler()
-    while True:
-        writer.host(sampler.sample(time.time_ns()))
-        if cluster is not None:
-            await _sample_nodes(writer, cluster)
-        await asyncio.sleep(plan.interval_s)
-
-
-async def _sample_nodes(writer: RunWriter, cluster: Cluster) -> None:
-    for record in await asyncio.to_thread(local_cluster.sample, cluster, time.time_ns()):
-        writer.broker(record)

@@ -14,7 +14,7 @@ from perftest.cli.options.command import ENVIRONMENT, TableCommand, show_and_lea
 if TYPE_CHECKING:
     from perftest.cli.options.choices import Choices
     from perftest.cli.served import Metrics
-    from perftest.cli.session import Options
+    from perftest.cli.session_options import Options
 
 
 @click.command(
@@ -35,9 +35,9 @@ def run(ctx: click.Context, /, **given: Any) -> None:
     """
     show_and_leave(ctx, given)
 
+    from perftest.cli.measure import measure
     from perftest.cli.options.choices import Choices
     from perftest.cli.options.planning import plan_of
-    from perftest.cli.session import measure
 
     choices = Choices(given)
     if ctx.meta.get(ENVIRONMENT):
@@ -51,7 +51,7 @@ def run(ctx: click.Context, /, **given: Any) -> None:
 
 def run_options(choices: Choices) -> Options:
     """What concerns the command rather than the plan."""
-    from perftest.cli.session import Options
+    from perftest.cli.session_options import Options
 
     ui = choices["ui"]
     if ui == "auto" and choices.is_given("metrics_format"):

@@ -14,7 +14,7 @@ import click
 
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.interrupts import Interrupts
-from perftest.cli.measured import target
+from perftest.cli.measured_broker import target
 from perftest.cli.probe import Probe, probe
 from perftest.engine.api import StopRequest
 from perftest.results.writer import run_id

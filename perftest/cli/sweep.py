@@ -106,7 +106,8 @@ def sweep(
         _show(plan, rounds, as_json)
         return
 
-    from perftest.cli.session import Options, measure
+    from perftest.cli.measure import measure
+    from perftest.cli.session_options import Options
     from perftest.cli.sweeping import STATE, repeat
 
     options = Options(out=out, ui=ui, as_json=as_json, report=report, cluster=cluster)

@@ -12,7 +12,8 @@ import click
 import numpy as np
 
 from perftest.cli.exits import CliError, Exit
-from perftest.cli.session import Options, measure
+from perftest.cli.measure import measure
+from perftest.cli.session_options import Options
 from perftest.results.reader import Run, read_manifest, read_run
 from perftest.results.writer import run_id
 from perftest.spec.codec import plan_from_json, plan_to_json

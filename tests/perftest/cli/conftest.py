@@ -53,6 +53,7 @@ class FakeEngine:
         self.interrupts = 0
         self.raises: Exception | None = None
         self.silent = False
+        self.endless = False
         self.stops: list[tuple[bool, bool]] = []
 
     async def execute(self, plan: Plan, sink: Sink, stop: StopRequest) -> RunOutcome:
@@ -62,6 +63,8 @@ class FakeEngine:
         for record in () if self.silent else _RECORDS.intervals(plan, messages=self.messages):
             sink.event({"t_ns": record.start_ns, "kind": "step_started", "step": record.step, "label": "x"})
             sink.interval(replace(record, worker_cpu_ns=self.worker_cpu_ns))
+        while self.endless and not stop.aborting:
+            await asyncio.sleep(0)
         for _ in range(self.interrupts):
             before = (stop.finishing, stop.aborting)
             os.kill(os.getpid(), signal.SIGINT)

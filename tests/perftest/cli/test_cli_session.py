@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from infra import local_cluster
-from perftest.cli import session
+from perftest.cli.ending import exit_code
 from perftest.engine.api import RunError
 from perftest.results.errors import RunNotWritableError
 from perftest.results.reader import read_run
@@ -153,6 +153,20 @@ def test_a_full_drive_ends_the_run_with_its_cause(
     assert code == 1 and "error: the run cannot be recorded: No space left on device" in err
     kept = read_run(directory(tmp_path))
     assert kept.manifest["state"] == "failed" and len(kept.intervals) == 2
+
+
+def test_a_drive_that_is_full_for_samples_ends_a_run_that_would_go_on(
+    run: Run, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has to wait for the end of an hour to be told."""
+    engine.silent = engine.endless = True
+
+    def full(self: RunWriter, record: Any) -> None:
+        raise RunNotWritableError("the run cannot be recorded: No space left on device", "runs/x", "free space")
+
+    monkeypatch.setattr(RunWriter, "host", full)
+    code, _, err = run("-z", "3600")
+    assert code == 1 and "error: the run cannot be recorded: No space left on device" in err
 
 
 def test_json_is_the_result_and_nothing_else(run: Run, engine: Any, tmp_path: Path) -> None:
@@ -302,9 +316,9 @@ def test_sweep_makes_its_report(call: Call, engine: Any, tmp_path: Path, monkeyp
 def test_exit_codes_by_gravity(state: str, verdict: str, statuses: list[str] | None, code: int) -> None:
     """Unsafe before failed before interrupted before doubtful; a run without results is not ok."""
     rows: list[dict[str, Any]] = [] if statuses is None else [{"trust": [{"status": status} for status in statuses]}]
-    assert session.exit_code(state, {"verdict": verdict}, rows, []) == code
+    assert exit_code(state, {"verdict": verdict}, rows, []) == code
 
 
 def test_an_unsafe_background_load_is_an_unsafe_run() -> None:
     ledger = {"verdict": "ok", "background": [{"verdict": "ok"}, {"verdict": "violated"}]}
-    assert session.exit_code("finished", ledger, [], []) == 3
+    assert exit_code("finished", ledger, [], []) == 3

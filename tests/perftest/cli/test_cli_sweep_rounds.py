@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from perftest.cli import session, sweeping
-from perftest.cli.session import Options
+from perftest.cli import measure, sweeping
+from perftest.cli.session_options import Options
 from perftest.results.writer import RunWriter
 from perftest.spec.plan import Plan
 from tests.perftest.results import records
@@ -52,7 +52,7 @@ class Engine:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     made = Engine()
-    monkeypatch.setattr(session, "measure", made.measure)
+    monkeypatch.setattr(measure, "measure", made.measure)
     monkeypatch.setattr(sweeping, "measure", made.measure)
     return made
 

@@ -1,0 +1,132 @@
+"""What is said of a measured run when it is over: its table, what to doubt, why it failed, where it lies; its code."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perftest.cli.exits import CliError, Exit, three_lines
+from perftest.cli.session_options import Options
+from perftest.cli.ui.latencies import legacy_lines, percentiles_table
+from perftest.cli.ui.summary import INVALID, doubtful_note, doubts, knee_sentence, next_steps, steps_table, wrapped
+from perftest.engine.api import RunOutcome
+from perftest.results import schema
+from perftest.results.provenance import redact
+from perftest.results.reader import earlier_run
+from perftest.results.trust import is_valid
+from perftest.results.writer import RunWriter
+
+
+class Ending:
+    """The words about a run whose directory is finished, or could not be."""
+
+    def __init__(self, writer: RunWriter, options: Options) -> None:
+        self._writer = writer
+        self._options = options
+
+    def print_measured(self) -> None:
+        """What was measured and what to doubt, to stdout. For JSON see the end."""
+        writer = self._writer
+        unsafe = (writer.ledger_record or {}).get("verdict") == "violated"
+        if self._json or not (writer.rows or unsafe or writer.verdicts):
+            return
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        if width is not None:
+            click.echo()  # a terminal has echoed ^C
+        for part in filter(None, self._parts(width)):
+            click.echo(f"{part}\n")
+
+    def _parts(self, width: int | None) -> Iterator[str]:
+        """The paragraphs, in the order to read them; some may be empty."""
+        writer, rows = self._writer, self._writer.rows
+        if rows:
+            yield "\n".join(filter(None, [steps_table(rows, width), doubtful_note(rows)]))
+        yield from self._details()
+        yield "\n".join(verdict.sentence() for verdict in writer.verdicts)
+        words = [knee_sentence(rows), *([] if writer.valid else [INVALID]), *doubts(rows, writer.trust)]
+        yield wrapped(words[:1], width)
+        yield wrapped(words[1:], width)
+
+    def print_end(self, code: Exit, report: Path | None) -> None:
+        """Where everything lies, or the one JSON object."""
+        if self._json:
+            result = self._result(code, report)
+            click.echo(json.dumps(result, ensure_ascii=False, indent=None if self._options.ui == "json" else 1))
+            return
+        writer, shown = self._writer, str(report) if report else None
+        base = earlier_run(writer.path, writer.manifest["plan"]["digest"])
+        earlier = str(base) if base else None
+        click.echo(next_steps(str(writer.path), report=shown, reportable=bool(writer.rows), base=earlier))
+
+    def _result(self, code: Exit, report: Path | None) -> dict[str, Any]:
+        writer = self._writer
+        result: dict[str, Any] = {
+            "record": "result",
+            "path": str(writer.path),
+            "report": str(report) if report else None,
+            "exit_code": int(code),
+            "valid": writer.valid,
+            "steps": writer.rows,
+            "trust": writer.trust,
+        }
+        if writer.verdicts:
+            result["objectives"] = [verdict.to_json() for verdict in writer.verdicts]
+        if writer.legacy is not None:
+            result["legacy_latency"] = writer.legacy.to_json()
+        return result
+
+    def copy_hlog(self) -> None:
+        """The histograms of the run where ``--hlog`` wants them. Raises CliError."""
+        target = self._options.hlog_file
+        if target is None:
+            return
+        try:
+            shutil.copyfile(self._writer.path / schema.LATENCY_HLOG, target)
+        except OSError as error:
+            what = f"the histograms cannot be copied: {error.strerror or error}"
+            raise CliError(what, str(target), f"they are in {self._writer.path / schema.LATENCY_HLOG}") from error
+
+    @property
+    def _json(self) -> bool:
+        return self._options.as_json or self._options.ui == "json"
+
+    def _details(self) -> Iterator[str]:
+        """More about latencies, where somebody asked for it."""
+        if self._options.percentiles and self._writer.rows:
+            yield percentiles_table(self._writer.tally, self._writer.rows, self._options.percentiles)
+        if self._writer.legacy is not None:
+            yield legacy_lines(self._writer.legacy.to_json(), in_millis=self._options.in_millis)
+
+
+def print_failure(outcome: RunOutcome) -> None:
+    """Why a run failed, to stderr."""
+    if outcome.error is not None:
+        error = outcome.error
+        click.echo(three_lines(redact(error.what), redact(error.where), error.fix), err=True)
+
+
+def exit_code(
+    state: str,
+    ledger: Mapping[str, Any] | None,
+    rows: Sequence[Mapping[str, Any]],
+    run_trust: Sequence[Mapping[str, str]],
+    *,
+    missed: bool = False,
+) -> Exit:
+    """The gravest thing that can be said of a run: unsafe messages, a failed run, an interruption, a missed objective,
+    a doubt."""
+    if ledger is not None and "violated" in (each.get("verdict") for each in (ledger, *ledger.get("background", ()))):
+        return Exit.SAFETY
+    if state == "failed":
+        return Exit.RUN_ERROR
+    if state == "interrupted":
+        return Exit.INTERRUPTED
+    if missed:
+        return Exit.TREND
+    return Exit.OK if rows and is_valid(rows, run_trust) else Exit.UNTRUSTED

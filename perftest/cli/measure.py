@@ -1,0 +1,90 @@
+"""A measured run, from a plan to an exit code: cluster, run directory, session, what is said at the end, report.
+
+``run`` and ``sweep`` differ only in where their plan comes from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from perftest.cli.ending import Ending, print_failure
+from perftest.cli.exits import CliError, Exit, three_lines
+from perftest.cli.interrupts import Interrupts
+from perftest.cli.measured_broker import broker_facts, on_bundled, target
+from perftest.cli.session import Also, Session
+from perftest.cli.session_options import Options
+from perftest.engine.api import RunOutcome
+from perftest.results.writer import RunWriter
+from perftest.spec.plan import Plan
+
+if TYPE_CHECKING:
+    from perftest.results.legacy import LegacyLatency
+
+
+def measure(plan: Plan, options: Options) -> int:
+    """Run a plan and say how it went; the exit code. Without URIs in the plan, a local cluster is started for it."""
+    interrupts = Interrupts()
+    with interrupts.installed():
+        writer, session, outcome = _run(plan, options, interrupts)
+        ending = Ending(writer, options)
+        try:
+            code = session.conclude(outcome)
+        finally:  # a drive that is full keeps nobody from reading what was measured
+            interrupts.allow()
+            ending.print_measured()
+        print_failure(outcome)
+        reported = options.report and writer.rows and not session.aborting
+        report, doubt = _report(writer.path) if reported else (None, None)
+        code = max(code, doubt.code) if doubt is not None and doubt.code is Exit.INTERRUPTED else code
+        ending.print_end(code, report)
+        if doubt is not None:
+            click.echo(three_lines(doubt.what, doubt.where, doubt.fix), err=True)
+        ending.copy_hlog()
+    return int(code)
+
+
+def _run(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[RunWriter, Session, RunOutcome]:
+    """Execute the plan; when this returns, no signal is listened to any more."""
+    also = Also.opened(options)  # what cannot be opened is told before a cluster is started
+    with target(plan, options.cluster, options.out) as cluster:
+        if cluster is not None:
+            plan = on_bundled(plan, cluster)
+        writer = RunWriter(options.out, plan, ["perftest", *sys.argv[1:]])
+        writer.objectives = options.objectives
+        writer.legacy = _legacy(writer) if options.legacy_latency else None
+        writer.describe_broker(**broker_facts(plan, cluster))
+        session = Session(plan, options, writer, cluster, also)
+        try:
+            return writer, session, asyncio.run(session.run(interrupts))
+        except BaseException as error:
+            # A defect of ours, or a signal before the loop was there: what was recorded is kept, the cause is told.
+            interrupts.ignore()
+            writer.finish("failed", f"{type(error).__name__}: {error}", Exit.RUN_ERROR)
+            raise
+        finally:
+            interrupts.ignore()
+
+
+def _report(run: Path) -> tuple[Path | None, CliError | None]:
+    """The report of the run, or why there is none: that does not spoil a measurement that succeeded."""
+    from perftest.cli.report import build_report
+
+    try:
+        return build_report([run], None), None
+    except CliError as error:
+        return None, error
+    except KeyboardInterrupt:
+        fix = f"the results are complete; `perftest report {run}` makes the page"
+        return None, CliError("no report: interrupted", str(run), fix, Exit.INTERRUPTED)
+
+
+def _legacy(writer: RunWriter) -> LegacyLatency:
+    # Only for those who ask: it decodes each histogram once more.
+    from perftest.results.legacy import LegacyLatency
+
+    return LegacyLatency(writer.started_ns, writer.plan.seed)

@@ -1,0 +1,46 @@
+"""How a measured run is kept and shown: what its command line says beside the plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from perftest.cli.served import Metrics
+from perftest.spec.slo import Objective
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What ``run`` and ``sweep`` have in common, and what only ``run`` has.
+
+    ``cluster``
+        the directory of a cluster that is kept.
+    ``label``, ``metrics_format``, ``in_millis``
+        the name of the run in PerfTest's lines and CSV, the format of the lines, and the unit of their latencies.
+    ``plain``
+        whether those lines are the progress where there is no terminal.
+    ``output_file``, ``hlog_file``
+        copies of the intervals and of the histograms, for those who want them in one place.
+    ``objectives``
+        what has to be reached, else the exit code is 4.
+    ``percentiles``, ``legacy_latency``
+        what is shown at the end beside the table.
+    ``metrics``
+        where Prometheus may scrape the run, if it may.
+    """
+
+    out: Path
+    ui: str
+    as_json: bool
+    report: bool
+    cluster: Path | None = None
+    label: str = ""
+    metrics_format: str = "default"
+    plain: bool = False
+    in_millis: bool = False
+    output_file: Path | None = None
+    hlog_file: Path | None = None
+    objectives: tuple[Objective, ...] = ()
+    percentiles: tuple[float, ...] = ()
+    legacy_latency: bool = False
+    metrics: Metrics | None = None
