@@ -53,6 +53,11 @@ class QueueRecord:
         """The number of the node's stay: 0 for a founder that was never removed."""
         return dict(self.stays).get(node, 0)
 
+    def has_replica(self, node: NodeId) -> bool:
+        """Whether a replica belongs on the node: one is wanted there, or is being removed. Until it has left, the
+        others may need its vote, even if it never began: two that leave at once, and the third cannot win alone."""
+        return node in self.members or node in self.leaving
+
     def first_configuration(self, node: NodeId) -> tuple[NodeId, ...]:
         """What a replica that begins on ``node`` takes for the group's members: nobody, if it joins those that are
         there, and learns of them from their log."""

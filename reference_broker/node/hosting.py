@@ -113,7 +113,7 @@ class Hosting:
         self._is_current = True
         self.queues_replaced(list(self._shard.metadata.machine.queues.values()))
         for queue in list(self.by_group.values()):
-            if queue.host is None and self.node in queue.record.members:
+            if queue.host is None and queue.record.has_replica(self.node):
                 self._join(queue.record)
 
     # node.metadata.QueueStarter
@@ -152,7 +152,7 @@ class Hosting:
         if queue.host is not None and record.changes < queue.stay:
             return  # an old story, told again at a start: it knows nothing of this replica
         queue.change_record(record)
-        if self.node in record.members:
+        if record.has_replica(self.node):
             if queue.host is None:
                 if self._is_current:
                     self._join(record)
@@ -162,7 +162,7 @@ class Hosting:
                 self._leave(record)
                 if self._is_current:
                     self._join(record)
-        elif self.node not in record.leaving and queue.host is not None:
+        elif queue.host is not None:
             self._leave(record)
         if (runner := self.runners.get(record.group)) is not None:
             self._shard.reconcile(runner)
@@ -238,7 +238,7 @@ class Hosting:
     # Members that come and go
 
     def _start(self, record: QueueRecord) -> None:
-        if self.node not in record.members or not self._is_current:
+        if not (record.has_replica(self.node) and self._is_current):
             self._stand_in(record, None)
             return
         self._create(record.group, record_to_json(record))

@@ -674,6 +674,27 @@ def test_a_replica_that_left_does_not_rise_again_from_the_log(seed: int) -> None
     assert gone.member is None
 
 
+@pytest.mark.parametrize("seed", range(1, 3))
+def test_a_member_that_is_removed_before_it_ever_ran_can_still_be_counted_on(seed: int) -> None:
+    """A node slept while the queue was declared and removed from it again, and another member is being removed, too.
+    The leader removes that one first, which takes a majority of itself and the sleeper: a vote that nobody has, if the
+    sleeper does not begin because it is to leave."""
+    world = World(seed)
+    sleeper = world.nodes[FOUNDERS[2]]
+    world.crash(sleeper.node)
+    sleeper.files, sleeper.known = MemoryFiles(), 0
+    awake = [world.nodes[node] for node in FOUNDERS[:2]]
+    world.settle_down_without(sleeper.node)
+    while not any(member_of(world, node.node).core.role is Role.LEADER for node in awake):
+        world.settle_down_without(sleeper.node)
+    leads = next(node for node in awake if member_of(world, node.node).core.role is Role.LEADER)
+    for member in (FOUNDERS[2], next(node.node for node in awake if node is not leads)):
+        world.metadata.append(RemoveMember(name="q", group=GROUP, member=member, node=NOBODY, correlation=0))
+    world.settle_down()
+    assert not world.record.leaving, "a member does not get away"
+    assert sleeper.member is None and member_of(world, leads.node).core.configuration.voters == (leads.node,)
+
+
 @pytest.mark.parametrize("seed", range(1, 9))
 def test_a_queue_that_was_deleted_while_a_node_was_down_goes_there_too(seed: int) -> None:
     """Even if the metadata's snapshot does not know it any more, since the deletion of the replica had not reached the
