@@ -136,8 +136,17 @@ def save(cluster: Cluster) -> None:
     beside.replace(path)
 
 
-def plan(directory: Path, identity: str, ports: Sequence[Sequence[int]], directories: Directories) -> Cluster:
-    """The nodes with their paths and ports (one row of :data:`PORT_ROLES` for each); no process yet."""
+def plan(
+    directory: Path,
+    identity: str,
+    ports: Sequence[Sequence[int]],
+    directories: Directories,
+    before: Cluster | None = None,
+) -> Cluster:
+    """The nodes with their paths and ports (one row of :data:`PORT_ROLES` for each); no process yet.
+
+    ``before``: the cluster whose data they go on with, with as many nodes.
+    """
 
     def own(role: str, name: str) -> str:
         return str(Path(role) / name) if role else ""
@@ -150,6 +159,7 @@ def plan(directory: Path, identity: str, ports: Sequence[Sequence[int]], directo
             log_file=str((Path(directories.logs_dir) if directories.logs_dir else directory) / name / "node.log"),
             wal_dir=own(directories.wal_dir, name),
             segment_dir=own(directories.segment_dir, name),
+            first_life=before.nodes[number - 1].first_life if before else 0,
             **dict(zip(PORT_ROLES, row, strict=True)),
         )
         for number, row in enumerate(ports, start=1)

@@ -114,7 +114,7 @@ def start(
     ports = [[base_port + offset + number for offset in PORT_OFFSETS] for number in range(nodes)]
     for port in (port for row in ports for port in row):
         _require_free(port)
-    launched = _launch(plan(directory, identity, ports, kept), exit_with_stdin=False)
+    launched = _launch(plan(directory, identity, ports, kept, before), exit_with_stdin=False)
     try:
         failures = _await_ready(launched)
         if failures and (before is None or len(failures) > (nodes - 1) // 2):
@@ -333,6 +333,8 @@ def _launch(planned: Cluster, *, exit_with_stdin: bool, only: str | None = None)
                 what = f"{node.name} cannot be started: {error.strerror or error}"
                 where = str(error.filename or node.data_dir)
                 failures[node.name] = ClusterError(what, where, "choose a directory that can be written")
+            except ClusterError as error:
+                failures[node.name] = error
         nodes.append(node)
     return _Launched(cluster=replace(planned, nodes=tuple(nodes)), children=children, logs=logs, failures=failures)
 

@@ -22,16 +22,19 @@ import psutil
 from infra.cluster import Cluster, ClusterError, Node, node_config
 
 NODE_COMMAND: Final = (sys.executable, "-m", "reference_broker.node")
+SET_BY_HAND: Final = ("limits", "sync")
+"""Keys of ``node.json`` that no command writes; a start keeps them as it finds them."""
 STOP_GRACE_S: Final = 5.0
 _POLL_S: Final = 0.02
 
 
 def spawn(cluster: Cluster, node: Node, *, exit_with_stdin: bool) -> subprocess.Popen[bytes]:
-    """Start the process of a node; its words go to its log file. Raises OSError."""
+    """Start the process of a node; its words go to its log file. Raises OSError, :class:`ClusterError`."""
     home = Path(node.data_dir)
     home.mkdir(parents=True, exist_ok=True)
     config = home / "node.json"
-    text = json.dumps(node_config(cluster, node, exit_with_stdin=exit_with_stdin), indent=1)
+    wanted = node_config(cluster, node, exit_with_stdin=exit_with_stdin)
+    text = json.dumps(wanted | _set_by_hand(config), indent=1)
     if not config.exists() or config.read_text(encoding="utf-8") != text:  # a full drive may be all there is
         config.write_text(text, encoding="utf-8")
     log_file = Path(node.log_file)
@@ -44,6 +47,18 @@ def spawn(cluster: Cluster, node: Node, *, exit_with_stdin: bool) -> subprocess.
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+
+
+def _set_by_hand(config: Path) -> dict[str, object]:
+    """What somebody may have written into a ``node.json``: all else in it is ours. Raises :class:`ClusterError`."""
+    try:
+        plain = json.loads(config.read_text(encoding="utf-8"))
+        return {key: plain[key] for key in SET_BY_HAND if key in plain}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, TypeError) as error:
+        fix = "mend it, or remove it to have it written anew with the default limits"
+        raise ClusterError(f"node.json cannot be read: {error}", str(config), fix) from error
 
 
 def is_alive(node: Node) -> bool:

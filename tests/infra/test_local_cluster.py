@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from infra import local_cluster, node_process
-from infra.cluster import STATE_FILE
+from infra.cluster import STATE_FILE, save
 from infra.local_cluster import ClusterError, Directories, NotAllStartedError, is_alive
 
 STAND_IN = """
@@ -131,6 +131,42 @@ def test_data_is_kept_over_a_restart_with_as_many_nodes(
     local_cluster.stop(again)
 
 
+def test_what_was_set_by_hand_and_a_replaced_nodes_first_life_are_kept(
+    kept: local_cluster.Cluster, tmp_path: Path, base_port: int
+) -> None:
+    """Limits that silently were the defaults again would be measured as somebody's settings; and a first life is for
+    good: without it a node whose replacement was interrupted would be a blank one that nobody agreed to."""
+    replaced = replace(kept.nodes[2], first_life=1002)
+    local_cluster.stop(kept)
+    save(replace(kept, nodes=(*kept.nodes[:2], replaced)))
+    config = Path(kept.nodes[0].data_dir) / "node.json"
+    by_hand = {"limits": {"wal_files_waiting": 2}, "sync": False}
+    config.write_text(json.dumps(json.loads(config.read_text()) | by_hand | {"cluster": "of another"}))
+    for start in (
+        lambda: local_cluster.start(tmp_path / "cluster", base_port=base_port),
+        lambda: local_cluster.start_node(local_cluster.load(tmp_path / "cluster"), "node1"),
+    ):
+        again = start()
+        plain = json.loads(config.read_text())
+        assert (plain["limits"], plain["sync"], plain["cluster"]) == (*by_hand.values(), kept.cluster)
+        assert [node.first_life for node in again.nodes] == [0, 0, 1002]
+        local_cluster.kill(again, "node1")
+    assert json.loads((Path(replaced.data_dir) / "node.json").read_text())["first_life"] == 1002
+
+
+def test_a_node_json_that_cannot_be_read_is_named_and_not_overwritten(
+    kept: local_cluster.Cluster, tmp_path: Path, base_port: int
+) -> None:
+    """One comma too many must not cost what somebody wrote; nor the other nodes their start."""
+    local_cluster.stop(kept)
+    config = Path(kept.nodes[1].data_dir) / "node.json"
+    config.write_text('{"limits": {"wal_files_waiting": 2,}}')
+    with pytest.raises(NotAllStartedError, match=r"node\.json cannot be read: .*line 1 column") as caught:
+        local_cluster.start(tmp_path / "cluster", base_port=base_port)
+    assert caught.value.where == str(config) and "2,}}" in config.read_text()
+    assert [row["state"] for row in local_cluster.status(caught.value.cluster)] == ["running", "down", "running"]
+
+
 def test_a_reused_pid_is_never_signalled(tmp_path: Path) -> None:
     """After a reboot the pid in cluster.json may be anybody's."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
@@ -197,7 +233,7 @@ def test_a_temporary_cluster_dies_with_its_parent(tmp_path: Path, stand_in: Path
 import sys
 from pathlib import Path
 from infra import local_cluster, node_process
-from infra.cluster import STATE_FILE
+from infra.cluster import STATE_FILE, save
 local_cluster.NODE_COMMAND = (sys.executable, {str(stand_in)!r})
 with local_cluster.temporary(Path({str(tmp_path)!r})) as cluster:
     print(*(node.pid for node in cluster.nodes), flush=True)
