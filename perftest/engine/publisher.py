@@ -7,8 +7,8 @@ What may leave is built from the template and written at once, in bursts that ca
 burst are octets of one write, so they do leave at the same time. The order is that of PerfTest: the schedule, the
 window, the clock, the socket.
 
-A transaction is a window of its size whose messages are confirmed together, when ``tx.commit-ok`` comes: nothing leaves
-meanwhile. What is left of one when the publisher stops is committed, too.
+What is sent is made by :mod:`~perftest.engine.messages`, when is decided by :mod:`~perftest.engine.timetable`; with
+transactions, see :mod:`~perftest.engine.transaction`, the window is one of them.
 
 Cost: about 0.5 µs a message of 1 KB in bursts, 10 µs for a burst of one (most of it the system call).
 """
@@ -22,23 +22,21 @@ from typing import Final
 import numpy as np
 from pamqp import commands
 
-from perftest.amqp.encode import DocumentTemplate, Envelope, PublishTemplate, Template
-from perftest.amqp.errors import AmqpError, BrokerProtocolError, ChannelClosedError
+from perftest.amqp.encode import Template
+from perftest.amqp.errors import AmqpError, BrokerProtocolError
 from perftest.amqp.events import Confirms, Delivery, DeliveryRun, Returned
 from perftest.amqp.transport import Connection
-from perftest.engine import material, phases, stamp
+from perftest.engine import stamp
 from perftest.engine.account import CONFIRMED, NACKED, RETURNED
 from perftest.engine.client import Client
 from perftest.engine.context import Context
-from perftest.engine.cycles import Turns
 from perftest.engine.inflight import ConfirmWindow, Settled, UnknownTag
-from perftest.engine.keys import RandomKeys
 from perftest.engine.link import Link
-from perftest.engine.pacing import NEVER_NS, SECOND_NS, Places
-from perftest.engine.tempo import Tempo
-from perftest.engine.turning import TurnTimer
+from perftest.engine.messages import Messages
+from perftest.engine.pacing import NEVER_NS, SECOND_NS
+from perftest.engine.timetable import Timetable
+from perftest.engine.transaction import Transaction
 from perftest.metrics.interval import Series
-from perftest.spec.behaviour import RoutingKeys
 from perftest.spec.plan import QueueSpec, Settings, is_open_loop
 
 BURSTS_PER_TURN: Final = 4
@@ -48,12 +46,8 @@ QUANTUM_NS: Final = 200_000
 """A schedule faster than one message per quantum is served once a quantum: waking up for each message would cost more
 than the messages. The lag this makes is at most the quantum, and it is recorded."""
 
-
 MESSAGE_LIMIT: Final = "Producer reached message limit"
 """Why a publisher is finished, in PerfTest's words."""
-
-COMMIT_PATIENCE_S: Final = 30.0
-"""How long after the confirm timeout, which ends the run, a connection is given up for an answer to tx.commit."""
 
 
 class ConfirmTimeoutError(AmqpError):
@@ -69,28 +63,27 @@ class Publisher(Client):
         super().__init__(context, kind="publisher", number=number, queue=queue, link=link)
         self._publishing = context.plan.publishing
         self.limited = bool(self._publishing.messages)
-        self._number = number
-        self._source = stamp.source(run=context.run, publisher=number)
         self._ledger = context.ledger.publisher(number)
-        self._keys = self._random_keys()
+        self._messages = Messages(context, number=number, queue=queue)
         self._template: Template | None = None
-        self._tempo = Tempo(self._places, catch_up=self._publishing.catch_up)
-        self._timers: list[TurnTimer] = []
+        self._timetable = Timetable(context, number=number)
+        self._tempo = self._timetable.tempo
         self._window = ConfirmWindow(0)
-        self._size = int(self._publishing.size_cycle[0][0]) if self._publishing.size_cycle else 0
+        self._transaction = Transaction(
+            self._publishing.transaction,
+            confirm_timeout_s=context.plan.confirm_timeout_s,
+            on_committed=self._on_committed,
+            on_closed=self.on_channel_closed,
+        )
         self._sent = 0
         self._told = False
         self._waiting = False
         self._flowing = False
-        self._committing = False
         self._room_made = False
         self._turn_taken = False
         self._wakeup_ns = NEVER_NS
         self._asked_ns = 0
-        self._start_ns = 0
         self._take_over(settings)
-        for size, _ in self._publishing.size_cycle:  # not in the middle of the run
-            material.documents(self._publishing.bodies, size=int(size), seed=context.plan.seed)
 
     # Life
 
@@ -102,7 +95,7 @@ class Publisher(Client):
         elif self.settings.in_flight:
             await connection.call(self._channel, commands.Confirm.Select(), commands.Confirm.SelectOk)
         self._connection = connection
-        self._committing = False
+        self._transaction.begin_anew()
         self._make_template()
         self._asked_ns = self.context.clock()
         self._send_again()
@@ -115,25 +108,13 @@ class Publisher(Client):
     def begin(self, at_ns: int = 0) -> None:
         """Publish from now on, or after a random delay; :mod:`~perftest.engine.phases` says when. ``at_ns`` is when all
         began, a moment ago: the schedule counts from then, not from when this one's turn came."""
-        context, publishing = self.context, self._publishing
-        now_ns = at_ns or context.clock()
-        context.began_ns = context.began_ns or now_ns
         self._waiting = True
-        if self._number == 0:
-            self._tell_phases()
-        delay_ns = phases.delay_ns(publishing, seed=context.plan.seed, publisher=self._number)
-        self._start_ns = now_ns + delay_ns
-        if delay_ns:
-            context.wakeups.at(self._start_ns, self._flow)
-        else:
-            self._flow()
+        self._timetable.begin(self.settings, at_ns, self._flow)
 
     def quiesce(self) -> None:
         """Send nothing new; what is due and was not sent stays unsent."""
         self._waiting = self._flowing = False
-        self._tempo.stop(self.context.clock())
-        for timer in self._timers:
-            timer.stop()
+        self._timetable.stop()
         self._commit_if_due()
 
     async def settled(self) -> None:
@@ -165,7 +146,7 @@ class Publisher(Client):
         """Give up if the oldest message waits longer than the confirm timeout on this connection."""
         sent_ns = self._window.oldest_sent_ns()
         limit_s = self.context.plan.confirm_timeout_s
-        if sent_ns is not None and self._template is not None and not self._is_gathering:
+        if sent_ns is not None and self._template is not None and not self._transaction.gathering:
             waited_s = (now_ns - max(sent_ns, self._asked_ns)) / SECOND_NS
             if waited_s > limit_s:
                 text = f"no confirm for {waited_s:.0f} s; {self.unconfirmed} messages wait"
@@ -190,7 +171,7 @@ class Publisher(Client):
         before = self.settings
         self._take_over(settings)
         if self._flowing and not self._all_sent:
-            self._tempo.change(rate=self._rate(), now_ns=self.context.clock(), phase_ns=self._phase_ns())
+            self._timetable.change(settings)
         if bool(before.in_flight) != bool(settings.in_flight) and not self._publishing.transaction:
             await self._change_channel()
         elif self._template is not None:
@@ -202,8 +183,6 @@ class Publisher(Client):
         self._promised = bool(self._publishing.transaction or settings.in_flight)
         self._window.limit = self._publishing.transaction or settings.in_flight
         self._scheduled = is_open_loop(settings, self._publishing)
-        if not self._publishing.size_cycle:
-            self._size = settings.size_bytes
 
     async def _change_channel(self) -> None:
         flowing, self._flowing = self._flowing, False
@@ -217,100 +196,30 @@ class Publisher(Client):
             await self.attach(connection)
         self._flowing = flowing
 
-    # The schedule
-
     def _flow(self) -> None:
         """The random delay is over, if there was one."""
         if not self._waiting:
             return
         self._waiting, self._flowing = False, True
-        publishing, began_ns = self._publishing, self.context.began_ns
-        rates = Turns(publishing.rate_cycle, start_ns=began_ns) if publishing.rate_cycle else None
-        self._tempo = Tempo(self._places, turns=rates, catch_up=publishing.catch_up)
-        self._tempo.start(rate=self._rate(), now_ns=self._start_ns, phase_ns=self._phase_ns())
-        if publishing.size_cycle:
-            sizes = Turns(publishing.size_cycle, start_ns=began_ns)
-            self._timers.append(TurnTimer(self.context, sizes, self._change_size))
-        if rates is not None and self._number == 0:
-            self._timers.append(TurnTimer(self.context, rates, self._tell_rate))
+        self._timetable.start(self.settings, self._change_size)
+        self._tempo = self._timetable.tempo
         self._pump()
 
-    def _places(self) -> Places:
-        return material.places(self._publishing, seed=self.context.plan.seed, publisher=self._number)
-
-    def _rate(self) -> float | None:
-        """Messages per second; None in a closed loop."""
-        rate = self.settings.rate
-        return rate if rate is not None else material.own_rate(self._publishing)
-
-    def _phase_ns(self) -> int:
-        return phases.phase_ns(
-            self._publishing, publisher=self._number, publishers=self._publishers(), rate=self._first_rate()
-        )
-
-    def _first_rate(self) -> float | None:
-        cycle = self._publishing.rate_cycle
-        return cycle[0][0] if cycle else self._rate()
-
-    def _publishers(self) -> int:
-        return max(self.settings.publishers * self._publishing.channels, 1)
-
-    def _change_size(self, size: float, change: int) -> None:
-        self._size = int(size)
+    def _change_size(self, size_bytes: int) -> None:
+        self._messages.resize(size_bytes)
         if self._template is not None:
             self._make_template()
-        if self._number == 0 and change:
-            self.context.emit("setting_changed", f"bodies of {self._size} octets from now on", size_bytes=self._size)
-
-    def _tell_rate(self, rate: float, change: int) -> None:
-        """One publisher speaks for all: their cycles begin together."""
-        if change:
-            self.context.emit("setting_changed", f"{rate:g} messages per second of each publisher", rate=rate)
-
-    def _tell_phases(self) -> None:
-        seed, publishers = self.context.plan.seed, self._publishers()
-        found = phases.record(self._publishing, seed=seed, publishers=publishers, rate=self._first_rate())
-        if found is not None:
-            self.context.emit("publisher_phases", str(found.pop("text")), **found)
-
-    # What is sent
-
-    def _random_keys(self) -> RandomKeys | None:
-        if self._publishing.routing_keys is not RoutingKeys.RANDOM:
-            return None
-        seed, cache = self.context.plan.seed, self._publishing.routing_key_cache
-        return RandomKeys(seed, self._number, material.KEYS, cache=cache)
 
     def _make_template(self) -> None:
         assert self._connection is not None
-        publishing, frame_max = self._publishing, self._connection.frame_max
-        fixed = publishing.routing_keys is RoutingKeys.FIXED
-        properties = material.properties(publishing, persistent=self.settings.persistent)
-        envelope = Envelope(
-            channel=self._channel,
-            exchange=self.context.plan.exchange.name,
-            routing_key=publishing.routing_key if fixed else self.queue.name,
-            mandatory=self.settings.mandatory,
-            properties=properties,
-            keys=self._keys,
-        )
-        documents = material.documents(publishing.bodies, size=self._size, seed=self.context.plan.seed)
-        if documents is not None:
-            self._template = DocumentTemplate(envelope, source=self._source, documents=documents, frame_max=frame_max)
-        else:
-            filler = stamp.filler(self._size - stamp.SIZE)
-            self._template = PublishTemplate(envelope, source=self._source, filler=filler, frame_max=frame_max)
+        frame_max = self._connection.frame_max
+        self._template = self._messages.template(self.settings, channel=self._channel, frame_max=frame_max)
 
     # Sending
 
     @property
     def _all_sent(self) -> bool:
         return bool(self._publishing.messages) and self._sent >= self._publishing.messages
-
-    @property
-    def _is_gathering(self) -> bool:
-        """Whether what is unconfirmed only waits for the rest of its transaction to be published."""
-        return bool(self._publishing.transaction) and not self._committing
 
     def _pump(self) -> None:
         """Send what may be sent now."""
@@ -403,32 +312,18 @@ class Publisher(Client):
             self._window.sent(numbers, len(numbers), intended_ns=intended, sent_ns=now_ns)
         self._commit_if_due()
 
-    # Transactions
-
     def _commit_if_due(self) -> None:
         """Commit a transaction that is full, or that nothing will be added to."""
         ends = not self._window.room or self._all_sent or not (self._flowing or self._waiting)
-        if self._is_gathering and self._window.unconfirmed and ends and self._template is not None:
+        if self._transaction.gathering and self._window.unconfirmed and ends and self._template is not None:
             assert self._connection is not None
-            self._committing = True
             self._asked_ns = self.context.clock()
-            self._commit = asyncio.create_task(self._commit_now(self._connection, self._channel))
+            self._transaction.commit(self._connection, self._channel)
 
-    async def _commit_now(self, connection: Connection, channel: int) -> None:
-        """``tx.commit``, and what its answer means. If the connection goes meanwhile, all is published again."""
-        patience_s = min(2 * self.context.plan.confirm_timeout_s + COMMIT_PATIENCE_S, NEVER_NS / SECOND_NS)
-        try:
-            await connection.call(channel, commands.Tx.Commit(), commands.Tx.CommitOk, timeout_s=patience_s)
-        except ChannelClosedError as error:
-            self.on_channel_closed(error)
-            return
-        except AmqpError:
-            return
-        if channel == self._channel and connection is self._connection:
-            self._committing = False
-            self._account(self._window.confirm_to(0), self.context.clock(), nack=False)
-            self._pump()
-            self._commit_if_due()
+    def _on_committed(self) -> None:
+        self._account(self._window.confirm_to(0), self.context.clock(), nack=False)
+        self._pump()
+        self._commit_if_due()
 
     # What comes back
 
@@ -467,7 +362,7 @@ class Publisher(Client):
         self.context.counters.returned += 1
         mark = event.stamp or event.body[: stamp.SIZE].ljust(stamp.SIZE, b"\0")
         source, number, *_ = stamp.STAMP.unpack(mark)
-        if source == self._source and number < self._ledger.next:
+        if source == self._messages.source and number < self._ledger.next:
             self._ledger.answered(np.array([number], np.int64), RETURNED)
 
     def on_read_end(self) -> None:
