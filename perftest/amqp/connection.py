@@ -3,12 +3,12 @@
 Theory of operation. The shell reads into :meth:`ClientConnection.free_space`, says how much came with
 :meth:`ClientConnection.received`, handles the events, and writes :meth:`ClientConnection.take_output`. The core answers
 by itself what needs no decision: the handshake, close-ok, heartbeats' existence. Requests are marshalled by
-:func:`encode`, which has no state, so that bulk octets (:mod:`perftest.amqp.encode`) and cold methods can be mixed
-freely by the shell.
+:func:`~perftest.amqp.methods.encode`, which has no state, so that bulk octets (:mod:`perftest.amqp.encode`) and cold
+methods can be mixed freely by the shell.
 
 A frame is looked at where it lies in the receive buffer. A basic.deliver or a confirm first meets the fast path, which
 takes a whole run of them or nothing; what it leaves goes frame by frame through pamqp, and contents are put together
-per channel.
+per channel by :mod:`perftest.amqp.assembly`.
 
 Invariants:
 
@@ -24,30 +24,28 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
 from pamqp import body, commands, exceptions, frame, header, heartbeat
 from pamqp.base import Frame as Method
-from pamqp.common import FieldTable
 
-import perftest
 from perftest.amqp import confirms, deliveries
+from perftest.amqp.assembly import Assembly
 from perftest.amqp.errors import BrokerProtocolError, MechanismError
 from perftest.amqp.events import (
     Blocked,
     ChannelEnded,
     ConnectionEnded,
     ConsumerCancelled,
-    Delivery,
     Event,
     GetEmpty,
     Opened,
     Reply,
-    Returned,
     Unblocked,
 )
+from perftest.amqp.handshake import agreed_heartbeat_s, client_properties, stranger
+from perftest.amqp.methods import encode, method_name
 from perftest.amqp.options import FRAME_MAX, FRAME_MIN, Options
 from perftest.amqp.uri import AmqpUri
 
@@ -71,22 +69,6 @@ class Stage(Enum):
     CLOSED = auto()
 
 
-@dataclass(slots=True)
-class _Content:
-    """A content that is being put together from several frames."""
-
-    method: commands.Basic.Deliver | commands.Basic.GetOk | commands.Basic.Return
-    size: int = -1
-    stamp: bytes | None = None
-    pieces: list[bytes] = field(default_factory=list)
-    got: int = 0
-
-
-def encode(channel: int, method: Method) -> bytes:
-    """The frame of a method without content."""
-    return frame.marshal(method, channel)
-
-
 class ClientConnection:
     """One connection. ``name`` appears in the broker's management tools."""
 
@@ -104,7 +86,8 @@ class ClientConnection:
         self._full_size = 2 * max(self._options.frame_limit, FRAME_MAX)
         self._view = memoryview(self._buffer)
         self._start = self._end = 0
-        self._contents: dict[int, _Content] = {}
+        self._assembly = Assembly()
+        self._contents = self._assembly.contents
         self._closing_channels: set[int] = set()
         self._shapes: dict[bytes, deliveries.Shape] = {}
         self._handlers: dict[type, Callable[[int, Method], list[Event]]] = {
@@ -227,7 +210,7 @@ class ClientConnection:
         size: int
         kind, channel, size = _FRAME_HEAD.unpack_from(self._buffer, self._start)
         if self.stage is Stage.START and kind != 1:
-            raise BrokerProtocolError(_stranger(bytes(self._buffer[self._start : self._start + 8])))
+            raise BrokerProtocolError(stranger(bytes(self._buffer[self._start : self._start + 8])))
         if size > self.frame_max - 8:
             raise BrokerProtocolError(f"frame of {size} octets of payload; agreed was {self.frame_max - 8}")
         stop = self._start + 8 + size
@@ -258,9 +241,9 @@ class ClientConnection:
         ):
             return []
         if isinstance(value, header.ContentHeader):
-            return self._on_content_header(channel, value)
+            return self._assembly.header(channel, value)
         if isinstance(value, body.ContentBody):
-            return self._on_content_body(channel, value.value)
+            return self._assembly.body(channel, value.value)
         if not isinstance(value, Method):
             raise BrokerProtocolError(f"a {type(value).__name__} in the middle of a connection")
         return self._on_method(channel, value)
@@ -313,7 +296,7 @@ class ClientConnection:
         self._expect(Stage.TUNE, method)
         limit = self._options.frame_limit
         self.frame_max = max(min(method.frame_max or limit, limit), FRAME_MIN)
-        self.heartbeat_s = _heartbeat(self._options.heartbeat_s, method.heartbeat or 0)
+        self.heartbeat_s = agreed_heartbeat_s(self._options.heartbeat_s, method.heartbeat or 0)
         self.channel_max = method.channel_max or CHANNEL_MAX
         tune_ok = commands.Connection.TuneOk(self.channel_max, self.frame_max, self.heartbeat_s)
         self._send(0, tune_ok)
@@ -367,84 +350,9 @@ class ClientConnection:
     def _on_content_method(self, channel: int, method: Method) -> list[Event]:
         assert isinstance(method, (commands.Basic.Deliver, commands.Basic.GetOk, commands.Basic.Return))
         self._expect(Stage.RUNNING, method)
-        self._contents[channel] = _Content(method)
+        self._assembly.begin(channel, method)
         return []
 
     def _on_get_empty(self, channel: int, method: Method) -> list[Event]:
         self._expect(Stage.RUNNING, method)
         return [GetEmpty(channel)]
-
-    def _on_content_header(self, channel: int, value: header.ContentHeader) -> list[Event]:
-        content = self._contents.get(channel)
-        if content is None or content.size >= 0:
-            raise BrokerProtocolError(f"a content header on channel {channel} where none was due")
-        content.size = value.body_size
-        content.stamp = _stamp_of(value)
-        return self._finished(channel, content)
-
-    def _on_content_body(self, channel: int, octets: bytes) -> list[Event]:
-        content = self._contents.get(channel)
-        if content is None or content.size < 0:
-            raise BrokerProtocolError(f"a content body on channel {channel} where none was due")
-        content.pieces.append(octets)
-        content.got += len(octets)
-        if content.got > content.size:
-            raise BrokerProtocolError(f"a body of {content.got} octets; the header announced {content.size}")
-        return self._finished(channel, content)
-
-    def _finished(self, channel: int, content: _Content) -> list[Event]:
-        if content.got < content.size:
-            return []
-        del self._contents[channel]
-        octets, method = b"".join(content.pieces), content.method
-        if isinstance(method, commands.Basic.Return):
-            return [Returned(channel, method.reply_code or 0, method.reply_text, octets, content.stamp)]
-        return [Delivery(channel, method.delivery_tag or 0, bool(method.redelivered), octets, content.stamp)]
-
-
-def _stamp_of(value: header.ContentHeader) -> bytes | None:
-    """The stamp in a header of the message. pamqp takes a long string that happens to be UTF-8 for text."""
-    stamp: object = (value.properties.headers or {}).get(deliveries.STAMP_HEADER)
-    octets = stamp.encode() if isinstance(stamp, str) else stamp
-    return octets if isinstance(octets, bytes) and len(octets) == deliveries.STAMP_OCTETS else None
-
-
-def _heartbeat(wanted_s: int | None, offered_s: int) -> int:
-    """The lower of the two, as the specification has it; the broker's when we want none in particular."""
-    if wanted_s is None:
-        return offered_s
-    return min(wanted_s, offered_s) if offered_s else wanted_s
-
-
-def _stranger(octets: bytes) -> str:
-    """Who answered, to judge by the first octets, where ``connection.start`` was due."""
-    if octets.startswith(b"AMQP"):
-        return "the broker does not speak AMQP 0-9-1: it answered with a protocol header"
-    if octets.startswith(b"HTTP"):
-        return "the port speaks HTTP, not AMQP"
-    if octets[0] == 0x15 and octets[1] == 3:
-        return "the port speaks TLS: the URI must start with amqps://"
-    return f"the port does not speak AMQP: the first octets are {octets.hex(' ')}"
-
-
-def client_properties(name: str) -> FieldTable:
-    """What we say of ourselves; without ``authentication_failure_close`` a refused login would be a silent hang-up."""
-    capabilities = ("publisher_confirms", "basic.nack", "consumer_cancel_notify", "connection.blocked")
-    return {
-        "product": "perftest",
-        "version": perftest.__version__,
-        "platform": "CPython",
-        "connection_name": name,
-        "capabilities": dict.fromkeys((*capabilities, "authentication_failure_close"), True),
-    }
-
-
-def method_name(class_id: int, method_id: int) -> str:
-    """``queue.declare`` for 50, 10; empty for 0, 0; the numbers for what is unknown."""
-    if not class_id:
-        return ""
-    known = commands.INDEX_MAPPING.get(class_id << 16 | method_id)
-    if known is None:
-        return f"method {class_id}.{method_id}"
-    group, _, name = str(getattr(known, "name", "")).partition(".")
-    return f"{group.lower()}.{''.join('-' + c.lower() if c.isupper() else c for c in name).lstrip('-')}"

@@ -10,25 +10,21 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections import deque
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from pamqp import commands
 from pamqp.base import Frame as Method
 
-from perftest.amqp.connection import HEARTBEAT, ClientConnection, Stage, encode
+from perftest.amqp.calls import Calls
+from perftest.amqp.channel_numbers import ChannelNumbers
+from perftest.amqp.connection import HEARTBEAT, ClientConnection
 from perftest.amqp.errors import (
     REPLY_FRAME_ERROR,
     AmqpError,
     BrokerProtocolError,
     ChannelClosedError,
-    ConnectionClosedError,
     ConnectionLostError,
-    LoginRefusedError,
-    NoChannelLeftError,
-    TlsError,
     UnreachableError,
-    VhostRefusedError,
 )
 from perftest.amqp.events import (
     Blocked,
@@ -45,7 +41,10 @@ from perftest.amqp.events import (
     Returned,
     Unblocked,
 )
+from perftest.amqp.listener import ConnectionListener, Listener
+from perftest.amqp.methods import encode
 from perftest.amqp.options import Options, tls_context
+from perftest.amqp.reasons import closed_error, lost_error, tls_error
 from perftest.amqp.uri import AmqpUri
 from perftest.metrics.clock import Clock
 
@@ -54,44 +53,6 @@ WRITE_HIGH_WATER: Final = 1 << 20
 
 ANSWER_TIMEOUT_S: Final = 30.0
 _M = TypeVar("_M", bound=Method)
-
-
-class Listener(Protocol):
-    """Who handles what comes on a channel. ``now_ns`` is when it was read from the socket."""
-
-    def on_confirms(self, event: Confirms, now_ns: int) -> None:
-        """Publisher confirms of one kind."""
-
-    def on_delivery(self, event: Delivery | DeliveryRun, now_ns: int) -> None:
-        """One delivery, or a run; its views die when this returns."""
-
-    def on_get_empty(self, now_ns: int) -> None:
-        """A basic.get found nothing."""
-
-    def on_returned(self, event: Returned, now_ns: int) -> None:
-        """A mandatory message came back."""
-
-    def on_cancelled(self) -> None:
-        """The broker ended our consumer."""
-
-    def on_channel_closed(self, error: ChannelClosedError) -> None:
-        """The broker closed the channel and nobody was waiting for an answer on it."""
-
-    def on_read_end(self) -> None:
-        """Everything that came for the channel with one read has been handed over: the moment to write, once."""
-
-    def on_writable(self) -> None:
-        """The socket takes octets again."""
-
-
-class ConnectionListener(Protocol):
-    """Who hears of the connection itself."""
-
-    def on_blocked(self, reason: str) -> None:
-        """connection.blocked."""
-
-    def on_unblocked(self) -> None:
-        """connection.unblocked."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -111,15 +72,14 @@ class Connection(asyncio.BufferedProtocol):
         self._listeners: dict[int, Listener] = {}
         self._touched: dict[int, Listener] = {}
         self._watcher: ConnectionListener | None = None
-        self._waiting: dict[int, deque[asyncio.Future[Method]]] = {}
+        self._calls = Calls()
         self._holders: set[object] = set()
         self._held = False
-        self._calls = 0
+        self._called = 0
         self._heartbeat: asyncio.TimerHandle | None = None
         self._silent_beats = 0
         self._wrote = False
-        self._channels = 0
-        self._free_channels: deque[int] = deque()
+        self._channels = ChannelNumbers()
 
     # Opening and closing
 
@@ -150,7 +110,7 @@ class Connection(asyncio.BufferedProtocol):
             connection.abort()
             raise UnreachableError(f"no answer from {uri.host}:{uri.port} within {timeout_s:g} s") from error
         except ssl.SSLError as error:
-            raise _tls_error(error, uri) from error
+            raise tls_error(error, uri) from error
         except OSError as error:
             reason = error.strerror or str(error)
             raise UnreachableError(f"cannot connect to {uri.host}:{uri.port}: {reason}") from error
@@ -220,32 +180,22 @@ class Connection(asyncio.BufferedProtocol):
     async def open_channel(self, listener: Listener | None = None) -> int:
         """Open a channel; ``listener`` handles what comes on it. Raises :class:`NoChannelLeftError` when the broker
         allows no more on one connection."""
-        channel = self._take_channel()
+        channel = self._channels.take(self._core.channel_max)
         if listener is not None:
             self._listeners[channel] = listener
         await self.call(channel, commands.Channel.Open(), commands.Channel.OpenOk)
         return channel
 
-    def _take_channel(self) -> int:
-        """One that was never used, as long as there are any: who had a channel that has just ended may not know yet."""
-        if self._channels < self._core.channel_max:
-            self._channels += 1
-            return self._channels
-        if self._free_channels:
-            return self._free_channels.popleft()
-        raise NoChannelLeftError(f"the broker allows {self._core.channel_max} channels on a connection")
-
     def _forget_channel(self, channel: int) -> None:
         """Both sides have closed it: its number may be used again."""
         self._listeners.pop(channel, None)
         self._touched.pop(channel, None)
-        self._free_channels.append(channel)
+        self._channels.give_back(channel)
 
     async def close_channel(self, channel: int) -> None:
         """Close a channel; whatever was on its way to us is dropped."""
         self._core.channel_closing(channel)
-        for future in self._waiting.pop(channel, ()):
-            _fail(future, ConnectionLostError("the channel was closed before the answer came"))
+        self._calls.fail(channel, ConnectionLostError("the channel was closed before the answer came"))
         await self.call(channel, commands.Channel.Close(200, "bye", 0, 0), commands.Channel.CloseOk)
         self._forget_channel(channel)
 
@@ -256,19 +206,18 @@ class Connection(asyncio.BufferedProtocol):
         """
         if self.lost.done():
             raise self.lost.result()
-        future: asyncio.Future[Method] = self._loop.create_future()
-        self._waiting.setdefault(channel, deque()).append(future)
+        answered = self._calls.begin(channel)
         self.write(encode(channel, method))
-        self._calls += 1
+        self._called += 1
         self._read_or_not()
         try:
             async with asyncio.timeout(timeout_s):
-                reply = await future
+                reply = await answered
         except TimeoutError as error:
             self.abort()
             raise ConnectionLostError(f"no answer to {method.name} within {timeout_s:g} s") from error
         finally:
-            self._calls -= 1
+            self._called -= 1
             self._read_or_not()
         if not isinstance(reply, answer):
             self.fail(BrokerProtocolError(f"{reply.name} in answer to {method.name}"))
@@ -292,7 +241,7 @@ class Connection(asyncio.BufferedProtocol):
         self._read_or_not()
 
     def _read_or_not(self) -> None:
-        held = bool(self._holders) and not self._calls
+        held = bool(self._holders) and not self._called
         if held != self._held and self._transport is not None and not self._transport.is_closing():
             self._held = held
             self._transport.pause_reading() if held else self._transport.resume_reading()
@@ -334,16 +283,7 @@ class Connection(asyncio.BufferedProtocol):
         """The socket is gone."""
         if not self._gone.done():
             self._gone.set_result(None)
-        reason = str(exc) if exc else "the broker closed the socket"
-        if self._core.stage is Stage.START and not isinstance(exc, ssl.SSLError):
-            what = "a certificate of this client" if self.uri.tls else "TLS, which is amqps://"
-            reason = f"closed without a word; perhaps it wants {what}"
-        elif self._core.stage is Stage.TUNE:
-            reason = "the broker hung up after the login was sent, as some do when user or password are wrong"
-        if isinstance(exc, ssl.SSLError) and not self._opened.done():
-            self._finish(_tls_error(exc, self.uri))
-            return
-        self._finish(ConnectionLostError(f"connection to {self.uri.host}:{self.uri.port} lost: {reason}"))
+        self._finish(lost_error(exc, self.uri, self._core.stage))
 
     def pause_writing(self) -> None:
         """Too much waits for the socket."""
@@ -376,7 +316,7 @@ class Connection(asyncio.BufferedProtocol):
             case ChannelEnded(channel, code, text, method_text):
                 self._on_channel_ended(channel, ChannelClosedError(code, text, method_text))
             case ConnectionEnded():
-                self._finish(_closed_error(event))
+                self._finish(closed_error(event))
             case GetEmpty(channel):
                 if (listener := self._listeners.get(channel)) is not None:
                     listener.on_get_empty(now_ns)
@@ -397,22 +337,13 @@ class Connection(asyncio.BufferedProtocol):
                     self._watcher.on_unblocked()
 
     def _on_reply(self, channel: int, method: Method) -> None:
-        waiting = self._waiting.get(channel)
-        if not waiting:
+        if not self._calls.answer(channel, method):
             self.fail(BrokerProtocolError(f"{method.name} on channel {channel}, which nobody asked for"))
-            return
-        future = waiting.popleft()
-        if not future.done():
-            future.set_result(method)
 
     def _on_channel_ended(self, channel: int, error: ChannelClosedError) -> None:
-        waiting = self._waiting.pop(channel, None)
         listener = self._listeners.get(channel)
         self._forget_channel(channel)
-        if waiting:
-            for future in waiting:
-                _fail(future, error)
-        elif listener is not None:
+        if not self._calls.fail(channel, error) and listener is not None:
             listener.on_channel_closed(error)
 
     # Ends
@@ -431,10 +362,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._opened.done():
             self._opened.set_exception(error)
             self._opened.exception()  # open() may have given up waiting; asyncio need not complain then
-        for waiting in self._waiting.values():
-            for future in waiting:
-                _fail(future, error)
-        self._waiting.clear()
+        self._calls.fail_all(error)
         if self._transport is not None:
             self._flush()
             self._transport.close()
@@ -455,29 +383,3 @@ class Connection(asyncio.BufferedProtocol):
             self._finish(ConnectionLostError(f"{self.uri.host}:{self.uri.port} was silent for {seconds} s"))
             return
         self._start_heartbeats()
-
-
-def _fail(future: asyncio.Future[Method], error: AmqpError) -> None:
-    if not future.done():
-        future.set_exception(error)
-
-
-def _tls_error(error: ssl.SSLError, uri: AmqpUri) -> AmqpError:
-    """What a failed handshake means. One that was cut off in the middle is a broker on its way down or up."""
-    where = f"{uri.host}:{uri.port}"
-    if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
-        return UnreachableError(f"{where} broke the TLS handshake off")
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return TlsError(f"the certificate of {where} is not trusted: {error.verify_message}")
-    if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
-        return TlsError(f"{where} does not speak TLS")
-    return TlsError(f"no TLS with {where}: {(error.reason or str(error)).lower().replace('_', ' ')}")
-
-
-def _closed_error(event: ConnectionEnded) -> AmqpError:
-    """The typed error for a connection.close, by the handshake step it answered."""
-    if event.stage == "tune":
-        return LoginRefusedError(event.code, event.text)
-    if event.stage == "open":
-        return VhostRefusedError(event.code, event.text, event.method)
-    return ConnectionClosedError(event.code, event.text, event.method)

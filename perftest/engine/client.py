@@ -39,7 +39,7 @@ class Client(ABC):
 
     @abstractmethod
     def on_confirms(self, event: Confirms, now_ns: int) -> None:
-        """See :class:`~perftest.amqp.transport.Listener`, also for the next five."""
+        """See :class:`~perftest.amqp.listener.Listener`, also for the next five."""
 
     @abstractmethod
     def on_delivery(self, event: Delivery | DeliveryRun, now_ns: int) -> None:

@@ -8,8 +8,9 @@ import ssl
 from typing import Final
 
 from perftest.amqp.errors import AmqpError
+from perftest.amqp.listener import ConnectionListener
 from perftest.amqp.options import Options, tls_context
-from perftest.amqp.transport import Connection, ConnectionListener
+from perftest.amqp.transport import Connection
 from perftest.engine.context import Context
 from perftest.spec.behaviour import Tls
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from pamqp import commands
 
-from perftest.amqp.connection import encode
+from perftest.amqp.methods import encode
 from perftest.amqp.transport import Connection
 from perftest.engine.context import Context
 from perftest.spec.plan import Settings

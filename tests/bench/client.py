@@ -12,8 +12,9 @@ from pamqp import commands, frame, header
 from pamqp.base import Frame as Method
 from pamqp.body import ContentBody
 
-from perftest.amqp.connection import ClientConnection, encode
+from perftest.amqp.connection import ClientConnection
 from perftest.amqp.events import ChannelEnded, Confirms, ConnectionEnded, Delivery, DeliveryRun, Event, Opened, Reply
+from perftest.amqp.methods import encode
 from perftest.amqp.uri import parse_uri
 from perftest.engine.inflight import ConfirmWindow
 from tests.bench.figures import BenchError

@@ -26,8 +26,9 @@ from pamqp import commands, frame, header
 from pamqp.base import Frame as Method
 from pamqp.body import ContentBody
 
-from perftest.amqp.connection import ClientConnection, encode
+from perftest.amqp.connection import ClientConnection
 from perftest.amqp.events import ChannelEnded, Confirms, ConnectionEnded, Delivery, DeliveryRun, Event, Reply
+from perftest.amqp.methods import encode
 from perftest.amqp.uri import parse_uri
 
 QUEUE = "storm"

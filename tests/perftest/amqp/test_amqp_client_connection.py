@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pamqp import body, commands, frame, header, heartbeat
 from pamqp.commands import Basic
 
-from perftest.amqp.connection import ClientConnection, Stage, encode, method_name
+from perftest.amqp.connection import ClientConnection, Stage
 from perftest.amqp.errors import BrokerProtocolError
 from perftest.amqp.events import (
     Blocked,
@@ -28,6 +28,7 @@ from perftest.amqp.events import (
     Returned,
     Unblocked,
 )
+from perftest.amqp.methods import encode, method_name
 from perftest.amqp.uri import AmqpUri
 
 START = frame.marshal(commands.Connection.Start(0, 9, {"product": "x"}, "AMQPLAIN PLAIN", "en_US"), 0)
