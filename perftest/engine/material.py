@@ -13,6 +13,7 @@ from perftest.engine.arrivals import Offsets, Poisson, Trace, TraceError, parse_
 from perftest.engine.documents import json_documents
 from perftest.engine.pacing import Even, Places
 from perftest.spec.behaviour import Argument, Arrivals, Bodies, Publishing
+from perftest.spec.plan import Plan
 
 JSON_TYPE: Final = "application/json"
 ARRIVALS: Final = 0
@@ -29,12 +30,17 @@ class MaterialError(AmqpError):
         self.fix = fix
 
 
-def check(publishing: Publishing) -> None:
-    """Read every file, write every property. Raises :class:`MaterialError` for the first that cannot be used."""
+def prepare(plan: Plan) -> None:
+    """Read every file, write every property, draw every document: large ones take seconds, in which no connection
+    would be served. Raises :class:`MaterialError` for the first that cannot be used."""
+    publishing = plan.publishing
     if publishing.arrivals is Arrivals.TRACE:
         trace(publishing.trace)
     if publishing.bodies.files:
         _files(publishing.bodies.files)
+    cycle = [int(size) for size, _ in publishing.size_cycle]
+    for size in cycle or sorted({step.settings.size_bytes for step in plan.steps}):
+        documents(publishing.bodies, size=size, seed=plan.seed)
     try:
         header_frame(1, body_size=0, properties=publishing.properties)
     except ValueError as error:

@@ -111,11 +111,13 @@ class Session:
     async def prepare(self, *, fresh: bool) -> dict[str, object]:
         """Declare the exchange and the queues; one worker does that for all. What publishers are made of is looked at
         before."""
-        material.check(self.context.plan.publishing)
+        material.prepare(self.context.plan)
         return await self._control.prepare(fresh=fresh)
 
     async def connect_consumers(self, settings: Settings) -> None:
-        """Bring the number of consumers to what it should be."""
+        """Bring the number of consumers to what it should be. What publishers are made of is made first, in every
+        worker: later it would keep the loop from serving connections."""
+        material.prepare(self.context.plan)
         self.context.observations.scheduled = is_open_loop(settings, self.context.plan.publishing)
         for consumer in self._departed:
             consumer.forget_queue()
@@ -148,8 +150,10 @@ class Session:
             self.ready()
         self._health.begin()
         self._health.cut()
-        self._cut_ns = self.context.clock()
-        self.context.began_ns = at_ns or self._cut_ns
+        now_ns = self.context.clock()
+        self.context.began_ns = at_ns or now_ns
+        # Told late, on a busy machine: what is overdue belongs to the time since then, not to the moment left of it.
+        self._cut_ns = min(now_ns, self.context.began_ns)
         for consumer in self.consumers:
             consumer.begin()
         for publisher in self.publishers:

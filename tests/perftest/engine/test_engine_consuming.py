@@ -221,6 +221,28 @@ def test_work_changes_while_messages_flow(stub: ModuleType) -> None:
     play(scenario())
 
 
+def test_what_is_in_work_is_settled_before_acknowledgements_become_automatic(stub: ModuleType) -> None:
+    """Afterwards nobody would: the broker would hold it as unacknowledged to the end of the channel."""
+
+    async def scenario() -> None:
+        async with stub.StubBroker() as broker:
+            run = consuming(broker, {"consumer_latency_us": 20_000, "prefetch": 20})
+            await run.open()
+
+            def unacked() -> int:
+                return sum(len(each.unacked) for server in broker.connections for each in server.channels.values())
+
+            await run.until(lambda: unacked() == 20)
+            await run.change(ack_interval=0)
+            await run.until(lambda: not unacked())
+            assert acked(broker) >= 20
+            run.session.consumers[0]._work.change(0)
+            record = await run.finish()
+            assert record["verdict"] == "ok", record
+
+    play(scenario())
+
+
 def test_the_latency_turns(stub: ModuleType) -> None:
     """Each value for its time, over and over again; a step's own latency is not what counts then."""
 

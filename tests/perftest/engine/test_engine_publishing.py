@@ -23,11 +23,15 @@ from perftest.engine.material import MaterialError
 from perftest.engine.publisher import ConfirmTimeoutError
 from perftest.metrics.interval import Series
 from perftest.spec.behaviour import Arrivals, Bodies, Exchange, Publishing, RoutingKeys
-from perftest.spec.plan import IN_FLIGHT_UNLIMITED, Settings
+from perftest.spec.plan import IN_FLIGHT_UNLIMITED, Isolation, Plan, Settings
 from tests.perftest.testing.session_run import PATIENCE_S, Run
 
 SETTINGS = Settings(in_flight=20, prefetch=50, size_bytes=100)
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+
+def plan_with(publishing: Publishing) -> Plan:
+    return Plan(name="t", title="t", uris=(), queues=(), steps=(), isolation=Isolation.LIVE, publishing=publishing)
 
 
 def play(scenario: Coroutine[Any, Any, None]) -> None:
@@ -226,6 +230,23 @@ def test_a_commit_that_is_never_answered_ends_the_run(stub: ModuleType) -> None:
 # Schedules
 
 
+def test_who_is_told_late_to_begin_counts_from_when_all_began(stub: ModuleType) -> None:
+    """What was overdue then would be the rate of the moment that is left: thousands a second at 50."""
+
+    async def scenario() -> None:
+        async with stub.StubBroker() as broker:
+            run = Run(broker, replace(SETTINGS, rate=50.0))
+            await run.session.open(run.settings, fresh=False)
+            run.session.ready()
+            run.session.begin(run.session.context.clock() - 1_000_000_000)
+            await run.published(40)
+            record = run.session.cut()
+            assert record["published"] >= 40 and record["length_ns"] >= 1_000_000_000
+            honest(await run.finish())
+
+    play(scenario())
+
+
 def test_a_trace_is_played_and_a_bad_one_refused_with_its_line(stub: ModuleType, tmp_path: Path) -> None:
     good, bad = tmp_path / "good", tmp_path / "bad"
     good.write_text("0\n0.1ms\n2ms\n")
@@ -243,12 +264,12 @@ def test_a_trace_is_played_and_a_bad_one_refused_with_its_line(stub: ModuleType,
 
     play(scenario())
     with pytest.raises(MaterialError) as caught:
-        material.check(Publishing(arrivals=Arrivals.TRACE, trace=str(bad)))
+        material.prepare(plan_with(Publishing(arrivals=Arrivals.TRACE, trace=str(bad))))
     told = explain(caught.value)
     assert told.where == f"{bad}:3"
     assert "before the arrival above" in told.what
     with pytest.raises(MaterialError, match="cannot be read"):
-        material.check(Publishing(bodies=Bodies(files=(str(tmp_path / "none"),))))
+        material.prepare(plan_with(Publishing(bodies=Bodies(files=(str(tmp_path / "none"),)))))
 
 
 @pytest.mark.parametrize(
@@ -455,6 +476,33 @@ def test_json_bodies_are_documents_of_the_wanted_size(stub: ModuleType) -> None:
     first = asyncio.run(scenario(1))
     assert asyncio.run(scenario(1)) == first
     assert asyncio.run(scenario(2)) != first
+
+
+def test_documents_are_drawn_before_anything_is_connected(stub: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every size that the run will have: large ones take seconds, in which no heartbeat would be answered."""
+    drawn: list[tuple[int, int]] = []
+
+    async def scenario(plan_fields: dict[str, Any], *sizes: int) -> None:
+        async with stub.StubBroker() as broker:
+            made = material.json_documents
+
+            def json_documents(count: int, *, size: int, fields: int, seed: int) -> list[bytes]:
+                drawn.append((size, len(broker.connections)))
+                return made(count, size=size, fields=fields, seed=seed)
+
+            monkeypatch.setattr(material, "json_documents", json_documents)
+            publishing = Publishing(bodies=Bodies(json_count=2, json_fields=31), **plan_fields)
+            run = Run(broker, replace(SETTINGS, size_bytes=700), *sizes, publishing=publishing)
+            await run.open()
+            await run.published(20)
+            for size in sizes:
+                await run.change(size_bytes=size)
+            honest(await run.finish())
+            monkeypatch.setattr(material, "json_documents", made)
+
+    play(scenario({}, 800, 900))
+    play(scenario({"size_cycle": ((750.0, 60.0), (850.0, 60.0))}))
+    assert sorted(drawn) == [(size, 0) for size in (700, 750, 800, 850, 900)]
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 7, 8, 9, 27])
