@@ -227,7 +227,6 @@ LIMITS = {
         f"below {percent(validity.SCHEDULE_LAG_WARN)} of the step's p99",
         f"more than {percent(validity.SCHEDULE_LAG_FAIL)} where the generator had nothing left",
         f"{percent(validity.ACHIEVED_PASS)} or more of the intended",
-        f"| {percent(validity.ACHIEVED_WARN)} or more | less: another load",
         f"{percent(validity.BACKLOG_PASS)} or more of what was published",
         f"at {percent(trust.CPU_SHARE_WARN)} of a core at most",
         f"| {percent(trust.CPU_SHARE_INVALID)} or more; or above {percent(trust.CPU_SHARE_WARN)}",

@@ -97,7 +97,9 @@ class Ending:
         return self._options.as_json or self._options.ui == "json"
 
     def _details(self) -> Iterator[str]:
-        """More about latencies, where somebody asked for it."""
+        """More about polls and latencies, where somebody asked for it."""
+        if polls := self._writer.disturbances.polls():
+            yield polls
         if self._options.percentiles and self._writer.rows:
             yield percentiles_table(self._writer.tally, self._writer.rows, self._options.percentiles)
         if self._writer.legacy is not None:

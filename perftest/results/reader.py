@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results import hlog, schema
+from perftest.results.disturbances import Disturbances
 from perftest.results.errors import DamagedHistogramError, NewerRunError, NotARunError
 from perftest.results.summary import BrokerCpu, Tally, cores_of, step_row
 from perftest.results.trust import is_valid, run_checks, step_checks
@@ -134,7 +135,10 @@ def summarise(run: Run) -> dict[str, Any]:
         if totals is not None and totals.length_ns:
             row = step_row(step, totals, cpu, cores)
             rows.append({**row, "trust": [check.to_json() for check in step_checks(row)]})
-    trust = [check.to_json() for check in run_checks(run.manifest, run.ledger, len(rows))]
+    disturbances = Disturbances()
+    for event in run.events:
+        disturbances.event(event)
+    trust = [check.to_json() for check in run_checks(run.manifest, run.ledger, len(rows), disturbances)]
     valid = bool(rows) and is_valid(rows, trust)
     return {"schema": schema.SCHEMA_VERSION, "valid": valid, "steps": rows, "trust": trust}
 

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from perftest.results.disturbances import Disturbances
+
 CPU_SHARE_WARN: Final = 0.85
 """Above it a worker often waits for itself, and its latencies are partly its own."""
 CPU_SHARE_INVALID: Final = 0.95
@@ -57,15 +59,20 @@ class Check:
 def step_checks(row: Mapping[str, Any]) -> list[Check]:
     """The checks of one row of ``result.json``."""
     checks = [_generator_cpu(row), _waits(row), _loop_lag(row), _collections(row), _steal(row), _samples(row)]
-    checks += [_schedule(row), _confirms(row), _backlog(row), _negative(row)]
-    if row["settings"].get("rate") is not None:
-        checks.append(_achieved(row))
+    checks += [_schedule(row), _confirms(row), _backlog(row), _negative(row), _achieved(row)]
     return [check for check in checks if check is not None]
 
 
-def run_checks(manifest: Mapping[str, Any], ledger: Mapping[str, Any] | None, steps: int) -> list[Check]:
+def run_checks(
+    manifest: Mapping[str, Any],
+    ledger: Mapping[str, Any] | None,
+    steps: int,
+    disturbances: Disturbances | None = None,
+) -> list[Check]:
     """The checks of a whole run; ``steps`` counts the steps that have results."""
-    checks = [_ledger(ledger), _loop(manifest), _place(manifest), _complete(manifest, steps)]
+    checks = [_ledger(ledger, manifest), _loop(manifest), _place(manifest), _complete(manifest, steps)]
+    if disturbances is not None and (text := disturbances.in_words()):
+        checks.append(_warn("disturbances", text))
     return [check for check in checks if check is not None]
 
 
@@ -178,11 +185,8 @@ def _samples(row: Mapping[str, Any]) -> Check:
     settings = row["settings"]
     if settings.get("rate") == 0 and not any(counts.values()):
         return _warn("samples", "no latency was recorded: at a rate of 0 clients are connected and idle")
-    heard = settings.get("publishers", 1) and (settings.get("consumers", 1) or settings["in_flight"])
-    if not any(counts.values()) and not heard:
-        return _warn("samples", "no latency was recorded: nobody published what was consumed, or nobody heard of it")
-    if not counts or not any(counts.values()):
-        return _fail("samples", "no latency was recorded")
+    if not any(counts.values()):
+        return _no_samples(row)
     name = min(counts, key=counts.__getitem__)
     best = supported(counts[name])
     missing = [shown for shown in _SHOWN if not supports(counts[name], shown)]
@@ -192,7 +196,21 @@ def _samples(row: Mapping[str, Any]) -> Check:
     return _pass("samples", text) if best in ("p99", "p99.9") else _warn("samples", text)
 
 
+def _no_samples(row: Mapping[str, Any]) -> Check:
+    """A run of one side alone is told what it cannot know; any other was meant to measure."""
+    text, settings = "no latency was recorded", row["settings"]
+    if not settings.get("publishers", 1):
+        return _warn("samples", f"{text}: others published, at times that nothing ties to this run's clock")
+    if not settings.get("consumers", 1) and not settings["in_flight"]:
+        return _warn("samples", f"{text}: nobody consumes, and without confirms nobody answers")
+    if row["published"] and row.get("returned", 0) >= row["published"]:
+        return _fail("samples", f"{text}: every message was returned, for no queue is bound with its routing key")
+    return _fail("samples", text)
+
+
 def _confirms(row: Mapping[str, Any]) -> Check | None:
+    if not row["settings"].get("publishers", 1):
+        return None
     if not row["settings"].get("in_flight"):
         return _warn("confirms", "published without confirms: what the broker lost before storing it is not known")
     if row["published"] and not row["confirmed"]:
@@ -205,7 +223,8 @@ def _confirms(row: Mapping[str, Any]) -> Check | None:
 def _backlog(row: Mapping[str, Any]) -> Check | None:
     if not row["settings"].get("consumers"):
         return None
-    kept = row["delivered"] / row["published"] if row["published"] else 1.0
+    routed = row["published"] - row.get("returned", 0)
+    kept = row["delivered"] / routed if routed > 0 else 1.0
     if kept < KEPT_UP_MIN:
         text = f"delivered {kept:.1%} of what was published: the queue grew, so e2e latency depends on how long it ran"
         return _warn("backlog", text)
@@ -217,8 +236,10 @@ def _negative(row: Mapping[str, Any]) -> Check | None:
     return _fail("clock", f"{count:,} messages arrived before they were sent: the clocks disagree") if count else None
 
 
-def _achieved(row: Mapping[str, Any]) -> Check:
-    part = _achieved_part(row) or 0.0
+def _achieved(row: Mapping[str, Any]) -> Check | None:
+    part = _achieved_part(row)
+    if part is None:
+        return None
     text = f"published {part:.1%} of the intended rate"
     if part < ACHIEVED_MIN:
         return _warn("intended_rate", f"{text}: broker or generator could not keep up; read the *_sched latencies")
@@ -226,13 +247,13 @@ def _achieved(row: Mapping[str, Any]) -> Check:
 
 
 def _achieved_part(row: Mapping[str, Any]) -> float | None:
-    """Published over intended in an open loop; None in a closed one, where nothing is intended."""
-    if row["settings"].get("rate") is None:
+    """Published over intended in an open loop; None in a closed one, or at a rate of 0: nothing is intended."""
+    if not row["settings"].get("rate"):
         return None
     return float(row["published"] / row["intended"]) if row["intended"] else 0.0
 
 
-def _ledger(ledger: Mapping[str, Any] | None) -> Check:
+def _ledger(ledger: Mapping[str, Any] | None, manifest: Mapping[str, Any]) -> Check:
     if ledger is None:
         return _fail("ledger", "there is no ledger: the run was killed before loss and order could be checked")
     verdict = ledger.get("verdict")
@@ -244,8 +265,18 @@ def _ledger(ledger: Mapping[str, Any] | None) -> Check:
     if verdict == "violated":
         counts = ", ".join(f"{ledger[name]:,} {name}" for name in _VIOLATIONS if ledger.get(name))
         return _fail("ledger", f"messages were not safe: {counts}")
+    return _warn("ledger", _unknown_in_words(ledger, manifest))
+
+
+def _unknown_in_words(ledger: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
+    """Why nobody can say whether messages were lost."""
     left = ledger.get("undelivered", 0)
-    return _warn("ledger", f"not drained, {left:,} confirmed messages were not delivered yet: loss cannot be ruled out")
+    if not any(step.get("settings", {}).get("consumers", 1) for step in manifest["plan"]["steps"]):
+        what = f"the {left:,} confirmed messages are" if left else "what was published is"
+        return f"nobody consumes in this run: whether {what} all there is not known"
+    if not left:
+        return "not drained, and what did not come was not confirmed: whether it was stored or lost is not known"
+    return f"not drained, {left:,} confirmed messages were not delivered yet: loss cannot be ruled out"
 
 
 _VIOLATIONS: Final = ("lost", "duplicated", "reordered", "unexpected", "damaged")

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from perftest.metrics.interval import Interval, Series
 from perftest.results import hlog, schema
+from perftest.results.disturbances import Disturbances
 from perftest.results.errors import RunNotWritableError
 from perftest.results.histograms import Merged
 from perftest.results.provenance import HOST, host_facts, redact, redact_command, tool_facts
@@ -74,6 +75,7 @@ class RunWriter:
         self.objectives: Sequence[Objective] = ()
         self.legacy: LegacyLatency | None = None
         self.verdicts: list[Verdict] = []
+        self.disturbances = Disturbances()
         self._cpu = BrokerCpu()
         self._base_ns = self.started_ns - self.started_ns % 10**6
         self._files: dict[str, TextIO] = {}
@@ -101,6 +103,7 @@ class RunWriter:
     def event(self, record: dict[str, object]) -> None:
         """A line of ``events.jsonl``; how a background load ended is kept in the manifest, too."""
         self._append(schema.EVENTS, _json_line(record))
+        self.disturbances.event(record)
         if record.get("kind") == "background_ended":
             told = {name: value for name, value in record.items() if name not in ("t_ns", "kind", "step", "text")}
             self.manifest.setdefault("background", []).append(told)
@@ -174,7 +177,7 @@ class RunWriter:
             if totals is not None and totals.length_ns:
                 row = step_row(step, totals, self._cpu, cores_of(self.manifest))
                 self.rows.append({**row, "trust": [check.to_json() for check in step_checks(row)]})
-        checks = run_checks(self.manifest, self.ledger_record, len(self.rows))
+        checks = run_checks(self.manifest, self.ledger_record, len(self.rows), self.disturbances)
         self.trust = [check.to_json() for check in checks]
         self.valid = bool(self.rows) and is_valid(self.rows, self.trust)
         result: dict[str, Any] = {"schema": schema.SCHEMA_VERSION, "valid": self.valid}

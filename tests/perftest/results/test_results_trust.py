@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from perftest.results.disturbances import Disturbances
 from perftest.results.provenance import redact, redact_command
 from perftest.results.summary import BrokerCpu
 from perftest.results.trust import Status, run_checks, step_checks, supported, worst
@@ -240,3 +241,61 @@ def test_a_background_load_that_is_not_safe_fails_the_run() -> None:
     ledger = {"verdict": "ok", "unique": 5, "background": [{"name": "noise", "verdict": "violated"}]}
     (check,) = [check for check in run_checks(manifest(), ledger, 1) if check.check == "ledger"]
     assert check.status is Status.FAIL and "noise" in check.text
+
+
+def text_of(checks: list[Any], name: str) -> str:
+    (found,) = [check.text for check in checks if check.check == name]
+    return str(found)
+
+
+def test_a_run_of_one_side_alone_is_told_what_it_cannot_know() -> None:
+    """Neither is a failure, and neither says more than it knows."""
+    only_consumed = step_checks(row(latency={}, settings={"publishers": 0, "consumers": 1, "in_flight": 0}))
+    assert "others published" in text_of(only_consumed, "samples")
+    assert "confirms" not in statuses(only_consumed), "it published nothing that could be confirmed"
+    filled = {**manifest(), "plan": {"steps": [{"settings": {"consumers": 0}}]}}
+    found = run_checks(filled, {"verdict": "unknown", "undelivered": 2000}, 1)
+    assert "nobody consumes in this run: whether the 2,000 confirmed" in text_of(found, "ledger")
+    unconfirmed = run_checks(manifest(), {"verdict": "unknown", "undelivered": 0}, 1)
+    assert "was not confirmed" in text_of(unconfirmed, "ledger")
+
+
+def test_a_rate_of_0_is_no_missed_schedule() -> None:
+    """Nothing was intended."""
+    none = dict.fromkeys(("published", "intended", "confirmed", "delivered"), 0)
+    idle = step_checks(row(settings={"in_flight": 0, "rate": 0.0, "consumers": 1}, latency={}, **none))
+    assert "intended_rate" not in statuses(idle)
+
+
+def test_messages_that_reach_no_queue_are_no_backlog() -> None:
+    """They were returned: nothing grew, and the reason for having measured nothing is said."""
+    settings = {"in_flight": 0, "rate": None, "consumers": 1, "mandatory": True}
+    checks = step_checks(row(latency={}, settings=settings, returned=200_000, delivered=0))
+    assert statuses(checks)["backlog"] == "pass"
+    assert statuses(checks)["samples"] == "fail" and "every message was returned" in text_of(checks, "samples")
+    half = step_checks(row(returned=100_000, delivered=90_000))
+    assert statuses(half)["backlog"] == "warn" and "90.0%" in text_of(half, "backlog")
+
+
+def test_what_disturbed_a_run_is_summed_up() -> None:
+    """Events scroll by; at the end it counts how often, and how long."""
+    quiet, disturbed = Disturbances(), Disturbances()
+    quiet.event({"kind": "polled", "polls": 10, "empty": 4})
+    quiet.event({"kind": "polled", "polls": 10, "empty": 1})
+    assert "disturbances" not in statuses(run_checks(manifest(), {"verdict": "ok"}, 1, quiet))
+    assert quiet.polls() == "polls   20, of which 5 (25%) found the queue empty" and not disturbed.polls()
+    for event in (
+        {"kind": "connection_lost"},
+        {"kind": "connection_lost"},
+        {"kind": "consumer_cancelled"},
+        {"kind": "blocked"},
+        {"kind": "unblocked", "blocked_ns": 1_500_000_000},
+        {"kind": "dropped", "dropped": 1200},
+    ):
+        disturbed.event(event)
+    checks = run_checks(manifest(), {"verdict": "ok"}, 1, disturbed)
+    assert statuses(checks)["disturbances"] == "warn"
+    assert text_of(checks, "disturbances") == (
+        "while the run lasted: 2 connections lost, 1 consumer cancelled by the broker,"
+        " connections blocked by the broker for 1.5 s, added up, 1,200 overdue messages not sent"
+    )
