@@ -16,7 +16,7 @@ from perftest.cli.options.table import BY_KEY
 from perftest.importers.command_line import Line, lines_of
 from perftest.importers.naming import name_of
 from perftest.importers.notes import Converted, Imported, Notes
-from perftest.spec.behaviour import ExitWhen
+from perftest.spec.behaviour import ExitWhen, RoutingKeys
 from perftest.spec.condense import workload_of
 from perftest.spec.plan import Plan
 from perftest.spec.problem import Problem, SpecError
@@ -75,6 +75,8 @@ def _workload(line: Line, name: str, notes: Notes) -> dict[str, Any] | None:
         notes.problem(place, complaint.what, complaint.fix)
     if read.complaints:
         return None
+    for text in read.repeated():
+        notes.different(place, text)
     given = {**environment.from_environment(line.environment), **read.values}
     note_options(given, place, notes)
     beside_a_broker = {**given, "uri": ["amqp://localhost"]}
@@ -98,7 +100,7 @@ def _text(option: Option, values: list[str]) -> Any:
     """The values of an option as click would pass them."""
     if option.arity is Arity.FLAG:
         return True
-    return tuple(values) if option.arity is Arity.MANY else values[-1]
+    return tuple(values) if option.arity is Arity.MANY else values[0]
 
 
 def note_options(given: Mapping[str, list[str]], place: str, notes: Notes) -> None:
@@ -128,7 +130,8 @@ def _named(plan: Plan, given: Mapping[str, list[str]], name: str) -> Plan:
     words = [" ".join([BY_KEY[key].flag, *filter(None, values)]) for key, values in kept.items()]
     title = " ".join(["perf-test", *words])
     plan = replace(plan, name=name, title=title)
-    if not plan.queues[0].name and not {"routing_key", "random_routing_key"} & given.keys():
+    is_drawn = plan.publishing.routing_keys is RoutingKeys.FIXED and "routing_key" not in given
+    if is_drawn:
         key = str(uuid.uuid5(uuid.NAMESPACE_URL, title))
         plan = replace(plan, publishing=replace(plan.publishing, routing_key=key))
     return plan

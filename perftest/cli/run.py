@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perftest.cli.exits import Exit
-from perftest.cli.options.command import ENVIRONMENT, TableCommand, show_and_leave
+from perftest.cli.options.command import ENVIRONMENT, REPEATED, TableCommand, show_and_leave
 
 if TYPE_CHECKING:
     from perftest.cli.options.choices import Choices
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     examples=(
         "perftest run -z 10",
         "perftest run -h amqp://user:secret@rabbit1 -u q -qq -c 200 -q 500 -A 10 -z 60",
-        "perftest run -H amqp://rabbit1,amqp://rabbit2 -x 2 -y 2 -r 1k --slo 'e2e.p99<20ms'",
+        "perftest run -H amqp://rabbit1,amqp://rabbit2 -x 2 -y 2 --slo 'e2e.p99<20ms'",
     ),
 )
 @click.pass_context
@@ -42,6 +42,8 @@ def run(ctx: click.Context, /, **given: Any) -> None:
     choices = Choices(given)
     if ctx.meta.get(ENVIRONMENT):
         choices.note(f"from the environment: {' '.join(ctx.meta[ENVIRONMENT])}")
+    for text in ctx.meta.get(REPEATED, ()):
+        choices.note(text)
     plan = plan_of(choices)
     options = run_options(choices)
     for note in choices.notes:

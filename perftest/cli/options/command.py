@@ -16,6 +16,8 @@ from perftest.cli.sections import SectionedCommand, SectionedOption
 
 ENVIRONMENT: Final = "perftest.environment"
 """Key of ``click.Context.meta``: names of the variables that were obeyed."""
+REPEATED: Final = "perftest.repeated"
+"""Key of ``click.Context.meta``: what there is to say of options that were given more than once."""
 
 
 class UnreadableError(click.UsageError):
@@ -32,7 +34,6 @@ class TableCommand(SectionedCommand):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.params += [_parameter(each) for each in OPTIONS]
-        self.context_settings["max_content_width"] = 80
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words with PerfTest's rules, add what the environment says, and hand plain options to click."""
@@ -44,6 +45,7 @@ class TableCommand(SectionedCommand):
         surrounding = environment.from_environment(os.environ)
         obeyed = {key: values for key, values in surrounding.items() if key not in line.values}
         ctx.meta[ENVIRONMENT] = [BY_KEY[key].variable for key in obeyed]
+        ctx.meta[REPEATED] = line.repeated()
         return super().parse_args(ctx, list(_canonical({**obeyed, **line.values})))
 
     def format_help_sections(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -81,7 +83,7 @@ def _canonical(values: dict[str, list[str]]) -> Iterator[str]:
     """Each occurrence as one word that click reads in one way only: ``--name=value``."""
     for key, given in values.items():
         option = BY_KEY[key]
-        for text in given if option.arity is Arity.MANY else given[-1:]:
+        for text in given if option.arity is Arity.MANY else given[:1]:
             yield f"--{option.long[0]}" if option.arity is Arity.FLAG else f"--{option.long[0]}={text}"
 
 

@@ -48,7 +48,13 @@ OPTIONS = (
     ),
     *section(
         "Measurement",
-        value("-d --id", "text", "ID", "Name of the run, at the beginning of each line.", shown="test-HHMMSS-mmm"),
+        value(
+            "-d --id",
+            "text",
+            "ID",
+            "Name of the run, at the beginning of each line, and in its directory's.",
+            shown="test-HHMMSS-mmm",
+        ),
         value(
             "-i --interval",
             "duration_s",

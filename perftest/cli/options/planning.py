@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+import re
 
 from perftest.amqp.uri import UriError, parse_uri
 from perftest.cli.options.choices import Choices
-from perftest.cli.options.topology_plan import exchange_of, queues_of, routing_of
+from perftest.cli.options.table import BY_KEY
+from perftest.cli.options.topology_plan import exchange_of, queues_of, routing_of, taken_together
 from perftest.spec.behaviour import Arrivals, Bodies, Connecting, Consuming, ExitWhen, Publishing, Tls
 from perftest.spec.check import SIZE_BYTES_MIN, check_plan
 from perftest.spec.plan import Isolation, Plan, Settings, Step
 from perftest.spec.problem import Problem, SpecError
 from perftest.spec.rules import is_stamped
 
+_NAME_MAX = 40
 _WARMUP_S_MAX = 5.0
+_OF_EACH_QUEUE = ("cmessages", "consumer_rate", "consumer_latency", "variable_latency", "multi_ack_every", "global_qos")
 
 
 def plan_of(choices: Choices) -> Plan:
@@ -23,10 +27,11 @@ def plan_of(choices: Choices) -> Plan:
     queues = queues_of(choices)
     # Filling a queue for a later run, or emptying what an earlier one left: then the queue is not ours to delete.
     both_sides = choices["producers"] > 0 and choices["consumers"] > 0
-    publishing = _publishing(choices, nameless=any(not queue.name for queue in queues))
+    together = taken_together(choices, exchange)
+    publishing = _publishing(choices, alike=together > 1 or any(not queue.name for queue in queues))
     plan = Plan(
-        name="run",
-        title="perftest run",
+        name=_name(choices["id"] or ""),
+        title=f"perftest run {choices['id'] or ''}".strip(),
         uris=uris,
         queues=queues,
         steps=(_step(choices, publishing),),
@@ -39,7 +44,7 @@ def plan_of(choices: Choices) -> Plan:
         declare_missing=choices["predeclared"],
         exchange=exchange,
         publishing=publishing,
-        consuming=_consuming(choices),
+        consuming=_consuming(choices, together),
         connecting=_connecting(choices),
         workers=choices["workers"],
     )
@@ -48,6 +53,11 @@ def plan_of(choices: Choices) -> Plan:
         raise SpecError(problems)
     _note_queues_without_consumers(choices, plan)
     return plan
+
+
+def _name(label: str) -> str:
+    """The id of a run as a part of its directory's name."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", label).strip("-.")[:_NAME_MAX] or "run"
 
 
 def _uris(choices: Choices) -> tuple[str, ...]:
@@ -130,7 +140,7 @@ def _size_bytes(choices: Choices, bodies: Bodies) -> int:
     return max(size, SIZE_BYTES_MIN)
 
 
-def _publishing(choices: Choices, *, nameless: bool) -> Publishing:
+def _publishing(choices: Choices, *, alike: bool) -> Publishing:
     arrivals, trace = choices["arrivals"]
     rated = choices.is_given("variable_rate", "publishing_interval") or choices["rate"] is not None
     delay_s = choices["producer_random_start_delay"]
@@ -141,7 +151,7 @@ def _publishing(choices: Choices, *, nameless: bool) -> Publishing:
     if is_stamped(bodies) and any(size < SIZE_BYTES_MIN for size, _ in sizes):
         choices.note(f"-vs: bodies have {SIZE_BYTES_MIN} octets or more, for the time stamps take {SIZE_BYTES_MIN}")
         sizes = tuple((max(size, float(SIZE_BYTES_MIN)), held) for size, held in sizes)
-    keys, key, cache = routing_of(choices, nameless=nameless)
+    keys, key, cache = routing_of(choices, alike=alike)
     return Publishing(
         channels=choices["producer_channel_count"],
         arrivals=Arrivals(arrivals),
@@ -172,7 +182,11 @@ def _bodies(choices: Choices) -> Bodies:
     )
 
 
-def _consuming(choices: Choices) -> Consuming:
+def _consuming(choices: Choices, together: int) -> Consuming:
+    """``together``: how many queues a consumer takes from, each on a channel of its own."""
+    of_each = [BY_KEY[key].flag for key in _OF_EACH_QUEUE if together > 1 and choices.is_given(key)]
+    if of_each:
+        choices.note(f"-u with several names: {' '.join(of_each)} hold for each queue of a consumer by itself")
     choices.useless("requeue", "-na", unless=choices["nack"])
     choices.useless("polling_interval", "-po", unless=choices["polling"])
     if choices["polling"]:
@@ -180,7 +194,7 @@ def _consuming(choices: Choices) -> Consuming:
             if choices.is_given(key):
                 choices.note(f"{flag} has no effect with -po: nobody subscribes")
     return Consuming(
-        channels=choices["consumer_channel_count"],
+        channels=choices["consumer_channel_count"] * together,
         channel_prefetch=choices["global_qos"],
         transaction=choices["ctxsize"],
         messages=choices["cmessages"],

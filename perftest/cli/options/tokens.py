@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from perftest.cli.options.option import Arity, Option
-from perftest.cli.options.table import BY_LONG, BY_SHORT
+from perftest.cli.options.table import BY_KEY, BY_LONG, BY_SHORT
 
 _NUMBER: Final = re.compile(r"^-\d+(\.\d+)?$")
 
@@ -34,6 +34,14 @@ class Line:
 
     values: dict[str, list[str]] = field(default_factory=dict)
     complaints: list[Complaint] = field(default_factory=list)
+
+    def repeated(self) -> list[str]:
+        """A sentence for each option that takes one value and was given several. No values: they may be secrets."""
+        return [
+            f"{BY_KEY[key].flag} is given {len(given)} times: the first counts, as for PerfTest"
+            for key, given in self.values.items()
+            if BY_KEY[key].arity is not Arity.MANY and len(set(given)) > 1
+        ]
 
     def complain(self, what: str, fix: str) -> None:
         """Note a problem; all of them are told at once."""

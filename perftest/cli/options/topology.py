@@ -10,7 +10,8 @@ OPTIONS = section(
         "-u --queue",
         "names",
         "NAMES",
-        "Queues, with commas; publishers and consumers are spread over them in turn.",
+        "Queues, with commas. Each gets every message, each consumer takes from all; with the default exchange they are"
+        " spread over in turn.",
         local="perftest",
         shown="each consumer's own, named by the server",
         places=("queues",),

@@ -1,7 +1,7 @@
 """Queues, exchange and routing keys out of the options.
 
-PerfTest binds queues to an exchange named as its type, and names a queue by the server where nobody did. With several
-names of ``-u`` it binds all of them with one key; here they are spread over, as those of a pattern are.
+PerfTest binds queues to an exchange named as its type, and names a queue by the server where nobody did. Those of a
+pattern or a file are spread over; several names of ``-u`` are bound with one key, and each consumer takes from all.
 """
 
 from __future__ import annotations
@@ -52,9 +52,21 @@ def exchange_of(choices: Choices) -> Exchange:
     return Exchange(name=name, type=kind, predeclared=choices["predeclared"] or name.startswith("amq."))
 
 
-def routing_of(choices: Choices, *, nameless: bool) -> tuple[RoutingKeys, str, int]:
-    """Kind of routing keys, the key, and how many random ones are kept. A queue without a name needs a key that no
-    other run uses."""
+def taken_together(choices: Choices, exchange: Exchange) -> int:
+    """How many queues each consumer takes from, and each message goes to: those of ``-u a,b``, unless the default
+    exchange is there, which copies nothing."""
+    names: tuple[str, ...] = choices["queue"] or ()
+    if len(names) < 2 or choices.is_given(*_PATTERN_KEYS, "queue_file"):
+        return 1
+    if exchange.name:
+        return len(set(names))
+    choices.note("-u with several names: the default exchange copies nothing, so the queues are spread over, as by -qp")
+    return 1
+
+
+def routing_of(choices: Choices, *, alike: bool) -> tuple[RoutingKeys, str, int]:
+    """Kind of routing keys, the key, and how many random ones are kept. ``alike``: one key for all, that no other run
+    uses, as for a queue without a name."""
     key: str | None = choices["routing_key"]
     cache: int = choices["routing_key_cache_size"]
     choices.useless("routing_key_cache_size", "-K", unless=choices["random_routing_key"])
@@ -66,7 +78,7 @@ def routing_of(choices: Choices, *, nameless: bool) -> tuple[RoutingKeys, str, i
         return RoutingKeys.RANDOM, "", cache
     if key is not None:
         return RoutingKeys.FIXED, key, 0
-    return (RoutingKeys.FIXED, str(uuid.uuid4()), 0) if nameless else (RoutingKeys.QUEUE, "", 0)
+    return (RoutingKeys.FIXED, str(uuid.uuid4()), 0) if alike else (RoutingKeys.QUEUE, "", 0)
 
 
 def _names_of(choices: Choices) -> tuple[str, ...]:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from perftest.cli.options.planning import plan_of
+from perftest.engine.routing import queues_of_each
+from perftest.spec.behaviour import RoutingKeys
 from perftest.spec.plan import IN_FLIGHT_UNLIMITED, Plan, QueueType
 from perftest.spec.problem import Problem, SpecError
 
@@ -184,7 +186,9 @@ def test_confirms_without_a_limit_are_not_no_confirms(text: str, expected: int) 
         ("-sul 1", "-sul has no effect without -sst"),
         ("-u q -qq -ad true", "-ad true has no effect"),
         ("-e amq.default -t topic -u q", "-t has no effect"),
-        ("-u a,b", "1 of 2 queues have no consumer"),
+        ("-qp q%d -qpf 1 -qpt 2", "1 of 2 queues have no consumer"),
+        ("-u a,b -D 5 -L 100", "-D -L hold for each queue of a consumer by itself"),
+        ("-e amq.default -u a,b -y 2", "the default exchange copies nothing"),
         ("-y 0", "reach no queue"),
         ("-hst 5 -niot 3 -mda", "without effect here: -hst -niot (there is no JVM); -mda ("),
         ("-ei 3 --verbose", "without effect here: -ei (runs on several hosts"),
@@ -196,6 +200,25 @@ def test_what_does_nothing_is_said_and_stops_nothing(line: str, note: str) -> No
     plan_of(choices)
     (only,) = choices.notes
     assert note in only
+
+
+def test_several_names_of_u_are_perftests_copies() -> None:
+    """Each queue gets every message, each consumer takes from all; the default exchange copies nothing."""
+    together = plan("-h amqp://h -u a,b,c -x 2 -y 2 -Y 2")
+    assert together.consuming.channels == 6 and queues_of_each(together) == (0, 1, 2)
+    assert queues_of_each(plan("-h amqp://h -u a,b -k key")) == (0, 1)
+    apart = plan("-h amqp://h -u a,b -y 2 -e amq.default")
+    assert apart.consuming.channels == 1 and queues_of_each(apart) is None
+    assert plan("-u a,b -y 2").publishing.routing_keys is RoutingKeys.QUEUE, "the bundled cluster has no other exchange"
+    pattern = plan("-h amqp://h -qp q%d -qpf 1 -qpt 2 -y 2")
+    assert pattern.consuming.channels == 1 and queues_of_each(pattern) is None
+
+
+def test_the_id_is_in_the_name_of_the_directory() -> None:
+    """Whoever names a run wants to find it again, whatever the name."""
+    assert (plan("-h amqp://h -d nightly.1").name, plan("-h amqp://h").name) == ("nightly.1", "run")
+    assert plan("-h amqp://h -d ../a/b?c").name == "a-b-c"
+    assert plan("-h amqp://h -d ...").name == "run"
 
 
 def test_small_bodies_are_made_as_large_as_the_stamp_unless_they_carry_none() -> None:

@@ -38,7 +38,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def run_limited(octets: int, cluster: Cluster, out: Path, *more: str) -> subprocess.CompletedProcess[str]:
     """`perftest run` with files that may have so many octets."""
     command = [sys.executable, "-c", LIMITED.format(octets=octets), "run", "-H", ",".join(cluster.uris), "-qq"]
-    command += ["-u", "perftest", "-e", "amq.default", "-c", "1000", "-q", "1000", "-s", "1000"]
+    command += ["-u", "perftest", "-e", "amq.default", "-q", "1000", "-s", "1000"]
     command += ["-c", "20", "-z", "20", "--warmup", "200ms", "-i", "0.1", "--ui", "none", "--out", str(out), *more]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
 

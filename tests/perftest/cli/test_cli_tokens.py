@@ -79,6 +79,12 @@ def test_a_value_may_have_spaces_and_quotes() -> None:
     assert tokens.read(["--id", "test 1", "-u", '"q"']).values == {"id": ["test 1"], "queue": ["q"]}
 
 
+def test_the_first_of_several_counts_and_it_is_said() -> None:
+    """Commons CLI takes the first; neither is to be guessed. No value is told: it may hold a password."""
+    line = tokens.read(["-h", "amqp://u:secret@a", "-x", "1", "-vr", "5:1", "-h", "amqp://b", "-x", "1", "-vr", "6:1"])
+    assert line.repeated() == ["-h is given 2 times: the first counts, as for PerfTest"]
+
+
 def test_names_are_unique_and_every_option_of_perftest_has_one() -> None:
     """Two options of one name, and one of them would never be read."""
     assert len(BY_SHORT) == sum(bool(each.short) for each in OPTIONS)
