@@ -16,7 +16,7 @@ from reports.html.render import render
 from reports.pages.model import Page
 from reports.pages.page import page
 from reports.pipeline import store as report_store
-from reports.pipeline.schema import Tables
+from reports.pipeline.tables import Tables
 
 SUMMARY_VERSION: Final = 1
 """Raised when a reader of the previous version would misread summary.json."""

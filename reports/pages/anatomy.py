@@ -16,7 +16,8 @@ from reports.charts.shares import Look
 from reports.pages import settings, words
 from reports.pages.model import Anatomy, Chart, Column, Kind, Sentence, Table
 from reports.pages.tables import cells, latency_column
-from reports.pipeline.schema import SAMPLES_ABOVE, Tables
+from reports.pipeline.schema import SAMPLES_ABOVE
+from reports.pipeline.tables import Tables
 from reports.stats import knee
 
 OUTSIDE: Final = "outside"

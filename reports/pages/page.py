@@ -13,7 +13,7 @@ from reports.pages.figures import knee_path, lead_series
 from reports.pages.model import Chart, Column, Kind, Page, Run, Table
 from reports.pages.run import run_section
 from reports.pages.tables import cells, latency_column
-from reports.pipeline.schema import Tables
+from reports.pipeline.tables import Tables
 
 
 def page(

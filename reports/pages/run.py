@@ -13,7 +13,7 @@ from reports.pages.figures import knee_chart, spectrum_chart, timeline_chart
 from reports.pages.model import Banner, Chart, Chip, Run, Sentence
 from reports.pages.provenance import provenance, utc
 from reports.pages.tables import events_table, ledger_table, steps_table
-from reports.pipeline.schema import Tables
+from reports.pipeline.tables import Tables
 from reports.stats.validity import GENERATOR_CPU, Check, Status, checks
 
 _LEDGER_CHIPS: Final = {

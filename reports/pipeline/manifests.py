@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from perftest.results import schema as files
 from reports.pipeline import schema
-from reports.pipeline.schema import Type
+from reports.pipeline.columns import Type
 from reports.pipeline.source import RunSource
 
 Row = dict[str, Any]

@@ -21,7 +21,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 from pyspark.sql.types import StructType
 
 from perftest.results import schema as files
-from reports.pipeline import manifests, schema, source, stages, store, workers
+from reports.pipeline import frames, manifests, parsing, schema, source, stages, store, use
+from reports.pipeline.columns import Table
 from reports.pipeline.errors import EmptyRunError, SparkError
 from reports.pipeline.session import SMALL_JOB_BYTES
 
@@ -129,11 +130,11 @@ class _Tables:
         self._sources = runs
         self._kept: list[DataFrame] = []
         self._small = source.input_bytes(runs) <= SMALL_JOB_BYTES
-        self._runs = stages.rows_frame(spark, [manifests.context_row(run) for run in runs], stages.RUN_CONTEXT)
+        self._runs = frames.rows_frame(spark, [manifests.context_row(run) for run in runs], frames.RUN_CONTEXT)
         offsets = [row for run in runs for row in manifests.offset_rows(run)]
-        self._hosts = stages.rows_frame(spark, offsets, stages.HOST_CONTEXT)
+        self._hosts = frames.rows_frame(spark, offsets, frames.HOST_CONTEXT)
         planned = [row for run in runs for row in manifests.planned_rows(run)]
-        self._planned = stages.rows_frame(spark, planned, stages.PLANNED_STEPS)
+        self._planned = frames.rows_frame(spark, planned, frames.PLANNED_STEPS)
         self._frames = self._build()
 
     @property
@@ -154,12 +155,12 @@ class _Tables:
             frame.unpersist()
 
     def _build(self) -> dict[str, DataFrame]:
-        raw_intervals = self._parse(files.INTERVALS_CSV, workers.parse_intervals, stages.PARSED_INTERVALS)
-        raw_histograms = self._parse(files.LATENCY_HLOG, workers.parse_histograms, stages.PARSED_HISTOGRAMS)
-        raw_events = self._parse(files.EVENTS, workers.parse_events, stages.PARSED_EVENTS)
-        raw_samples = self._parse(files.HOST, workers.parse_host_samples, stages.PARSED_HOST_SAMPLES)
-        raw_brokers = self._parse(files.BROKER, workers.parse_brokers, stages.PARSED_BROKERS)
-        known = stages.rows_frame(self._spark, manifests.quarantine_rows(self._sources), schema.QUARANTINE.arrow)
+        raw_intervals = self._parse(files.INTERVALS_CSV, parsing.parse_intervals, stages.PARSED_INTERVALS)
+        raw_histograms = self._parse(files.LATENCY_HLOG, parsing.parse_histograms, stages.PARSED_HISTOGRAMS)
+        raw_events = self._parse(files.EVENTS, parsing.parse_events, stages.PARSED_EVENTS)
+        raw_samples = self._parse(files.HOST, parsing.parse_host_samples, stages.PARSED_HOST_SAMPLES)
+        raw_brokers = self._parse(files.BROKER, parsing.parse_brokers, stages.PARSED_BROKERS)
+        known = frames.rows_frame(self._spark, manifests.quarantine_rows(self._sources), schema.QUARANTINE.arrow)
 
         intervals = self._keep(stages.align(stages.good(raw_intervals), self._hosts, self._runs))
         good_histograms = stages.good(raw_histograms)
@@ -168,13 +169,13 @@ class _Tables:
         by_slot = self._keep(stages.merge_histograms(histograms, [*stages.SLOT, "series"]))
         by_step = self._keep(stages.merge_histograms(stages.steady(by_slot), ["run_id", "step", "series"]))
         latency = self._keep(stages.latency(by_step, stages.merge_histograms(by_step, ["run_id", "series"])))
-        brokers = self._keep(stages.differences(stages.good(raw_brokers), self._runs))
+        brokers = self._keep(use.differences(stages.good(raw_brokers), self._runs))
         samples = stages.good(raw_samples)
         return {
-            "intervals": stages.conform(intervals, schema.INTERVALS),
+            "intervals": frames.conform(intervals, schema.INTERVALS),
             "timeline": stages.timeline(intervals, stages.percentiles(by_slot), self._planned, self._runs),
             "latency": latency,
-            "brokers": stages.conform(brokers, schema.BROKERS),
+            "brokers": frames.conform(brokers, schema.BROKERS),
             "steps": self._steps(intervals, latency, brokers, samples),
             "spectrum": stages.spectrum(by_step, self._planned),
             "stages": stages.broker_stages(staged, self._planned),
@@ -187,8 +188,8 @@ class _Tables:
 
     def _steps(self, intervals: DataFrame, latency: DataFrame, brokers: DataFrame, samples: DataFrame) -> DataFrame:
         totals = self._keep(stages.totals(stages.steady(intervals), ["run_id", "step"]))
-        use = (stages.broker_use(brokers, totals), stages.host_use(samples, totals))
-        return stages.steps(stages.step_starts(intervals), totals, latency, self._planned, use, self._runs)
+        used = (use.of_brokers(brokers, totals), use.of_hosts(samples, totals))
+        return stages.steps(stages.step_starts(intervals), totals, latency, self._planned, used, self._runs)
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         self._kept.append(frame.persist())
@@ -199,7 +200,7 @@ class _Tables:
         splits = stages.split_frame(self._spark, source.splits(self._sources, file))
         return self._keep(stages.parse(splits, parser, parsed))
 
-    def _timed(self, records: DataFrame, table: schema.Table) -> DataFrame:
+    def _timed(self, records: DataFrame, table: Table) -> DataFrame:
         """Records with ``t_s`` from ``t_ns``."""
-        frame = records.join(F.broadcast(self._runs), "run_id").withColumn("t_s", stages.since_start("t_ns"))
-        return stages.conform(frame, table)
+        frame = records.join(F.broadcast(self._runs), "run_id").withColumn("t_s", frames.since_start("t_ns"))
+        return frames.conform(frame, table)

@@ -13,12 +13,9 @@ Unix times are never null, so they never lose digits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
 
-import pandas as pd
-import pyarrow as pa
+from reports.pipeline.columns import Column, Table, flag, integer, real, text
 
 STORE_VERSION: Final = 2
 """Raised when a reader of the previous version would misread a store."""
@@ -27,15 +24,7 @@ SERIES: Final = ("e2e", "e2e_sched", "confirm", "confirm_sched", "lag", "ack")
 """The latencies of a run directory, as :class:`perftest.metrics.interval.Series` names them: ``e2e`` and ``confirm``
 start at the actual send, ``*_sched`` at the intended time (open loop only), ``lag`` is the distance between the two."""
 
-PERCENTILES: Final = {
-    "p50": 50.0,
-    "p75": 75.0,
-    "p90": 90.0,
-    "p95": 95.0,
-    "p99": 99.0,
-    "p999": 99.9,
-    "p9999": 99.99,
-}
+PERCENTILES: Final = {"p50": 50.0, "p75": 75.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p999": 99.9, "p9999": 99.99}
 """Column prefix to percentile, in the order of the columns."""
 
 SAMPLES_ABOVE: Final = 10
@@ -44,83 +33,25 @@ SAMPLES_ABOVE: Final = 10
 WHOLE_RUN: Final = 0
 """The ``step`` of a row of ``latency`` that covers every steady interval of the run; steps count from 1."""
 
-
-class Type(StrEnum):
-    """The few column types that are used, so that each has one obvious Arrow and one obvious Spark form."""
-
-    TEXT = "text"
-    INT = "int"
-    FLOAT = "float"
-    BOOL = "bool"
-
-
-ARROW_TYPES: Final = {Type.TEXT: pa.string(), Type.INT: pa.int64(), Type.FLOAT: pa.float64(), Type.BOOL: pa.bool_()}
-
-
-class Column(NamedTuple):
-    """One column; ``nullable`` columns may have no value, and ``doc`` says when."""
-
-    name: str
-    type: Type
-    doc: str
-    nullable: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """One table: its grain in words and its columns. ``order`` sorts the rows a reader gets."""
-
-    name: str
-    grain: str
-    columns: tuple[Column, ...]
-    order: tuple[str, ...]
-
-    @property
-    def arrow(self) -> pa.Schema:
-        """The Arrow schema, column by column."""
-        return pa.schema([pa.field(c.name, ARROW_TYPES[c.type], c.nullable) for c in self.columns])
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The column names in order."""
-        return tuple(column.name for column in self.columns)
-
-
-def _text(name: str, doc: str, nullable: bool = False) -> Column:
-    return Column(name, Type.TEXT, doc, nullable)
-
-
-def _int(name: str, doc: str, nullable: bool = False) -> Column:
-    return Column(name, Type.INT, doc, nullable)
-
-
-def _float(name: str, doc: str, nullable: bool = False) -> Column:
-    return Column(name, Type.FLOAT, doc, nullable)
-
-
-def _bool(name: str, doc: str, nullable: bool = False) -> Column:
-    return Column(name, Type.BOOL, doc, nullable)
-
-
-RUN_ID: Final = _text("run_id", "the run's id, as in its manifest")
-STEP: Final = _int("step", "number of the step, from 1")
-LABEL: Final = _text("label", "the step in words, for example in_flight=64")
-SERIES_NAME: Final = _text("series", "one of SERIES")
-PAYLOAD: Final = _text("payload", "HdrHistogram V2 compressed, base64: 1 ns .. 1 h, 3 significant figures")
+RUN_ID: Final = text("run_id", "the run's id, as in its manifest")
+STEP: Final = integer("step", "number of the step, from 1")
+LABEL: Final = text("label", "the step in words, for example in_flight=64")
+SERIES_NAME: Final = text("series", "one of SERIES")
+PAYLOAD: Final = text("payload", "HdrHistogram V2 compressed, base64: 1 ns .. 1 h, 3 significant figures")
 
 
 def _percentiles(prefix: str, names: tuple[str, ...], nullable: bool) -> tuple[Column, ...]:
     """Columns ``{prefix}{p}_ns``; values are the highest equivalent value of the merged histogram."""
-    return tuple(_int(f"{prefix}{name}_ns", "from the merged histogram", nullable) for name in names)
+    return tuple(integer(f"{prefix}{name}_ns", "from the merged histogram", nullable) for name in names)
 
 
 def _summary(prefix: str, nullable: bool) -> tuple[Column, ...]:
     """Count, mean, percentiles and maximum of one series."""
     return (
-        _int(f"{prefix}count", "samples", nullable),
-        _float(f"{prefix}mean_ns", "mean of the merged histogram; never a headline", nullable),
+        integer(f"{prefix}count", "samples", nullable),
+        real(f"{prefix}mean_ns", "mean of the merged histogram; never a headline", nullable),
         *_percentiles(prefix, tuple(PERCENTILES), nullable),
-        _int(f"{prefix}max_ns", "highest value, within 3 significant figures", nullable),
+        integer(f"{prefix}max_ns", "highest value, within 3 significant figures", nullable),
     )
 
 
@@ -130,71 +61,71 @@ RUNS: Final = Table(
     order=("started_ns", "run_id"),
     columns=(
         RUN_ID,
-        _text("name", "the plan's name, for example flow_control/in_flight"),
-        _text("title", "the plan's title"),
-        _text("source", "where the experiment was published; empty when it was not"),
-        _text("state", "finished, interrupted, failed, or running: still running or killed"),
-        _text("ended_reason", "why it ended", True),
-        _int("exit_code", "of the command", True),
-        _int("started_ns", "Unix time"),
-        _int("ended_ns", "Unix time; of a killed run, the end of its last interval"),
-        _float("length_s", "from start to end"),
-        _text("loop", "open or closed"),
-        _text("isolation", "live or isolated"),
-        _text("swept", "JSON list of the settings that differ between steps, in the order to show"),
-        _float("interval_s", "nominal length of an interval"),
-        _int("steps_planned", "steps of the plan; the table `steps` has those that began"),
-        _int("seed", "of the plan"),
-        _text("queue_types", "distinct queue types, comma separated"),
-        _text("product", "the broker's own name"),
-        _text("broker_version", "the broker's own version"),
-        _text("platform", "what the broker runs on, in its words"),
-        _text("cluster", "local, remote, … as the run knew it"),
-        _int("broker_nodes", "nodes the run knew of"),
-        _text("durability", "what a confirm meant in this run, in words"),
-        _bool("one_machine", "generator and every broker node it knew of shared one machine"),
-        _int("host_count", "load hosts"),
-        _int("clock_bound_ns", "largest error bound of a load host's clock offset; 0 on one host"),
-        _text("command", "the command line, as JSON list"),
-        _text("tool_version", "of the load generator"),
-        _text("tool_commit", "of the load generator; empty when unknown"),
-        _bool("tool_dirty", "the tool had uncommitted changes"),
-        _text("plan_digest", "SHA-256 of the canonical plan"),
-        _text("path", "the run directory as it was given"),
-        _text("manifest", "the whole manifest.json"),
+        text("name", "the plan's name, for example flow_control/in_flight"),
+        text("title", "the plan's title"),
+        text("source", "where the experiment was published; empty when it was not"),
+        text("state", "finished, interrupted, failed, or running: still running or killed"),
+        text("ended_reason", "why it ended", True),
+        integer("exit_code", "of the command", True),
+        integer("started_ns", "Unix time"),
+        integer("ended_ns", "Unix time; of a killed run, the end of its last interval"),
+        real("length_s", "from start to end"),
+        text("loop", "open or closed"),
+        text("isolation", "live or isolated"),
+        text("swept", "JSON list of the settings that differ between steps, in the order to show"),
+        real("interval_s", "nominal length of an interval"),
+        integer("steps_planned", "steps of the plan; the table `steps` has those that began"),
+        integer("seed", "of the plan"),
+        text("queue_types", "distinct queue types, comma separated"),
+        text("product", "the broker's own name"),
+        text("broker_version", "the broker's own version"),
+        text("platform", "what the broker runs on, in its words"),
+        text("cluster", "local, remote, … as the run knew it"),
+        integer("broker_nodes", "nodes the run knew of"),
+        text("durability", "what a confirm meant in this run, in words"),
+        flag("one_machine", "generator and every broker node it knew of shared one machine"),
+        integer("host_count", "load hosts"),
+        integer("clock_bound_ns", "largest error bound of a load host's clock offset; 0 on one host"),
+        text("command", "the command line, as JSON list"),
+        text("tool_version", "of the load generator"),
+        text("tool_commit", "of the load generator; empty when unknown"),
+        flag("tool_dirty", "the tool had uncommitted changes"),
+        text("plan_digest", "SHA-256 of the canonical plan"),
+        text("path", "the run directory as it was given"),
+        text("manifest", "the whole manifest.json"),
     ),
 )
 
 SETTINGS: Final = (
-    _int("in_flight", "most unconfirmed messages per publisher; 0: no confirms", True),
-    _int("prefetch", "basic.qos per consumer; 0: unlimited", True),
-    _int("ack_interval", "deliveries per basic.ack; 0: automatic acknowledgement", True),
-    _float("rate", "messages per second and publisher; null: closed loop", True),
-    _int("size_bytes", "octets of body", True),
-    _int("publishers", "publishers", True),
-    _int("consumers", "consumers", True),
-    _bool("persistent", "delivery mode 2", True),
-    _bool("mandatory", "mandatory flag", True),
+    integer("in_flight", "most unconfirmed messages per publisher; 0: no confirms", True),
+    integer("prefetch", "basic.qos per consumer; 0: unlimited", True),
+    integer("ack_interval", "deliveries per basic.ack; 0: automatic acknowledgement", True),
+    real("rate", "messages per second and publisher; null: closed loop", True),
+    integer("size_bytes", "octets of body", True),
+    integer("publishers", "publishers", True),
+    integer("consumers", "consumers", True),
+    flag("persistent", "delivery mode 2", True),
+    flag("mandatory", "mandatory flag", True),
 )
 """One column per setting, whether swept or not; `runs.swept` says which differ. Null where the run did not say."""
 
 COUNTS: Final = (
-    _int("intended", "messages the schedule asked for; closed loop: equal to published"),
-    _int("published", "messages sent"),
-    _int("confirmed", "positive confirms"),
-    _int("nacked", "negative confirms"),
-    _int("returned", "unroutable, returned"),
-    _int("delivered", "deliveries"),
-    _int("redelivered", "deliveries flagged redelivered"),
-    _int("acked", "acknowledged deliveries"),
-    _int("published_bytes", "octets of body sent"),
-    _int("negative_latencies", "deliveries before their send: clocks disagree"),
+    integer("intended", "messages the schedule asked for; closed loop: equal to published"),
+    integer("published", "messages sent"),
+    integer("confirmed", "positive confirms"),
+    integer("nacked", "negative confirms"),
+    integer("returned", "unroutable, returned"),
+    integer("delivered", "deliveries"),
+    integer("redelivered", "deliveries flagged redelivered"),
+    integer("acked", "acknowledged deliveries"),
+    integer("published_bytes", "octets of body sent"),
+    integer("negative_latencies", "deliveries before their send: clocks disagree"),
 )
 RATES: Final = (
-    _float("intended_per_s", "what the schedule asked for"),
-    _float("published_per_s", "sent"),
-    _float("confirmed_per_s", "confirmed"),
-    _float("delivered_per_s", "delivered"),
+    real("intended_per_s", "what the schedule asked for"),
+    real("published_per_s", "sent"),
+    real("confirmed_per_s", "confirmed"),
+    real("delivered_per_s", "delivered"),
 )
 
 STEPS: Final = Table(
@@ -205,33 +136,33 @@ STEPS: Final = Table(
         RUN_ID,
         STEP,
         LABEL,
-        _text("settings", "the step's settings as JSON"),
+        text("settings", "the step's settings as JSON"),
         *SETTINGS,
-        _float("duration_s", "planned length with warm-up", True),
-        _float("warmup_s", "planned warm-up", True),
-        _int("start_ns", "Unix time of the first steady interval; of the first interval when none was steady"),
-        _float("t_s", "the same since the run's start"),
-        _float("length_s", "measured steady time; 0 when the run ended in warm-up"),
-        _int("workers", "workers that reported"),
-        _int("intervals", "steady intervals, all workers"),
+        real("duration_s", "planned length with warm-up", True),
+        real("warmup_s", "planned warm-up", True),
+        integer("start_ns", "Unix time of the first steady interval; of the first interval when none was steady"),
+        real("t_s", "the same since the run's start"),
+        real("length_s", "measured steady time; 0 when the run ended in warm-up"),
+        integer("workers", "workers that reported"),
+        integer("intervals", "steady intervals, all workers"),
         *COUNTS,
         *RATES,
-        _int("unconfirmed_max", "most unconfirmed messages of one worker"),
-        _text("e2e_series", "the series to lead with: e2e_sched in an open loop, else e2e"),
-        _text("confirm_series", "the series to lead with: confirm_sched in an open loop, else confirm"),
+        integer("unconfirmed_max", "most unconfirmed messages of one worker"),
+        text("e2e_series", "the series to lead with: e2e_sched in an open loop, else e2e"),
+        text("confirm_series", "the series to lead with: confirm_sched in an open loop, else confirm"),
         *(column for series in SERIES for column in _summary(f"{series}_", nullable=True)),
-        _float("worker_cpu_share", "CPU of the busiest worker", True),
-        _float("worker_cpu_us_per_message", "CPU of all workers per delivered message (published, if none)", True),
-        _float("worker_wait_share", "time that the most hindered worker waited for a core", True),
-        _int("loop_lag_ns", "longest delay of a worker's event loop"),
-        _int("gc_collections", "garbage collections of all workers"),
-        _int("gc_pause_ns", "longest garbage collection of a worker"),
-        _float("broker_cpu_us_per_message", "CPU of all known nodes per delivered message (published, if none)", True),
-        _float("broker_cpu_share", "cores used by all known nodes together", True),
-        _float("wal_syncs_per_s", "of all known nodes together", True),
-        _float("wal_bytes_per_message", "of all known nodes together, per delivered message", True),
-        _float("host_cpu_percent", "mean CPU of the busiest load host while steady", True),
-        _float("host_steal_percent", "largest steal seen on a load host while steady", True),
+        real("worker_cpu_share", "CPU of the busiest worker", True),
+        real("worker_cpu_us_per_message", "CPU of all workers per delivered message (published, if none)", True),
+        real("worker_wait_share", "time that the most hindered worker waited for a core", True),
+        integer("loop_lag_ns", "longest delay of a worker's event loop"),
+        integer("gc_collections", "garbage collections of all workers"),
+        integer("gc_pause_ns", "longest garbage collection of a worker"),
+        real("broker_cpu_us_per_message", "CPU of all known nodes per delivered message (published, if none)", True),
+        real("broker_cpu_share", "cores used by all known nodes together", True),
+        real("wal_syncs_per_s", "of all known nodes together", True),
+        real("wal_bytes_per_message", "of all known nodes together, per delivered message", True),
+        real("host_cpu_percent", "mean CPU of the busiest load host while steady", True),
+        real("host_steal_percent", "largest steal seen on a load host while steady", True),
     ),
 )
 
@@ -241,7 +172,7 @@ LATENCY: Final = Table(
     order=("run_id", "step", "series"),
     columns=(
         RUN_ID,
-        _int("step", "number of the step; 0 is the whole run"),
+        integer("step", "number of the step; 0 is the whole run"),
         SERIES_NAME,
         *_summary("", nullable=False),
         PAYLOAD,
@@ -257,11 +188,11 @@ SPECTRUM: Final = Table(
         STEP,
         LABEL,
         SERIES_NAME,
-        _float("percentile", "0 .. below 100"),
-        _float("nines", "-log10(1 - percentile / 100): 2 is p99"),
-        _int("value_ns", "highest equivalent value"),
-        _int("count_above", "samples above value_ns"),
-        _bool("supported", f"at least {SAMPLES_ABOVE} samples lie beyond the percentile"),
+        real("percentile", "0 .. below 100"),
+        real("nines", "-log10(1 - percentile / 100): 2 is p99"),
+        integer("value_ns", "highest equivalent value"),
+        integer("count_above", "samples above value_ns"),
+        flag("supported", f"at least {SAMPLES_ABOVE} samples lie beyond the percentile"),
     ),
 )
 
@@ -274,8 +205,8 @@ STAGES: Final = Table(
         RUN_ID,
         STEP,
         LABEL,
-        _text("chain", "what is followed: delivery, confirm, settle"),
-        _text("stage", "between which two stamps: fsync, replicate, …; total is the whole chain"),
+        text("chain", "what is followed: delivery, confirm, settle"),
+        text("stage", "between which two stamps: fsync, replicate, …; total is the whole chain"),
         *_summary("", nullable=False),
         PAYLOAD,
     ),
@@ -292,24 +223,24 @@ TIMELINE: Final = Table(
         RUN_ID,
         STEP,
         LABEL,
-        _text("phase", "warmup, steady or drain"),
-        _int("slot", "number of the slot within step and phase, from 0"),
-        _int("start_ns", "Unix time of the slot's first interval, by the coordinator's clock"),
-        _float("t_s", "start of the slot"),
-        _float("length_s", "measured time within the slot"),
-        _int("workers", "workers with an interval in the slot"),
+        text("phase", "warmup, steady or drain"),
+        integer("slot", "number of the slot within step and phase, from 0"),
+        integer("start_ns", "Unix time of the slot's first interval, by the coordinator's clock"),
+        real("t_s", "start of the slot"),
+        real("length_s", "measured time within the slot"),
+        integer("workers", "workers with an interval in the slot"),
         *RATES,
-        _float("acked_per_s", "acknowledged"),
-        _int("unconfirmed", "at the end of the slot, all workers"),
-        _int("redelivered", "deliveries flagged redelivered"),
-        _int("nacked", "negative confirms"),
-        _float("worker_cpu_share", "CPU of the busiest worker"),
-        _int("loop_lag_ns", "longest delay of a worker's event loop"),
+        real("acked_per_s", "acknowledged"),
+        integer("unconfirmed", "at the end of the slot, all workers"),
+        integer("redelivered", "deliveries flagged redelivered"),
+        integer("nacked", "negative confirms"),
+        real("worker_cpu_share", "CPU of the busiest worker"),
+        integer("loop_lag_ns", "longest delay of a worker's event loop"),
         *(
             column
             for series in TIMELINE_SERIES
             for column in (
-                _int(f"{series}_count", "samples", True),
+                integer(f"{series}_count", "samples", True),
                 *_percentiles(f"{series}_", (*TIMELINE_PERCENTILES, "max"), nullable=True),
             )
         ),
@@ -322,18 +253,18 @@ INTERVALS: Final = Table(
     order=("run_id", "start_ns", "worker"),
     columns=(
         RUN_ID,
-        _text("host", "load host"),
-        _text("worker", "worker"),
+        text("host", "load host"),
+        text("worker", "worker"),
         STEP,
-        _text("phase", "warmup, steady or drain"),
-        _int("slot", "as in timeline"),
-        _int("start_ns", "Unix time, by the coordinator's clock"),
-        _float("t_s", "the same since the run's start"),
-        _int("length_ns", "measured length"),
+        text("phase", "warmup, steady or drain"),
+        integer("slot", "as in timeline"),
+        integer("start_ns", "Unix time, by the coordinator's clock"),
+        real("t_s", "the same since the run's start"),
+        integer("length_ns", "measured length"),
         *COUNTS,
-        _int("unconfirmed", "at the end of the interval"),
-        _int("worker_cpu_ns", "CPU time of the worker within the interval"),
-        _int("loop_lag_ns", "longest delay of the worker's event loop"),
+        integer("unconfirmed", "at the end of the interval"),
+        integer("worker_cpu_ns", "CPU time of the worker within the interval"),
+        integer("loop_lag_ns", "longest delay of the worker's event loop"),
     ),
 )
 
@@ -343,13 +274,13 @@ EVENTS: Final = Table(
     order=("run_id", "t_ns"),
     columns=(
         RUN_ID,
-        _int("t_ns", "Unix time"),
-        _float("t_s", "since the run's start"),
-        _text("kind", "as in events.jsonl: step_started, steady, connection_lost, …"),
-        _int("step", "number of the step, where there is one", True),
-        _text("worker", "worker, where there is one", True),
-        _text("text", "a sentence; empty when the kind says it all"),
-        _text("event", "the whole record as JSON"),
+        integer("t_ns", "Unix time"),
+        real("t_s", "since the run's start"),
+        text("kind", "as in events.jsonl: step_started, steady, connection_lost, …"),
+        integer("step", "number of the step, where there is one", True),
+        text("worker", "worker, where there is one", True),
+        text("text", "a sentence; empty when the kind says it all"),
+        text("event", "the whole record as JSON"),
     ),
 )
 
@@ -359,16 +290,16 @@ HOSTS: Final = Table(
     order=("run_id", "host"),
     columns=(
         RUN_ID,
-        _text("host", "the host's name in this run"),
-        _text("hostname", "its own name"),
-        _int("cores", "logical processors", True),
-        _text("cpu", "model"),
-        _int("memory_bytes", "of memory", True),
-        _text("kernel", "kernel"),
-        _text("filesystem", "of the run directory"),
-        _text("clock", "clock the latencies were taken from"),
-        _int("clock_offset_ns", "its clock minus the coordinator's"),
-        _int("clock_bound_ns", "error bound of that offset"),
+        text("host", "the host's name in this run"),
+        text("hostname", "its own name"),
+        integer("cores", "logical processors", True),
+        text("cpu", "model"),
+        integer("memory_bytes", "of memory", True),
+        text("kernel", "kernel"),
+        text("filesystem", "of the run directory"),
+        text("clock", "clock the latencies were taken from"),
+        integer("clock_offset_ns", "its clock minus the coordinator's"),
+        integer("clock_bound_ns", "error bound of that offset"),
     ),
 )
 
@@ -378,13 +309,13 @@ HOST_SAMPLES: Final = Table(
     order=("run_id", "t_s", "host"),
     columns=(
         RUN_ID,
-        _text("host", "the host's name in this run"),
-        _int("t_ns", "Unix time"),
-        _float("t_s", "since the run's start"),
-        _float("cpu_percent", "of all processors", True),
-        _float("load1", "load average over one minute", True),
-        _float("steal_percent", "time taken by the hypervisor", True),
-        _int("memory_available_bytes", "memory that could be had", True),
+        text("host", "the host's name in this run"),
+        integer("t_ns", "Unix time"),
+        real("t_s", "since the run's start"),
+        real("cpu_percent", "of all processors", True),
+        real("load1", "load average over one minute", True),
+        real("steal_percent", "time taken by the hypervisor", True),
+        integer("memory_available_bytes", "memory that could be had", True),
     ),
 )
 
@@ -394,18 +325,18 @@ BROKERS: Final = Table(
     order=("run_id", "t_s", "node"),
     columns=(
         RUN_ID,
-        _text("node", "name of the node"),
-        _int("pid", "process id; a new one is a restart", True),
-        _int("t_ns", "Unix time"),
-        _float("t_s", "since the run's start"),
-        _text("role", "leader, follower, …; empty when unknown"),
-        _int("rss_bytes", "resident memory", True),
-        _int("cpu_ns", "cumulative CPU time of the process", True),
-        _float("length_s", "time since the previous sample; null for the first of a process", True),
-        _float("cpu_share", "cores used since the previous sample", True),
-        _float("wal_syncs_per_s", "WAL syncs", True),
-        _float("wal_bytes_per_s", "octets written to the WAL", True),
-        _text("metrics", "all cumulative metrics as JSON"),
+        text("node", "name of the node"),
+        integer("pid", "process id; a new one is a restart", True),
+        integer("t_ns", "Unix time"),
+        real("t_s", "since the run's start"),
+        text("role", "leader, follower, …; empty when unknown"),
+        integer("rss_bytes", "resident memory", True),
+        integer("cpu_ns", "cumulative CPU time of the process", True),
+        real("length_s", "time since the previous sample; null for the first of a process", True),
+        real("cpu_share", "cores used since the previous sample", True),
+        real("wal_syncs_per_s", "WAL syncs", True),
+        real("wal_bytes_per_s", "octets written to the WAL", True),
+        text("metrics", "all cumulative metrics as JSON"),
     ),
 )
 
@@ -415,10 +346,10 @@ LEDGER: Final = Table(
     order=("run_id",),
     columns=(
         RUN_ID,
-        _bool("complete", "every worker's account is in it"),
-        _bool("drained", "queues were emptied before the account was closed"),
+        flag("complete", "every worker's account is in it"),
+        flag("drained", "queues were emptied before the account was closed"),
         *(
-            _int(name, "messages")
+            integer(name, "messages")
             for name in (
                 "published",
                 "confirmed",
@@ -437,8 +368,8 @@ LEDGER: Final = Table(
                 "damaged",
             )
         ),
-        _text("examples", "JSON list of examples"),
-        _text("verdict", "ok, violated or unknown"),
+        text("examples", "JSON list of examples"),
+        text("verdict", "ok, violated or unknown"),
     ),
 )
 
@@ -448,10 +379,10 @@ QUARANTINE: Final = Table(
     order=("run_id", "file", "offset"),
     columns=(
         RUN_ID,
-        _text("file", "file in the run directory"),
-        _int("offset", "octets from the start of the file to the start of the line"),
-        _text("reason", "why it was set aside"),
-        _text("raw", "the first 200 characters of the line"),
+        text("file", "file in the run directory"),
+        integer("offset", "octets from the start of the file to the start of the line"),
+        text("reason", "why it was set aside"),
+        text("raw", "the first 200 characters of the line"),
     ),
 )
 
@@ -470,33 +401,3 @@ TABLES: Final = (
     LEDGER,
     QUARANTINE,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tables:
-    """A store in memory: one frame per table, with the columns of :data:`TABLES`, sorted by each table's order.
-
-    A table without rows still has its columns and types.
-    """
-
-    runs: pd.DataFrame
-    steps: pd.DataFrame
-    latency: pd.DataFrame
-    spectrum: pd.DataFrame
-    stages: pd.DataFrame
-    timeline: pd.DataFrame
-    intervals: pd.DataFrame
-    events: pd.DataFrame
-    hosts: pd.DataFrame
-    host_samples: pd.DataFrame
-    brokers: pd.DataFrame
-    ledger: pd.DataFrame
-    quarantine: pd.DataFrame
-
-    def of(self, run_id: str) -> Tables:
-        """The rows of one run, with fresh row numbers."""
-        frames = {}
-        for field in fields(self):
-            frame: pd.DataFrame = getattr(self, field.name)
-            frames[field.name] = frame[frame["run_id"] == run_id].reset_index(drop=True)
-        return Tables(**frames)

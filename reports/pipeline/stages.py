@@ -1,4 +1,5 @@
-"""The stages of the pipeline: DataFrame in, DataFrame out, lazily; none of them starts a job.
+"""The stages of the pipeline: DataFrame in, DataFrame out, lazily; none of them starts a job. Those of brokers and
+hosts are in :mod:`reports.pipeline.use`.
 
 ::
 
@@ -23,93 +24,30 @@ intervals straddle a boundary would fall into two slots in turns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark program gives it
-from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from perftest.results import schema as files
-from reports.pipeline import schema, source, workers
-from reports.pipeline.schema import Table
+from reports.pipeline import histograms, parsing, schema, source
+from reports.pipeline.batches import Batches
+from reports.pipeline.frames import NS, conform, rows_frame, since_start, struct_of
 
-SPARK_TYPES: Final[dict[pa.DataType, DataType]] = {
-    pa.string(): StringType(),
-    pa.int64(): LongType(),
-    pa.float64(): DoubleType(),
-    pa.bool_(): BooleanType(),
-}
-
-NS: Final = 1e9
 SPLITS_UNSPREAD: Final = 8
-COVERED_MIN: Final = 0.8
-"""The part of a step's steady time that samples of a node must cover for a figure of that node's use."""
 
+PARSED_INTERVALS: Final = struct_of(parsing.PARSED_INTERVALS)
+PARSED_HISTOGRAMS: Final = struct_of(parsing.PARSED_HISTOGRAMS)
+PARSED_EVENTS: Final = struct_of(parsing.PARSED_EVENTS)
+PARSED_HOST_SAMPLES: Final = struct_of(parsing.PARSED_HOST_SAMPLES)
+PARSED_BROKERS: Final = struct_of(parsing.PARSED_BROKERS)
+SPECTRUM: Final = struct_of(histograms.SPECTRUM)
 
-def struct_of(arrow: pa.Schema) -> StructType:
-    """Spark's form of an Arrow schema of the types in SPARK_TYPES."""
-    return StructType([StructField(field.name, SPARK_TYPES[field.type], field.nullable) for field in arrow])
-
-
-PARSED_INTERVALS: Final = struct_of(workers.PARSED_INTERVALS)
-PARSED_HISTOGRAMS: Final = struct_of(workers.PARSED_HISTOGRAMS)
-PARSED_EVENTS: Final = struct_of(workers.PARSED_EVENTS)
-PARSED_HOST_SAMPLES: Final = struct_of(workers.PARSED_HOST_SAMPLES)
-PARSED_BROKERS: Final = struct_of(workers.PARSED_BROKERS)
-SPECTRUM: Final = struct_of(workers.SPECTRUM)
-
-RUN_CONTEXT: Final = pa.schema(
-    [
-        pa.field("run_id", pa.string()),
-        pa.field("started_ns", pa.int64()),
-        pa.field("interval_ns", pa.int64()),
-        pa.field("open_loop", pa.bool_()),
-    ]
-)
-"""What the stages need of a run's manifest."""
-
-HOST_CONTEXT: Final = pa.schema(
-    [pa.field("run_id", pa.string()), pa.field("host", pa.string()), pa.field("offset_ns", pa.int64())]
-)
-"""Each load host's clock minus the coordinator's."""
-
-PLANNED_STEPS: Final = pa.schema(
-    [
-        pa.field("run_id", pa.string()),
-        pa.field("step", pa.int64()),
-        pa.field("label", pa.string()),
-        pa.field("settings", pa.string()),
-        *(pa.field(column.name, schema.ARROW_TYPES[column.type]) for column in schema.SETTINGS),
-        pa.field("duration_s", pa.float64()),
-        pa.field("warmup_s", pa.float64()),
-    ]
-)
-"""The steps of the plans."""
-
-Worker = Callable[[workers.Batches], workers.Batches]
-
-
-def conform(frame: DataFrame, table: Table) -> DataFrame:
-    """Exactly the table's columns, in its order and types.
-
-    Spark reconciles with the whole structure in one call; columns are nullable to it, because it cannot know that a
-    sum over existing rows is never null. What must not be null is what the tests of the tables check.
-    """
-    return frame.to(nullable(struct_of(table.arrow)))
-
-
-def nullable(structure: StructType) -> StructType:
-    """The same columns, all of which may be null."""
-    return StructType([StructField(field.name, field.dataType, True) for field in structure])
+Worker = Callable[[Batches], Batches]
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
-
-
-def rows_frame(spark: SparkSession, rows: Sequence[dict[str, Any]], arrow: pa.Schema) -> DataFrame:
-    """Rows that the driver knows, such as those of manifests."""
-    return spark.createDataFrame(pa.Table.from_pylist(list(rows), arrow))
 
 
 def split_frame(spark: SparkSession, splits: Sequence[dict[str, object]]) -> DataFrame:
@@ -140,11 +78,6 @@ def quarantine(parsed: Iterable[DataFrame], known: DataFrame) -> DataFrame:
 # --- time ------------------------------------------------------------------------------------------------------------
 
 
-def since_start(t_ns: str) -> Column:
-    """Seconds since the run started."""
-    return (F.col(t_ns) - F.col("started_ns")) / F.lit(NS)
-
-
 def align(records: DataFrame, hosts: DataFrame, runs: DataFrame) -> DataFrame:
     """Put intervals on the coordinator's clock and into slots; adds ``slot``, ``t_s`` and the run's context."""
     phase = Window.partitionBy("run_id", "step", "phase")
@@ -165,14 +98,14 @@ def align(records: DataFrame, hosts: DataFrame, runs: DataFrame) -> DataFrame:
 def merge_histograms(payloads: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Payloads of equal keys added up, exactly: first within partitions, then per key."""
     wanted = payloads.select(*keys, "payload")
-    partial = wanted.mapInArrow(workers.merge_partial, wanted.schema)
-    return partial.groupBy(*keys).applyInArrow(workers.merge_group, wanted.schema).select(*keys, "payload")
+    partial = wanted.mapInArrow(histograms.merge_partial, wanted.schema)
+    return partial.groupBy(*keys).applyInArrow(histograms.merge_group, wanted.schema).select(*keys, "payload")
 
 
 def percentiles(payloads: DataFrame) -> DataFrame:
     """Count, mean, percentiles and maximum beside each payload."""
-    summary = struct_of(workers.SUMMARY)
-    return payloads.mapInArrow(workers.percentiles, StructType([*payloads.schema.fields, *summary.fields]))
+    summary = struct_of(histograms.SUMMARY)
+    return payloads.mapInArrow(histograms.percentiles, StructType([*payloads.schema.fields, *summary.fields]))
 
 
 def latency(step_payloads: DataFrame, run_payloads: DataFrame) -> DataFrame:
@@ -183,7 +116,7 @@ def latency(step_payloads: DataFrame, run_payloads: DataFrame) -> DataFrame:
 
 def spectrum(step_payloads: DataFrame, planned: DataFrame) -> DataFrame:
     """The table ``spectrum``."""
-    points = step_payloads.select("run_id", "step", "series", "payload").mapInArrow(workers.spectrum, SPECTRUM)
+    points = step_payloads.select("run_id", "step", "series", "payload").mapInArrow(histograms.spectrum, SPECTRUM)
     return conform(with_label(points, planned), schema.SPECTRUM)
 
 
@@ -214,7 +147,7 @@ def with_label(frame: DataFrame, planned: DataFrame) -> DataFrame:
 
 def one_column_per_series(summaries: DataFrame, keys: Sequence[str], series: Sequence[str]) -> DataFrame:
     """A row per key with ``{series}_{figure}`` columns, null for a series that was not recorded."""
-    figures = tuple(workers.SUMMARY.names)
+    figures = tuple(histograms.SUMMARY.names)
     entry = F.struct(F.col("series"), F.struct(*figures))
     by_series = F.map_from_entries(F.collect_list(entry))
     wide = summaries.where(F.col("series").isin(*series)).groupBy(*keys).agg(by_series.alias("by_series"))
@@ -280,83 +213,6 @@ def timeline(intervals: DataFrame, slot_summaries: DataFrame, planned: DataFrame
     return conform(frame.withColumns(rates).withColumn("t_s", since_start("start_ns")), schema.TIMELINE)
 
 
-# --- brokers and hosts -----------------------------------------------------------------------------------------------
-
-
-def differences(samples: DataFrame, runs: DataFrame) -> DataFrame:
-    """Broker samples with rates since the node's previous sample.
-
-    Figures are cumulative since the start of a process: the first sample of one (a new pid, or a counter that went
-    back) has no rate.
-    """
-    before = Window.partitionBy("run_id", "node", "pid").orderBy("t_ns")
-    length_ns = F.col("t_ns") - F.lag("t_ns").over(before)
-
-    def since(name: str) -> Column:
-        return F.col(name) - F.lag(name).over(before)
-
-    def per_s(name: str) -> Column:
-        changed = F.col(f"{name}_delta")
-        return F.when((F.col("length_s") > 0) & (changed >= 0), changed / F.col("length_s"))
-
-    return (
-        samples.withColumn("length_s", length_ns / F.lit(NS))
-        .withColumns({f"{name}_delta": since(name) for name in ("cpu_ns", "wal_syncs", "wal_bytes")})
-        .withColumns({f"{name}_per_s": per_s(name) for name in ("cpu_ns", "wal_syncs", "wal_bytes")})
-        .withColumn("cpu_share", F.col("cpu_ns_per_s") / F.lit(NS))
-        .join(F.broadcast(runs), "run_id")
-        .withColumn("t_s", since_start("t_ns"))
-    )
-
-
-def broker_use(brokers: DataFrame, step_totals: DataFrame) -> DataFrame:
-    """Cores, syncs and octets per second of all nodes over each step's steady time.
-
-    A node's rate holds between two samples; each counts for as long as it overlaps the steady time. Null where a node's
-    samples cover less than COVERED_MIN of it.
-    """
-    windows = F.broadcast(step_totals.select("run_id", "step", "start_ns", "end_ns"))
-    begins_ns = F.col("t_ns") - F.col("length_s") * NS
-    overlap_ns = F.least(F.col("t_ns"), F.col("end_ns")) - F.greatest(begins_ns, F.col("start_ns"))
-    sampled = brokers.where(F.col("cpu_share").isNotNull()).join(windows, "run_id")
-    weighted = sampled.withColumn("overlap", overlap_ns / F.lit(NS)).where(F.col("overlap") > 0)
-
-    def mean(name: str) -> Column:
-        return (F.sum(F.col(name) * F.col("overlap")) / F.sum("overlap")).alias(name)
-
-    per_node = weighted.groupBy("run_id", "step", "node", "start_ns", "end_ns").agg(
-        mean("cpu_share"), mean("wal_syncs_per_s"), mean("wal_bytes_per_s"), F.sum("overlap").alias("covered")
-    )
-    covered = F.col("covered") * NS / (F.col("end_ns") - F.col("start_ns"))
-    return (
-        per_node.groupBy("run_id", "step")
-        .agg(
-            F.sum("cpu_share").alias("broker_cpu_share"),
-            F.sum("wal_syncs_per_s").alias("wal_syncs_per_s"),
-            F.sum("wal_bytes_per_s").alias("wal_bytes_per_s"),
-            F.min(covered).alias("covered"),
-        )
-        .where(F.col("covered") >= COVERED_MIN)
-        .drop("covered")
-    )
-
-
-def host_use(samples: DataFrame, step_totals: DataFrame) -> DataFrame:
-    """CPU of the busiest load host and the largest steal seen, per step over its steady time."""
-    windows = F.broadcast(step_totals.select("run_id", "step", "start_ns", "end_ns"))
-    # A sample tells of the time before it: one at the very end still belongs, one at the very start does not.
-    within = (F.col("t_ns") > F.col("start_ns")) & (F.col("t_ns") <= F.col("end_ns"))
-    per_host = (
-        samples.join(windows, "run_id")
-        .where(within)
-        .groupBy("run_id", "step", "host")
-        .agg(F.avg("cpu_percent").alias("cpu"), F.max("steal_percent").alias("steal"))
-    )
-    return per_host.groupBy("run_id", "step").agg(
-        F.max("cpu").alias("host_cpu_percent"), F.max("steal").alias("host_steal_percent")
-    )
-
-
 # --- steps -----------------------------------------------------------------------------------------------------------
 
 
@@ -378,7 +234,7 @@ def steps(
     use: tuple[DataFrame, DataFrame],
     runs: DataFrame,
 ) -> DataFrame:
-    """The table ``steps``; ``use`` is (broker_use, host_use)."""
+    """The table ``steps``; ``use`` is what :mod:`reports.pipeline.use` says of brokers and of hosts."""
     keys = ["run_id", "step"]
     frame = starts.join(step_totals, keys, "left").join(F.broadcast(planned.drop("label")), keys, "left")
     frame = with_label(frame, planned).join(F.broadcast(runs), "run_id")

@@ -32,8 +32,10 @@ import pyarrow as pa
 import pyarrow.compute as compute
 import pyarrow.parquet as parquet
 
+from reports.pipeline.columns import Table
 from reports.pipeline.errors import StoreError
-from reports.pipeline.schema import INTERVALS, STORE_VERSION, TABLES, Table, Tables
+from reports.pipeline.schema import INTERVALS, STORE_VERSION, TABLES
+from reports.pipeline.tables import Tables
 
 MANIFEST: Final = "manifest.json"
 ATTEMPTS: Final = "attempts"

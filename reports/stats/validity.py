@@ -15,7 +15,8 @@ from typing import Any, Final
 import pandas as pd
 
 from perftest.results import trust
-from reports.pipeline.schema import PERCENTILES, SAMPLES_ABOVE, Tables
+from reports.pipeline.schema import PERCENTILES, SAMPLES_ABOVE
+from reports.pipeline.tables import Tables
 from reports.stats import drift
 
 SCHEDULE_LAG_WARN, SCHEDULE_LAG_FAIL = trust.SCHEDULE_LAG_WARN, 0.5
@@ -82,7 +83,7 @@ class Check:
 def checks(tables: Tables) -> list[Check]:
     """The trust list of one run, in a fixed order.
 
-    :param tables: the tables of exactly one run, see :meth:`reports.pipeline.schema.Tables.of`
+    :param tables: the tables of exactly one run, see :meth:`reports.pipeline.tables.Tables.of`
     """
     found = (check(tables) for check in CHECKS)
     return [check for check in found if check is not None]

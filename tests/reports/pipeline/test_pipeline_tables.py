@@ -18,7 +18,7 @@ from perftest.results import schema as files
 from reports.pipeline import hdr, schema, store
 from reports.pipeline.errors import EmptyRunError
 from reports.pipeline.run import Published, run
-from reports.pipeline.schema import Tables
+from reports.pipeline.tables import Tables
 
 pytestmark = pytest.mark.spark
 

@@ -10,13 +10,14 @@ import pyarrow.parquet as parquet
 import pytest
 
 from reports.pipeline import schema, store
+from reports.pipeline.columns import Type
 from reports.pipeline.errors import StoreError
 
 
 def write_ledger(attempt: Path, run_id: str, lost: int) -> None:
     """One table of one run is enough to see which attempt is live."""
     table = schema.LEDGER
-    row = {c.name: {schema.Type.INT: lost, schema.Type.BOOL: True}.get(c.type, "x") for c in table.columns}
+    row = {c.name: {Type.INT: lost, Type.BOOL: True}.get(c.type, "x") for c in table.columns}
     content = pa.Table.from_pylist([row], table.arrow).drop_columns(["run_id"])
     folder = attempt / table.name / f"run_id={run_id}"
     folder.mkdir(parents=True)
@@ -77,7 +78,7 @@ def test_every_table_has_its_columns_and_types_even_when_empty(tmp_path: Path) -
     """A page that reads a column of an empty table must find it."""
     publish(tmp_path, 1, "a")
     tables = store.read_tables(tmp_path)
-    kinds = {schema.Type.INT: "int64", schema.Type.FLOAT: "float64", schema.Type.TEXT: "object"}
+    kinds = {Type.INT: "int64", Type.FLOAT: "float64", Type.TEXT: "object"}
     for table in schema.TABLES:
         frame = getattr(tables, table.name)
         assert list(frame.columns) == list(table.names)

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perftest.results import schema as files
-from reports.pipeline import hdr, source, workers
+from reports.pipeline import batches, hdr, histograms, parsing, source
+from reports.pipeline.batches import Batches
 
 Rows = list[dict[str, Any]]
 
@@ -31,12 +32,12 @@ def splits_of(run: Path, file: str, size: int = source.SPLIT_BYTES) -> Iterator[
 
 def parsed(run: Path, file: str, size: int = source.SPLIT_BYTES) -> tuple[Rows, Rows]:
     """The good records and the damaged lines of a file."""
-    parser: dict[str, Callable[[workers.Batches], workers.Batches]] = {
-        files.INTERVALS_CSV: workers.parse_intervals,
-        files.LATENCY_HLOG: workers.parse_histograms,
-        files.EVENTS: workers.parse_events,
-        files.HOST: workers.parse_host_samples,
-        files.BROKER: workers.parse_brokers,
+    parser: dict[str, Callable[[Batches], Batches]] = {
+        files.INTERVALS_CSV: parsing.parse_intervals,
+        files.LATENCY_HLOG: parsing.parse_histograms,
+        files.EVENTS: parsing.parse_events,
+        files.HOST: parsing.parse_host_samples,
+        files.BROKER: parsing.parse_brokers,
     }
     rows = rows_of(parser[file](splits_of(run, file, size)))
     return [row for row in rows if row["problem"] is None], [row for row in rows if row["problem"] is not None]
@@ -58,7 +59,7 @@ def test_every_line_is_read_by_exactly_one_split(
     read = [
         line
         for begin in range(0, len(content), size)
-        for line in workers.read_lines(path, begin, min(begin + size, len(content)))
+        for line in parsing.read_lines(path, begin, min(begin + size, len(content)))
     ]
     expected = content.decode().split("\n")
     assert [line.text for line in read] == (expected[:-1] if expected[-1] == "" else expected)
@@ -212,40 +213,41 @@ def payload(*values: int) -> str:
 @pytest.mark.parametrize("keys_max", [1, 2, 256])
 def test_partial_merge_loses_nothing_when_it_must_let_go(monkeypatch: pytest.MonkeyPatch, keys_max: int) -> None:
     """The bound on memory must never cost a sample."""
-    monkeypatch.setattr(workers, "KEYS_MAX", keys_max)
+    monkeypatch.setattr(histograms, "KEYS_MAX", keys_max)
     rows = [{"step": at % 3, "series": "e2e", "payload": payload(at, 10 * at)} for at in range(1, 13)]
     batches = [pa.RecordBatch.from_pylist(rows[:5], PAYLOADS), pa.RecordBatch.from_pylist(rows[5:], PAYLOADS)]
-    merged = rows_of(workers.merge_partial(iter(batches)))
+    merged = rows_of(histograms.merge_partial(iter(batches)))
     for step in range(3):
         expected = sorted(value for at in range(1, 13) if at % 3 == step for value in (at, 10 * at))
         parts = [row for row in merged if row["step"] == step]
         table = pa.Table.from_pylist(parts, PAYLOADS)
-        (final,) = workers.merge_group(table).to_pylist()
+        (final,) = histograms.merge_group(table).to_pylist()
         assert final == {"step": step, "series": "e2e", "payload": payload(*expected)}
 
 
 def test_empty_input_is_no_error() -> None:
     """Spark hands empty partitions to every function; a vectorised one breaks on them first."""
     empty = pa.RecordBatch.from_pylist([], PAYLOADS)
-    for function in (workers.merge_partial, workers.percentiles):
+    for function in (histograms.merge_partial, histograms.percentiles):
         assert rows_of(function(iter([]))) == []
         assert rows_of(function(iter([empty]))) == []
-    assert rows_of(workers.spectrum(iter([]))) == []
-    assert rows_of(workers.parse_events(iter([]))) == []
+    assert rows_of(histograms.spectrum(iter([]))) == []
+    assert rows_of(parsing.parse_events(iter([]))) == []
 
 
 def test_batches_have_the_declared_types(tmp_path: Path, make_run: Callable[..., Path]) -> None:
     """Spark fails late and darkly when a batch's types are not those of its schema."""
     run = make_run(tmp_path / "run", steps=(1,), workers=1)
-    for batch in workers.parse_histograms(splits_of(run, files.LATENCY_HLOG)):
-        assert batch.schema == workers.PARSED_HISTOGRAMS
+    for batch in parsing.parse_histograms(splits_of(run, files.LATENCY_HLOG)):
+        assert batch.schema == parsing.PARSED_HISTOGRAMS
     source_batch = pa.RecordBatch.from_pylist([{"step": 1, "series": "e2e", "payload": payload(7)}], PAYLOADS)
-    for batch in workers.percentiles(iter([source_batch])):
-        assert batch.schema == workers.with_summary(PAYLOADS)
+    for batch in histograms.percentiles(iter([source_batch])):
+        assert batch.schema == histograms.with_summary(PAYLOADS)
 
 
 def test_worker_functions_need_no_pyspark(synthetic_runs: ModuleType) -> None:
     """Executors unpickle these functions by name; importing pyspark.sql there would cost seconds per worker."""
-    text = Path(str(workers.__file__)).read_text()
-    assert "import pyspark" not in text and "from pyspark" not in text
-    assert json.loads(json.dumps(list(workers.SUMMARY.names)))[0] == "count"
+    for module in (batches, histograms, parsing):
+        text = Path(str(module.__file__)).read_text()
+        assert "import pyspark" not in text and "from pyspark" not in text
+    assert json.loads(json.dumps(list(histograms.SUMMARY.names)))[0] == "count"

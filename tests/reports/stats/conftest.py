@@ -10,12 +10,13 @@ import pandas as pd
 import pytest
 
 from reports.pipeline import schema
-from reports.pipeline.schema import Tables, Type
+from reports.pipeline.columns import Table, Type
+from reports.pipeline.tables import Tables
 
 FILLERS: dict[Type, object] = {Type.TEXT: "", Type.INT: 0, Type.FLOAT: 0.0, Type.BOOL: False}
 
 
-def frame_of(table: schema.Table, rows: list[dict[str, object]]) -> pd.DataFrame:
+def frame_of(table: Table, rows: list[dict[str, object]]) -> pd.DataFrame:
     """Rows with a filler in every column they do not name."""
     empty = {column.name: FILLERS[column.type] for column in table.columns}
     unknown = {name for row in rows for name in row} - set(empty)

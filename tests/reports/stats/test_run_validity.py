@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from reports.pipeline.schema import Tables
+from reports.pipeline.tables import Tables
 from reports.stats import validity
 from reports.stats.validity import Check, Status
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reports.pipeline.schema import Tables
+from reports.pipeline.tables import Tables
 from reports.stats.knee import ENOUGH, sweep
 
 

@@ -17,6 +17,8 @@ from typing import Any
 import pandas as pd
 
 from reports.pipeline import schema
+from reports.pipeline.columns import Table, Type
+from reports.pipeline.tables import Tables
 
 START_NS = 1_795_256_102_000_000_000
 NODES = ("node1", "node2", "node3")
@@ -73,13 +75,13 @@ class Sample:
         return f"{self.swept[0]}={step.setting}" if self.swept else "as asked"
 
 
-def tables(*samples: Sample) -> schema.Tables:
+def tables(*samples: Sample) -> Tables:
     """A store with these runs."""
     made = {
         table.name: _frame(table, (row for sample in samples for row in _ROWS[table.name](sample)))
         for table in schema.TABLES
     }
-    return schema.Tables(**made)
+    return Tables(**made)
 
 
 def quantile_ns(step: Step, percentile: float) -> float:
@@ -88,7 +90,7 @@ def quantile_ns(step: Step, percentile: float) -> float:
     return body * (1 + 1.5 * max(0.0, log10(100 / max(100 - percentile, 1e-6)) - 2.2))
 
 
-def _frame(table: schema.Table, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+def _frame(table: Table, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     records = list(rows)
     for record in records[:1]:
         unknown = set(record) - set(table.names)
@@ -99,13 +101,13 @@ def _frame(table: schema.Table, rows: Iterable[Mapping[str, Any]]) -> pd.DataFra
         else table.arrow.empty_table().to_pandas()
     )
     for column in table.columns:
-        if column.nullable and column.type in (schema.Type.INT, schema.Type.FLOAT):
+        if column.nullable and column.type in (Type.INT, Type.FLOAT):
             frame[column.name] = frame[column.name].astype("float64")
-        elif not column.nullable and column.type is schema.Type.INT and frame[column.name].isna().any():
+        elif not column.nullable and column.type is Type.INT and frame[column.name].isna().any():
             frame[column.name] = frame[column.name].fillna(0).astype("int64")
-        elif not column.nullable and column.type is schema.Type.FLOAT:
+        elif not column.nullable and column.type is Type.FLOAT:
             frame[column.name] = frame[column.name].astype("float64").fillna(0.0)
-        elif not column.nullable and column.type is schema.Type.TEXT:
+        elif not column.nullable and column.type is Type.TEXT:
             frame[column.name] = frame[column.name].fillna("")
     return frame.sort_values(list(table.order), kind="stable").reset_index(drop=True)
 

@@ -1,0 +1,70 @@
+"""What a table is made of: columns of few types, each with its unit in words, and the Arrow schema they make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+
+class Type(StrEnum):
+    """The few column types that are used, so that each has one obvious Arrow and one obvious Spark form."""
+
+    TEXT = "text"
+    INT = "int"
+    FLOAT = "float"
+    BOOL = "bool"
+
+
+ARROW_TYPES: Final = {Type.TEXT: pa.string(), Type.INT: pa.int64(), Type.FLOAT: pa.float64(), Type.BOOL: pa.bool_()}
+
+
+class Column(NamedTuple):
+    """One column; ``nullable`` columns may have no value, and ``doc`` says when."""
+
+    name: str
+    type: Type
+    doc: str
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """One table: its grain in words and its columns. ``order`` sorts the rows a reader gets."""
+
+    name: str
+    grain: str
+    columns: tuple[Column, ...]
+    order: tuple[str, ...]
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The Arrow schema, column by column."""
+        return pa.schema([pa.field(c.name, ARROW_TYPES[c.type], c.nullable) for c in self.columns])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The column names in order."""
+        return tuple(column.name for column in self.columns)
+
+
+def text(name: str, doc: str, nullable: bool = False) -> Column:
+    """Text."""
+    return Column(name, Type.TEXT, doc, nullable)
+
+
+def integer(name: str, doc: str, nullable: bool = False) -> Column:
+    """Whole numbers of 64 bits."""
+    return Column(name, Type.INT, doc, nullable)
+
+
+def real(name: str, doc: str, nullable: bool = False) -> Column:
+    """Numbers of double precision."""
+    return Column(name, Type.FLOAT, doc, nullable)
+
+
+def flag(name: str, doc: str, nullable: bool = False) -> Column:
+    """Yes or no."""
+    return Column(name, Type.BOOL, doc, nullable)

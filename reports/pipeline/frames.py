@@ -1,0 +1,80 @@
+"""Data frames of the pipeline: their columns as Spark has them, rows the driver knows, and time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark program gives it
+from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, StringType, StructField, StructType
+
+from reports.pipeline import schema
+from reports.pipeline.columns import ARROW_TYPES, Table
+
+SPARK_TYPES: Final[dict[pa.DataType, DataType]] = {
+    pa.string(): StringType(),
+    pa.int64(): LongType(),
+    pa.float64(): DoubleType(),
+    pa.bool_(): BooleanType(),
+}
+
+NS: Final = 1e9
+
+RUN_CONTEXT: Final = pa.schema(
+    [
+        pa.field("run_id", pa.string()),
+        pa.field("started_ns", pa.int64()),
+        pa.field("interval_ns", pa.int64()),
+        pa.field("open_loop", pa.bool_()),
+    ]
+)
+"""What the stages need of a run's manifest."""
+
+HOST_CONTEXT: Final = pa.schema(
+    [pa.field("run_id", pa.string()), pa.field("host", pa.string()), pa.field("offset_ns", pa.int64())]
+)
+"""Each load host's clock minus the coordinator's."""
+
+PLANNED_STEPS: Final = pa.schema(
+    [
+        pa.field("run_id", pa.string()),
+        pa.field("step", pa.int64()),
+        pa.field("label", pa.string()),
+        pa.field("settings", pa.string()),
+        *(pa.field(column.name, ARROW_TYPES[column.type]) for column in schema.SETTINGS),
+        pa.field("duration_s", pa.float64()),
+        pa.field("warmup_s", pa.float64()),
+    ]
+)
+"""The steps of the plans."""
+
+
+def struct_of(arrow: pa.Schema) -> StructType:
+    """Spark's form of an Arrow schema of the types in SPARK_TYPES."""
+    return StructType([StructField(field.name, SPARK_TYPES[field.type], field.nullable) for field in arrow])
+
+
+def conform(frame: DataFrame, table: Table) -> DataFrame:
+    """Exactly the table's columns, in its order and types.
+
+    Spark reconciles with the whole structure in one call; columns are nullable to it, because it cannot know that a
+    sum over existing rows is never null. What must not be null is what the tests of the tables check.
+    """
+    return frame.to(nullable(struct_of(table.arrow)))
+
+
+def nullable(structure: StructType) -> StructType:
+    """The same columns, all of which may be null."""
+    return StructType([StructField(field.name, field.dataType, True) for field in structure])
+
+
+def rows_frame(spark: SparkSession, rows: Sequence[dict[str, Any]], arrow: pa.Schema) -> DataFrame:
+    """Rows that the driver knows, such as those of manifests."""
+    return spark.createDataFrame(pa.Table.from_pylist(list(rows), arrow))
+
+
+def since_start(t_ns: str) -> Column:
+    """Seconds since the run started."""
+    return (F.col(t_ns) - F.col("started_ns")) / F.lit(NS)

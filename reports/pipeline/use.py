@@ -1,0 +1,87 @@
+"""What the broker's nodes and the load hosts used over each step, from their samples."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark program gives it
+
+from reports.pipeline.frames import NS, since_start
+
+COVERED_MIN: Final = 0.8
+"""The part of a step's steady time that samples of a node must cover for a figure of that node's use."""
+
+
+def differences(samples: DataFrame, runs: DataFrame) -> DataFrame:
+    """Broker samples with rates since the node's previous sample.
+
+    Figures are cumulative since the start of a process: the first sample of one (a new pid, or a counter that went
+    back) has no rate.
+    """
+    before = Window.partitionBy("run_id", "node", "pid").orderBy("t_ns")
+    length_ns = F.col("t_ns") - F.lag("t_ns").over(before)
+
+    def since(name: str) -> Column:
+        return F.col(name) - F.lag(name).over(before)
+
+    def per_s(name: str) -> Column:
+        changed = F.col(f"{name}_delta")
+        return F.when((F.col("length_s") > 0) & (changed >= 0), changed / F.col("length_s"))
+
+    return (
+        samples.withColumn("length_s", length_ns / F.lit(NS))
+        .withColumns({f"{name}_delta": since(name) for name in ("cpu_ns", "wal_syncs", "wal_bytes")})
+        .withColumns({f"{name}_per_s": per_s(name) for name in ("cpu_ns", "wal_syncs", "wal_bytes")})
+        .withColumn("cpu_share", F.col("cpu_ns_per_s") / F.lit(NS))
+        .join(F.broadcast(runs), "run_id")
+        .withColumn("t_s", since_start("t_ns"))
+    )
+
+
+def of_brokers(brokers: DataFrame, step_totals: DataFrame) -> DataFrame:
+    """Cores, syncs and octets per second of all nodes over each step's steady time.
+
+    A node's rate holds between two samples; each counts for as long as it overlaps the steady time. Null where a node's
+    samples cover less than COVERED_MIN of it.
+    """
+    windows = F.broadcast(step_totals.select("run_id", "step", "start_ns", "end_ns"))
+    begins_ns = F.col("t_ns") - F.col("length_s") * NS
+    overlap_ns = F.least(F.col("t_ns"), F.col("end_ns")) - F.greatest(begins_ns, F.col("start_ns"))
+    sampled = brokers.where(F.col("cpu_share").isNotNull()).join(windows, "run_id")
+    weighted = sampled.withColumn("overlap", overlap_ns / F.lit(NS)).where(F.col("overlap") > 0)
+
+    def mean(name: str) -> Column:
+        return (F.sum(F.col(name) * F.col("overlap")) / F.sum("overlap")).alias(name)
+
+    per_node = weighted.groupBy("run_id", "step", "node", "start_ns", "end_ns").agg(
+        mean("cpu_share"), mean("wal_syncs_per_s"), mean("wal_bytes_per_s"), F.sum("overlap").alias("covered")
+    )
+    covered = F.col("covered") * NS / (F.col("end_ns") - F.col("start_ns"))
+    return (
+        per_node.groupBy("run_id", "step")
+        .agg(
+            F.sum("cpu_share").alias("broker_cpu_share"),
+            F.sum("wal_syncs_per_s").alias("wal_syncs_per_s"),
+            F.sum("wal_bytes_per_s").alias("wal_bytes_per_s"),
+            F.min(covered).alias("covered"),
+        )
+        .where(F.col("covered") >= COVERED_MIN)
+        .drop("covered")
+    )
+
+
+def of_hosts(samples: DataFrame, step_totals: DataFrame) -> DataFrame:
+    """CPU of the busiest load host and the largest steal seen, per step over its steady time."""
+    windows = F.broadcast(step_totals.select("run_id", "step", "start_ns", "end_ns"))
+    # A sample tells of the time before it: one at the very end still belongs, one at the very start does not.
+    within = (F.col("t_ns") > F.col("start_ns")) & (F.col("t_ns") <= F.col("end_ns"))
+    per_host = (
+        samples.join(windows, "run_id")
+        .where(within)
+        .groupBy("run_id", "step", "host")
+        .agg(F.avg("cpu_percent").alias("cpu"), F.max("steal_percent").alias("steal"))
+    )
+    return per_host.groupBy("run_id", "step").agg(
+        F.max("cpu").alias("host_cpu_percent"), F.max("steal").alias("host_steal_percent")
+    )
