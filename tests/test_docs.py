@@ -43,7 +43,7 @@ from reference_broker.log.counters import COUNTERS
 from reference_broker.machines.fifo import PACED_MESSAGES_MIN
 from reference_broker.node.config import Limits
 from reference_broker.node.config import load as load_node
-from reports.stats import drift, knee, validity
+from reports.stats import drift, figure_checks, knee, load_checks
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
@@ -224,21 +224,21 @@ def percent(part: float) -> str:
 
 LIMITS = {
     "docs/reading-a-report.md": [
-        f"below {percent(validity.SCHEDULE_LAG_WARN)} of the step's p99",
-        f"more than {percent(validity.SCHEDULE_LAG_FAIL)} where the generator had nothing left",
-        f"{percent(validity.ACHIEVED_PASS)} or more of the intended",
-        f"{percent(validity.BACKLOG_PASS)} or more of what was published",
+        f"below {percent(load_checks.SCHEDULE_LAG_WARN)} of the step's p99",
+        f"more than {percent(load_checks.SCHEDULE_LAG_FAIL)} where the generator had nothing left",
+        f"{percent(load_checks.ACHIEVED_PASS)} or more of the intended",
+        f"{percent(load_checks.BACKLOG_PASS)} or more of what was published",
         f"at {percent(trust.CPU_SHARE_WARN)} of a core at most",
         f"| {percent(trust.CPU_SHARE_INVALID)} or more; or above {percent(trust.CPU_SHARE_WARN)}",
-        f"CPU below {validity.HOST_CPU_WARN:g} %, steal below {validity.STEAL_WARN:g} %",
-        f"steal {validity.STEAL_FAIL:g} % or more",
+        f"CPU below {load_checks.HOST_CPU_WARN:g} %, steal below {load_checks.STEAL_WARN:g} %",
+        f"steal {load_checks.STEAL_FAIL:g} % or more",
         f"{100 * trust.SAMPLES_ABOVE:,} or more in every step",
-        f"differ by {percent(validity.ACCOUNTED_WARN)} at most | up to {percent(validity.ACCOUNTED_FAIL)}",
-        f"rate within {percent(validity.RATE_DRIFT_WARN)}, p50 within {percent(validity.P50_DRIFT_WARN)}",
-        f"rate {percent(validity.RATE_DRIFT_FAIL)} or more, p50 {percent(validity.P50_DRIFT_FAIL)} or more",
+        f"differ by {percent(figure_checks.ACCOUNTED_WARN)} at most | up to {percent(figure_checks.ACCOUNTED_FAIL)}",
+        f"rate within {percent(figure_checks.RATE_DRIFT_WARN)}, p50 within {percent(figure_checks.P50_DRIFT_WARN)}",
+        f"rate {percent(figure_checks.RATE_DRIFT_FAIL)} or more, p50 {percent(figure_checks.P50_DRIFT_FAIL)} or more",
         f"no step has {drift.SLOTS_MIN} intervals",
-        f"for {percent(validity.COMPLETE)} or more of its planned time",
-        f"hosts {percent(validity.CLOCK_WARN)} or more of the lowest p50 | {percent(validity.CLOCK_FAIL)}",
+        f"for {percent(figure_checks.COMPLETE)} or more of its planned time",
+        f"hosts {percent(figure_checks.CLOCK_WARN)} or more of the lowest p50 | {percent(figure_checks.CLOCK_FAIL)}",
         f"at least {percent(knee.ENOUGH)} of the peak rate",
         f"gains less than {percent(knee.SATURATED)} over",
         f"late by more than {trust.LOOP_LAG_NS_MAX / 1e6:g} ms",
@@ -292,8 +292,8 @@ def test_limits_are_those_of_the_code(name: str) -> None:
 def test_every_check_of_the_trust_list_is_explained() -> None:
     """A reader who is warned must be able to look up what it means."""
     text = read("docs/reading-a-report.md")
-    source = ROOT.joinpath("reports/stats/validity.py").read_text(encoding="utf-8")
-    names = set(re.findall(r'check="([^"]+)"', source)) | {validity.GENERATOR_CPU}
+    source = "".join(path.read_text(encoding="utf-8") for path in ROOT.joinpath("reports/stats").glob("*.py"))
+    names = set(re.findall(r'check="([^"]+)"', source)) | {load_checks.GENERATOR_CPU}
     assert len(names) >= 15
     assert not {name for name in names if name not in text}
 

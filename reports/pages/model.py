@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from reports.charts.theme import Figure
-from reports.stats.validity import Check, Status
+from reports.stats.check import Check, Status
 
 
 class Kind(StrEnum):

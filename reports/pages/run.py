@@ -14,7 +14,9 @@ from reports.pages.model import Banner, Chart, Chip, Run, Sentence
 from reports.pages.provenance import provenance, utc
 from reports.pages.tables import events_table, ledger_table, steps_table
 from reports.pipeline.tables import Tables
-from reports.stats.validity import GENERATOR_CPU, Check, Status, checks
+from reports.stats.check import Check, Status
+from reports.stats.load_checks import GENERATOR_CPU
+from reports.stats.validity import checks
 
 _LEDGER_CHIPS: Final = {
     "ok": ("nothing lost", Status.PASS),

@@ -7,7 +7,7 @@ from typing import Final
 
 from reports.pages import words
 from reports.pages.model import Chip, Sentence
-from reports.stats.validity import Check, Status
+from reports.stats.check import Check, Status
 
 _ORDER: Final = (Status.FAIL, Status.WARN, Status.NOTE, Status.PASS)
 

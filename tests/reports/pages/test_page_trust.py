@@ -9,7 +9,7 @@ import pytest
 
 from reports.pages import trust
 from reports.pages.page import page
-from reports.stats.validity import Check, Status
+from reports.stats.check import Check, Status
 
 
 def _check(name: str, status: Status, *steps: int) -> Check:

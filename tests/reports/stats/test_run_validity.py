@@ -11,7 +11,7 @@ import pytest
 
 from reports.pipeline.tables import Tables
 from reports.stats import validity
-from reports.stats.validity import Check, Status
+from reports.stats.check import Check, Status
 
 PASS, WARN, FAIL, NOTE = Status
 

@@ -1,0 +1,110 @@
+"""A row of the trust list, and what its makers have in common: rows of steps, limits, words.
+
+A check is pass, warn or fail with one sentence; a note says what a reader must know and carries no weight. FAIL means
+that the figures do not show what they claim to show (messages were lost, the generator was the limit); WARN that they
+need care. Every limit is a constant beside the check that has it, with its reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import pandas as pd
+
+from reports.pipeline.tables import Tables
+
+
+class Status(StrEnum):
+    """The weight of a check; NOTE carries none."""
+
+    PASS = "pass"
+    WARN = "warn"
+    FAIL = "fail"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A row of the trust list; ``steps`` are the numbers of the steps it is about, empty when it is about the run."""
+
+    check: str
+    status: Status
+    text: str
+    steps: tuple[int, ...] = ()
+
+
+def run_of(tables: Tables) -> pd.Series[Any]:
+    """The row of the one run."""
+    return tables.runs.iloc[0]
+
+
+def lead_series(tables: Tables) -> str:
+    """The latency to lead with: from the intended time in an open loop."""
+    return "e2e_sched" if run_of(tables)["loop"] == "open" else "e2e"
+
+
+def lead(tables: Tables, figure: str) -> pd.Series[Any]:
+    """A figure of the series to lead with, one value per step."""
+    return tables.steps[f"{lead_series(tables)}_{figure}"]
+
+
+def lead_ratio(tables: Tables, above: str, figure: str) -> pd.Series[Any]:
+    """A column over a figure of the series to lead with, per step, where there is one."""
+    return _divided(tables.steps[above], lead(tables, figure))
+
+
+def quotients(steps: pd.DataFrame, above: str, below: str) -> pd.Series[Any]:
+    """The quotient per step, where there is one."""
+    return _divided(steps[above], steps[below])
+
+
+def _divided(above: pd.Series[Any], below: pd.Series[Any]) -> pd.Series[Any]:
+    usable = above.notna() & below.notna() & (below > 0)
+    return above[usable] / below[usable]
+
+
+def beyond(steps: pd.DataFrame, values: pd.Series[Any], limit: float) -> tuple[int, ...]:
+    """The steps whose value is beyond a limit."""
+    return numbers(steps.loc[values[values > limit].index])
+
+
+def at(steps: pd.DataFrame, position: Any, values: pd.Series[Any]) -> pd.Series[Any]:
+    """The step of the value at a position of ``values``, which has some of the steps' rows."""
+    return steps.loc[values.index].iloc[int(position)]
+
+
+def numbers(steps: pd.DataFrame) -> tuple[int, ...]:
+    """The numbers of these steps."""
+    return tuple(int(step) for step in steps["step"])
+
+
+def status_of(value: float, warn: float, fail: float, *, inclusive: bool = True) -> Status:
+    """Higher is worse; a value at a limit has reached it, unless the limit is what is still allowed."""
+    if value > fail or (inclusive and value == fail):
+        return Status.FAIL
+    return Status.WARN if value > warn or (inclusive and value == warn) else Status.PASS
+
+
+def weight(status: Status) -> int:
+    """To order by: higher is worse."""
+    return (Status.PASS, Status.WARN, Status.FAIL).index(status)
+
+
+def in_time(value_ns: float) -> str:
+    """Nanoseconds in the unit a reader would use, with three figures."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if value_ns >= size:
+            return f"{value_ns / size:.3g} {unit}"
+    return f"{value_ns:.0f} ns"
+
+
+def in_percent(part: float) -> str:
+    """A part of one, with three figures."""
+    return f"{100 * part:.3g} %"
+
+
+def in_change(factor: float) -> str:
+    """How much more or less than before, in percent."""
+    return f"{100 * (factor - 1):+.1f} %"
