@@ -1,0 +1,5 @@
+"""``python -m perftest`` is ``perftest``."""
+
+from perftest.cli.main import main
+
+main()
