@@ -99,9 +99,10 @@ def _ack_rule(points: Sequence[Point], chosen: Point) -> list[str]:
     best, ruled = max(alike, key=lambda p: p.rate), max(by_rule, key=lambda p: p.rate)
     part = f"{100 * best.ack_interval / best.prefetch:.2g} % of the prefetch"
     if ruled.rate >= ENOUGH * best.rate:
+        beside = "the best" if ruled is best else f"the best, {best.ack_interval}, {best.rate:,.0f}"
         found = [
             f"the rule of thumb for the ack interval (5 to 10 % of the prefetch) holds: {ruled.ack_interval} gives "
-            f"{ruled.rate:,.0f} msg/s, the best, {best.ack_interval}, {best.rate:,.0f}"
+            f"{ruled.rate:,.0f} msg/s, {beside}"
         ]
     else:
         found = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -28,8 +29,20 @@ def sentences(result: Comparison) -> list[str]:
     found.append(_basis(result))
     if result.missing:
         found.append(f"only one side has: {', '.join(result.missing)}")
-    found += [f"{line.step or 'run'}, {line.metric}: {line.doubt}" for line in result.lines if line.doubt]
-    return found
+    return [*found, *_doubts(result)]
+
+
+def _doubts(result: Comparison) -> list[str]:
+    """Why verdicts are inconclusive whatever the figures, each reason once for all metrics of a step."""
+    metrics: dict[tuple[str, str], list[str]] = {}
+    for line in result.lines:
+        if line.doubt:
+            metrics.setdefault((line.step, line.doubt), []).append(line.metric)
+    compared = Counter(line.step for line in result.lines)
+    return [
+        f"{step or 'run'}, {'all metrics' if len(names) == compared[step] else ', '.join(names)}: {doubt}"
+        for (step, doubt), names in metrics.items()
+    ]
 
 
 def refusal(result: Comparison) -> str:
