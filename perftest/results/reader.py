@@ -18,7 +18,7 @@ from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results import hlog, schema
 from perftest.results.disturbances import Disturbances
 from perftest.results.errors import DamagedHistogramError, NewerRunError, NotARunError
-from perftest.results.summary import BrokerCpu, Tally, cores_of, step_row
+from perftest.results.summary import BrokerCpu, Tally, rows_of
 from perftest.results.trust import is_valid, run_checks, step_checks
 
 _EARLIER_MAX: Final = 20
@@ -127,14 +127,8 @@ def summarise(run: Run) -> dict[str, Any]:
                 tally.steady[line.step].add_latency(line.series, line.payload, line.max_ns)
             except DamagedHistogramError as error:
                 run.damaged.append(Damage(file=schema.LATENCY_HLOG, line=0, reason=str(error)))
-    cpu = BrokerCpu.of(run.broker)
-    cores = cores_of(run.manifest)
-    rows = []
-    for step in run.manifest["plan"]["steps"]:
-        totals = tally.steady.get(step["number"])
-        if totals is not None and totals.length_ns:
-            row = step_row(step, totals, cpu, cores)
-            rows.append({**row, "trust": [check.to_json() for check in step_checks(row)]})
+    found = rows_of(run.manifest, tally, BrokerCpu.of(run.broker))
+    rows = [{**row, "trust": [check.to_json() for check in step_checks(row)]} for row in found]
     disturbances = Disturbances()
     for event in run.events:
         disturbances.event(event)

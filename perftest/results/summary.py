@@ -58,6 +58,11 @@ class PhaseTotals:
     latencies: dict[Series, Merged] = field(default_factory=dict)
 
     @property
+    def messages(self) -> int:
+        """Published or delivered: whether there is anything to tell of."""
+        return self.counts["published"] + self.counts["delivered"]
+
+    @property
     def length_ns(self) -> int:
         """How long the phase was observed; workers run side by side, so it is the longest of them."""
         return max(self.worker_length_ns.values(), default=0)
@@ -171,6 +176,23 @@ class BrokerCpu:
             at = np.interp([0.0, float(end_ns - start_ns)], relative.astype(float), np.asarray(cpu, dtype=float))
             used, seen = used + float(at[1] - at[0]), True
         return round(used) if seen else None
+
+
+def rows_of(manifest: Mapping[str, Any], tally: Tally, broker: BrokerCpu) -> list[dict[str, Any]]:
+    """A row for each step that was observed, without its trust list: the steps of ``result.json``.
+
+    A step that was interrupted within its first interval, before any message, has none. Beside a background load the
+    CPU time of the broker is that of both loads, and no figure of the measured one.
+    """
+    plan = manifest["plan"]
+    known = BrokerCpu() if plan.get("background") else broker
+    found = ((step, tally.steady.get(step["number"])) for step in plan["steps"])
+    interval_ns = float(plan["interval_s"]) * 1e9
+    return [
+        step_row(step, totals, known, cores_of(manifest))
+        for step, totals in found
+        if totals is not None and totals.length_ns and (totals.length_ns >= interval_ns / 2 or totals.messages)
+    ]
 
 
 def cores_of(manifest: Mapping[str, Any]) -> int:

@@ -31,7 +31,7 @@ from perftest.results.disturbances import Disturbances
 from perftest.results.errors import RunNotWritableError
 from perftest.results.histograms import Merged
 from perftest.results.provenance import HOST, host_facts, redact, redact_command, tool_facts
-from perftest.results.summary import BrokerCpu, Tally, cores_of, step_row
+from perftest.results.summary import BrokerCpu, Tally, rows_of
 from perftest.results.trust import is_valid, run_checks, step_checks
 from perftest.spec.codec import plan_digest, plan_to_json
 from perftest.spec.plan import Plan, is_open_loop
@@ -172,11 +172,8 @@ class RunWriter:
 
     def _derive(self, state: str) -> None:
         self.manifest["state"] = state
-        for step in self.manifest["plan"]["steps"]:
-            totals = self.tally.steady.get(step["number"])
-            if totals is not None and totals.length_ns:
-                row = step_row(step, totals, self._cpu, cores_of(self.manifest))
-                self.rows.append({**row, "trust": [check.to_json() for check in step_checks(row)]})
+        for row in rows_of(self.manifest, self.tally, self._cpu):
+            self.rows.append({**row, "trust": [check.to_json() for check in step_checks(row)]})
         checks = run_checks(self.manifest, self.ledger_record, len(self.rows), self.disturbances)
         self.trust = [check.to_json() for check in checks]
         self.valid = bool(self.rows) and is_valid(self.rows, self.trust)

@@ -28,6 +28,7 @@ RUN_CONTEXT: Final = pa.schema(
         pa.field("started_ns", pa.int64()),
         pa.field("interval_ns", pa.int64()),
         pa.field("open_loop", pa.bool_()),
+        pa.field("background", pa.bool_()),
     ]
 )
 """What the stages need of a run's manifest."""

@@ -76,6 +76,7 @@ def context_row(run: RunSource) -> Row:
         "started_ns": run.started_ns,
         "interval_ns": int(interval_s(run) * 1e9),
         "open_loop": open_loop(run),
+        "background": bool(_part(run.manifest, "plan").get("background")),
     }
 
 

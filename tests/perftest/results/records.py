@@ -63,7 +63,7 @@ def intervals(of: Plan, *, seed: int = 1, messages: int = 200, worker: str = "0"
         values = [int(source.expovariate(1 / 2e6)) + 1 for _ in range(count)]
         blank = Interval(
             worker=worker,
-            step=step + 1,
+            step=of.steps[step].number,
             phase=Phase.STEADY if second else Phase.WARMUP,
             start_ns=STARTED_NS + index * SECOND,
             length_ns=SECOND,

@@ -12,9 +12,12 @@ import pyarrow.parquet
 import pytest
 from hdrh.log import HistogramLogReader
 
+from perftest.metrics.interval import Phase
 from perftest.results import schema
 from perftest.results.errors import NewerRunError, NotARunError, RunNotWritableError
 from perftest.results.reader import earlier_run, read_manifest, read_run, summarise
+from perftest.results.writer import RunWriter
+from perftest.spec.plan import Background, QueueSpec, Settings
 
 STREAMS = (schema.INTERVALS_CSV, schema.LATENCY_HLOG, schema.EVENTS, schema.HOST, schema.BROKER)
 
@@ -228,6 +231,35 @@ def test_how_a_background_load_ended_is_in_the_manifest(tmp_path: Path, records:
     writer.event({"t_ns": 5, "kind": "background_ended", "text": "…", "name": "noise", "published": 7})
     writer.finish("finished", "finished")
     assert read_manifest(writer.path)["background"] == [{"name": "noise", "published": 7}]
+
+
+def test_a_step_that_was_cut_off_before_any_message_has_no_row(tmp_path: Path, records: ModuleType) -> None:
+    """Its empty figures would make the whole run untrustworthy; a silent second is a figure."""
+    plan = records.plan()
+    first, *_ = records.intervals(plan)
+    silent = replace(first, phase=Phase.STEADY, step=2, published=0, delivered=0, latencies={})
+    for length_ns, steps in ((records.SECOND // 50, [1]), (records.SECOND, [1, 2])):
+        writer = RunWriter(tmp_path, plan, ["perftest"])
+        writer.interval(replace(first, phase=Phase.STEADY))
+        writer.interval(replace(silent, length_ns=length_ns))
+        writer.finish("interrupted", "")
+        assert [row["step"] for row in writer.rows] == steps
+        assert [row["step"] for row in summarise(read_run(writer.path))["steps"]] == steps
+
+
+def test_beside_a_background_load_the_brokers_cpu_is_nobodys(tmp_path: Path, records: ModuleType) -> None:
+    """It served both; a figure per measured message would be wrong by any factor."""
+    beside = Background(name="b", queues=(QueueSpec(name="b"),), settings=Settings())
+    for background, known in (((), True), ((beside,), False)):
+        plan = replace(records.plan(), background=background)
+        writer = RunWriter(tmp_path, plan, ["perftest"], now_ns=records.STARTED_NS)
+        for record in records.intervals(plan):
+            writer.interval(record)
+        for second in (0, 12):
+            t_ns = records.STARTED_NS + second * records.SECOND
+            writer.broker({"t_ns": t_ns, "node": "n1", "pid": 1, "cpu_ns": second * 10**8})
+        writer.finish("finished", "")
+        assert all((row["broker_cpu_us_per_message"] is not None) == known for row in writer.rows)
 
 
 def test_the_run_before_is_the_last_by_its_clock_and_not_by_its_name(tmp_path: Path, records: ModuleType) -> None:
