@@ -13,7 +13,7 @@ from typing import Any, Final
 from perftest.cli.ui.history import History
 from perftest.cli.ui.nodes import NodeRow, Nodes
 from perftest.metrics.interval import Interval, Phase, Series
-from perftest.results.summary import RATES, Tally
+from perftest.results.summary import RATES, PhaseTotals, Tally
 from perftest.results.trust import supports
 from perftest.spec.plan import Plan, Step, is_open_loop
 from perftest.spec.units import format_duration
@@ -106,6 +106,11 @@ class Board:
         return self._step
 
     @property
+    def last_step(self) -> int:
+        """The number of the plan's last step: of a sweep that goes on after an interruption, only a part is left."""
+        return max(step.number for step in self.plan.steps)
+
+    @property
     def phase(self) -> Phase:
         """The phase of the last interval; WARMUP before the first."""
         last = next(iter(self._last.values()), None)
@@ -118,11 +123,11 @@ class Board:
 
     def so_far(self, counter: str) -> float:
         """A rate over the current phase of the step."""
-        return self._tally.current.per_s(counter)
+        return self._totals.per_s(counter)
 
     def count(self, counter: str) -> int:
         """A count over the current phase of the step."""
-        return self._tally.current.counts[counter]
+        return self._totals.counts[counter]
 
     def in_flight(self) -> int:
         """Messages without a confirm at the end of the last interval, of all workers."""
@@ -172,7 +177,7 @@ class Board:
         """``step 3/6  in_flight 20  prefetch 1000  ack interval 1``."""
         settings = self._step.settings
         parts = [
-            f"step {self._step.number}/{len(self.plan.steps)}",
+            f"step {self._step.number}/{self.last_step}",
             f"in-flight {settings.in_flight or 'no confirms'}",
             f"prefetch {settings.prefetch or 'unlimited'}",
             f"ack interval {settings.ack_interval or 'auto'}",
@@ -181,13 +186,19 @@ class Board:
         parts += [f"{settings.rate:g} msg/s each"] if settings.rate is not None else []
         return "  ".join([*parts, format_duration(self._step.duration_s)])
 
+    @property
+    def _totals(self) -> PhaseTotals:
+        """Of the phase that is going on; none before a step's first interval, when the tally is at the step before."""
+        known = self._tally.place is not None and self._tally.place[0] == self._step.number
+        return self._tally.current if known else PhaseTotals()
+
     def _enter(self, step: int, t_ns: int) -> None:
         if step != self._step.number:
             self._step = next((item for item in self.plan.steps if item.number == step), self._step)
             self._step_started_ns = t_ns
 
     def _latency(self, name: str, series: Series) -> LatencyRow:
-        merged = self._tally.current.latencies.get(series)
+        merged = self._totals.latencies.get(series)
         if merged is None:
             return LatencyRow(name=name, count=0, p50_ns=0, p95_ns=0, p99_ns=0, p999_ns=0, max_ns=0)
         # A percentile is the top of its bucket, the maximum is exact: it must not look smaller.

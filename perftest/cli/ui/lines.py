@@ -14,7 +14,7 @@ def interval_line(board: Board, gathered: Gathered) -> str:
     """A line about one interval; rates are messages per second, latencies of this interval."""
     record = gathered.record
     end_s = board.elapsed_s(record.start_ns + record.length_ns)
-    parts = [clock(end_s), f"step={record.step}/{len(board.plan.steps)}"]
+    parts = [clock(end_s), f"step={record.step}/{board.last_step}"]
     parts += [board.step.label] if board.step.label else []
     parts += [f"phase={record.phase}"]
     for name in ("intended", "published", "confirmed", "delivered"):

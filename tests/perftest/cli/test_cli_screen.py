@@ -197,6 +197,21 @@ def test_workers_are_added_up(records: ModuleType) -> None:
     assert (board.now("published"), board.so_far("published")) == (400.0, 400.0)
 
 
+def test_a_step_begins_with_nothing_of_the_step_before(records: ModuleType) -> None:
+    """Until its first interval comes, there is no figure: those of another setting are none."""
+    board = board_of(records, 4)
+    assert board.so_far("published") and board.latencies()[0].count
+    board.event({"t_ns": records.STARTED_NS + 4 * records.SECOND, "kind": "step_started", "step": 2})
+    assert (board.so_far("published"), board.count("published"), board.latencies()[0].count) == (0, 0, 0)
+
+
+def test_steps_that_are_left_of_a_sweep_keep_their_numbers(records: ModuleType) -> None:
+    """The last two of three are 2/3 and 3/3."""
+    plan = records.plan(steps=3)
+    left = replace(plan, steps=plan.steps[1:])
+    assert "step 2/3 " in Board(left, Tally(), records.STARTED_NS, "h", "p").describe_step()
+
+
 SCRIPT = """
     import sys, time
     sys.path.insert(0, {here!r})
@@ -338,6 +353,8 @@ def test_the_table_of_steps_fits_the_terminal(width: int | None) -> None:
     assert max(map(len, (groups, header, line))) <= (width or 200)
     assert "delivered/s" in header and "e2e ms" in groups and "1001" not in line, "no percentile is above the maximum"
     left_out = [name for name in ("published/s", "load", "p95") if name not in header]
+    rows[0]["label"] = "in_flight=100 prefetch=1000"
+    assert width is None or max(map(len, steps_table(rows, width).splitlines())) <= width
     assert bool(left_out) == bool(notes) and all(name in " ".join(notes) for name in left_out)
     assert width is not None or not left_out
 
