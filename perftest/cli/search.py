@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from perftest.cli.searching import Asked
     from perftest.spec.plan import Plan
 
-_LOAD_FLAGS: Final = ("publishers", "consumers", "in_flight", "prefetch", "ack_interval", "size_bytes")
-
 
 class NumbersType(click.ParamType[tuple[float, ...]]):
     """Numbers with commas; ``5%`` is 0.05."""
@@ -156,11 +154,12 @@ def _asked(
 
 def _base_plan(targets: tuple[str, ...], workload: str | None, flags: dict[str, Any]) -> Plan:
     """One isolated step with the load that was asked for."""
+    from perftest.cli.searching import LOAD_FLAGS
     from perftest.cli.workload import find
     from perftest.spec import plan_for
     from perftest.spec.plan import Isolation, Plan, QueueSpec, Settings, Step
 
-    changes = {name: flags[name] for name in _LOAD_FLAGS if flags[name] is not None}
+    changes = {name: flags[name] for name in LOAD_FLAGS if flags[name] is not None}
     if workload is not None:
         base = plan_for(find(workload), targets)
         settings = replace(base.steps[0].settings, **changes)

@@ -16,6 +16,7 @@ from perftest.cli.exits import CliError, Exit
 from perftest.cli.interrupts import Interrupts
 from perftest.cli.measured_broker import target
 from perftest.cli.probe import Probe, probe
+from perftest.cli.target import typed_again
 from perftest.engine.api import StopRequest
 from perftest.results.writer import run_id
 from perftest.search.bracket import Answer, Search
@@ -26,6 +27,8 @@ from perftest.spec.slo import Objective, Verdict, judge, shown
 if TYPE_CHECKING:
     from infra.local_cluster import Cluster
 
+LOAD_FLAGS: Final = ("publishers", "consumers", "in_flight", "prefetch", "ack_interval", "size_bytes")
+"""What the command line can change of a workload's load."""
 KEPT_UP: Final = 0.99
 """Part of the asked rate that must be published, and of the published that must be delivered, for a probe to pass."""
 
@@ -103,7 +106,7 @@ def find_rate(asked: Asked, flags: Mapping[str, Any]) -> Exit:
         )
         while not prober.stop.finishing and (rate := state.next_rate()) is not None:
             _probe_rate(prober, state, settings, rate)
-        return _conclude(prober, state.answer(), settings)
+        return _conclude(prober, state.answer(), settings, flags)
 
 
 def _free_rate(prober: Prober, settings: Settings) -> float:
@@ -149,7 +152,7 @@ def _not_kept_up(found: Probe, rate: float) -> list[str]:
     return missed
 
 
-def _conclude(prober: Prober, answer: Answer, settings: Settings) -> Exit:
+def _conclude(prober: Prober, answer: Answer, settings: Settings, flags: Mapping[str, Any]) -> Exit:
     """Say what was found, and how sure it is."""
     text = " and ".join(objective.text for objective in prober.asked.objectives)
     if answer.rate is None:
@@ -157,16 +160,30 @@ def _conclude(prober: Prober, answer: Answer, settings: Settings) -> Exit:
     else:
         bracket = f"fails at {answer.below:,.0f}" if answer.below is not None else "nothing higher was tried"
         words = [f"the highest rate that meets {text}: {answer.rate:,.0f} msg/s ({bracket})"]
-        each = settings.publishers * prober.asked.plan.publishing.channels
-        queue = " -u perftest -qq -e amq.default" if prober.asked.plan.uris else ""
-        load = f"-r {answer.rate / each:g} -x {settings.publishers} -y {settings.consumers} -c {settings.in_flight}"
-        acks = f"-q {settings.prefetch} -A {settings.ack_interval} -s {settings.size_bytes}"
-        words.append(f"to see it again: perftest run{queue} {load} {acks} -z 60")
+        words.append(f"to see it again: {_again(prober.asked, answer.rate, settings, flags)}")
     if not answer.converged:
         words.append(f"not converged after {answer.probes} probes: the bracket is what is known")
     record = {"rate": answer.rate, "fails_at": answer.below, "converged": answer.converged, "probes": answer.probes}
     _write(prober, record, words)
     return _code(prober, found=answer.rate is not None)
+
+
+def _again(asked: Asked, rate: float, settings: Settings, flags: Mapping[str, Any]) -> str:
+    """The command that makes the load at this rate."""
+    target = typed_again(asked.plan.uris, asked.cluster)
+    each = rate / (settings.publishers * asked.plan.publishing.channels)
+    if flags["workload"] is not None:
+        return f"perftest sweep {flags['workload']}{target} --vary rate={each:g}{_changes(flags)}"
+    queue = " -u perftest -qq -e amq.default" if asked.plan.uris else ""
+    load = f"-r {each:g} -x {settings.publishers} -y {settings.consumers} -c {settings.in_flight}"
+    acks = f"-q {settings.prefetch} -A {settings.ack_interval} -s {settings.size_bytes}"
+    return f"perftest run{target}{queue} {load} {acks} -z 60"
+
+
+def _changes(flags: Mapping[str, Any]) -> str:
+    """What the flags change of a workload, as ``sweep`` has it."""
+    given = {name: flags[name] for name in LOAD_FLAGS if flags[name] is not None}
+    return "".join(f" --set load.{name.removesuffix('_bytes')}={value}" for name, value in given.items())
 
 
 # The best setting

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -83,6 +84,27 @@ def test_the_highest_rate_that_meets_the_objective(call: Call, broker: Broker, t
     assert f"the highest rate that meets e2e.p99<20ms and loss==0: {found['rate']:,.0f} msg/s" in out
     assert f"perftest run -r {found['rate']:g} -x 1 -y 1 -c 1000 -q 1000 -A 1 -s 1000" in out
     assert found["tried"][0]["rate"] is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "command"),
+    [
+        ((), r"perftest run -r \d+ -x 1 -y 1 -c 1000 -q 1000 -A 1 -s 1000 -z 60"),
+        (("--cluster", "kept"), r"perftest run --cluster kept -r \d+ "),
+        (("-h", "amqp://guest:guest@h"), r"perftest run -h amqp://h -u perftest -qq -e amq.default -r \d+ "),
+        (("-h", "amqp://me:secret@h"), r"perftest run -h 'amqp://me:\*\*\*@h' -u"),
+        (
+            ("--workload", "flow_control/in_flight", "-s", "50"),
+            r"perftest sweep flow_control/in_flight --vary rate=\d+ --set load.size=50\n",
+        ),
+    ],
+)
+def test_what_was_found_can_be_made_again(
+    call: Call, broker: Broker, tmp_path: Path, flags: tuple[str, ...], command: str
+) -> None:
+    """At the same broker, with the same load; a password is not shown."""
+    _, out, _ = call("search", *SLO, *flags, "--out", str(tmp_path))
+    assert re.search(rf"to see it again: {command}", out)
 
 
 def test_the_rate_is_that_of_the_whole_load(call: Call, broker: Broker, tmp_path: Path) -> None:
