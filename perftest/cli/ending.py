@@ -14,7 +14,7 @@ import click
 from perftest.cli.exits import CliError, Exit, three_lines
 from perftest.cli.session_options import Options
 from perftest.cli.ui.latencies import legacy_lines, percentiles_table
-from perftest.cli.ui.summary import INVALID, doubtful_note, doubts, knee_sentence, next_steps, steps_table, wrapped
+from perftest.cli.ui.summary import INVALID, doubtful_note, doubts, knee_sentence, steps_table, where_and_next, wrapped
 from perftest.engine.api import RunOutcome
 from perftest.results import schema
 from perftest.results.provenance import redact
@@ -59,10 +59,22 @@ class Ending:
             result = self._result(code, report)
             click.echo(json.dumps(result, ensure_ascii=False, indent=None if self._options.ui == "json" else 1))
             return
-        writer, shown = self._writer, str(report) if report else None
-        base = earlier_run(writer.path, writer.manifest["plan"]["digest"])
-        earlier = str(base) if base else None
-        click.echo(next_steps(str(writer.path), report=shown, reportable=bool(writer.rows), base=earlier))
+        click.echo(where_and_next("data", self._writer.path, report, self._commands(report)))
+
+    def _commands(self, report: Path | None) -> list[str]:
+        """What to type next, if anything was measured; a sweep with steps left is gone on with first."""
+        writer, options = self._writer, self._options
+        if options.is_round:
+            return []
+        cut_short = bool(writer.plan.swept) and writer.manifest["state"] != "finished"
+        found = [f"perftest sweep --resume {writer.path}{options.target}"] if cut_short else []
+        if writer.rows and options.resumed is not None:
+            return [*found, f"perftest report {options.resumed} {writer.path}"]
+        found += [f"perftest report {writer.path}"] if writer.rows and report is None else []
+        if writer.rows and not cut_short:
+            base = earlier_run(writer.path, writer.manifest["plan"]["digest"])
+            found.append(f"perftest compare {base or 'BASE'} {writer.path}")
+        return found
 
     def _result(self, code: Exit, report: Path | None) -> dict[str, Any]:
         writer = self._writer

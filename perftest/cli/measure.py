@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ def measure(plan: Plan, options: Options) -> int:
             ending.print_measured()
         print_failure(outcome)
         reported = options.report and writer.rows and not session.aborting
-        report, doubt = _report(writer.path) if reported else (None, None)
+        report, doubt = report_or_doubt([writer.path], writer.path) if reported else (None, None)
         code = max(code, doubt.code) if doubt is not None and doubt.code is Exit.INTERRUPTED else code
         ending.print_end(code, report)
         if doubt is not None:
@@ -70,17 +71,18 @@ def _run(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[RunWrite
             interrupts.ignore()
 
 
-def _report(run: Path) -> tuple[Path | None, CliError | None]:
-    """The report of the run, or why there is none: that does not spoil a measurement that succeeded."""
+def report_or_doubt(runs: Sequence[Path], beside: Path) -> tuple[Path | None, CliError | None]:
+    """The report of the runs in the directory ``beside``, or why there is none: that does not spoil a measurement that
+    succeeded."""
     from perftest.cli.report import build_report
 
     try:
-        return build_report([run], None), None
+        return build_report(runs, None, beside), None
     except CliError as error:
         return None, error
     except KeyboardInterrupt:
-        fix = f"the results are complete; `perftest report {run}` makes the page"
-        return None, CliError("no report: interrupted", str(run), fix, Exit.INTERRUPTED)
+        fix = f"the results are complete; `perftest report {beside}` makes the page"
+        return None, CliError("no report: interrupted", str(beside), fix, Exit.INTERRUPTED)
 
 
 def _legacy(writer: RunWriter) -> LegacyLatency:

@@ -36,26 +36,31 @@ from perftest.cli.sections import SectionedCommand, json_option, option
     section="Output",
     type=click.Path(path_type=Path, file_okay=False),
     default=None,
-    help="Directory of the report.  [default: RUN/report.html; runs/report-TIME for several]",
+    help="Directory of the report.  [default: RUN/report.html; runs/report-TIME for several RUNs]",
 )
 @json_option
 def report(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
-    """Make an HTML report of one or more runs."""
-    from perftest.results.reader import read_manifest
+    """Make an HTML report of one or more runs.
 
-    for run in runs:
+    RUN is the directory of a run, or one that holds several: the rounds of a sweep.
+    """
+    from perftest.results.reader import read_manifest, run_directories
+
+    found = [each for run in runs for each in run_directories(run)]
+    for run in found:
         read_manifest(run)  # refuse what is no run before a JVM is started
     several = Path("runs") / f"report-{datetime.now(UTC):%Y%m%d-%H%M%S}" if len(runs) > 1 else None
-    page = build_report(runs, out or several)
+    page = build_report(found, out or several, runs[0])
     click.echo(json.dumps({"report": str(page)}) if as_json else str(page))
 
 
-def build_report(runs: Sequence[Path], out: Path | None) -> Path:
+def build_report(runs: Sequence[Path], out: Path | None, beside: Path) -> Path:
     """Run the pipeline and write the pages; the path of the page, ``out/report.html``. Raises CliError.
 
-    Without ``out`` the page of a single run stands in its directory, and what belongs to it below ``report/``.
+    Without ``out`` the page stands in ``beside``, the directory of the run or of its rounds, and what belongs to it
+    below ``beside/report/``.
     """
-    place = out or runs[0] / "report"
+    place = out or beside / "report"
     counted = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
     with _progress(f"reading {counted} with Spark"):
         _pipeline(runs, place / "store")
@@ -63,7 +68,7 @@ def build_report(runs: Sequence[Path], out: Path | None) -> Path:
         import reports
 
         command = ["perftest", "report", *(str(run) for run in runs), *(["--out", str(out)] if out else [])]
-        page = None if out else runs[0] / "report.html"
+        page = None if out else beside / "report.html"
         return Path(reports.build(place / "store", place, page=page, command=command))
 
 

@@ -27,6 +27,12 @@ class Options:
         what is shown at the end beside the table.
     ``metrics``
         where Prometheus may scrape the run, if it may.
+    ``target``
+        the flag that names the broker in a command to copy.
+    ``resumed``
+        the run whose steps this one takes up.
+    ``is_round``
+        whether this run is one of several, after which it is said what to do next.
     """
 
     out: Path
@@ -44,3 +50,6 @@ class Options:
     percentiles: tuple[float, ...] = ()
     legacy_latency: bool = False
     metrics: Metrics | None = None
+    target: str = ""
+    resumed: Path | None = None
+    is_round: bool = False

@@ -12,11 +12,12 @@ import click
 
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.sections import COUNT, SectionedCommand, json_option, option
-from perftest.cli.target import only_one_target, out_options, split_uris, target_options
+from perftest.cli.target import only_one_target, out_options, split_uris, target_options, typed_again
 
 if TYPE_CHECKING:
     from perftest.cli.sweeping import Rounds
     from perftest.spec.plan import Plan
+    from perftest.spec.problem import Problem
 
 ONE_QUEUE: Final = """\
 schema: 1
@@ -26,6 +27,10 @@ queues: [{name: perftest}]
 step: {duration: 30s, warmup: 5s}
 """
 """What is swept if no workload is named."""
+
+
+_GRID: Final = "sweep={grid: {"
+"""How the override begins that ``--vary`` comes down to."""
 
 
 @click.command(
@@ -110,11 +115,12 @@ def sweep(
     from perftest.cli.session_options import Options
     from perftest.cli.sweeping import STATE, repeat
 
-    options = Options(out=out, ui=ui, as_json=as_json, report=report, cluster=cluster)
+    again = typed_again(targets, cluster)
+    options = Options(out=out, ui=ui, as_json=as_json, report=report, cluster=cluster, target=again)
     if rounds.repeats > 1:
         place = resume if resume and (resume / STATE).exists() else None
         ctx.exit(int(repeat(plan, options, rounds, place)))
-    ctx.exit(measure(plan, options))
+    ctx.exit(measure(plan, replace(options, resumed=resume)))
 
 
 def _plan(name: str | None, asked: dict[str, Any]) -> Plan:
@@ -129,11 +135,23 @@ def _plan(name: str | None, asked: dict[str, Any]) -> Plan:
         fix = "name a workload (perftest workload list), or settings: --vary in_flight=10,100,1000"
         raise CliError("there is nothing to sweep", "WORKLOAD", fix, Exit.USAGE)
     overrides = [*asked["overrides"], *_sweep_override(asked)]
-    read = load_workload(find(name), overrides) if name else parse_workload(ONE_QUEUE, "--vary", overrides)
-    problems = check(*read)
+    try:
+        read = load_workload(find(name), overrides) if name else parse_workload(ONE_QUEUE, "--vary", overrides)
+        problems = check(*read)
+    except SpecError as error:
+        problems = error.problems
     if problems:
-        raise SpecError(problems)
+        raise SpecError([_blamed(problem, asked["varied"]) for problem in problems])
     return expand(read[0], (), quick=asked["quick"])
+
+
+def _blamed(problem: Problem, varied: Sequence[str]) -> Problem:
+    """A problem of what ``--vary`` put into the document, at the flag as it was typed."""
+    if not problem.file.startswith(f"--set {_GRID}"):
+        return problem
+    setting = problem.path.removeprefix("sweep.grid.").partition("[")[0].partition(".")[0]
+    typed = [text for text in varied if _axis(text)[0] == setting] or varied
+    return replace(problem, file=" ".join(f"--vary {text}" for text in typed), path="")
 
 
 def _sweep_override(asked: dict[str, Any]) -> list[str]:
@@ -144,7 +162,7 @@ def _sweep_override(asked: dict[str, Any]) -> list[str]:
         names = [setting for setting, _ in axes]
         if len(set(names)) < len(names):
             raise CliError("a setting is varied twice", "--vary", "give all its values at once", Exit.USAGE)
-        found.append(f"sweep={{grid: {{{', '.join(f'{setting}: [{values}]' for setting, values in axes)}}}}}")
+        found.append(f"{_GRID}{', '.join(f'{setting}: [{values}]' for setting, values in axes)}}}}}")
     found += ["sweep.mode=isolated"] if asked["isolated"] else []
     found += ["sweep.order=random"] if asked["in_random_order"] else []
     return found
@@ -202,7 +220,6 @@ def _show(plan: Plan, rounds: Rounds, as_json: bool) -> None:
     from perftest.spec.expand import describe, total_s
     from perftest.spec.units import format_duration
 
-    repeats: Sequence[str] = [f", at most {rounds.repeats} rounds of this"] if rounds.repeats > 1 else []
     if as_json:
         plain = {"total_s": total_s(plan), "repeats": rounds.repeats, "digest": plan_digest(plan)}
         click.echo(json.dumps({**plain, "plan": plan_to_json(plan)}, indent=1, ensure_ascii=False))
@@ -211,5 +228,10 @@ def _show(plan: Plan, rounds: Rounds, as_json: bool) -> None:
     drains = len(plan.steps) if plan.isolation == "isolated" else 1
     click.echo(
         f"\n{len(plan.steps)} steps, {plan.isolation}: {format_duration(total_s(plan))}, "
-        f"and up to {format_duration(plan.drain_s * drains)} of draining{''.join(repeats)}"
+        f"and up to {format_duration(plan.drain_s * drains)} of draining"
     )
+    if plan.background:
+        click.echo(f"beside them: {', '.join(each.name for each in plan.background)}")
+    if rounds.repeats > 1:
+        whole = format_duration(total_s(plan) * rounds.repeats)
+        click.echo(f"at most {rounds.repeats} rounds of this: {whole}, without draining")

@@ -11,14 +11,15 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from perftest.cli.exits import CliError, Exit
-from perftest.cli.measure import measure
+from perftest.cli.exits import CliError, Exit, three_lines
+from perftest.cli.measure import measure, report_or_doubt
 from perftest.cli.session_options import Options
+from perftest.cli.ui.summary import where_and_next
 from perftest.results.reader import Run, read_manifest, read_run
 from perftest.results.writer import run_id
 from perftest.spec.codec import plan_from_json, plan_to_json
 from perftest.spec.plan import Plan, Step
-from perftest.spec.slo import Objective, measured
+from perftest.spec.slo import Objective, measured, parse_objective, shown
 from perftest.spec.sweeping import in_order
 from reports.stats import bootstrap
 
@@ -77,17 +78,19 @@ def repeat(plan: Plan, options: Options, rounds: Rounds, directory: Path | None 
             break
         steps = in_order(_by_number(plan.steps), "random", plan.seed + number) if rounds.random else plan.steps
         click.echo(f"round {number} of at most {rounds.repeats}", err=True)
-        codes.append(Exit(measure(replace(plan, steps=tuple(steps)), replace(options, out=place, report=False))))
+        codes.append(Exit(measure(replace(plan, steps=tuple(steps)), _of_a_round(options, place))))
         if codes[-1] in (Exit.RUN_ERROR, Exit.INTERRUPTED):
             break
-    _tell(place, rounds, as_json=options.as_json)
+    _tell(place, rounds, options, cut_short=bool(codes) and codes[-1] in (Exit.RUN_ERROR, Exit.INTERRUPTED))
     return next((code for code in _GRAVITY if code in codes), Exit.OK)
+
+
+def _of_a_round(options: Options, place: Path) -> Options:
+    return replace(options, out=place, report=False, is_round=True)
 
 
 def rounds_of(place: Path) -> tuple[Plan, Rounds]:
     """What a directory of rounds was asked for. Raises CliError."""
-    from perftest.spec.slo import parse_objective
-
     try:
         plain = json.loads((place / STATE).read_text(encoding="utf-8"))
         until = parse_objective(plain["until"]) if plain["until"] else None
@@ -165,11 +168,25 @@ def _by_number(steps: Sequence[Step]) -> list[Step]:
     return sorted(steps, key=lambda step: step.number)
 
 
-def _tell(place: Path, rounds: Rounds, *, as_json: bool) -> None:
-    """Each step's metric over the rounds, and where they lie."""
-    from perftest.spec.slo import parse_objective, shown
-
+def _tell(place: Path, rounds: Rounds, options: Options, *, cut_short: bool) -> None:
+    """Each step's metric over the rounds, where they lie, and what to do next."""
     metric = rounds.until or parse_objective("rate>0")
+    steps = _medians(place, metric, as_json=options.as_json)
+    report, doubt = report_or_doubt(_runs(place), place) if options.report and not cut_short else (None, None)
+    if options.as_json:
+        record = {"record": "rounds", "path": str(place), "report": str(report) if report else None}
+        click.echo(json.dumps({**record, "metric": metric.metric, "steps": steps}, ensure_ascii=False))
+    else:
+        commands = [f"perftest sweep --resume {place}{options.target}"] if cut_short else []
+        commands += [] if report else [f"perftest report {place}"]
+        commands += [] if cut_short else [f"perftest compare BASE {place}"]
+        click.echo("\n" + where_and_next("rounds", place, report, commands))
+    if doubt is not None:
+        click.echo(three_lines(doubt.what, doubt.where, doubt.fix), err=True)
+
+
+def _medians(place: Path, metric: Objective, *, as_json: bool) -> list[dict[str, Any]]:
+    """Each step's median over the rounds and half its interval, shown unless they are wanted as JSON."""
     steps = []
     for name, of_step in _rows(place).items():
         values = [measured(metric, row) for row in of_step]
@@ -178,6 +195,6 @@ def _tell(place: Path, rounds: Rounds, *, as_json: bool) -> None:
         steps.append({"step": name, "rounds": len(values), "median": middle, "half_interval": spread})
         if not as_json:
             around = f" ± {100 * spread:.1f} %" if spread is not None else ""
-            click.echo(f"{name or 'run':<40} {metric.metric} {shown(metric, middle)}{around} over {len(values)} rounds")
-    record = {"record": "rounds", "path": str(place), "metric": metric.metric, "steps": steps}
-    click.echo(json.dumps(record, ensure_ascii=False) if as_json else f"\nrounds  {place}")
+            counted = f"{len(values)} round{'s' if len(values) > 1 else ''}"
+            click.echo(f"{name or 'run':<40} {metric.metric} {shown(metric, middle)}{around} over {counted}")
+    return steps

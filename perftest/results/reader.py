@@ -94,6 +94,16 @@ def read_run(path: Path) -> Run:
     return run
 
 
+def run_directories(place: Path) -> list[Path]:
+    """``place`` itself, or the runs right below it, sorted by name. Raises NotARunError if there is none."""
+    if (place / schema.MANIFEST).exists() or not place.is_dir():
+        return [place]
+    below = [each for each in sorted(place.iterdir()) if (each / schema.MANIFEST).exists()]
+    if not below:
+        raise NotARunError("there is no run in it", str(place), "give a run directory, or one that holds repetitions")
+    return below
+
+
 def earlier_run(path: Path, digest: str) -> Path | None:
     """The last run beside this one that came to the end of the same plan; only the newest few are looked at."""
     started_ns = read_manifest(path)["started_ns"]

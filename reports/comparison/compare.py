@@ -9,9 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from perftest.results.errors import NotARunError
-from perftest.results.reader import Run, read_run, summarise
-from perftest.results.schema import MANIFEST
+from perftest.results.reader import Run, read_run, run_directories, summarise
 from reports.comparison.facets import REFUSED, Difference, Facet, differences, repeats_differ
 from reports.comparison.figures import REPEATS_MIN, Drawn, Metric, Side, metrics_of
 from reports.stats import bootstrap
@@ -59,12 +57,7 @@ class Comparison:
 def runs_of(place: Path) -> list[Run]:
     """The run in a directory, or all runs in the directories below it, sorted by name. Raises NotARunError, and what
     :func:`~perftest.results.reader.read_run` raises."""
-    if (place / MANIFEST).exists() or not place.is_dir():
-        return [_complete(read_run(place))]
-    below = [each for each in sorted(place.iterdir()) if (each / MANIFEST).exists()]
-    if not below:
-        raise NotARunError("there is no run in it", str(place), "give a run directory, or one that holds repetitions")
-    return [_complete(read_run(each)) for each in below]
+    return [_complete(read_run(each)) for each in run_directories(place)]
 
 
 def compare(

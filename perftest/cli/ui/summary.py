@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from perftest.cli.ui.board import milliseconds
@@ -12,7 +13,10 @@ from perftest.results.trust import SAMPLES_ABOVE, supports
 
 INVALID: Final = "INVALID: do not use these figures; a check that failed says why"
 
-LEFT_OUT_FIRST: Final = ("published/s", "CPU µs/msg|load", "e2e ms|p95", "confirm ms|p50", "confirmed/s")
+LEFT_OUT_FIRST: Final = (
+    "published/s", "CPU µs/msg|load", "e2e ms|p95", "confirm ms|p50", "confirmed/s", "CPU µs/msg|broker", "e2e ms|max",
+    "confirm ms|p99",
+)  # fmt: skip
 """What a narrow terminal does without, in this order; a line that wraps is no table."""
 
 
@@ -80,15 +84,10 @@ def doubts(rows: Sequence[Mapping[str, Any]], run_trust: Sequence[Mapping[str, s
     return [f"{status}  {_prefix(labels)}{text}" for (status, _), (text, labels) in ordered]
 
 
-def next_steps(path: str, *, report: str | None, reportable: bool = True, base: str | None = None) -> str:
-    """Where the data is and what to type next, if anything was measured; ``base`` is an earlier run of the same."""
-    lines = [f"data    {path}"]
-    if report:
-        lines.append(f"report  {report}")
-    elif reportable:
-        lines.append(f"next    perftest report {path}")
-    if reportable:
-        lines.append(f"{'next' if report else '':<8}perftest compare {base or 'BASE'} {path}")
+def where_and_next(name: str, path: Path, report: Path | None, commands: Sequence[str]) -> str:
+    """Where everything lies, under ``name``, and the commands to type next."""
+    lines = [f"{name:<8}{path}", *([f"report  {report}"] if report else [])]
+    lines += [f"{'' if number else 'next':<8}{command}" for number, command in enumerate(commands)]
     return "\n".join(lines)
 
 

@@ -60,7 +60,7 @@ def test_a_directory_that_is_no_run_exits_1_before_a_jvm_starts(call: Call, tmp_
     """Nobody waits for Spark to learn of a typing error."""
     code, _, err = call("report", str(tmp_path))
     what, where, _ = three_lines(err)
-    assert code == 1 and "not a run" in what and where == str(tmp_path)
+    assert code == 1 and "there is no run in it" in what and where == str(tmp_path)
 
 
 def test_no_cluster_exits_1(call: Call, tmp_path: Path) -> None:

@@ -77,6 +77,17 @@ def test_a_page_elsewhere_is_all_there(call: Call, pipeline: Pipeline, records: 
     ]
 
 
+def test_rounds_of_a_sweep_are_reported_beside_them(
+    call: Call, pipeline: Pipeline, records: ModuleType, tmp_path: Path
+) -> None:
+    """Their directory stands for them, as it does for compare."""
+    place = tmp_path / "rounds"
+    runs = sorted(str(records.write_run(place).path) for _ in range(2))
+    pipeline.commands.clear()
+    assert call("report", str(place))[1] == f"{place / 'report.html'}\n"
+    assert pipeline.commands[0][3:5] == runs and pipeline.commands[1][-2:] == runs
+
+
 def test_several_runs_go_into_one_report(call: Call, pipeline: Pipeline, records: ModuleType, tmp_path: Path) -> None:
     """And JSON tells a script where it is."""
     runs = [str(records.write_run(tmp_path).path) for _ in range(2)]

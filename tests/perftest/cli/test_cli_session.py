@@ -283,16 +283,32 @@ def test_sweep_shows_the_knee_and_warns(call: Call, engine: Any, tmp_path: Path)
     assert [step.settings.in_flight for step in engine.plans[0].steps] == [1, 5, 20, 200, 1000, 10_000]
 
 
+def test_an_interrupted_sweep_says_how_to_go_on(call: Call, engine: Any, tmp_path: Path) -> None:
+    """Going on comes first, at the same broker; what was left is then one report with what was there before."""
+    where = ("-h", "amqp://guest:guest@rabbit1", "--out", str(tmp_path / "runs"), "--no-report", "--ui", "line")
+    engine.interrupts = 1
+    _, out, _ = call("sweep", "flow_control/in_flight", "--quick", *where)
+    first = directory(tmp_path)
+    assert f"next    perftest sweep --resume {first} -h amqp://rabbit1\n" in out and "compare" not in out
+    engine.interrupts = 0
+    with (first / "events.jsonl").open("a") as events:
+        events.writelines(f'{{"t_ns": 1, "kind": "step_ended", "step": {step}}}\n' for step in (1, 2, 3, 4))
+    code, out, err = call("sweep", "--resume", str(first), *where)
+    (second,) = set((tmp_path / "runs").iterdir()) - {first}
+    assert code == 0 and out.endswith(f"next    perftest report {first} {second}\n")
+    assert "step=5/6" in err and "step=6/6" in err
+
+
 def test_sweep_makes_its_report(call: Call, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One command from a workload to a page."""
     import perftest.cli.report
 
     made: list[list[Path]] = []
 
-    def build_report(runs: list[Path], out: Path | None) -> Path:
+    def build_report(runs: list[Path], out: Path | None, beside: Path) -> Path:
         assert out is None
         made.append(list(runs))
-        return runs[0] / "report.html"
+        return beside / "report.html"
 
     monkeypatch.setattr(perftest.cli.report, "build_report", build_report)
     out_dir = str(tmp_path / "runs")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perftest.cli import measure, sweeping
+from perftest.cli import measure, report, sweeping
 from perftest.cli.session_options import Options
 from perftest.results.writer import RunWriter
 from perftest.spec.plan import Plan
@@ -93,6 +93,7 @@ def test_rounds_are_runs_that_can_be_compared(call: Call, engine: Engine, tmp_pa
     assert {tuple(sorted(labels(plan))) for plan in engine.plans} == {("in_flight=1", "in_flight=10", "in_flight=100")}
     assert len({tuple(labels(plan)) for plan in engine.plans}) > 1
     assert "over 4 rounds" in out
+    assert out.endswith(f"next    perftest report {place}\n        perftest compare BASE {place}\n")
     assert call("compare", str(place), str(place))[0] == 0
 
 
@@ -114,13 +115,29 @@ def test_rounds_end_when_the_metric_is_known(call: Call, engine: Engine, tmp_pat
 def test_an_interrupted_round_is_put_aside_and_made_again(call: Call, engine: Engine, tmp_path: Path) -> None:
     """Half a round would spoil the comparison; the whole ones count."""
     engine.stop_after = {2: 2}
-    assert call("sweep", *VARY, "--repeats", "3", "--out", str(tmp_path))[0] == 130
+    code, out, _ = call("sweep", *VARY, "--repeats", "3", "--out", str(tmp_path))
     place = only(tmp_path)
+    assert code == 130 and f"next    perftest sweep --resume {place}\n" in out and "compare" not in out
     code, _, _ = call("sweep", "--resume", str(place), "--no-report")
     assert code == 0
     assert len(list(place.glob("*/manifest.json"))) == 3
     assert len(list(place.glob("unfinished/*/manifest.json"))) == 1
     assert len(engine.plans) == 4
+
+
+def test_rounds_make_one_report(call: Call, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all of them, beside them."""
+    made: list[tuple[list[Path], Path]] = []
+
+    def build_report(runs: list[Path], out: Path | None, beside: Path) -> Path:
+        made.append((runs, beside))
+        return beside / "report.html"
+
+    monkeypatch.setattr(report, "build_report", build_report)
+    _, out, _ = call("sweep", "--vary", "in_flight=1,10", "--repeats", "2", "--out", str(tmp_path))
+    place = only(tmp_path)
+    assert made == [(sorted(each.parent for each in place.glob("*/manifest.json")), place)]
+    assert f"rounds  {place}\nreport  {place / 'report.html'}\nnext    perftest compare" in out
 
 
 def test_an_interrupted_sweep_goes_on_with_the_steps_that_are_left(call: Call, engine: Engine, tmp_path: Path) -> None:
@@ -144,7 +161,7 @@ def test_a_dry_run_says_how_many_rounds(call: Call, engine: Engine) -> None:
     """Nothing is run."""
     code, out, _ = call("sweep", *VARY, "--repeats", "3", "--dry-run")
     assert code == 0
-    assert "at most 3 rounds of this" in out
+    assert "at most 3 rounds of this: 4m30s" in out
     assert not engine.plans
     assert json.loads(call("sweep", *VARY, "--repeats", "3", "--dry-run", "--json")[1])["repeats"] == 3
 
@@ -156,7 +173,8 @@ def test_a_dry_run_says_how_many_rounds(call: Call, engine: Engine) -> None:
         (("--vary", "in_flight"), "is not SETTING=VALUES"),
         (("--vary", "in_flight=1", "--vary", "in_flight=2"), "varied twice"),
         (("--vary", "inflight=1"), "in_flight"),
-        (("--vary", "in_flight=1,1"), "swept twice"),
+        (("--vary", "in_flight=1,1"), "swept twice\n  at   --vary in_flight=1,1\n"),
+        (("--vary", "size=100", "--vary", "in_flight=1,x"), "\n  at   --vary in_flight=1,x\n"),
         ((*VARY, "--until", "e2e.p99=5%"), "1 rounds are too few"),
         ((*VARY, "--repeats", "5", "--until", "p99=5%"), "say of what"),
         ((*VARY, "--repeats", "5", "--until", "e2e.p99"), "is not METRIC=PART"),
