@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 
 class Sampler:
-    """Records what the host says, and each node of ``cluster`` that answers; ``show`` hears of the nodes, too."""
+    """Records what the host says, and each node of ``cluster`` that answers; ``show`` hears of the nodes, too.
+
+    ``tell`` takes the events of a node that answers no more and of one that does again: clients on other nodes notice
+    neither, and yet from then on something else is measured.
+    """
 
     def __init__(
         self,
@@ -24,10 +28,13 @@ class Sampler:
         cluster: Cluster | None,
         *,
         show: Callable[[Mapping[str, Any]], None] = lambda record: None,
+        tell: Callable[[dict[str, object]], None] | None = None,
     ) -> None:
         self._writer = writer
         self._cluster = cluster
         self._show = show
+        self._tell = tell or writer.event
+        self._answering = {node.name for node in cluster.nodes} if cluster is not None else set()
 
     async def run(self) -> None:
         """Sample until cancelled. Raises RunNotWritableError."""
@@ -40,6 +47,16 @@ class Sampler:
     async def nodes(self) -> None:
         """Sample the nodes now: the CPU time of the last step needs a sample after it. Raises RunNotWritableError."""
         if self._cluster is not None:
-            for record in await asyncio.to_thread(local_cluster.sample, self._cluster, time.time_ns()):
+            t_ns = time.time_ns()
+            records = await asyncio.to_thread(local_cluster.sample, self._cluster, t_ns)
+            for record in records:
                 self._writer.broker(record)
                 self._show(record)
+            self._compare({str(record["node"]) for record in records}, t_ns)
+
+    def _compare(self, answering: set[str], t_ns: int) -> None:
+        for node in sorted(self._answering - answering):
+            self._tell({"t_ns": t_ns, "kind": "node_lost", "node": node, "text": f"{node} does not answer"})
+        for node in sorted(answering - self._answering):
+            self._tell({"t_ns": t_ns, "kind": "node_back", "node": node, "text": f"{node} answers again"})
+        self._answering = answering

@@ -78,7 +78,7 @@ class Session:
         self._also = also
         self._board = Board(plan, writer.tally, writer.started_ns, target_name(plan, cluster), str(writer.path))
         self._view: View = self._make_view()
-        self._sampler = Sampler(writer, cluster, show=self._board.sample)
+        self._sampler = Sampler(writer, cluster, show=self._board.sample, tell=self.event)
         self._stages = StageSampler(plan, cluster, writer) if cluster is not None else None
 
     def interval(self, record: Interval) -> None:

@@ -20,6 +20,8 @@ MARKED: Final = (
     "blocked",
     "unblocked",
     "consumer_cancelled",
+    "node_lost",
+    "node_back",
     "nacked",
     "drain_timeout",
     "interrupted",

@@ -16,6 +16,7 @@ DISTURBANCES: Final = {
     "channel_closed": "channels closed by the broker",
     "blocked": "connections blocked by the broker",
     "consumer_cancelled": "cancelled consumers",
+    "node_lost": "broker nodes that did not answer",
     "drain_timeout": "drain timeouts",
     "error": "errors",
 }
@@ -72,11 +73,11 @@ def damage(tables: Tables) -> Check:
 
 
 def disturbances(tables: Tables) -> Check:
-    """Did something happen to the connections?"""
+    """Did something happen to the connections, or to a node?"""
     kinds = tables.events["kind"].value_counts()
     found = [f"{words}: {int(kinds[kind])}" for kind, words in DISTURBANCES.items() if kind in kinds]
     if not found:
-        return Check(check="connections", status=Status.PASS, text="No connection was lost or blocked.")
+        return Check(check="connections", status=Status.PASS, text="No connection was lost or blocked, no node lost.")
     where = tables.events[tables.events["kind"].isin(list(DISTURBANCES))]["step"].dropna()
     numbers = tuple(sorted({int(step) for step in where}))
     return Check(
