@@ -281,7 +281,65 @@ def forged_user(channel: BlockingChannel, queue: str) -> Answer:
     return publish(channel, queue, user_id="root")
 
 
+def consuming(channel: BlockingChannel, queue: str, *tags: str, **arguments: Any) -> list[tuple[Any, ...]]:
+    """Consumers with a prefetch of 2; the list grows by what they get: tag, number of the delivery, flag, body."""
+    got: list[tuple[Any, ...]] = []
+
+    def callback(_channel: Any, method: Any, _properties: Any, body: bytes) -> None:
+        got.append((method.consumer_tag, method.delivery_tag, method.redelivered, body))
+
+    channel.basic_qos(prefetch_count=2)
+    for tag in tags:
+        channel.basic_consume(queue, callback, consumer_tag=tag, **arguments)
+    return got
+
+
+def until(channel: BlockingChannel, got: list[tuple[Any, ...]], count: int) -> Answer:
+    """What they have got once it is so much."""
+    deadline = time.monotonic() + DEADLINE_S
+    while len(got) < count and time.monotonic() < deadline:
+        channel.connection.process_data_events(0.05)  # type: ignore[attr-defined]
+    return sorted(got)
+
+
+def one_active_after_the_other(channel: BlockingChannel, queue: str) -> Answer:
+    declare(channel, queue, **{"x-single-active-consumer": True})
+    got = consuming(channel, queue, "a", "b")
+    publish(channel, queue, 5)
+    first = until(channel, got, 2)
+    channel.basic_ack(1)
+    second = until(channel, got, 3)
+    channel.basic_cancel("a")
+    return first, second, until(channel, got, 5)
+
+
+def priorities_of_consumers(channel: BlockingChannel, queue: str) -> Answer:
+    declare(channel, queue)
+    got = consuming(channel, queue, "low")
+    more = consuming(channel, queue, "high", arguments={"x-priority": 5})
+    publish(channel, queue, 3)
+    return until(channel, more, 2), until(channel, got, 1)
+
+
+def dropped_at_the_head(channel: BlockingChannel, queue: str) -> Answer:
+    declare(channel, queue, **{"x-max-length": 2})
+    publish(channel, queue, 5)
+    return get(channel, queue), get(channel, queue), channel.basic_get(queue)
+
+
+def unacked_over_a_cancel(channel: BlockingChannel, queue: str) -> Answer:
+    declare(channel, queue)
+    got = consuming(channel, queue, "a")
+    publish(channel, queue, 3)
+    first = until(channel, got, 2)
+    channel.basic_cancel("a")
+    left = get(channel, queue)
+    channel.basic_ack(1)
+    return first, left, channel.basic_get(queue)
+
+
 BEHAVIOURS: list[Script] = [
+    one_active_after_the_other, priorities_of_consumers, dropped_at_the_head, unacked_over_a_cancel,
     gets, get_of_nothing, get_under_single_active_consumer, recover, recover_without_requeue, deliveries_are_counted,
     dead_by_rejection, dead_by_delivery_limit, dead_by_expiration, dead_by_queue_ttl, dead_by_length,
     dead_again_and_again, bad_priority, global_qos, prefetch_size, forged_user,
@@ -318,3 +376,58 @@ def test_where_we_are_stricter(brokers: tuple[str, str], why: str, script: Scrip
     number = [each[0] for each in OURS].index(why)
     assert answer(brokers[0], f"ours-{number}", script) == expected
     assert answer(brokers[1], f"ours-{number}", script) == "ok"
+
+
+def taken_until_refused(channel: BlockingChannel, queue: str) -> Answer:
+    declare(channel, queue, **{"x-max-length": 2, "x-overflow": "reject-publish"})
+    for count in range(6):
+        try:
+            publish(channel, queue)
+        except pika.exceptions.NackError:
+            return count
+    return 6
+
+
+def next_after_a_requeue(channel: BlockingChannel, queue: str) -> Answer:
+    declare(channel, queue)
+    publish(channel, queue, 3)
+    channel.basic_nack(get(channel, queue)[0], requeue=True)
+    return get(channel, queue)[-1]
+
+
+def consumers_counted(channel: BlockingChannel, queue: str) -> Answer:
+    declare(channel, queue, **{"x-single-active-consumer": True})
+    consuming(channel, queue, "a", "b")
+    return channel.queue_declare(queue, passive=True).method.consumer_count
+
+
+def exclusive_consumer(channel: BlockingChannel, queue: str) -> Answer:
+    declare(channel, queue)
+    return channel.basic_consume(queue, lambda *_: None, exclusive=True, consumer_tag="t")
+
+
+def deleted_if_unused(channel: BlockingChannel, queue: str) -> Answer:
+    declare(channel, queue)
+    publish(channel, queue)
+    return channel.queue_delete(queue, if_unused=True).method.message_count
+
+
+ALONE = "PRECONDITION_FAILED - exclusive consumers are not supported by quorum queues; use x-single-active-consumer"
+UNUSED = (
+    "NOT_IMPLEMENTED - cannot delete queue 'differs-4' in vhost '/'. queue.delete operations with if-unused flag set"
+    " are not supported by quorum queues"
+)
+DIFFERENT: list[tuple[Script, Answer, Answer]] = [
+    (taken_until_refused, 2, 3),
+    (next_after_a_requeue, b"0", b"1"),
+    (consumers_counted, 2, 1),
+    (exclusive_consumer, ("channel", 406, ALONE), "t"),
+    (deleted_if_unused, 1, ("connection", 540, UNUSED)),
+]
+
+
+@pytest.mark.parametrize(("script", "ours", "theirs"), DIFFERENT, ids=[script.__name__ for script, *_ in DIFFERENT])
+def test_where_we_differ(brokers: tuple[str, str], script: Script, ours: Answer, theirs: Answer) -> None:
+    """docs/internals/amqp.md says so; if one of the two changes, that page is wrong."""
+    queue = f"differs-{[each[0] for each in DIFFERENT].index(script)}"
+    assert tuple(answer(uri, queue, script) for uri in brokers) == (ours, theirs)
