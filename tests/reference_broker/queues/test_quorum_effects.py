@@ -198,3 +198,17 @@ def test_after_a_jump_refused_publishes_are_rejected_never_confirmed() -> None:
     assert [call for call in answers if call[1] == b] == [("rejected", b, 1, 1)]
     assert {call[1] for call in answers} == {a, b}
     assert {answer.channel for answer in leader.queue.machine.reconfirm_local(HERE, LIFE)} == {a, b}
+
+
+def test_after_a_snapshot_local_consumers_get_what_they_hold() -> None:
+    """The entries between had deliveries among their effects, and nobody else sends those: the consumer would hold
+    credit for messages that never come, and wait for ever."""
+    here, there = ConsumerId(channel(), "here"), ConsumerId(channel(THERE), "there")
+    leader, late = Member(True), Member(False)
+    leader.apply(Checkout(there, 1, False, 0, 1), Checkout(here, 10, False, 0, 2))
+    leader.apply(Enqueue(channel(THERE, number=2), 1, run(b"1", b"2", b"3")))
+    leader.apply(Settle(here, ((0, 0),)))
+    late.log = leader.log
+    late.queue.payload = late.log.__getitem__
+    late.queue.install(leader.queue.snapshot(), [])
+    assert late.told.take() == [("deliver", here, 1, [content(b"3")], 0)]
