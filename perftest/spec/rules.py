@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from perftest.spec.behaviour import Arrivals, Bodies, Cycle, ExitWhen, RoutingKeys
-from perftest.spec.plan import IN_FLIGHT_UNLIMITED, Plan, QueueType, Settings
+from perftest.spec.plan import IN_FLIGHT_UNLIMITED, Isolation, Plan, QueueType, Settings
 from perftest.spec.properties import broken_properties
 
 SIZE_BYTES_MIN: Final = 28
@@ -61,7 +61,7 @@ def broken(plan: Plan, name: Naming = place) -> Iterator[Broken]:
             if found not in told:
                 told.add(found)
                 yield found
-    for rule in (_publishing, _bodies, _consuming, _queues, _exchange, _connecting, _workers):
+    for rule in (_publishing, _bodies, _consuming, _ends, _queues, _exchange, _connecting, _workers):
         yield from rule(plan, name)
 
 
@@ -165,6 +165,20 @@ def _nobody(plan: Plan, settings: Settings, name: Naming) -> Iterator[Broken]:
         if value:
             rule = f"{name(field)}: there are no consumers who could reach it"
             yield Broken(field, rule, f"leave it out, or add {name('consumers')}", value)
+
+
+def _ends(plan: Plan, name: Naming) -> Iterator[Broken]:
+    """Clients that leave by themselves are not there for the next step, where steps share their clients."""
+    if len(plan.steps) < 2 or plan.isolation is not Isolation.LIVE:
+        return
+    for field, value in (
+        ("publishing.messages", plan.publishing.messages),
+        ("consuming.messages", plan.consuming.messages),
+        ("consuming.exit_when", plan.consuming.exit_when is not ExitWhen.NEVER and plan.consuming.exit_when.value),
+    ):
+        if value:
+            rule = f"{name(field)}: steps that share their clients have none left once these have left by themselves"
+            yield Broken(field, rule, "use isolation: isolated (sweep --isolated), or leave it out", value)
 
 
 def _publishing(plan: Plan, name: Naming) -> Iterator[Broken]:

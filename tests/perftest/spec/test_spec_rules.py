@@ -54,8 +54,16 @@ def connecting(**changes: Any) -> dict[str, Any]:
     return {"connecting": Connecting(**changes)}
 
 
+TWO_STEPS = {"steps": (PLAN.steps[0], replace(PLAN.steps[0], number=2))}
+ISOLATED = {"isolation": Isolation.ISOLATED}
+
 CASES: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
     ({}, []),
+    (publishing(messages=9), []),
+    (TWO_STEPS | publishing(messages=9), [("publishing.messages", "steps that share their clients")]),
+    (TWO_STEPS | consuming(messages=9), [("consuming.messages", "steps that share their clients")]),
+    (TWO_STEPS | consuming(exit_when=ExitWhen.IDLE), [("consuming.exit_when", "steps that share their clients")]),
+    (TWO_STEPS | ISOLATED | publishing(messages=9) | consuming(messages=9), []),
     (settings(prefetch=70_000), [("prefetch", "above 65535")]),
     (settings(prefetch=5, ack_interval=6), [("ack_interval", "wait forever")]),
     (settings(prefetch=0, ack_interval=6), []),
