@@ -14,7 +14,16 @@ import click
 from perftest.cli.exits import CliError, Exit, three_lines
 from perftest.cli.session_options import Options
 from perftest.cli.ui.latencies import legacy_lines, percentiles_table
-from perftest.cli.ui.summary import INVALID, doubtful_note, doubts, knee_sentence, steps_table, where_and_next, wrapped
+from perftest.cli.ui.summary import (
+    INVALID,
+    doubtful_note,
+    doubts,
+    knee_sentence,
+    schedule_note,
+    steps_table,
+    where_and_next,
+    wrapped,
+)
 from perftest.engine.api import RunOutcome
 from perftest.results import schema
 from perftest.results.provenance import redact
@@ -46,7 +55,8 @@ class Ending:
         """The paragraphs, in the order to read them; some may be empty."""
         writer, rows = self._writer, self._writer.rows
         if rows:
-            yield "\n".join(filter(None, [steps_table(rows, width), doubtful_note(rows)]))
+            notes = wrapped([note for note in (schedule_note(rows), doubtful_note(rows)) if note], width)
+            yield "\n".join(filter(None, [steps_table(rows, width), notes]))
         yield from self._details()
         yield "\n".join(verdict.sentence() for verdict in writer.verdicts)
         words = [knee_sentence(rows), *([] if writer.valid else [INVALID]), *doubts(rows, writer.trust)]

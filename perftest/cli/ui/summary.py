@@ -42,9 +42,24 @@ def steps_table(rows: Sequence[Mapping[str, Any]], width: int | None = None) -> 
 
 def doubtful_note(rows: Sequence[Mapping[str, Any]]) -> str:
     """What the mark in the table means, if it is there."""
-    shown = [row["latency"].get(name, {}) for row in rows for name in ("confirm", "e2e")]
+    shown = [_series(row, name) for row in rows for name in ("confirm", "e2e")]
     marked = any(latency.get("count") and not supports(latency["count"], "p99") for latency in shown)
     return f"{DOUBTFUL} fewer than {SAMPLES_ABOVE} samples lie above this percentile" if marked else ""
+
+
+def schedule_note(rows: Sequence[Mapping[str, Any]]) -> str:
+    """From when latencies count, where a schedule says more than the send; those from the send beside, for one step."""
+    if not any(row["latency"].get(f"{name}_sched", {}).get("count") for row in rows for name in ("confirm", "e2e")):
+        return ""
+    text = "latencies count from the intended time"
+    if len(rows) > 1:
+        return f"{text}; the report has those from the send beside them"
+    parts = []
+    for name in ("confirm", "e2e"):
+        figures = _latency(name, rows[0]["latency"].get(name, {}), ("p50", "p99", "max"))
+        words = [f"{key.partition('|')[2]} {value}" for key, value in figures.items() if value]
+        parts += [f"{name} {' '.join(words)}"] if words else []
+    return f"{text}; from the send: {', '.join(parts)}" if parts else text
 
 
 def knee_sentence(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -109,12 +124,17 @@ def _prefix(labels: Sequence[str]) -> str:
 
 
 def _p99(row: Mapping[str, Any]) -> int:
-    latency = row["latency"].get("e2e_sched") or row["latency"].get("e2e", {})
-    return int(latency.get("p99_ns", 0))
+    return int(_series(row, "e2e").get("p99_ns", 0))
+
+
+def _series(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The latency from the intended time, where there was one; else from the send."""
+    found: Mapping[str, Any] = row["latency"].get(f"{name}_sched") or row["latency"].get(name, {})
+    return found
 
 
 def _line(row: Mapping[str, Any]) -> dict[str, Any]:
-    confirm, e2e = (row["latency"].get(name, {}) for name in ("confirm", "e2e"))
+    confirm, e2e = _series(row, "confirm"), _series(row, "e2e")
     values = {
         "step": row["label"] or str(row["step"]),
         "published/s": f"{row['published_per_s']:,.0f}",

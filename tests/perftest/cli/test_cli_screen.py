@@ -23,7 +23,7 @@ from perftest.cli.ui.history import HISTORY_S, History
 from perftest.cli.ui.lines import interval_line
 from perftest.cli.ui.live import ROWS_MIN, WIDE, screen, sparkline
 from perftest.cli.ui.nodes import Nodes
-from perftest.cli.ui.summary import doubtful_note, doubts, knee_sentence, steps_table, wrapped
+from perftest.cli.ui.summary import doubtful_note, doubts, knee_sentence, schedule_note, steps_table, wrapped
 from perftest.cli.ui.table import render
 from perftest.cli.ui.views import choose
 from perftest.metrics.interval import Phase
@@ -372,6 +372,25 @@ def test_percentiles_without_support_are_marked() -> None:
         assert bool(doubtful_note(rows)) == (count == 999)
 
 
+def test_the_table_leads_with_the_intended_time() -> None:
+    """A stall that a user would have seen is in the figures to be quoted; those from the send stand below."""
+    names = ("p50", "p95", "p99", "max")
+    sent = {"count": 5000, **{f"{name}_ns": 10**6 for name in names}}
+    intended = {"count": 5000, **{f"{name}_ns": 10**9 for name in names}}
+    rates = {f"{name}_per_s": 1.0 for name in ("published", "confirmed", "delivered")}
+    cpu = {"worker_cpu_us_per_message": 126.0, "broker_cpu_us_per_message": None}
+    closed: dict[str, Any] = {"confirm": sent, "e2e": sent}
+    rows = [{"label": "", "step": 1, **rates, **cpu, "latency": closed}]
+    assert schedule_note(rows) == "" and steps_table(rows).split()[-8:-2] == ["1.00"] * 6
+    rows[0]["latency"] = {**closed, "confirm_sched": intended, "e2e_sched": intended}
+    assert steps_table(rows).split()[-8:-2] == ["1000"] * 6
+    assert schedule_note(rows) == (
+        "latencies count from the intended time; from the send: confirm p50 1.00 p99 1.00 max 1.00,"
+        " e2e p50 1.00 p99 1.00 max 1.00"
+    )
+    assert "the report has those" in schedule_note(rows * 2)
+
+
 def test_sentences_are_broken_between_words_on_a_terminal_only() -> None:
     """A path can be copied whole, and a file has one line for each doubt."""
     path = "runs/20261121-101502-in_flight-3fa1/report/store"
@@ -397,7 +416,7 @@ def test_the_summary_names_the_knee(records: ModuleType) -> None:
         "Peak 20,000 msg/s at in_flight=200; in_flight=200 is the first with 95% of it."
     )
     assert knee_sentence(rows[:2]) == "" and knee_sentence([]) == ""
-    rows[2]["latency"]["e2e_sched"] = {"p99_ns": 10**6}
+    rows[2]["latency"]["e2e_sched"] = {"p99_ns": 10**6, "count": 0}
     assert "Knee at in_flight=200" in knee_sentence(rows)
     assert steps_table(rows).splitlines()[2].split()[:4] == ["in_flight=1", "1,000", "1,000", "1,000"]
 
