@@ -186,7 +186,7 @@ def _consuming(choices: Choices, together: int) -> Consuming:
     """``together``: how many queues a consumer takes from, each on a channel of its own."""
     of_each = [BY_KEY[key].flag for key in _OF_EACH_QUEUE if together > 1 and choices.is_given(key)]
     if of_each:
-        choices.note(f"-u with several names: {' '.join(of_each)} hold for each queue of a consumer by itself")
+        choices.note(f"-u with several names: each queue of a consumer has its own {' '.join(of_each)}")
     choices.useless("requeue", "-na", unless=choices["nack"])
     choices.useless("polling_interval", "-po", unless=choices["polling"])
     if choices["polling"]:

@@ -187,7 +187,7 @@ def test_confirms_without_a_limit_are_not_no_confirms(text: str, expected: int) 
         ("-u q -qq -ad true", "-ad true has no effect"),
         ("-e amq.default -t topic -u q", "-t has no effect"),
         ("-qp q%d -qpf 1 -qpt 2", "1 of 2 queues have no consumer"),
-        ("-u a,b -D 5 -L 100", "-D -L hold for each queue of a consumer by itself"),
+        ("-u a,b -D 5 -L 100", "each queue of a consumer has its own -D -L"),
         ("-e amq.default -u a,b -y 2", "the default exchange copies nothing"),
         ("-y 0", "reach no queue"),
         ("-hst 5 -niot 3 -mda", "without effect here: -hst -niot (there is no JVM); -mda ("),
