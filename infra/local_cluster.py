@@ -1,7 +1,7 @@
 """A reference cluster on this machine: node processes that are started, asked, hurt and stopped as commands.
 
 Nothing of the broker is imported: a node is ``python -m reference_broker.node --config node.json``, and what it says of
-itself comes from its control port (one JSON line for one JSON line, over TCP on loopback).
+itself comes from its control port (:mod:`infra.control`).
 
 Two lifetimes:
 
@@ -25,12 +25,10 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
-
-import psutil
+from typing import Final
 
 from infra.cluster import (
     HOST,
@@ -46,6 +44,7 @@ from infra.cluster import (
     plan,
     save,
 )
+from infra.control import ask, change, sample, status, status_of
 from infra.node_process import (
     STOP_GRACE_S,
     empty,
@@ -72,11 +71,6 @@ BASE_PORT: Final = 5691
 START_TIMEOUT_S: Final = 20.0
 _TEMPORARY: Final = ".broker-"
 _OWNER_FILE: Final = "owner.json"
-_QUEUES_SAMPLED: Final = 4
-_SAMPLED: Final = ("name", "role", "term", "commit_index", "synced_index", "applied_index")
-_ASK_TIMEOUT_S: Final = 5.0
-_CHANGE_TIMEOUT_S: Final = 60.0
-_ANSWER_BYTES_MAX: Final = 1 << 24
 _KEPT: Final[list[subprocess.Popen[bytes]]] = []
 """The handles of nodes that outlive this process: dropping one while its process runs is reported as a leak."""
 
@@ -190,53 +184,6 @@ def temporary(parent: Path, *, nodes: int = 3) -> Iterator[Cluster]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def status(cluster: Cluster) -> list[dict[str, Any]]:
-    """What each node says of itself.
-
-    Always ``name``, ``state`` (``running``, ``paused``, ``silent`` or ``down``), ``uri``, ``pid``, ``metrics_port``,
-    ``role`` and the directories; beyond these whatever its control port answers.
-    """
-    return [_status(node) for node in cluster.nodes]
-
-
-def sample(cluster: Cluster, t_ns: int) -> list[dict[str, Any]]:
-    """A record of ``broker.jsonl`` for each node that answers, at Unix time ``t_ns``: CPU, memory, role, metrics."""
-    return [_sample(item, t_ns) for item in status(cluster) if item["state"] == "running"]
-
-
-def ask(node: Node, request: Mapping[str, object], timeout_s: float = _ASK_TIMEOUT_S) -> dict[str, Any]:
-    """One request to a node's control port. Raises OSError when it does not answer, ValueError for no JSON object."""
-    with socket.create_connection((HOST, node.control_port), timeout=timeout_s) as connection:
-        connection.sendall(json.dumps(request).encode() + b"\n")
-        with connection.makefile("rb") as answers:
-            answer = json.loads(answers.readline(_ANSWER_BYTES_MAX))
-    if not isinstance(answer, dict):
-        raise ValueError("the control port answered something else than an object")
-    return answer
-
-
-def change(cluster: Cluster, request: Mapping[str, object]) -> dict[str, Any]:
-    """A request that any node answers for the cluster. Raises :class:`ClusterError` when it is refused or unanswered.
-
-    The next node is asked only if nothing was sent to this one: nobody wants a change made twice.
-    """
-    for node in cluster.nodes:
-        if not is_alive(node) or is_paused(node):
-            continue
-        try:
-            answer = ask(node, request, _CHANGE_TIMEOUT_S)
-        except ConnectionRefusedError:
-            continue
-        except (OSError, ValueError) as error:
-            what = f"{node.name} did not answer {request['op']}: {error}"
-            raise ClusterError(what, _control(node), "see with `perftest broker status` what became of it") from error
-        if "error" in answer:
-            raise ClusterError(str(answer["error"]), _control(node), str(answer.get("fix") or "see the node's log"))
-        return answer
-    fix = "bring nodes back with `perftest broker start --node NODE` or `perftest broker resume NODE`"
-    raise ClusterError("no node of this cluster answers", cluster.directory, fix)
-
-
 def kill(cluster: Cluster, name: str) -> Node:
     """End a node's process with SIGKILL, which it cannot see coming; the node."""
     node = _running(cluster, name)
@@ -282,10 +229,6 @@ def _running(cluster: Cluster, name: str) -> Node:
 def _again(node: Node, cluster: Cluster) -> str:
     command = f"perftest broker start --node {node.name} --replace --dir {cluster.directory}"
     return f"remove what is there, then `{command}` again"
-
-
-def _control(node: Node) -> str:
-    return f"{node.name}, {HOST}:{node.control_port}"
 
 
 def _new_identity() -> str:
@@ -361,7 +304,7 @@ def _await_ready(launched: _Launched) -> dict[str, ClusterError]:
 
 def _is_ready(cluster: Cluster, node: Node) -> bool:
     """Whether a node listens and knows a leader; without a majority there can be none, so it need only answer."""
-    answer = _status(node)
+    answer = status_of(node)
     awake = sum(is_alive(other) and not is_paused(other) for other in cluster.nodes)
     return answer["state"] == "running" and (answer.get("ready", False) or 2 * awake <= len(cluster.nodes))
 
@@ -375,37 +318,6 @@ def _keep(launched: _Launched) -> None:
 def _forget_ended() -> None:
     """Those of this very process leave no zombies."""
     _KEPT[:] = [child for child in _KEPT if child.poll() is None]
-
-
-def _status(node: Node) -> dict[str, Any]:
-    known = {"name": node.name, "uri": node.uri, "pid": node.pid, "metrics_port": node.metrics_port, "role": ""}
-    known |= node.paths()
-    if not is_alive(node):
-        return {**known, "state": "down"}
-    if is_paused(node):
-        return {**known, "state": "paused"}
-    try:
-        answer = ask(node, {"op": "status"})
-    except (OSError, ValueError):
-        return {**known, "state": "silent"}
-    return {**known, **answer, "uri": node.uri, "pid": node.pid, "state": "running"}
-
-
-def _sample(answer: Mapping[str, Any], t_ns: int) -> dict[str, Any]:
-    metrics = dict(answer.get("metrics") or {})
-    record = {"t_ns": t_ns, "node": answer["name"], "pid": answer["pid"], "role": answer["role"]}
-    if "cpu_ns" in metrics:
-        record["cpu_ns"] = metrics.pop("cpu_ns")
-    with contextlib.suppress(psutil.Error):
-        record["rss_bytes"] = psutil.Process(answer["pid"]).memory_info().rss
-    return {**record, "metrics": metrics, "queues": _busiest(answer.get("queues") or [])}
-
-
-def _busiest(queues: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Where a node stands with the few queues it has committed most for; thousands would fill the record."""
-    members = [queue for queue in queues if "commit_index" in queue]
-    chosen = sorted(members, key=lambda queue: (-int(queue["commit_index"]), str(queue["name"])))[:_QUEUES_SAMPLED]
-    return [{name: queue.get(name) for name in _SAMPLED} for queue in chosen]
 
 
 def _require_free(port: int) -> None:
