@@ -1,39 +1,23 @@
 """Where messages stand on a schedule's line when not at equal distances: a Poisson process, or a trace.
 
-A trace is a text file, one arrival a line: when it comes, counted from the start, in seconds or with a unit::
-
-    # one burst of three, then one at half a second
-    0
-    100us
-    0.000250
-    500ms
-
-Units are ``s`` (also without a unit), ``ms``, ``us`` and ``ns``; what follows a ``#`` is a remark, and empty lines do
-not count. Offsets must not go back. The trace is repeated for ever: the next round begins so that its first arrival
-comes after the last one by the mean distance of the trace. Without a rate it is played as it was recorded, with one it
-is stretched or squeezed so that its mean is the rate.
+A trace (:mod:`perftest.spec.trace`) is repeated for ever: the next round begins so that its first arrival comes after
+the last one by the mean distance of the trace. Without a rate it is played as it was recorded, with one it is stretched
+or squeezed so that its mean is the rate.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from perftest.engine.pacing import SECOND_NS, Floats
+from perftest.engine.pacing import Floats
+from perftest.spec.trace import Offsets
 
 _CHUNK: Final = 256
 _KEPT: Final = 16
 """Places before the next message that stay: rounding may ask for them."""
-
-_UNITS: Final = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_LINE: Final = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([a-zµ]*)")
-_LONGEST_S: Final = 1e6
-"""An offset of more than eleven days is one that lost its unit."""
 
 
 class Poisson:
@@ -82,25 +66,12 @@ class Poisson:
         self._places = np.concatenate([self._places, (sums + before[:-1, None]).ravel()])
 
 
-@dataclass(frozen=True)
-class Offsets:
-    """A trace: offsets in seconds, never decreasing, and after how long it begins again."""
-
-    seconds: Floats
-    period_s: float
-
-    @property
-    def rate(self) -> float:
-        """Messages per second when it is played as recorded."""
-        return len(self.seconds) / self.period_s
-
-
 class Trace:
     """The arrivals of a trace, round after round, scaled so that there is one a unit on average."""
 
     def __init__(self, offsets: Offsets) -> None:
         self._round = len(offsets.seconds)
-        self._places = offsets.seconds * offsets.rate
+        self._places = np.array(offsets.seconds) * offsets.rate
 
     def at(self, index: int) -> float:
         """See :class:`~perftest.engine.pacing.Places`, also for the others."""
@@ -120,49 +91,3 @@ class Trace:
 
     def forget(self, index: int) -> None:
         """A trace begins again: nothing is forgotten."""
-
-
-class TraceError(ValueError):
-    """A trace that cannot be played; ``line`` counts from 1, 0 is the whole file."""
-
-    def __init__(self, line: int, what: str) -> None:
-        super().__init__(f"line {line}: {what}" if line else what)
-        self.line = line
-
-
-def parse_trace(lines: Iterable[str]) -> Offsets:
-    """Read a trace. Raises :class:`TraceError`."""
-    seconds: list[float] = []
-    for number, line in enumerate(lines, start=1):
-        text = line.split("#", 1)[0].strip()
-        if not text:
-            continue
-        offset = _offset(number, text)
-        if seconds and offset < seconds[-1]:
-            raise TraceError(number, f"{text} is before the arrival above it; offsets count from the start of the file")
-        seconds.append(offset)
-    if not seconds:
-        raise TraceError(0, "no arrival in it")
-    mean = (seconds[-1] - seconds[0]) / (len(seconds) - 1) if len(seconds) > 1 else 0.0
-    mean = mean or seconds[0]
-    period_s = seconds[-1] - seconds[0] + mean
-    if period_s * SECOND_NS < 1:
-        raise TraceError(0, "all its arrivals are at 0: repeated, that is no schedule")
-    return Offsets(np.array(seconds), period_s)
-
-
-def _offset(number: int, text: str) -> float:
-    """One line's time in seconds."""
-    match = _LINE.fullmatch(text)
-    unit = _UNITS.get(match[2]) if match else None
-    if match is None or unit is None:
-        raise TraceError(number, f"{text!r} is not a time such as 0.5, 20ms or 1500ns")
-    try:
-        offset = float(match[1]) * unit
-    except ValueError as error:
-        raise TraceError(number, f"{match[1]!r} is not a number") from error
-    if offset < 0 or not math.isfinite(offset):
-        raise TraceError(number, f"{text} is before the start")
-    if offset > _LONGEST_S:
-        raise TraceError(number, f"{text} is more than eleven days; a number without a unit is seconds")
-    return offset

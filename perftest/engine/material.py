@@ -9,11 +9,12 @@ from typing import Final
 from perftest.amqp.content import header_frame
 from perftest.amqp.encode import Documents
 from perftest.amqp.errors import AmqpError
-from perftest.engine.arrivals import Offsets, Poisson, Trace, TraceError, parse_trace
+from perftest.engine.arrivals import Poisson, Trace
 from perftest.engine.documents import json_documents
 from perftest.engine.pacing import Even, Places
 from perftest.spec.behaviour import Argument, Arrivals, Bodies, Publishing
 from perftest.spec.plan import Plan
+from perftest.spec.trace import Offsets, TraceFileError, read_trace
 
 JSON_TYPE: Final = "application/json"
 ARRIVALS: Final = 0
@@ -63,19 +64,12 @@ def places(publishing: Publishing, *, seed: int, publisher: int) -> Places:
     return Even()
 
 
-@lru_cache(maxsize=4)
 def trace(path: str) -> Offsets:
     """The arrivals of a trace file. Raises :class:`MaterialError`."""
     try:
-        with Path(path).open(encoding="utf-8") as lines:
-            return parse_trace(lines)
-    except TraceError as error:
-        where = f"{path}:{error.line}" if error.line else path
-        what = str(error).split(": ", 1)[-1] if error.line else str(error)
-        fix = "write one time a line, counted from the start: 0.5, 20ms, 1500us or 900ns"
-        raise MaterialError(f"the trace of arrivals cannot be played: {what}", where=where, fix=fix) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise _unreadable("the trace of arrivals", path, error) from error
+        return read_trace(path)
+    except TraceFileError as error:
+        raise MaterialError(str(error), where=error.where, fix=error.fix) from error
 
 
 def documents(bodies: Bodies, *, size: int, seed: int) -> Documents | None:
@@ -110,6 +104,7 @@ def _json(count: int, size: int, fields: int, seed: int) -> Documents:
     return Documents(json_documents(count, size=size, fields=fields, seed=seed))
 
 
-def _unreadable(what: str, path: str, error: OSError | UnicodeDecodeError) -> MaterialError:
-    reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-    return MaterialError(f"{what} cannot be read: {reason}", where=path, fix="check the path and its permissions")
+def _unreadable(what: str, path: str, error: OSError) -> MaterialError:
+    return MaterialError(
+        f"{what} cannot be read: {error.strerror}", where=path, fix="check the path and its permissions"
+    )

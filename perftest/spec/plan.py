@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from perftest.spec.behaviour import Arrivals, Connecting, Consuming, Exchange, Publishing
-from perftest.spec.units import IN_FLIGHT_UNLIMITED as IN_FLIGHT_UNLIMITED
 
 
 class QueueType(StrEnum):
@@ -38,7 +37,7 @@ class Settings:
 
     ``in_flight``
         most unconfirmed messages per publisher; 0 publishes without confirms (PerfTest ``-c`` absent),
-        :data:`IN_FLIGHT_UNLIMITED` with confirms that nothing waits for (PerfTest ``-c 0``).
+        :data:`~perftest.spec.units.IN_FLIGHT_UNLIMITED` with confirms that nothing waits for (PerfTest ``-c 0``).
     ``prefetch``
         ``basic.qos`` of each consumer; 0 is unlimited (``-q``).
     ``ack_interval``

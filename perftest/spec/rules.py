@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from perftest.spec.behaviour import Arrivals, Bodies, Cycle, ExitWhen, RoutingKeys
-from perftest.spec.plan import IN_FLIGHT_UNLIMITED, Isolation, Plan, QueueType, Settings
+from perftest.spec.plan import Isolation, Plan, QueueType, Settings
 from perftest.spec.properties import broken_properties
+from perftest.spec.trace import TraceFileError, read_trace
 
 SIZE_BYTES_MIN: Final = 28
 """The stamp every body begins with (``perftest.engine.stamp.SIZE``); a test holds the two together."""
@@ -337,16 +338,7 @@ def _trace(field: str, path: str) -> Iterator[Broken]:
     yield from unreadable
     if unreadable:
         return
-    from perftest.engine import material  # numpy, which only who has a trace should wait for
-
     try:
-        material.trace(path)
-    except material.MaterialError as error:
+        read_trace(path)
+    except TraceFileError as error:
         yield Broken(field, f"{error} ({error.where})", error.fix, path)
-
-
-def describe_in_flight(in_flight: int) -> str:
-    """``no confirms``, ``unlimited`` or the number."""
-    if not in_flight:
-        return "no confirms"
-    return "unlimited" if in_flight >= IN_FLIGHT_UNLIMITED else str(in_flight)

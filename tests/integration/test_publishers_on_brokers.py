@@ -15,7 +15,8 @@ import pytest
 from infra import rabbitmq_cluster
 from perftest.engine import stamp
 from perftest.spec.behaviour import Argument, Arrivals, Bodies, Publishing, RoutingKeys
-from perftest.spec.plan import IN_FLIGHT_UNLIMITED, QueueSpec, QueueType, Settings
+from perftest.spec.plan import QueueSpec, QueueType, Settings
+from perftest.spec.units import IN_FLIGHT_UNLIMITED
 from tests.perftest.testing.session_run import Run
 
 MESSAGES = 100

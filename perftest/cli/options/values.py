@@ -12,9 +12,15 @@ from typing import Any, Final
 
 from perftest.cli.ui.names import METRICS_FORMATS, UI_NAMES
 from perftest.spec.behaviour import Allocation, Argument, Arrivals, ExitWhen
-from perftest.spec.plan import IN_FLIGHT_UNLIMITED
 from perftest.spec.slo import Objective, parse_objective
-from perftest.spec.units import UnitError, parse_count, parse_duration_s, parse_rate, parse_size_bytes
+from perftest.spec.units import (
+    IN_FLIGHT_UNLIMITED,
+    UnitError,
+    parse_count,
+    parse_duration_s,
+    parse_rate,
+    parse_size_bytes,
+)
 
 _BYTES: Final = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kmgt]i?b?|b)?\s*$", re.IGNORECASE)
 _POWERS: Final = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4}

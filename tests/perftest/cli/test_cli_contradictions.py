@@ -13,8 +13,9 @@ import pytest
 from perftest.cli.options.planning import plan_of
 from perftest.engine.routing import queues_of_each
 from perftest.spec.behaviour import RoutingKeys
-from perftest.spec.plan import IN_FLIGHT_UNLIMITED, Plan, QueueType
+from perftest.spec.plan import Plan, QueueType
 from perftest.spec.problem import Problem, SpecError
+from perftest.spec.units import IN_FLIGHT_UNLIMITED
 
 
 def _examples() -> ModuleType:

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perftest.engine.arrivals import Poisson, Trace, TraceError, parse_trace
+from perftest.engine.arrivals import Poisson, Trace
 from perftest.engine.cycles import Turns
 from perftest.engine.pacing import NEVER_NS, SECOND_NS, Even, Places, Schedule
+from perftest.spec.trace import TraceError, parse_trace
 
 BURSTY = "0\n100us\n0.000250\n# a pause\n500ms  # and one more\n"
 KINDS: dict[str, Callable[[], Places]] = {

@@ -23,7 +23,8 @@ from perftest.engine.material import MaterialError
 from perftest.engine.publisher import ConfirmTimeoutError
 from perftest.metrics.interval import Series
 from perftest.spec.behaviour import Arrivals, Bodies, Exchange, Publishing, RoutingKeys
-from perftest.spec.plan import IN_FLIGHT_UNLIMITED, Isolation, Plan, Settings
+from perftest.spec.plan import Isolation, Plan, Settings
+from perftest.spec.units import IN_FLIGHT_UNLIMITED
 from tests.perftest.testing.session_run import PATIENCE_S, Run
 
 SETTINGS = Settings(in_flight=20, prefetch=50, size_bytes=100)

@@ -27,9 +27,9 @@ from perftest.spec.check import check
 from perftest.spec.condense import duration, inexpressible, workload_of
 from perftest.spec.expand import expand
 from perftest.spec.load import parse_workload
-from perftest.spec.plan import IN_FLIGHT_UNLIMITED, Background
+from perftest.spec.plan import Background
 from perftest.spec.sweeping import in_order, label
-from perftest.spec.units import parse_duration_s
+from perftest.spec.units import IN_FLIGHT_UNLIMITED, parse_duration_s
 
 counts = st.integers(0, 10**6)
 some = st.integers(1, 1000)
