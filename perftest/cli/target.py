@@ -77,15 +77,25 @@ def typed_again(uris: tuple[str, ...], cluster: Path | None) -> str:
 
 
 def split_uris(uri: str | None, uris: str | None) -> tuple[str, ...]:
-    """The URIs of ``-h`` and ``-H`` together, in order; each is checked here, before anything is started for it."""
+    """The URIs of ``-h`` and ``-H`` together, in order. Raises CliError for the first that cannot be used, before
+    anything is started for it."""
+    parts, unusable = checked_uris(uri, uris)
+    for error in unusable:
+        raise error
+    return parts
+
+
+def checked_uris(uri: str | None, uris: str | None) -> tuple[tuple[str, ...], list[CliError]]:
+    """The same, and what is wrong with those that cannot be used."""
     from perftest.amqp.uri import UriError, parse_uri
 
-    parts = [part.strip() for text in (uri, uris) if text for part in text.split(",")]
+    parts = tuple(part.strip() for text in (uri, uris) if text for part in text.split(","))
+    unusable: list[CliError] = []
     for number, part in enumerate(parts, start=1):
         try:
             parse_uri(part)
         except UriError as error:
             where = "-h/--uri, -H/--uris" + (f", URI {number}" if len(parts) > 1 else "")
             fix = "write amqp://user:password@host:5672/vhost, with %40 for an @ and %2f for a / in its parts"
-            raise CliError(f"not a usable AMQP URI: {error}", where, fix, Exit.USAGE) from error
-    return tuple(parts)
+            unusable.append(CliError(f"not a usable AMQP URI: {error}", where, fix, Exit.USAGE))
+    return parts, unusable

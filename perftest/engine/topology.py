@@ -6,6 +6,7 @@ plan.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from pamqp import commands
@@ -64,22 +65,19 @@ async def declare_exchange(connection: Connection, channel: int, exchange: Excha
 
 async def exchange_exists(connection: Connection, exchange: Exchange) -> bool:
     """Whether there is such an exchange, of whatever type."""
-    channel = await connection.open_channel()
-    try:
-        await declare_exchange(connection, channel, exchange, passive=True)
-    except ChannelClosedError as error:
-        if error.code == NOT_FOUND:
-            return False
-        raise
-    await connection.close_channel(channel)
-    return True
+    return await _exists(connection, lambda channel: declare_exchange(connection, channel, exchange, passive=True))
 
 
 async def queue_exists(connection: Connection, queue: QueueSpec) -> bool:
     """Whether there is such a queue, with whatever properties."""
+    return await _exists(connection, lambda channel: declare(connection, channel, replace(queue, predeclared=True)))
+
+
+async def _exists(connection: Connection, declare_passively: Callable[[int], Awaitable[object]]) -> bool:
+    """Ask on a channel of its own: the broker closes it for what is not there."""
     channel = await connection.open_channel()
     try:
-        await declare(connection, channel, replace(queue, predeclared=True))
+        await declare_passively(channel)
     except ChannelClosedError as error:
         if error.code == NOT_FOUND:
             return False

@@ -51,7 +51,7 @@ def import_openmessaging(text: str, file: str, find: Find) -> Imported:
         data = {}
     notes.stop_at_problems()
     section = Section(data, notes)
-    workload = _workload(section, file, find)
+    workload = _workload(section, find)
     section.finish()
     notes.stop_at_problems()
     return Imported([Converted(workload, notes.found)])
@@ -72,7 +72,7 @@ def _resolved(text: str, notes: Notes) -> str:
     return "\n".join(lines)
 
 
-def _workload(source: Section, file: str, find: Find) -> dict[str, Any]:
+def _workload(source: Section, find: Find) -> dict[str, Any]:
     topics, producers = max(source.count("topics", default=1), 1), source.count("producersPerTopic", default=1)
     subscriptions = source.count("subscriptionsPerTopic", default=1)
     load, publishing = _load(source, topics, producers), _bodies(source, find)
@@ -88,7 +88,7 @@ def _workload(source: Section, file: str, find: Find) -> dict[str, Any]:
     else:
         routing = _fanout(stem if topics == 1 else f"{stem}_1", subscriptions)
     step, consuming = _times(source, load)
-    sweep = _increments(source, load, topics * producers)
+    sweep = _increments(source, topics * producers)
     workload = {
         "schema": 1,
         "name": stem,
@@ -179,7 +179,7 @@ def _times(source: Section, load: dict[str, Any]) -> tuple[dict[str, Any], dict[
     return step, {"start_delay": duration(wait_s)} if wait_s else {}
 
 
-def _increments(source: Section, load: dict[str, Any], producers: int) -> dict[str, Any]:
+def _increments(source: Section, producers: int) -> dict[str, Any]:
     """``producerIncrementRate``: the rate grows from the start to the end in steps."""
     grows, start = source.number("producerIncrementRate"), source.number("producerStartRate", default=10_000)
     seconds, end = source.number("producerIncrementSeconds", default=60), source.number("producerRate")

@@ -20,7 +20,6 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from perftest.results.legacy import LegacyLatency
 
 _STREAMS: Final = (schema.INTERVALS_CSV, schema.LATENCY_HLOG, schema.EVENTS, schema.HOST, schema.BROKER)
-_FIELDS: Final = tuple(item.name for item in fields(Interval))
 
 
 def run_id(name: str, now_ns: int) -> str:

@@ -1,24 +1,12 @@
-"""What can go wrong for the person who asked for a report, in three lines: what, where, what to do."""
+"""What can go wrong in the pipeline."""
 
 from __future__ import annotations
 
+from reports.errors import ReportError
 
-class PipelineError(Exception):
-    """Base of every error of the pipeline that a person can act on.
 
-    ``exit_code`` is the command's: 2 for input that cannot be used, 1 for an environment that does not work.
-    """
-
-    exit_code = 2
-
-    def __init__(self, what: str, where: str, fix: str) -> None:
-        super().__init__(what)
-        self.what = what
-        self.where = where
-        self.fix = fix
-
-    def __str__(self) -> str:
-        return f"error: {self.what}\n  at   {self.where}\n  fix  {self.fix}"
+class PipelineError(ReportError):
+    """Base of every error of the pipeline that a person can act on."""
 
 
 class RunDirectoryError(PipelineError):

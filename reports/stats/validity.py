@@ -5,7 +5,7 @@ What a check is, :mod:`reports.stats.check` says. Here are the list, and those o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from reports.pipeline.tables import Tables
@@ -20,12 +20,6 @@ def checks(tables: Tables) -> list[Check]:
     """
     found = (check(tables) for check in CHECKS)
     return [check for check in found if check is not None]
-
-
-def overall(found: Iterable[Check]) -> Status:
-    """The worst status of a trust list."""
-    statuses = {check.status for check in found}
-    return next((status for status in (Status.FAIL, Status.WARN) if status in statuses), Status.PASS)
 
 
 def state(tables: Tables) -> Check:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 
-from perftest.amqp.uri import UriError, parse_uri
 from perftest.cli.options.choices import Choices
 from perftest.cli.options.table import BY_KEY
 from perftest.cli.options.topology_plan import exchange_of, queues_of, routing_of, taken_together
+from perftest.cli.target import checked_uris
 from perftest.spec.behaviour import Arrivals, Bodies, Connecting, Consuming, ExitWhen, Publishing, Tls
 from perftest.spec.check import SIZE_BYTES_MIN, check_plan
 from perftest.spec.plan import Isolation, Plan, Settings, Step
@@ -61,17 +61,10 @@ def _name(label: str) -> str:
 
 
 def _uris(choices: Choices) -> tuple[str, ...]:
-    """The URIs of ``-h`` and ``-H`` together, in order; each is checked here, before anything is started for it."""
-    texts = [text for text in (choices["uri"], choices["uris"]) if text]
-    parts = tuple(part.strip() for text in texts for part in text.split(","))
-    for number, part in enumerate(parts, start=1):
-        try:
-            parse_uri(part)
-        except UriError as error:
-            where = "-h/--uri, -H/--uris" + (f", URI {number}" if len(parts) > 1 else "")
-            fix = "write amqp://user:password@host:5672/vhost, with %40 for an @ and %2f for a / in its parts"
-            rule = f"not a usable AMQP URI: {error}"
-            choices.problems.append(Problem(path="", value=None, rule=rule, fix=fix, file=where))
+    """The URIs of ``-h`` and ``-H``; each is checked here, before anything is started for it."""
+    parts, unusable = checked_uris(choices["uri"], choices["uris"])
+    for error in unusable:
+        choices.problems.append(Problem(path="", value=None, rule=error.what, fix=error.fix, file=error.where))
     if parts and choices.is_given("cluster"):
         choices.problem(["cluster", "uri", "uris"], "both a cluster and a URI are named", "name one of them")
     return parts

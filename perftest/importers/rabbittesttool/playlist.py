@@ -97,7 +97,7 @@ def _benchmark(own: Section, common: Mapping[str, Any], find: Find, stem: str, e
     number = int(own.path.rpartition("[")[2].rstrip("]")) + 1
     name = name_of(stem, 70) + (f"/{number:0{len(str(entries))}}" if entries > 1 else "")
     given = entry.section("topologyVariables").data
-    title = f"{stem}" + (f" {number}: {_differences(own, entries)}" if entries > 1 else "")
+    title = f"{stem}" + (f" {number}: {_differences(own)}" if entries > 1 else "")
     policies = _policies(entry, "policy", "policyVariables", find, notes)
     data = _topology(entry, "topology", find, notes)
     workload: dict[str, Any] = {}
@@ -113,7 +113,7 @@ def _benchmark(own: Section, common: Mapping[str, Any], find: Find, stem: str, e
     return Converted(workload, notes.found)
 
 
-def _differences(own: Section, entries: int) -> str:
+def _differences(own: Section) -> str:
     """What a benchmark has of its own, in few words."""
     variables = own.raw("topologyVariables", default={})
     words = [f"{key} {value}" for key, value in variables.items()] if isinstance(variables, Mapping) else []
