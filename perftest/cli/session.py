@@ -21,7 +21,7 @@ from perftest.cli.measured_broker import target_name
 from perftest.cli.sampling import Sampler
 from perftest.cli.served import Served
 from perftest.cli.session_options import Options
-from perftest.cli.stages import StageSampler
+from perftest.cli.stage_sampling import StageSampler
 from perftest.cli.ui.board import Board
 from perftest.cli.ui.csv_file import CsvFile
 from perftest.cli.ui.gathering import Gathered, Gathering

@@ -59,7 +59,7 @@ def import_(
     SOURCE is a file, or a command line in quotes. What has another meaning here, or no equivalent, is said on stderr
     and in the files.
     """
-    from perftest.cli.importing import INLINE
+    from perftest.cli.command_line_import import INLINE
     from perftest.importers.notes import Level
     from perftest.spec.problem import SpecError
 
@@ -86,7 +86,7 @@ def import_(
 
 def _import(source: str, topologies: Path | None) -> Imported:
     """The workloads of one source, each of which the generator accepts. Raises SpecError."""
-    from perftest.cli.importing import refused
+    from perftest.cli.command_line_import import refused
     from perftest.importers.write import problems_of
 
     found = _converted(source, topologies)
@@ -97,7 +97,7 @@ def _import(source: str, topologies: Path | None) -> Imported:
 
 
 def _converted(source: str, topologies: Path | None) -> Imported:
-    from perftest.cli.importing import INLINE, import_command_lines
+    from perftest.cli.command_line_import import INLINE, import_command_lines
     from perftest.importers.command_line import is_command_line
     from perftest.importers.files import Files
     from perftest.importers.openmessaging import import_openmessaging, is_openmessaging

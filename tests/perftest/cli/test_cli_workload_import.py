@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from perftest.cli.importing import INLINE, import_command_lines, note_options
+from perftest.cli.command_line_import import INLINE, import_command_lines, note_options
 from perftest.cli.options.choices import Choices
 from perftest.cli.options.option import Effect, Option
 from perftest.cli.options.planning import plan_of
