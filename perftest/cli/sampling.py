@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infra import local_cluster
@@ -53,6 +55,13 @@ class Sampler:
                 self._writer.broker(record)
                 self._show(record)
             self._compare({str(record["node"]) for record in records}, t_ns)
+            if len(records) < len(self._cluster.nodes):
+                self._look_for_new_processes(self._cluster)
+
+    def _look_for_new_processes(self, cluster: Cluster) -> None:
+        """A node that was killed may be started again by another command: then it has another pid."""
+        with contextlib.suppress(local_cluster.ClusterError):  # a temporary cluster has no file, and no other command
+            self._cluster = local_cluster.load(Path(cluster.directory))
 
     def _compare(self, answering: set[str], t_ns: int) -> None:
         for node in sorted(self._answering - answering):

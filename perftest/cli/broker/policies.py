@@ -38,7 +38,7 @@ class _Definition(click.ParamType[Any]):
 @click.argument("name", metavar="NAME")
 @click.argument("pattern", metavar="PATTERN")
 @click.argument("definition", metavar="DEFINITION", type=_Definition())
-@option("--priority", section="Load", type=int, default=0, help="Of several policies that match, the highest counts.")
+@option("--priority", section="Target", type=int, default=0, help="Of several policies that match, the highest counts.")
 def set_policy(
     name: str, pattern: str, definition: dict[str, Any], priority: int, directory: Path, as_json: bool
 ) -> None:

@@ -14,13 +14,21 @@ from perftest.cli import sampling
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, str]]]:
-    """The events that come of samples, each the names of the nodes that answered; node1 to node3 are there."""
+    """The events that come of samples, each the names of the nodes that answered; node1 to node3 are there. A node in
+    capitals answers under the pid of a new process, which stands in the cluster's file only."""
 
     def run(*samples: tuple[str, ...]) -> list[tuple[str, str]]:
         events: list[tuple[str, str]] = []
-        left = [[{"node": name} for name in answering] for answering in samples]
-        monkeypatch.setattr(sampling.local_cluster, "sample", lambda cluster, t_ns: left.pop(0))
-        cluster = SimpleNamespace(nodes=[SimpleNamespace(name=f"node{number}") for number in (1, 2, 3)])
+        left = list(samples)
+        nodes = [SimpleNamespace(name=f"node{number}") for number in (1, 2, 3)]
+        cluster = SimpleNamespace(nodes=nodes, directory="c", pids="old")
+
+        def sample(asked: Any, _t_ns: int) -> list[dict[str, str]]:
+            return [{"node": name.lower()} for name in left.pop(0) if name.islower() or asked.pids == "new"]
+
+        monkeypatch.setattr(sampling.local_cluster, "sample", sample)
+        read = SimpleNamespace(nodes=nodes, directory="c", pids="new")
+        monkeypatch.setattr(sampling.local_cluster, "load", lambda _directory: read)
         writer = SimpleNamespace(
             broker=lambda record: None, event=lambda record: events.append((record["kind"], record["text"]))
         )
@@ -46,4 +54,12 @@ def test_a_node_that_is_down_from_the_beginning_is_told_of(told: Callable[..., l
     assert told(("node2",), ("node2",)) == [
         ("node_lost", "node1 does not answer"),
         ("node_lost", "node3 does not answer"),
+    ]
+
+
+def test_a_node_that_was_started_again_is_sampled_under_its_new_pid(told: Callable[..., list[tuple[str, str]]]) -> None:
+    """Its CPU time and its figures would be missing for the rest of the run."""
+    assert told(("node1", "node2", "node3"), ("node1", "node3"), ("node1", "NODE2", "node3")) == [
+        ("node_lost", "node2 does not answer"),
+        ("node_back", "node2 answers again"),
     ]
