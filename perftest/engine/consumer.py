@@ -133,7 +133,7 @@ class Consumer(Client):
     async def _take_again(self, connection: Connection, before: Settings, *, work_off: bool) -> None:
         settings, self.settings = self.settings, before  # until the last delivery of the old subscription is here
         anchored = self.queue.auto_delete and self._poller is None
-        channel = await anchor(connection, self._queue_name) if anchored else 0
+        channel = await anchor(connection, self.queue_name) if anchored else 0
         try:
             await self._stop_taking(work_off=work_off)
         finally:
@@ -145,7 +145,8 @@ class Consumer(Client):
             await connection.close_channel(channel)
 
     @property
-    def _queue_name(self) -> str:
+    def queue_name(self) -> str:
+        """The queue it takes from; empty as long as the server has not named it."""
         return self.queue.name if self._own is None else self._own.name
 
     async def close(self) -> None:
@@ -168,7 +169,7 @@ class Consumer(Client):
         self._taking = True
         bounded = self.settings.prefetch or self.context.plan.consuming.channel_prefetch
         self._work.take_from(connection, bounded=bool(self.settings.ack_interval and bounded))
-        await self._source.start(connection, self._channel, self._queue_name, self.settings)
+        await self._source.start(connection, self._channel, self.queue_name, self.settings)
         self._leaving.begin(self.context.clock())
         self._watch()
         if self._leaving.finished:  # the connection was lost before it could leave
@@ -336,7 +337,7 @@ class Consumer(Client):
             self._do(self._leave_if_empty(self._connection))
 
     async def _leave_if_empty(self, connection: Connection) -> None:
-        if await topology.waiting(connection, self._channel, self._queue_name):
+        if await topology.waiting(connection, self._channel, self.queue_name):
             self._leaving.begin(self.context.clock())
             self._watch()
         else:
@@ -345,7 +346,7 @@ class Consumer(Client):
     def on_cancelled(self) -> None:
         """The broker ended the subscription: subscribe again, on a fresh channel, to a queue that may have to be
         declared again."""
-        self.context.emit("consumer_cancelled", f"{self.name}: the broker cancelled it on queue {self._queue_name!r}")
+        self.context.emit("consumer_cancelled", f"{self.name}: the broker cancelled it on queue {self.queue_name!r}")
         if self._connection is not None and not self.finished and not self._closing:
             self._do(self._come_back(self._connection))
 
@@ -358,7 +359,7 @@ class Consumer(Client):
             await topology.restore(connection, channel, plan, [self.queue], exclusive=plan.connecting.exclusive)
         await connection.close_channel(channel)
         await self.attach(connection)
-        self.context.emit("reconnected", f"{self.name} is subscribed to queue {self._queue_name!r} again")
+        self.context.emit("reconnected", f"{self.name} is subscribed to queue {self.queue_name!r} again")
 
     # What a consumer does not need
 

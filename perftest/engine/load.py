@@ -13,15 +13,18 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from perftest.engine import ledger_record, wire
 from perftest.engine.api import RunError
 from perftest.engine.leaving import in_words
-from perftest.engine.routing import keeps_messages
+from perftest.engine.routing import is_fleeting, is_transient, keeps_messages
 from perftest.engine.worker_process import WorkerError, WorkerProcess
 from perftest.spec.codec import plan_to_json
 from perftest.spec.plan import Plan
+
+_LOSSES: Final = frozenset({"connection_lost", "channel_closed", "consumer_cancelled"})
+"""Events after which a queue that goes with its last consumer, or with a restart, may have gone."""
 
 
 class Load:
@@ -34,6 +37,7 @@ class Load:
         self.failed: asyncio.Future[RunError] = asyncio.get_running_loop().create_future()
         self.exhausted = asyncio.Event()
         self._on_event = on_event
+        self._connections_lost = False
         self._workers: list[WorkerProcess] = []
         self._waiting = [0] * len(self.names)
         self._reasons: dict[int, dict[str, int]] = {}
@@ -93,12 +97,18 @@ class Load:
 
         If they are not ``drained`` and hold nothing all the same, what was not delivered is lost and not late.
         """
+        held = not drained and self._tells_loss() and all(await self._all("hold"))
         await self._all("disconnect")
         await self._share_deliveries()
-        drained = drained or (keeps_messages(self.plan) and await self._workers[0].call("emptied"))
+        drained = drained or (held and all(await self._all("emptied")))
         await self._all("settle", drained=drained, abandoned=abandoned and delete)
         if delete:
             await self._workers[0].call("delete")
+
+    def _tells_loss(self) -> bool:
+        """Whether queues that hold nothing have lost what did not come."""
+        may_forget = is_fleeting(self.plan) or is_transient(self.plan)
+        return keeps_messages(self.plan) and not (may_forget and self._connections_lost)
 
     async def ledger(self, *, complete: bool) -> dict[str, Any]:
         """The content of ``ledger.json`` so far."""
@@ -152,6 +162,7 @@ class Load:
         elif message["event"]["kind"] == "limit_reached":
             self._on_limit_reached(index, message["event"])
         else:
+            self._connections_lost |= message["event"]["kind"] in _LOSSES
             self._on_event(message["event"])
 
     def _on_limit_reached(self, index: int, event: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from perftest.spec.behaviour import Exchange, Publishing, RoutingKeys
+from perftest.spec.behaviour import Exchange, ExitWhen, Publishing, RoutingKeys
 from perftest.spec.plan import Plan
 
 _EACH: Final = frozenset({"fanout", "headers"})
@@ -36,16 +36,44 @@ _DROPPING: Final = frozenset({"x-message-ttl", "x-expires", "x-max-length", "x-m
 
 def keeps_messages(plan: Plan) -> bool:
     """Whether a message that was confirmed can leave its queue by delivery only: then an empty queue says that what was
-    not delivered is lost. Queues that others declared, or that end with their consumers, say nothing; nor does an
+    not delivered is lost. Queues that others declared, or that live and die with a connection, say nothing; nor does an
     exchange that may have routed a message nowhere, nor a message that was acknowledged when it was sent, as what was
-    on a connection when it was lost."""
+    on a connection when it was lost. Queues that delete themselves say it if :func:`keeps_its_consumers`, as long as no
+    consumer was lost."""
     queues = plan.queues
-    fleeting = (queue.predeclared or queue.auto_delete or not queue.name or not queue.bound for queue in queues)
-    if plan.connecting.exclusive or any(fleeting):
+    if plan.connecting.exclusive or any(queue.predeclared or not queue.bound for queue in queues):
+        return False
+    if is_fleeting(plan) and not keeps_its_consumers(plan):
         return False
     if any(not step.settings.ack_interval for step in plan.steps):
         return False
     if any(_DROPPING & queue.arguments.keys() for queue in queues) or "expiration" in plan.publishing.properties:
         return False
-    by_name = plan.publishing.routing_keys is RoutingKeys.QUEUE
-    return by_name and (not plan.exchange.name or plan.exchange.type in _BY_KEY | _EACH)
+    keys, exchange = plan.publishing.routing_keys, plan.exchange
+    if not exchange.name:
+        return keys is RoutingKeys.QUEUE
+    return exchange.type in _EACH or (exchange.type in _BY_KEY and keys is not RoutingKeys.RANDOM)
+
+
+def is_transient(plan: Plan) -> bool:
+    """Whether a broker that restarts may have forgotten what it confirmed, as it was told to."""
+    return any(not queue.durable for queue in plan.queues) or any(not step.settings.persistent for step in plan.steps)
+
+
+def is_fleeting(plan: Plan) -> bool:
+    """Whether a queue goes when its last consumer leaves."""
+    return any(queue.auto_delete or not queue.name for queue in plan.queues)
+
+
+def keeps_its_consumers(plan: Plan) -> bool:
+    """Whether each queue has a consumer from the first step's beginning to the end, unless one is lost; and whether
+    those that the server names are of the kind that goes by itself, so that it can be held."""
+    consuming = plan.consuming
+    if consuming.messages or consuming.exit_when is not ExitWhen.NEVER or not plan.delete_queues:
+        return False
+    if any(not queue.name and (consuming.polling or not queue.auto_delete) for queue in plan.queues):
+        return False
+    fewest = min((step.settings.consumers for step in plan.steps), default=0)
+    most = max((step.settings.consumers for step in plan.steps), default=0)
+    own = any(not queue.name for queue in plan.queues)
+    return fewest * consuming.channels >= len(plan.queues) and (fewest == most or not own)

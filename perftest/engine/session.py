@@ -24,6 +24,7 @@ from perftest.engine.consumer import Consumer
 from perftest.engine.context import Context, Counters, Emit
 from perftest.engine.control import Control
 from perftest.engine.health import Health
+from perftest.engine.holding import Holding
 from perftest.engine.leaving import in_words
 from perftest.engine.ledger import Ledger
 from perftest.engine.link import Links
@@ -86,6 +87,7 @@ class Session:
             hand_on=self.hand_on,
         )
         self._control = Control(self.context)
+        self._holding = Holding(self.context)
         self._links = Links(self.context)
         self.publishers: list[Publisher] = []
         self.consumers: list[Consumer] = []
@@ -273,9 +275,18 @@ class Session:
         """Close the account of this step."""
         self.context.ledger.close(drained=drained, abandoned=abandoned)
 
+    async def hold(self) -> bool:
+        """Keep queues that go with their last consumer, this worker's own and, in the first, those with names; whether
+        that could be done."""
+        held = [consumer.queue_name for consumer in self.consumers if consumer.queue_name and not consumer.queue.name]
+        if self._share.index == 0:
+            held += [queue.name for queue in self.context.plan.queues if queue.name and queue.auto_delete]
+        return await self._holding.hold(held)
+
     async def emptied(self) -> bool:
-        """Whether nothing waits in the queues, so that what was not delivered never will be."""
-        return not await self._control.waiting()
+        """Whether nothing waits in the queues, so that what was not delivered never will be; what was held may go."""
+        waiting = await self._control.waiting() if self._share.index == 0 else 0
+        return await self._holding.emptied() and not waiting
 
     async def delete(self) -> None:
         """Delete what was declared; the worker that declared it does that."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from pamqp import commands
 
+from perftest.amqp.listener import Listener
 from perftest.amqp.methods import encode
 from perftest.amqp.transport import Connection
 from perftest.engine.context import Context
@@ -77,11 +78,12 @@ class Subscription:
         """The broker sends what the prefetch allows."""
 
 
-async def anchor(connection: Connection, queue: str) -> int:
+async def anchor(connection: Connection, queue: str, listener: Listener | None = None) -> int:
     """Keep a queue that deletes itself with its last consumer, by one more on a channel of its own, as long as that is
     open: whoever changes a subscription leaves for a moment. The message it gets comes again, flagged as redelivered.
+    ``listener`` hears of it.
     """
-    channel = await connection.open_channel()
+    channel = await connection.open_channel(listener)
     await connection.call(channel, commands.Basic.Qos(prefetch_count=1), commands.Basic.QosOk)
     await connection.call(channel, commands.Basic.Consume(queue=queue), commands.Basic.ConsumeOk)
     return channel

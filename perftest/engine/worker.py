@@ -63,6 +63,7 @@ class Worker:
             "left": self._left,
             "flush": self._flush,
             "disconnect": self._disconnect,
+            "hold": self._hold,
             "emptied": self._emptied,
             "settle": self._settle,
             "delete": self._delete,
@@ -145,6 +146,9 @@ class Worker:
     async def _flush(self, _message: wire.Message) -> object:
         self._session.flush()
         return None
+
+    async def _hold(self, _message: wire.Message) -> object:
+        return await self._session.hold()
 
     async def _emptied(self, _message: wire.Message) -> object:
         return await self._session.emptied()

@@ -20,7 +20,7 @@ from perftest.engine.api import RunOutcome, StopRequest
 from perftest.engine.coordinator import execute
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.spec.behaviour import Connecting, Consuming, Exchange, Publishing, RoutingKeys
-from perftest.spec.plan import Background, Isolation, Plan, QueueSpec, Settings, Step
+from perftest.spec.plan import Background, Isolation, Plan, QueueSpec, QueueType, Settings, Step
 
 
 class MemorySink:
@@ -301,6 +301,64 @@ def test_a_lie_is_caught_in_whichever_worker_it_shows(stub: ModuleType, fate: st
     assert outcome.state == "finished"
     assert (ledger[what], ledger["verdict"]) == (2, "violated"), ledger
     assert sum(example["last"] - example["first"] + 1 for example in ledger["examples"]) == 2
+
+
+BY_KEY = {"exchange": Exchange(name="e"), "publishing": Publishing(routing_keys=RoutingKeys.FIXED, routing_key="k")}
+GOES = QueueSpec(name="q", type=QueueType.CLASSIC, durable=False, auto_delete=True)
+LOSING: dict[str, tuple[Settings, dict[str, Any], int]] = {
+    "queue that goes with its consumer": (Settings(), {"queues": (GOES,)}, 2),
+    "queues of consumers' own": (Settings(consumers=2), {"queues": (replace(GOES, name=""),), **BY_KEY}, 4),
+    "several queues, one key": (Settings(consumers=2), {"queues": (GOES, replace(GOES, name="r")), **BY_KEY}, 4),
+    "queue that stays": (Settings(), {"queues": (replace(GOES, auto_delete=False),), **BY_KEY}, 2),
+}
+
+
+@pytest.mark.parametrize("case", LOSING)
+def test_a_loss_is_told_from_lateness_whatever_becomes_of_the_queue(stub: ModuleType, case: str) -> None:
+    """PerfTest's queues go with their last consumer: they are kept until it was seen that they hold nothing."""
+
+    def of(number: int) -> Any:
+        return stub.Fate.LOSE if number in (60, 105) else stub.Fate.DELIVER
+
+    settings, more, lost = LOSING[case]
+    sink = MemorySink()
+    settings = replace(settings, in_flight=20, size_bytes=100)
+    run(stub, lambda uri: plan(uri, settings, workers=2, drain_s=0.3, **more), sink, fate=of)
+    (ledger,) = sink.ledgers
+    assert (ledger["lost"], ledger["verdict"]) == (lost, "violated"), ledger
+
+
+@pytest.mark.parametrize("name", ["q", ""])
+def test_what_waits_for_a_slow_consumer_is_not_lost(stub: ModuleType, name: str) -> None:
+    """It goes back to its queue when the consumer leaves, and is seen there before the queue goes."""
+    slow = Settings(in_flight=200, prefetch=5, size_bytes=100, consumer_latency_us=50_000)
+    sink = MemorySink()
+    run(stub, lambda uri: plan(uri, slow, drain_s=0.3, queues=(replace(GOES, name=name),), **BY_KEY), sink)
+    (ledger,) = sink.ledgers
+    assert (ledger["lost"], ledger["verdict"]) == (0, "unknown"), ledger
+    assert ledger["undelivered"] > 0
+
+
+def test_a_queue_that_may_have_gone_meanwhile_accuses_nobody(stub: ModuleType) -> None:
+    """Its consumer was away: what it held went with it, as it was told to."""
+
+    async def scenario() -> MemorySink:
+        script = stub.Script(fate=lambda number: stub.Fate.LOSE if number == 30 else stub.Fate.DELIVER)
+        async with stub.StubBroker(script) as broker:
+            dropped: list[Interval] = []
+
+            def drop(record: Interval) -> None:
+                if record.phase is Phase.STEADY and not dropped:
+                    dropped.append(record)
+                    broker.drop_connections()
+
+            sink = MemorySink(on_interval=drop)
+            settings = Settings(in_flight=20, size_bytes=100)
+            await execute(plan(broker.uri, settings, drain_s=0.3, queues=(GOES,), **BY_KEY), sink, StopRequest())
+            return sink
+
+    (ledger,) = asyncio.run(scenario()).ledgers
+    assert (ledger["lost"], ledger["verdict"]) == (0, "unknown"), ledger
 
 
 def test_numbers_of_clients_change_over_workers(stub: ModuleType) -> None:
