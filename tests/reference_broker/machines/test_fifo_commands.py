@@ -185,6 +185,7 @@ def test_a_returned_message_comes_before_all_that_are_ready() -> None:
     apply(queue, checkout(A, 3), enqueue(1, 6))
     apply(queue, Cancel(A, 1), Return(A, ((2, 2),)), Return(A, ((0, 0),)))
     assert [(place[2], count) for place, count in drained(queue)] == [(0, 1), (2, 1), (3, 0), (4, 0), (5, 0)]
+    assert positions(apply(queue, checkout(C)), C) == [0, 2, 3, 4, 5]
 
 
 def test_a_redelivery_counts_and_gets_a_new_id() -> None:

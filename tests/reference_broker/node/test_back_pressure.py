@@ -180,6 +180,24 @@ def test_others_consume_and_settle_while_a_flood_waits() -> None:
     run(scenario, publish_bytes_max=50_000)
 
 
+def test_a_consumer_without_a_prefetch_holds_the_default_and_no_more() -> None:
+    """Prefetch 0 is "no limit" to AMQP. One client that never acknowledges would get the whole queue into its memory,
+    and into this node's; RabbitMQ gives it 2000."""
+
+    async def scenario(world: World) -> None:
+        publisher, consumer = Client(world), Client(world)
+        publisher.flood(40)
+        consumer.send(1, Basic.Consume(0, "q", "c"))
+        await world.settle()
+        assert delivery_tags(consumer) == list(range(1, 31))
+        consumer.send(1, Basic.Ack(4, True))
+        await world.settle()
+        assert delivery_tags(consumer) == list(range(31, 35))
+
+    assert Limits().credit_default == 2000
+    run(scenario, credit_default=30)
+
+
 def test_an_alarm_stops_publishers_at_their_next_publish_and_nobody_else() -> None:
     """A node that is low on disk must take no more in, and let consumers make room."""
 
