@@ -7,6 +7,11 @@ import socket
 from contextlib import ExitStack
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# Of a machine that is busy nothing may be concluded: the same examples each time, however long they take.
+settings.register_profile("tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 _FIRST, _LAST = 10_000, 32_000  # below the ports that the system gives to clients, which come and go by themselves
 _NODES = 5
