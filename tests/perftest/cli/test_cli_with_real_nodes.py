@@ -65,6 +65,20 @@ def operate(directory: str) -> None:
     assert code == 1 and "nope" in err and "\n  fix  " in err
 
 
+def measure_with_workers(directory: str, out: Path) -> None:
+    """Three worker processes on three nodes, one of which only consumes what the others published: every message is
+    accounted for all the same."""
+    load = "-x 2 -y 3 -c 20 -r 50 -z 1500ms --warmup 500ms --workers 3 --json"
+    code, text, err = perftest("run", "--cluster", directory, *load.split(), "--out", str(out))
+    assert code in (0, 5), err
+    run = read_run(Path(json.loads(text)["path"]))
+    workers = {record.worker for record in run.intervals}
+    assert len(workers) == 3 and {r.worker for r in run.intervals if r.published} < workers
+    assert run.ledger is not None and (run.ledger["verdict"], run.ledger["complete"]) == ("ok", True)
+    assert run.ledger["unique"] == run.ledger["confirmed"] == sum(record.published for record in run.intervals) > 0
+    assert run.ledger["delivered"] == sum(record.delivered for record in run.intervals)
+
+
 def test_a_kept_cluster_is_measured_and_stopped(tmp_path: Path, base_port: int) -> None:
     """broker start, status, run --cluster, stop."""
     directory = str(tmp_path / "broker")
@@ -75,6 +89,7 @@ def test_a_kept_cluster_is_measured_and_stopped(tmp_path: Path, base_port: int) 
         assert [row["uri"] for row in rows] == [f"amqp://guest:guest@127.0.0.1:{base_port + n}/%2f" for n in range(3)]
         code, out, err = perftest("run", "--cluster", directory, "-z", "1", "-c", "5", "--out", str(tmp_path / "runs"))
         assert code in (0, 5) and "delivered/s" in out, err
+        measure_with_workers(directory, tmp_path / "runs")
         code, out, _ = perftest("broker", "status", "--dir", directory, "--json")
         assert code == 0 and [row["role"] for row in json.loads(out)].count("leader") >= 1
         operate(directory)
