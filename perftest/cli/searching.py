@@ -20,7 +20,7 @@ from perftest.cli.target import typed_again
 from perftest.engine.api import StopRequest
 from perftest.results.writer import run_id
 from perftest.search.bracket import Answer, Search
-from perftest.search.frontier import Point, frontier, grid, recommend, sentences
+from perftest.search.frontier import Point, contenders, frontier, grid, recommend, sentences, settled
 from perftest.spec.plan import Plan, Settings
 from perftest.spec.slo import Objective, Verdict, judge, shown
 
@@ -193,16 +193,26 @@ def compare_settings(asked: Asked, flags: Mapping[str, Any]) -> Exit:
     """Run every setting of the grid in a closed loop, and recommend one."""
     settings = grid(map(round, flags["in_flights"]), map(round, flags["prefetches"]), flags["ack_parts"])
     with _prober(asked) as prober:
-        points: list[Point] = []
-        for in_flight, prefetch, ack_interval in settings:
-            if prober.stop.finishing:
-                break
-            points += _probe_setting(prober, in_flight, prefetch, ack_interval)
+        probes = _probe_settings(prober, settings)
+        again = [(each.in_flight, each.prefetch, each.ack_interval) for each in contenders(probes)]
+        for _ in range(flags["repeats"] - 1):
+            probes += _probe_settings(prober, again)
+        points = settled(probes)
         chosen, words = recommend(points), sentences(points)
         edge = ["worth having, by rate:", *(_shown(point) for point in frontier(points))] if points else []
         record = {"recommended": _plain(chosen), "frontier": [_plain(point) for point in frontier(points)]}
         _write(prober, record, [*edge, *words])
         return _code(prober, found=chosen is not None)
+
+
+def _probe_settings(prober: Prober, settings: Sequence[tuple[int, int, int]]) -> list[Point]:
+    """A probe of each, as far as nobody stops it."""
+    found: list[Point] = []
+    for in_flight, prefetch, ack_interval in settings:
+        if prober.stop.finishing:
+            break
+        found += _probe_setting(prober, in_flight, prefetch, ack_interval)
+    return found
 
 
 def _probe_setting(prober: Prober, in_flight: int, prefetch: int, ack_interval: int) -> list[Point]:

@@ -9,11 +9,14 @@ limit pays until it saturates, and the best ack interval lies at 5 to 10 % of th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import median
 from typing import Final
 
 ENOUGH: Final = 0.95
 """Part of the best rate that counts as the best: what is nearer is noise."""
+NEAR: Final = 0.8
+"""Part of the best rate from which on a single probe may have been unlucky."""
 RULE: Final = (0.05, 0.10)
 """The ack interval as a part of the prefetch."""
 
@@ -58,6 +61,35 @@ def recommend(points: Sequence[Point]) -> Point | None:
     most = max((point.rate for point in good), default=0.0)
     enough = [point for point in good if point.rate >= ENOUGH * most]
     return min(enough, key=lambda point: (point.latency_ns, -point.rate), default=None)
+
+
+def contenders(points: Sequence[Point]) -> list[Point]:
+    """Those that one probe does not settle: what comes near the best rate and might be recommended, and the other ack
+    intervals of the one that would be, for the rule of thumb is judged by them."""
+    chosen = recommend(points)
+    if chosen is None:
+        return []
+    near = NEAR * max(point.rate for point in points if not point.missed)
+    window = (chosen.in_flight, chosen.prefetch)
+    return [p for p in points if (not p.missed and p.rate >= near) or (p.in_flight, p.prefetch) == window]
+
+
+def settled(probes: Iterable[Point]) -> list[Point]:
+    """A point for each setting, of all its probes: medians, and what was missed if most of them missed anything."""
+    by_setting: dict[str, list[Point]] = {}
+    for each in probes:
+        by_setting.setdefault(each.setting, []).append(each)
+    return [_median(alike) for alike in by_setting.values()]
+
+
+def _median(alike: Sequence[Point]) -> Point:
+    bad = [point.missed for point in alike if point.missed]
+    return replace(
+        alike[0],
+        rate=median(point.rate for point in alike),
+        latency_ns=median(point.latency_ns for point in alike),
+        missed=bad[-1] if 2 * len(bad) > len(alike) else (),
+    )
 
 
 def sentences(points: Sequence[Point]) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perftest.search.frontier import Point, frontier, grid, recommend, sentences
+from perftest.search.frontier import Point, contenders, frontier, grid, recommend, sentences, settled
 
 
 def point(in_flight: int = 100, prefetch: int = 100, ack: int = 1, *, rate: float, ms: float, **more: Any) -> Point:
@@ -42,6 +43,27 @@ def test_within_the_noise_of_the_best_rate_latency_decides() -> None:
     """2 % more rate for ten times the latency is no bargain."""
     found = [point(10, rate=50, ms=1), point(100, rate=98, ms=2), point(1000, rate=100, ms=20)]
     assert recommend(found) is found[1]
+
+
+def test_what_one_probe_does_not_settle_is_probed_again() -> None:
+    """What comes near the best, and the ack intervals beside the one to recommend; not what is far off or too slow."""
+    best, near, far = (point(1000, 1000, 50, rate=rate, ms=9) for rate in (100, 81, 79))
+    near, far = replace(near, in_flight=100), replace(far, in_flight=10)
+    beside = point(1000, 1000, 500, rate=30, ms=90, missed=("e2e.p99<20ms",))
+    slow = point(1000, 100, 5, rate=100, ms=900, missed=("e2e.p99<20ms",))
+    assert contenders([far, near, best, beside, slow]) == [near, best, beside]
+    assert contenders([slow]) == []
+
+
+def test_several_probes_of_a_setting_count_as_one() -> None:
+    """The median of each figure; one that was unlucky misses nothing."""
+    unlucky = point(rate=50, ms=90, missed=("e2e.p99<20ms",))
+    one, other = point(rate=100, ms=9), point(rate=98, ms=10)
+    (found,) = settled([unlucky, one, other])
+    assert (found.rate, found.latency_ns, found.missed) == (98, 10e6, ())
+    assert settled([unlucky, one, unlucky])[0].missed == unlucky.missed
+    alone = point(7, rate=1, ms=1)
+    assert settled([one, alone]) == [one, alone]
 
 
 def test_a_setting_that_misses_an_objective_is_not_recommended() -> None:
