@@ -5,6 +5,7 @@ What a check is, :mod:`reports.stats.check` says. Here are the list, and those o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Final
 
@@ -49,6 +50,16 @@ def machine(tables: Tables) -> Check | None:
     return Check(check="one machine", status=Status.NOTE, text=text)
 
 
+def background(tables: Tables) -> Check | None:
+    """Say what else the broker had to do."""
+    beside = json.loads(run_of(tables)["manifest"] or "{}").get("plan", {}).get("background") or []
+    if not beside:
+        return None
+    names = ", ".join(str(load.get("name", "")) for load in beside)
+    text = f"Beside the measured load, and in no figure but those of broker and hosts, ran another: {names}."
+    return Check(check="background", status=Status.NOTE, text=text)
+
+
 def durability(tables: Tables) -> Check:
     """Say what a confirm meant."""
     said = str(run_of(tables)["durability"])
@@ -78,6 +89,7 @@ CHECKS: Final[tuple[Callable[[Tables], Check | None], ...]] = (
     figure_checks.clocks,
     repetitions,
     machine,
+    background,
     durability,
 )
 """Every check, in the order of the list."""

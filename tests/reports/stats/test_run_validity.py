@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -60,6 +61,14 @@ def test_a_healthy_run_has_nothing_against_it(tables: Tables) -> None:
     assert {check.status for check in checks} == {PASS, NOTE}
     assert worst(checks) is PASS
     assert all(check.text.endswith(".") and check.text[0].isupper() for check in checks)
+
+
+def test_a_background_load_is_named(tables: Tables) -> None:
+    """The figures were taken beside it, and the reader was not there."""
+    assert not [check for check in validity.checks(tables) if check.check == "background"]
+    plan = {"plan": {"background": [{"name": "noisy"}, {"name": "slow"}]}}
+    check = found(with_run(tables, manifest=json.dumps(plan)), "background")
+    assert check.status is NOTE and check.text.endswith(": noisy, slow.")
 
 
 CASES: dict[str, tuple[Callable[[Tables], Tables], str, Status, tuple[int, ...], str]] = {
