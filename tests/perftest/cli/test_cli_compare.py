@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from perftest.cli.compare import FACETS
+from reports.comparison.facets import REFUSED
 from tests.reports.comparison.conftest import make as make
 
 Call = Callable[..., tuple[int, str, str]]
@@ -76,3 +78,8 @@ def test_a_directory_without_runs(call: Call, tmp_path: Path, make: Make) -> Non
     code, _, err = call("compare", str(tmp_path), str(make("a", seed=1)))
     assert code == 1
     assert err.startswith("error: there is no run in it")
+
+
+def test_what_is_refused_can_be_allowed() -> None:
+    """The help has the names without the reports, which take a second to load."""
+    assert FACETS == REFUSED
