@@ -44,12 +44,22 @@ class Ending:
         writer = self._writer
         unsafe = (writer.ledger_record or {}).get("verdict") == "violated"
         if self._json or not (writer.rows or unsafe or writer.verdicts):
+            self._print_nothing()
             return
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         if width is not None:
             click.echo()  # a terminal has echoed ^C
         for part in filter(None, self._parts(width)):
             click.echo(f"{part}\n")
+
+    def _print_nothing(self) -> None:
+        """Why there is no table, to stderr; whatever made a run fail is said by :func:`print_failure`."""
+        writer = self._writer
+        if writer.rows or writer.manifest["state"] == "failed":
+            return
+        warmup_s = writer.plan.steps[0].warmup_s if writer.plan.steps else 0.0
+        within = f": the run ended within its warm-up of {warmup_s:g} s" if warmup_s else ""
+        click.echo(f"nothing was measured{within}", err=True)
 
     def _parts(self, width: int | None) -> Iterator[str]:
         """The paragraphs, in the order to read them; some may be empty."""

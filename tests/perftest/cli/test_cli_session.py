@@ -91,6 +91,18 @@ def test_ctrl_c_finishes_the_step_and_twice_stops(run: Run, engine: Any, tmp_pat
     assert kept.result is not None and kept.result["steps"]
 
 
+def test_a_run_that_is_stopped_within_its_warm_up_says_why_there_is_no_table(run: Run, engine: Any) -> None:
+    """Whoever ends an endless run after three seconds looks for figures; a run that failed has its own words."""
+    engine.silent, engine.interrupts = True, 1
+    code, out, err = run()
+    assert code == 5 and "delivered/s" not in out
+    assert "nothing was measured: the run ended within its warm-up of 5 s" in err
+    engine.interrupts, engine.state = 0, "failed"
+    engine.error = RunError(what="refused", where="there", fix="ask")
+    code, _, err = run("-z", "5")
+    assert code == 1 and "nothing was measured" not in err and "error: refused" in err
+
+
 def test_lost_messages_exit_3(run: Run, engine: Any) -> None:
     """No rate makes up for a lost message."""
     engine.verdict, engine.lost = "violated", 3
