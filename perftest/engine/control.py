@@ -50,17 +50,19 @@ class Control:
             await self._at(0, self._remove_exchange)
             self._own_exchange = False
 
-    async def waiting(self) -> int:
-        """How many messages are ready in the queues. Raises :class:`AmqpError`."""
-        counts: list[int] = []
+    async def is_spent(self) -> bool:
+        """Whether the queues hold nothing, and nobody takes from them but who holds those that go with their last
+        consumer. Raises :class:`AmqpError`."""
+        found: list[bool] = []
 
-        async def count(connection: Connection, queues: list[QueueSpec]) -> None:
+        async def look(connection: Connection, queues: list[QueueSpec]) -> None:
             channel = await connection.open_channel()
             for queue in queues:
-                counts.append(await topology.waiting(connection, channel, queue.name))
+                ours = int(queue.auto_delete)
+                found.append(await topology.is_spent(connection, channel, queue.name, ours=ours))
 
-        await self._share_out(count)
-        return sum(counts)
+        await self._share_out(look)
+        return all(found)
 
     # The exchange
 

@@ -8,7 +8,6 @@ is then seen: it waits there, or came to us.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -59,10 +58,9 @@ class Holding:
         if self._connection is None:
             return not self._queues
         try:
-            await asyncio.sleep(SETTLE_S)
             channel = await self._connection.open_channel()
-            counts = [await topology.waiting(self._connection, channel, queue) for queue in self._queues]
-            return not any(counts) and not self._taken.count
+            spent = [await topology.is_spent(self._connection, channel, queue, ours=1) for queue in self._queues]
+            return all(spent) and not self._taken.count
         except AmqpError:
             return False
         finally:

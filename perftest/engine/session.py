@@ -24,7 +24,7 @@ from perftest.engine.consumer import Consumer
 from perftest.engine.context import Context, Counters, Emit
 from perftest.engine.control import Control
 from perftest.engine.health import Health
-from perftest.engine.holding import Holding
+from perftest.engine.holding import SETTLE_S, Holding
 from perftest.engine.leaving import in_words
 from perftest.engine.ledger import Ledger
 from perftest.engine.link import Links
@@ -285,8 +285,9 @@ class Session:
 
     async def emptied(self) -> bool:
         """Whether nothing waits in the queues, so that what was not delivered never will be; what was held may go."""
-        waiting = await self._control.waiting() if self._share.index == 0 else 0
-        return await self._holding.emptied() and not waiting
+        await asyncio.sleep(SETTLE_S)
+        spent = await self._control.is_spent() if self._share.index == 0 else True
+        return await self._holding.emptied() and spent
 
     async def delete(self) -> None:
         """Delete what was declared; the worker that declared it does that."""

@@ -120,6 +120,13 @@ async def waiting(connection: Connection, channel: int, name: str) -> int:
     return answer.message_count or 0
 
 
+async def is_spent(connection: Connection, channel: int, name: str, *, ours: int = 0) -> bool:
+    """Whether nothing is ready in a queue, and nobody but so many consumers of ours takes from it: what somebody else
+    took is not lost."""
+    answer = await connection.call(channel, commands.Queue.Declare(queue=name, passive=True), commands.Queue.DeclareOk)
+    return not answer.message_count and (answer.consumer_count or 0) <= ours
+
+
 async def purge(connection: Connection, channel: int, queue: QueueSpec) -> int:
     """Empty a queue; how many messages were in it."""
     answer = await connection.call(channel, commands.Queue.Purge(queue=queue.name), commands.Queue.PurgeOk)

@@ -339,6 +339,29 @@ def test_what_waits_for_a_slow_consumer_is_not_lost(stub: ModuleType, name: str)
     assert ledger["undelivered"] > 0
 
 
+@pytest.mark.parametrize("queue", [GOES, QueueSpec(name="q")])
+def test_what_somebody_else_consumes_is_not_lost(stub: ModuleType, queue: QueueSpec) -> None:
+    """Two runs that share a queue each get a part of what the other published."""
+
+    async def scenario() -> MemorySink:
+        async with stub.StubBroker() as broker:
+            taker = replace(plan(broker.uri, Settings(publishers=0, in_flight=0), queues=(queue,)), delete_queues=False)
+            taker = replace(taker, steps=(replace(taker.steps[0], duration_s=60.0),))
+            stop, beside, sink = StopRequest(), MemorySink(), MemorySink()
+            other = asyncio.create_task(execute(taker, beside, stop))
+            while not beside.intervals:
+                await asyncio.sleep(0.01)
+            settings = Settings(in_flight=20, size_bytes=100)
+            await execute(plan(broker.uri, settings, drain_s=0.3, queues=(queue,)), sink, StopRequest())
+            stop.finish_step()
+            await other
+            return sink
+
+    (ledger,) = asyncio.run(scenario()).ledgers
+    assert (ledger["lost"], ledger["verdict"]) == (0, "unknown"), ledger
+    assert ledger["undelivered"] > 0
+
+
 def test_a_queue_that_may_have_gone_meanwhile_accuses_nobody(stub: ModuleType) -> None:
     """Its consumer was away: what it held went with it, as it was told to."""
 

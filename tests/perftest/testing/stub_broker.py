@@ -396,7 +396,10 @@ class ServerConnection(asyncio.Protocol):
             self.close_channel(channel, 405, f"RESOURCE_LOCKED - queue '{name}'", 50, 10)
         else:
             queue = broker.queues.setdefault(name, Queue(declared=method, owner=self if method.exclusive else None))
-            self.send(channel, commands.Queue.DeclareOk(name, len(queue.ready), 0))
+            everybody = broker.connections if method.passive else ()  # of thousands a look at all takes long
+            theirs = (consumer for connection in everybody for consumer in connection.consumers)
+            consumers = sum(1 for each in theirs if each.queue == name and not each.cancelled)
+            self.send(channel, commands.Queue.DeclareOk(name, len(queue.ready), consumers))
 
     def on_queue_bind(self, channel: int, method: commands.Queue.Bind) -> None:
         exchange = self.broker.exchanges.get(method.exchange)
