@@ -284,7 +284,9 @@ def _unknown_in_words(ledger: Mapping[str, Any], manifest: Mapping[str, Any]) ->
         return f"nobody consumes in this run: whether {what} all there is not known"
     if not left:
         return "not drained, and what did not come was not confirmed: whether it was stored or lost is not known"
-    return f"not drained, {left:,} confirmed messages were not delivered yet: loss cannot be ruled out"
+    text = f"not drained, {left:,} confirmed messages were not delivered yet: loss cannot be ruled out"
+    foreign = ledger.get("foreign", 0)
+    return f"{text}; {foreign:,} messages of others came, so somebody shares these queues" if foreign else text
 
 
 _VIOLATIONS: Final = ("lost", "duplicated", "reordered", "unexpected", "damaged")
