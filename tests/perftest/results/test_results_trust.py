@@ -262,7 +262,8 @@ def test_a_run_of_one_side_alone_is_told_what_it_cannot_know() -> None:
     unconfirmed = run_checks(manifest(), {"verdict": "unknown", "undelivered": 0}, 1)
     assert "was not confirmed" in text_of(unconfirmed, "ledger")
     shared = run_checks(manifest(), {"verdict": "unknown", "undelivered": 9, "foreign": 1200}, 1)
-    assert "9 confirmed messages" in text_of(shared, "ledger") and "1,200 messages of others" in text_of(shared, "ledger")
+    words = text_of(shared, "ledger")
+    assert "9 confirmed messages" in words and "1,200 messages of others" in words
 
 
 def test_a_rate_of_0_is_no_missed_schedule() -> None:
