@@ -8,6 +8,7 @@ read once per read, before parsing, so all messages of one read have the same ar
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from typing import Any, Final, TypeVar, cast
@@ -112,7 +113,9 @@ class Connection(asyncio.BufferedProtocol):
         except ssl.SSLError as error:
             raise tls_error(error, uri) from error
         except OSError as error:
-            reason = error.strerror or str(error)
+            # asyncio has words of its own for a refused connection, and those of the system behind them.
+            known = os.strerror(error.errno) if isinstance(error, ConnectionError) and error.errno else error.strerror
+            reason = known or str(error)
             raise UnreachableError(f"cannot connect to {uri.host}:{uri.port}: {reason}") from error
         except asyncio.CancelledError:
             connection.abort()

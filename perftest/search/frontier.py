@@ -24,7 +24,8 @@ RULE: Final = (0.05, 0.10)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """One setting: ``rate`` in messages per second, ``latency_ns`` end to end at the 99th percentile. ``missed`` are
-    the objectives that it missed, and doubts that make its figures the generator's."""
+    the objectives that it missed, and doubts that make its figures the generator's. ``rates`` are those of its probes,
+    if it was probed more than once."""
 
     in_flight: int
     prefetch: int
@@ -32,6 +33,7 @@ class Point:
     rate: float
     latency_ns: float
     missed: tuple[str, ...] = ()
+    rates: tuple[float, ...] = ()
 
     @property
     def setting(self) -> str:
@@ -89,6 +91,7 @@ def _median(alike: Sequence[Point]) -> Point:
         rate=median(point.rate for point in alike),
         latency_ns=median(point.latency_ns for point in alike),
         missed=bad[-1] if 2 * len(bad) > len(alike) else (),
+        rates=tuple(sorted(point.rate for point in alike)),
     )
 
 
@@ -136,6 +139,11 @@ def _ack_rule(points: Sequence[Point], chosen: Point) -> list[str]:
             f"the rule of thumb for the ack interval (5 to 10 % of the prefetch) holds: {ruled.ack_interval} gives "
             f"{ruled.rate:,.0f} msg/s, {beside}"
         ]
+    elif _overlap(ruled, best):
+        found = [
+            "whether the rule of thumb for the ack interval (5 to 10 % of the prefetch) holds cannot be told: "
+            f"probes of {ruled.ack_interval} gave {_range(ruled)} msg/s, of {best.ack_interval} {_range(best)}"
+        ]
     else:
         found = [
             f"the rule of thumb for the ack interval (5 to 10 % of the prefetch) does not hold here: "
@@ -145,3 +153,12 @@ def _ack_rule(points: Sequence[Point], chosen: Point) -> list[str]:
     if single is not None and single is not best:
         found.append(f"an ack interval of 1 gives {100 * single.rate / best.rate:.0f} % of the best rate")
     return found
+
+
+def _overlap(slower: Point, faster: Point) -> bool:
+    """Whether some probe of the slower one was as fast as some of the faster one."""
+    return bool(slower.rates and faster.rates) and slower.rates[-1] >= faster.rates[0]
+
+
+def _range(point: Point) -> str:
+    return f"{point.rates[0]:,.0f} to {point.rates[-1]:,.0f}"

@@ -37,7 +37,7 @@ def test_a_failed_check_is_an_exit_code(call: Call, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     "flags, code, says",
     [
-        (("-h", "amqp://127.0.0.1:1"), 1, "cannot connect to 127.0.0.1:1"),
+        (("-h", "amqp://127.0.0.1:1"), 1, "cannot connect to 127.0.0.1:1: Connection refused"),
         (("-h", "http://rabbit1"), 2, "amqp"),
         (("--dir", "/nowhere/at/all"), 2, "does not exist"),
         (("--time", "soon"), 2, "soon"),

@@ -63,7 +63,18 @@ def test_several_probes_of_a_setting_count_as_one() -> None:
     assert (found.rate, found.latency_ns, found.missed) == (98, 10e6, ())
     assert settled([unlucky, one, unlucky])[0].missed == unlucky.missed
     alone = point(7, rate=1, ms=1)
-    assert settled([one, alone]) == [one, alone]
+    assert [each.rate for each in settled([one, alone])] == [100, 1]
+
+
+@pytest.mark.parametrize(
+    "other, says",
+    [(61, "cannot be told: probes of 10 gave 40 to 90 msg/s, of 1 61 to 100"), (95, "does not hold here")],
+)
+def test_a_rule_is_not_denied_by_probes_that_overlap(other: float, says: str) -> None:
+    """Three probes of each that lie apart are a difference, others are chance."""
+    ruled = [point(ack=10, rate=rate, ms=1) for rate in (40, 90, 60)]
+    best = [point(ack=1, rate=rate, ms=1) for rate in (100, other, 99)]
+    assert any(says in each for each in sentences(settled([*ruled, *best])))
 
 
 def test_a_setting_that_misses_an_objective_is_not_recommended() -> None:
