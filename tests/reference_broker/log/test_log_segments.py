@@ -320,6 +320,32 @@ def test_what_is_truncated_while_it_is_copied_stays_so(
     assert world.recovered[group].last_index == 3
 
 
+def test_queues_that_are_deleted_while_they_are_copied_leave_nothing(
+    monkeypatch: pytest.MonkeyPatch, make_world: Callable[..., Any]
+) -> None:
+    """Queues are deleted every day, also while the housekeeper is half through their WAL file: it must neither stop
+    over the one nor begin with the other, whose segment nobody would remove."""
+    world = make_world().open()
+    first, second = world.create(1), world.create(2)
+    for group in (first, second):
+        world.append(group, 1, 6, size=700)
+    world.step()
+    meddler = Meddler(monkeypatch)
+
+    def delete() -> None:
+        world.delete(first)
+        world.delete(second)
+        world.log.workers[0].run_pending()
+
+    meddler.meanwhile = delete
+    world.roll()
+    world.step()
+    assert world.log.counters()["segment_entries"] == 6, "those of the first"
+    assert segment_files(world) == []
+    world.restart()
+    assert first not in world.recovered and second not in world.recovered
+
+
 def test_a_compaction_hides_what_it_replaces_hid(make_world: Callable[..., Any]) -> None:
     """Of two segments that truncated an older one nothing is left but that: what they become must truncate it too."""
     world = make_world().open()
