@@ -38,7 +38,8 @@ def print_status(cluster: Cluster, as_json: bool) -> list[dict[str, Any]]:
 )
 @click.pass_context
 def status(ctx: click.Context, directory: Path, as_json: bool) -> None:
-    """Show the nodes of a cluster: state, role, address, process. Exit code 1 when one of them is not running."""
+    """Show the nodes of a cluster: state, role (leader: it leads a queue), address, process. Exit code 1 when one of
+    them is not running."""
     rows = print_status(load(directory), as_json)
     if any(row["state"] != "running" for row in rows):
         ctx.exit(Exit.RUN_ERROR)
