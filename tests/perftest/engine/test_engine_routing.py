@@ -1,14 +1,15 @@
-"""How many copies of a message the ledger expects."""
+"""How many copies of a message the ledger expects, and what an empty queue tells it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from perftest.engine.routing import queues_of_each
-from perftest.spec.behaviour import Exchange, Publishing, RoutingKeys
-from perftest.spec.plan import Isolation, Plan, QueueSpec
+from perftest.engine.routing import is_fleeting, is_transient, keeps_messages, queues_of_each
+from perftest.spec.behaviour import Connecting, Consuming, Exchange, ExitWhen, Publishing, RoutingKeys
+from perftest.spec.plan import Isolation, Plan, QueueSpec, QueueType, Settings, Step
 
 FIXED, RANDOM, QUEUE = (Publishing(routing_keys=RoutingKeys(kind)) for kind in ("fixed", "random", "queue"))
 FANOUT, DIRECT, TOPIC = (Exchange(name="e", type=kind) for kind in ("fanout", "direct", "topic"))
@@ -49,3 +50,52 @@ def test_queues_that_get_each_message(queues: Any, exchange: Exchange, publishin
         publishing=publishing,
     )
     assert queues_of_each(plan) == expected
+
+
+STEP = Step(number=1, label="", settings=Settings(), duration_s=1, warmup_s=0)
+GOES = QueueSpec(name="a", type=QueueType.CLASSIC, durable=False, auto_delete=True)
+SERVERS = {"queues": (replace(GOES, name=""),), "exchange": DIRECT, "publishing": FIXED}
+
+
+def steps(**changes: Any) -> dict[str, Any]:
+    return {"steps": (STEP, replace(STEP, settings=replace(STEP.settings, **changes)))}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"queues": (GOES,)}, True),
+        ({"queues": (GOES,), "delete_queues": False}, False),
+        ({"queues": (GOES,), "consuming": Consuming(messages=5)}, False),
+        ({"queues": TWO[:1], "consuming": Consuming(messages=5)}, True),
+        ({"queues": (GOES,), "consuming": Consuming(exit_when=ExitWhen.IDLE)}, False),
+        ({"queues": (GOES,), **steps(consumers=0)}, False),
+        ({"queues": (GOES, TWO[1])}, False),  # the second has no consumer
+        (SERVERS, True),
+        ({**SERVERS, "queues": (replace(GOES, name="", auto_delete=False),)}, False),
+        ({**SERVERS, "consuming": Consuming(polling=True)}, False),
+        ({**SERVERS, **steps(consumers=2)}, False),
+        ({"exchange": DIRECT, "publishing": FIXED}, True),
+        ({"exchange": DIRECT, "publishing": RANDOM}, False),
+        ({"exchange": FANOUT, "publishing": RANDOM}, True),
+        ({"publishing": FIXED}, False),
+        ({"queues": (replace(TWO[0], predeclared=True),)}, False),
+        ({"queues": (replace(TWO[0], arguments={"x-max-length": 5}),)}, False),
+        ({"connecting": Connecting(exclusive=True)}, False),
+        (steps(ack_interval=0), False),
+    ],
+)
+def test_when_an_empty_queue_tells_of_loss(changes: dict[str, Any], expected: bool) -> None:
+    """Wherever a message may have left it by another way, or the queue with the message, it tells nothing."""
+    plain: dict[str, Any] = {"queues": TWO[:1], "steps": (STEP,), "exchange": Exchange(), "publishing": QUEUE}
+    plan = Plan(name="t", title="t", uris=(), isolation=Isolation.LIVE, **plain | changes)
+    assert keeps_messages(plan) is expected
+
+
+def test_what_a_restart_may_forget() -> None:
+    plan = Plan(name="t", title="t", uris=(), isolation=Isolation.LIVE, queues=TWO[:1], steps=(STEP,))
+    assert not is_transient(plan) and not is_fleeting(plan)
+    assert is_transient(replace(plan, queues=(replace(TWO[0], durable=False),)))
+    assert is_transient(replace(plan, **steps(persistent=False)))
+    assert is_fleeting(replace(plan, queues=(GOES,))) and is_fleeting(replace(plan, queues=OWN))
