@@ -381,7 +381,7 @@ def test_what_was_lost_in_work_does_not_count_for_the_limit(stub: ModuleType) ->
             await run.until(lambda: len(broker.acks) >= 5)
             broker.drop_connections()
             await run.until(lambda: "limit_reached" in run.events)
-            assert len(broker.acks) >= 55  # those on their way when the connection was lost may be missing
+            assert run.session.cut()["acked"] == 60  # the broker may miss those that were on their way
             await run.finish(drain_s=0.1)
 
     play(scenario())
