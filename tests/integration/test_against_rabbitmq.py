@@ -115,8 +115,18 @@ LOADS = {
     "classic, transient, automatic acks": "-c 20 -q 0 -a -s 100 -u perftest-auto",
     "classic, persistent": "-x 2 -y 2 -c 100 -q 50 -A 1 -f persistent -s 1KiB -u perftest-persistent",
     "quorum": "-qq -x 1 -y 1 -c 200 -q 500 -A 25 -s 1000 -u perftest-quorum",
-    "quorum, several": "-qq -x 3 -y 4 -c 10 -q 20 -A 20 -s 1000 -u perftest-a,perftest-b -f mandatory",
+    "quorum, several": "-qq -x 3 -y 4 -c 10 -q 20 -A 20 -s 1000 -qp perftest-%d -qpf 1 -qpt 2 -f mandatory",
 }
+
+
+def test_several_names_of_u_get_a_copy_each(one_node: RabbitMQ, tmp_path: Path) -> None:
+    """As with PerfTest: one key for all queues, and each consumer takes from all of them."""
+    flags = "-x 2 -y 2 -c 10 -q 20 -r 200 -s 100 -u perftest-c,perftest-d"
+    measured = measure(tmp_path, "run", "-h", one_node.uris[0], "-z", "2", "-i", "0.5", *flags.split())
+    assert_sound(measured)
+    ledger = measured.run.ledger
+    assert ledger is not None and ledger["verdict"] == "ok" and ledger["drained"]
+    assert ledger["unique"] == 2 * ledger["confirmed"] == 2 * ledger["published"] > 0
 
 
 @pytest.mark.parametrize("name", LOADS)
