@@ -198,8 +198,10 @@ class ClientRequests(asyncio.Protocol):
             self._refuse_uncounted(event.channel, counted, counts, "queue.delete")
             return
         ready, consumers = counts.get("ready", 0), counts.get("consumers", 0)  # without a leader it can still go
-        if (event.if_empty and ready) or (event.if_unused and consumers):
-            why = "not empty" if event.if_empty and ready else "in use"
+        # Dead letters that no other queue has confirmed would go with the queue, as its messages would.
+        full = event.if_empty and (ready or counts.get("dead_letters", 0))
+        if full or (event.if_unused and consumers):
+            why = "not empty" if full else "in use"
             self._refuse(event.channel, 406, f"queue '{event.queue}' in vhost '/' {why}", "queue.delete")
             return
         queue = self._shard.queues.get(event.queue)

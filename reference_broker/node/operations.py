@@ -263,7 +263,7 @@ class Operations:
 
         def read(_answer: Answer) -> None:
             counts = host.machine.counts()
-            answered({"ready": counts.ready, "consumers": counts.consumers})
+            answered({name: getattr(counts, name) for name in ("ready", "consumers", "dead_letters")})
 
         self._read(request, read, answered)
 

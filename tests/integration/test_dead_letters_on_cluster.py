@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pika
+import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
@@ -86,6 +87,15 @@ def ready(channel: BlockingChannel, queue: str) -> int:
     return int(channel.queue_declare(queue, passive=True).method.message_count)
 
 
+def deleted_if_empty(connection: pika.BlockingConnection, queue: str) -> bool:
+    try:
+        connection.channel().queue_delete(queue, if_empty=True)
+    except pika.exceptions.ChannelClosedByBroker as error:
+        assert "not empty" in error.reply_text
+        return False
+    return True
+
+
 def test_at_least_once_loses_nothing_when_the_leader_dies(tmp_path: Path) -> None:
     """kill -9 of the node that carries the letters, while it carries them: a payment that failed must not vanish."""
     with local_cluster.temporary(tmp_path) as cluster:
@@ -120,6 +130,21 @@ def test_at_least_once_waits_for_a_queue_that_is_not_there_yet(cluster: Cluster)
         reject_all(channel, "early", 5)
         declare(channel, "late")
         assert drained(channel, "late", 5) == {b"%d" % number for number in range(5)}
+
+
+def test_a_queue_with_letters_under_way_is_not_empty(cluster: Cluster) -> None:
+    """They are the only copies: deleted with ``if-empty``, the queue would take them along."""
+    with connect(cluster.nodes[1]) as connection:
+        channel = connection.channel()
+        declare(channel, "holds", **to("nowhere-yet", **AT_LEAST_ONCE))
+        publish(channel, "holds", 2)
+        reject_all(channel, "holds", 2)
+        publish(channel, "holds", 1)  # its confirm tells that the rejections before it are committed
+        fetch(channel, "holds", set())
+        assert ready(channel, "holds") == 0 and not deleted_if_empty(connection, "holds")
+        declare(channel, "nowhere-yet")
+        assert drained(channel, "nowhere-yet", 2) == {b"0", b"1"}
+        until(lambda: deleted_if_empty(connection, "holds"))
 
 
 def test_at_least_once_waits_for_room_in_a_full_queue(cluster: Cluster) -> None:
