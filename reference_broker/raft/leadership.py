@@ -178,6 +178,7 @@ class Leadership:
         self._voting = [self.progress[node] for node in configuration.voters if node != at.node]
         self._watching = bool(configuration.learners)
         self._count_reachable()
+        self._answer_reads()  # nobody may be left to answer the round that is under way
 
     def _committed(self) -> None:
         """The commit index has risen: a change of membership may be done with."""
