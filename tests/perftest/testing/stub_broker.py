@@ -126,7 +126,7 @@ class StubBroker:
         self.tuned: list[commands.Connection.TuneOk] = []
         self.declared_at: list[tuple[str, str]] = []
         """Name of the client's connection, and of the queue."""
-        self.connections: set[ServerConnection] = set()
+        self.connections: dict[ServerConnection, None] = {}  # the oldest first, in every run alike
         self.published = 0
         self.keep_published = False
         self.kept: list[tuple[commands.Basic.Publish, header.ContentHeader, bytes]] = []
@@ -252,10 +252,10 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from it
-        self.broker.connections.add(self)
+        self.broker.connections[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.broker.connections.discard(self)
+        self.broker.connections.pop(self, None)
         for number in tuple(self.channels):
             self.end_channel(number)
         for name in [name for name, queue in self.broker.queues.items() if queue.owner is self]:
