@@ -52,6 +52,8 @@ class GroupRunner(Proposing):
         self._hard_state_writes = 0
         self._stopped = False
         self._snapshot_asked = LogIndex(0)  # a snapshot is being taken as long as this is above the log's own
+        self._storing = False
+        """A whole snapshot is on its way to disk: another one, of the next leader, must not overtake it there."""
         self._installing: tuple[LogIndex, GroupSnapshot] | None = None
         self._seen = Seen()
         self._reads: dict[int, Callable[[LogIndex | None], None]] = {}
@@ -93,7 +95,12 @@ class GroupRunner(Proposing):
         self._node.wake(self)
 
     def _store(self, chunk: InstallSnapshot) -> bool:
-        return self._log.receive_chunk(self.group, chunk.index, chunk.index_term, chunk.number, chunk.last, chunk.data)
+        if self._storing:
+            return False
+        place = (chunk.index, chunk.index_term)
+        is_next = self._log.receive_chunk(self.group, *place, chunk.number, chunk.last, chunk.data)
+        self._storing = is_next and chunk.last
+        return is_next
 
     def synced(self, index: LogIndex, term: Term, times: tuple[int, int, int] = (0, 0, 0)) -> None:
         """Entries up to ``index`` are on this node's disk; write begun, write ended, sync ended at ``times`` (ns)."""
@@ -123,10 +130,13 @@ class GroupRunner(Proposing):
         self.core.installed(index, term, configuration, snapshot.machine_version)
         if index > self.applied:
             self._installing = (index, snapshot)
+        self._drain()  # the log takes it over now, and another may come
+        self._storing = False
         self._node.wake(self)
 
     def snapshot_rejected(self, index: LogIndex) -> None:
         """What was received is not sound."""
+        self._storing = False
         self.core.install_failed(index)
         self._node.wake(self)
 

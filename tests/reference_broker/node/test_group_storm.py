@@ -751,3 +751,51 @@ def test_a_snapshot_overtaken_by_an_installed_one_is_not_waited_for() -> None:
     member_of(world, away.node).take_snapshot()
     world.settle_down()
     assert member_of(world, away.node).core.log.snapshot_index == member_of(world, away.node).applied
+
+
+def test_the_snapshot_of_the_next_leader_does_not_overtake_the_one_that_is_written() -> None:
+    """On a slow drive. The member would start anew behind a snapshot that has given way to the newer one, and stop."""
+    world = World(1)
+    world.settle_down()
+    first = next(node for node in FOUNDERS if member_of(world, node).core.role is Role.LEADER)
+    next_one, last = (node for node in FOUNDERS if node != first)
+    away = world.nodes[last]
+    publisher, consumer = Publisher(world.nodes[first], world), Consumer(world.nodes[first], world)
+    for other in (first, next_one):
+        world.cut(min(other, last), max(other, last))
+
+    def move_on() -> None:
+        for _ in range(100):
+            publisher.publish()
+            world.settle_down_without(away.node)
+        while consumer.held:
+            world.settle_down_without(away.node)
+        member_of(world, first).take_snapshot()
+        member_of(world, next_one).take_snapshot()
+        world.settle_down_without(away.node)
+
+    def hear() -> None:
+        """All run, but the one that was away writes no snapshot: its drive is busy with the WAL."""
+        for _ in range(100):
+            world.settle_down_without(away.node)
+            for deliver in iter(lambda: next(iter(world.frames(away)), None), None):
+                deliver()
+            away.turn()
+            away.log.workers[0].run_pending()
+            while away.notices:
+                away.take_notice()
+            away.turn()
+
+    move_on()
+    for other in (first, next_one):
+        world.connect(min(other, last), max(other, last))
+    hear()
+    move_on()
+    member_of(world, first).core.transfer(next_one)
+    hear()
+    assert member_of(world, next_one).core.role is Role.LEADER
+    away.log.run_pending()
+    installed = [notice.index for notice in away.notices if isinstance(notice, SnapshotInstalled)]
+    assert len(installed) == 1, "one overtook the other"
+    world.settle_down()
+    assert member_of(world, away.node).applied == member_of(world, next_one).applied > installed[0]
