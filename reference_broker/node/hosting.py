@@ -87,7 +87,8 @@ class Hosting:
         self._early: deque[tuple[GroupId, NodeId, Message]] = deque(maxlen=_EARLY_MAX)
         """Messages for groups that are not here: a new queue's first ones may overtake the news of the queue."""
         self._guests: dict[GroupId, set[NodeId]] = {}
-        """Nodes without a member that want to know who leads, whether or not this node does."""
+        """Nodes without a member that want to know who leads, whether or not this node does, or has a member. One may
+        have heard that a member is here again before this node has heard that the former one is to go."""
 
     def recover(self, recovered: dict[GroupId, RecoveredGroup]) -> None:
         """Start what was here when the node stopped. Runs once, before the links stand."""
@@ -264,7 +265,6 @@ class Hosting:
         runner = self.runners.pop(record.group)
         runner.stop()
         self._shard.log.delete_group(record.group)
-        self._guests.pop(record.group, None)
         self._stand_in(record, runner.pending).attach()
 
     def _create(self, group: GroupId, meta: bytes) -> None:
