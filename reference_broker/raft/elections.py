@@ -152,13 +152,26 @@ class Elections:
         self._round = Round(at.configuration.voters, at.node, self._token)
         self.timer.wind()
         at.pending = True
-        for node in at.configuration.voters:
+        for node in self._asked:
             self.ask(node)
 
-    def ask(self, node: NodeId) -> None:
-        """Send ``node`` the request of the round under way, if there is one and ``node`` has a say in it."""
+    @property
+    def _asked(self) -> list[NodeId]:
+        """The voters; and in a pre-vote those, too, whom only a change that is not committed has taken out.
+
+        Their answers do not count. But such a one may still trust this member, which led when it made the change, and
+        be trusted by the others from an earlier term; nobody else tells it that this member leads no more.
+        """
         at = self._at
-        if node == at.node or node not in at.configuration.voters:
+        voters = list(at.configuration.voters)
+        if at.role is Role.PRE_CANDIDATE:
+            voters += (node for node in at.configurations.at(at.commit_index).voters if node not in voters)
+        return voters
+
+    def ask(self, node: NodeId) -> None:
+        """Send ``node`` the request of the round under way, if there is one and ``node`` is asked."""
+        at = self._at
+        if node == at.node or node not in self._asked:
             return
         last_index, last_term = at.log.last_index, at.log.last_term
         request: PreVoteRequest | VoteRequest

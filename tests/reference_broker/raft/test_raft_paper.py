@@ -924,6 +924,10 @@ def test_a_configuration_is_in_effect_when_it_is_appended_on_a_follower() -> Non
     core.step(PEER, config_append(1, 0, 0, [config_entry(1, 1, Configuration((ME, OTHER)))]))
     core.ready()
     core.campaign()
+    token = sent(core.ready(), PreVoteRequest)[0].token
+    core.step(PEER, PreVoteReply(term=core.term, token=token, granted=True))
+    assert core.role is Role.PRE_CANDIDATE, "PEER is asked, for it may trust this member, but does not count"
+    core.step(OTHER, PreVoteReply(term=core.term, token=token, granted=True))
     assert [send.to for send in core.ready().messages if isinstance(send, Send)] == [OTHER]
 
 
