@@ -6,6 +6,7 @@ same ones on all members.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, Final
 from zlib import crc32
 
@@ -123,7 +124,7 @@ class Deliveries:
         check(first <= expected or gap, "I20", f"node {node}: ids {first}.. for {consumer} after {expected - 1}")
         self._next[consumer] = max(expected, first + count)
 
-    def queue_gone(self, node: NodeId) -> None:
-        """A queue was deleted: in the next one of its name, ids begin anew."""
-        for consumer in [consumer for consumer in self._next if consumer.channel.node == node]:
+    def queue_gone(self, node: NodeId, elsewhere: Container[ConsumerId] = ()) -> None:
+        """A queue was deleted: in the next one of its name, ids begin anew. Not for those who consume ``elsewhere``."""
+        for consumer in [each for each in self._next if each.channel.node == node and each not in elsewhere]:
             del self._next[consumer]

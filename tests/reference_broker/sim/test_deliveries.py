@@ -54,3 +54,11 @@ def test_in_another_queue_of_the_name_ids_begin_anew() -> None:
     for _ in range(2):
         known.executed(NODE, LIFE, CONSUMER, 0, 8, False, 0)
         known.queue_gone(NODE)
+
+
+def test_the_end_of_another_queue_changes_nothing() -> None:
+    known = Deliveries()
+    known.executed(NODE, LIFE, CONSUMER, 0, 8, False, 0)
+    known.queue_gone(NODE, {CONSUMER})
+    with pytest.raises(ViolationError, match="I20"):
+        known.executed(NODE, LIFE, CONSUMER, 9, 1, False, 0)
