@@ -123,8 +123,8 @@ class SimShard(Shard):
     def queue_gone(self, record: QueueRecord) -> None:
         """The deletion of a queue is committed."""
         self.checks.deleted(record.group)
-        connections: list[Any] = list(self.connections.values())
-        channels = [channel for connection in connections for channel in connection._channels.values()]
+        clients = [each for each in self.connections.values() if isinstance(each, ClientConnection)]
+        channels = [channel for client in clients for channel in client._channels.values()]
         consumers = [consumer for channel in channels for consumer in channel.consumers.values()]
         elsewhere = {consumer.id for consumer in consumers if consumer.group != record.group}
         self.owner.world.deliveries.queue_gone(self.node, elsewhere)
