@@ -120,14 +120,14 @@ class Operations:
     def _remove_member(self, request: Answer, answered: Answered) -> None:
         record, node = self._queue(request), self._node(request)
         what = f"queue {record.name!r}, node {self._name(node)!r}"
-        if node not in (*record.members, *record.leaving):
+        if not record.has_replica(node):
             raise RefusedError(f"{what}: there is no member", "quorum-status shows where the members are")
         if record.members == (node,):
             raise RefusedError(f"{what}: the last member cannot be removed", "add another first, or delete the queue")
 
         def has_left(_answers: dict[NodeId, Answer]) -> bool:
             now = self._shard.metadata.machine.queues.get(record.name)
-            return now is None or now.group != record.group or node not in (*now.members, *now.leaving)
+            return now is None or now.group != record.group or not now.has_replica(node)
 
         def committed(changed: QueueRecord | None) -> None:
             if changed is None or node in changed.members:

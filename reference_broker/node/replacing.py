@@ -63,7 +63,7 @@ class Replacement:
         shard.runners[METADATA_GROUP].propose(*shard.metadata.ask(lambda _none: self._look_for_queues()))
 
     def _look_for_queues(self) -> None:
-        records = [record for record in self._records() if self._node in (*record.members, *record.leaving)]
+        records = [record for record in self._records() if record.has_replica(self._node)]
         alone = sorted(record.name for record in records if set(record.members) <= {self._node})
         if alone:
             what = f"{self._what} has the only member of {_listed(alone)}: nobody else has their messages"
