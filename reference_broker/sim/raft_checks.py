@@ -8,7 +8,7 @@ changed since the last look.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 from zlib import crc32
 
@@ -281,12 +281,22 @@ class RaftChecks:
         for index in range(max(log.snapshot_index, member.durable) + 1, last + 1):
             known = (index, log.term_at(LogIndex(index)) or 0) in truth.entries
             check(known, "I10", f"{where} recovered entry {index}, which nobody ever appended")
+        before = member.terms
         member.terms = {
             index: log.term_at(LogIndex(index)) or 0 for index in range(max(1, log.snapshot_index), last + 1)
         }
+        self._forget_unheard(truth, before.items() - member.terms.items(), term)
         member.durable, member.snapshot, member.hard_state = last, log.snapshot_index, (term, vote)
         member.commit = member.applied = log.snapshot_index
         member.leads_in = 0
+
+    def _forget_unheard(self, truth: GroupTruth, lost: Iterable[tuple[int, int]], term: int) -> None:
+        """Entries were lost with the power. A sole voter may have appended them before its term was on disk: then nobody
+        heard of them, and it may lead the same term again with others."""
+        for key in lost:
+            if key[1] > term and not any(member.terms.get(key[0]) == key[1] for member in truth.members.values()):
+                truth.entries.pop(key, None)
+                truth.configurations.pop(key, None)
 
     def _check_recovered(self, where: str, member: MemberTruth, core: RaftCore) -> None:
         log = core.log

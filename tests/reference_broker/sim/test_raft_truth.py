@@ -77,6 +77,24 @@ def test_a_second_change_behind_one_that_is_not_committed_is_seen() -> None:
         checks.appended(ONE, group, changes)
 
 
+@pytest.mark.parametrize("term_on_disk", [1, 2])
+def test_a_sole_voter_may_lead_a_term_again_that_nobody_heard_of(term_on_disk: int) -> None:
+    """The power went before term and entries were on disk. Once the term is, an entry of it is the only one (I2)."""
+    checks, group = RaftChecks(), GroupId(7)
+    first, other = (Entry(LogIndex(1), Term(2), EntryKind.COMMAND, crc, b"") for crc in (3, 4))
+    checks.appended(ONE, group, [first])
+    hard_state = HardState(term=Term(term_on_disk), voted_for=ONE)
+    core = RaftCore(ONE, (ONE, TWO), LogView(), hard_state, RaftConfig(), min)
+    state: Any = SimpleNamespace(term=term_on_disk, voted_for=ONE, last_index=0)
+    runner: Any = SimpleNamespace(group=group, core=core)
+    checks.recovered(ONE, runner, state)
+    if term_on_disk < first.term:
+        checks.appended(ONE, group, [other])
+    else:
+        with pytest.raises(ViolationError, match="another entry 1 of term 2"):
+            checks.appended(ONE, group, [other])
+
+
 @pytest.mark.parametrize("creation, known, expected", [(2, {7: 2}, True), (1, {7: 2}, False), (1, {}, True)])
 def test_news_of_a_member_that_left_is_not_that_of_the_one_which_joined(
     creation: int, known: dict[int, int], expected: bool
