@@ -291,8 +291,8 @@ class RaftChecks:
         member.leads_in = 0
 
     def _forget_unheard(self, truth: GroupTruth, lost: Iterable[tuple[int, int]], term: int) -> None:
-        """Entries were lost with the power. A sole voter may have appended them before its term was on disk: nobody heard
-        of them then, and it may lead the same term again with others."""
+        """Entries were lost with the power. A sole voter may have appended them before its term was on disk: nobody
+        heard of them then, and it may lead the same term again with others."""
         for key in lost:
             if key[1] > term and not any(member.terms.get(key[0]) == key[1] for member in truth.members.values()):
                 truth.entries.pop(key, None)
