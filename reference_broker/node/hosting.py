@@ -83,7 +83,8 @@ class Hosting:
         self.proxies: dict[GroupId, Proxy] = {}
         """The other queues."""
         self._shard = shard
-        self._is_current = False
+        self.is_current = False
+        """Whether all that was committed before this life has been heard."""
         self._early: deque[tuple[GroupId, NodeId, Message]] = deque(maxlen=_EARLY_MAX)
         """Messages for groups that are not here: a new queue's first ones may overtake the news of the queue."""
         self._guests: dict[GroupId, set[NodeId]] = {}
@@ -111,11 +112,12 @@ class Hosting:
     def became_current(self) -> None:
         """All that was committed before this life has been heard: blank replicas may begin, and what is still here of
         queues that are gone goes. The metadata's snapshot may be newer than the last deletion that reached the disk."""
-        self._is_current = True
+        self.is_current = True
         self.queues_replaced(list(self._shard.metadata.machine.queues.values()))
         for queue in list(self.by_group.values()):
             if queue.host is None and queue.record.has_replica(self.node):
                 self._join(queue.record)
+        self._reconcile_all()
 
     # node.metadata.QueueStarter
 
@@ -155,13 +157,13 @@ class Hosting:
         queue.change_record(record)
         if record.has_replica(self.node):
             if queue.host is None:
-                if self._is_current:
+                if self.is_current:
                     self._join(record)
             elif queue.stay < record.stay(self.node):
                 # This node was removed and added again while it did not listen. Its old replica is not a member any
                 # more, so it must not speak with the voice of the new one.
                 self._leave(record)
-                if self._is_current:
+                if self.is_current:
                     self._join(record)
         elif queue.host is not None:
             self._leave(record)
@@ -176,6 +178,9 @@ class Hosting:
 
     def policies_changed(self) -> None:
         """Leaders see to it that their queues follow."""
+        self._reconcile_all()
+
+    def _reconcile_all(self) -> None:
         for runner in self.runners.values():
             self._shard.reconcile(runner)
 
@@ -239,7 +244,7 @@ class Hosting:
     # Members that come and go
 
     def _start(self, record: QueueRecord) -> None:
-        if not (record.has_replica(self.node) and self._is_current):
+        if not (record.has_replica(self.node) and self.is_current):
             self._stand_in(record, None)
             return
         self._create(record.group, record_to_json(record))

@@ -11,7 +11,8 @@ step; what cannot be done at once is tried again now and then.
 The look-up is what makes adding safe. A leader that has not heard that a node left would add it once more, while the
 node deletes the replica that the others count on: votes and acknowledged entries would be forgotten. The answer to a
 question asked after the election is no older than the election, and if another leader has acted since, then nothing
-that this one appends will be committed. Removing on old news does no harm: the replica stays, and can be added again.
+that this one appends will be committed. Removing needs none: a stay that was to end once is to end for good. But only
+the replica of that very stay goes; the record may be an old story, and the node may have come back since.
 """
 
 from __future__ import annotations
@@ -55,9 +56,12 @@ class Reconciliation:
 
     def reconcile(self, runner: GroupRunner) -> None:
         """Take the next step, if this member leads and one is due."""
-        queue = self._shard.hosting.by_group.get(runner.group)
+        hosting = self._shard.hosting
+        queue = hosting.by_group.get(runner.group)
         if queue is None or runner.group == METADATA_GROUP or runner.core.role is not Role.LEADER:
             return
+        if not hosting.is_current:
+            return  # members and policies of long ago, told again at the start
         record, core = queue.record, runner.core
         self._follow_policy(runner, queue)
         missing = set(record.members) - set(core.configuration.members)
@@ -71,9 +75,8 @@ class Reconciliation:
             self._report(runner, record, min(gone))
         elif missing:  # before others are removed: the group must not shrink to nobody
             self._look_up(runner, record, min(missing))
-        elif core.configuration.voters != record.leaving[:1]:
-            core.remove(record.leaving[0])
-            self._shard.wake(runner)
+        else:
+            self._remove(runner, record)
 
     def _follow_policy(self, runner: GroupRunner, queue: Queue) -> None:
         """Have the queue take the settings that its arguments and the policies make together."""
@@ -84,6 +87,13 @@ class Reconciliation:
         if wanted != queue.host.machine.config and self._proposed.get(runner.group) != (runner.core.term, wanted):
             self._proposed[runner.group] = (runner.core.term, wanted)
             runner.propose(UpdateConfig(wanted), _COMMAND_BYTES)
+
+    def _remove(self, runner: GroupRunner, record: QueueRecord) -> None:
+        core = runner.core
+        node = record.leaving[0]
+        if core.configuration.life_of(node) == record.stay(node) and core.configuration.voters != (node,):
+            core.remove(node)
+            self._shard.wake(runner)
 
     def _report(self, runner: GroupRunner, record: QueueRecord, member: NodeId) -> None:
         question = (runner.group, runner.core.term, record.changes, member)

@@ -93,7 +93,7 @@ MUTANTS = (
     Mutant("two changes of members at once", "raft.standing:Standing.change_under_way",
            "return self.configurations.latest_index > commit or", "return", needs=_member_changes),
     Mutant("a replica that left begins again from an old line of the log", "node.hosting:Hosting.__init__",
-           "self._is_current = False", "self._is_current = True", needs=_member_changes),
+           "self.is_current = False", "self.is_current = True", needs=_member_changes),
     Mutant("the state of a node as a deposed leader saw it is the last word", "machines.subscriptions:node_down",
            "outbox.monitor(node)", "pass", steps=60_000),
     Mutant("the end of a channel overtakes its subscriptions", "node.outbox:Outbox.cut",

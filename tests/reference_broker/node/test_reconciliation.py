@@ -1,0 +1,61 @@
+"""The leader of a queue brings its members in line with the metadata: what it does not do, because the news is old."""
+
+from __future__ import annotations
+
+from reference_broker.machines.metadata import AddMember, ClearPolicy, Policy, QueueRecord, RemoveMember, SetPolicy
+from reference_broker.node.group import GroupRunner
+from reference_broker.raft.ready import Role
+from reference_broker.types import NOBODY, NodeId
+from tests.reference_broker.node.test_group_storm import FOUNDERS, GROUP, Node, World, member_of
+
+
+def a_world() -> tuple[World, Node, list[Node]]:
+    """Three founders at work: the world, the node that leads, the others."""
+    world = World(1)
+    world.settle_down()
+    leads = next(node for node in world.nodes.values() if member_of(world, node.node).core.role is Role.LEADER)
+    return world, leads, [node for node in world.nodes.values() if node is not leads]
+
+
+def ask(world: World, kind: type[AddMember | RemoveMember], member: NodeId) -> QueueRecord:
+    """An operator's request is committed. Returns the queue as it is then."""
+    world.metadata.append(kind(name="q", group=GROUP, member=member, node=NOBODY, correlation=0))
+    return world.record
+
+
+def voters(runner: GroupRunner) -> tuple[NodeId, ...]:
+    return runner.core.configuration.voters
+
+
+def test_a_member_that_came_back_is_not_removed_on_the_news_that_it_is_to_leave() -> None:
+    """A leader that was away hears of the removal of a former replica when the next one has long been a voter. If it
+    had it removed and were lost then, it could take the majority with it: one of the others might be gone for good."""
+    world, leads, (other, _) = a_world()
+    old_story = ask(world, RemoveMember, other.node)
+    world.settle_down()
+    now = ask(world, AddMember, other.node)
+    world.settle_down()
+    runner = member_of(world, leads.node)
+    assert runner.core.role is Role.LEADER and voters(runner) == FOUNDERS
+    entries = runner.core.log.last_index
+    for record in (old_story, now):
+        leads.hosting.members_changed(record)
+        leads.tick()
+        leads.turn()
+    assert (voters(runner), runner.core.log.last_index) == (FOUNDERS, entries)
+
+
+def test_a_node_that_starts_does_not_follow_policies_of_long_ago() -> None:
+    """It leads before it has heard the metadata log again. A limit that was taken back long ago would drop messages."""
+    world, leads, _ = a_world()
+    limit = Policy(name="limit", pattern="q", definition=(("max-length", 1),), priority=0)
+    runner = member_of(world, leads.node)
+    entries = runner.core.log.last_index
+    leads.hosting.is_current, leads.written_before = False, len(world.metadata) + 2
+    world.metadata.append(SetPolicy(policy=limit, node=NOBODY, correlation=0))
+    world.settle_down()
+    assert leads.metadata.machine.policies and not leads.hosting.is_current
+    world.metadata.append(ClearPolicy(name="limit", node=NOBODY, correlation=0))
+    world.settle_down()
+    assert leads.hosting.is_current and not leads.metadata.machine.policies
+    assert runner.core.role is Role.LEADER and runner.core.log.last_index == entries
