@@ -133,7 +133,7 @@ class Operations:
             if changed is None or node in changed.members:
                 answered(failure(f"{what}: the queue was deleted, or this is its last member", "see quorum-status"))
                 return
-            late = f"{what}: the change is not committed yet"
+            late = f"{what}: it has not left yet, which it does once a majority of the members that stay runs"
             self._await(changed, has_left, answered, late, {"members": self._names(changed)})
 
         shard = self._shard

@@ -6,13 +6,18 @@ step; what cannot be done at once is tried again now and then.
 
     leaving, and not in the configuration    report it: the node may delete its replica
     wanted, and not in the configuration     look the record up; if it still is wanted, add it
-    leaving, and in the configuration        remove it, unless it is the last voter: then wait for another
+    leaving, and in the configuration        remove it, once those that are left can commit that
 
 The look-up is what makes adding safe. A leader that has not heard that a node left would add it once more, while the
 node deletes the replica that the others count on: votes and acknowledged entries would be forgotten. The answer to a
 question asked after the election is no older than the election, and if another leader has acted since, then nothing
 that this one appends will be committed. Removing needs none: a stay that was to end once is to end for good. But only
 the replica of that very stay goes; the record may be an old story, and the node may have come back since.
+
+A removal is in effect on the leader before anybody has agreed. So none is begun that those left could not commit now,
+since too few of them can be reached: should one of them never come back, then neither could the others go on, whom the
+leader's log keeps from being elected, nor the leader itself. etcd refuses it likewise (strict-reconfig-check). Of
+several that leave the one goes first that the others can do without.
 """
 
 from __future__ import annotations
@@ -90,10 +95,11 @@ class Reconciliation:
 
     def _remove(self, runner: GroupRunner, record: QueueRecord) -> None:
         core = runner.core
-        node = record.leaving[0]
-        if core.configuration.life_of(node) == record.stay(node) and core.configuration.voters != (node,):
-            core.remove(node)
-            self._shard.wake(runner)
+        for node in record.leaving:
+            if core.configuration.life_of(node) == record.stay(node) and core.can_do_without(node):
+                core.remove(node)
+                self._shard.wake(runner)
+                return
 
     def _report(self, runner: GroupRunner, record: QueueRecord, member: NodeId) -> None:
         question = (runner.group, runner.core.term, record.changes, member)

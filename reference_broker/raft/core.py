@@ -39,6 +39,7 @@ from reference_broker.raft.errors import NotLeaderError, SafetyViolationError
 from reference_broker.raft.leadership import Leadership
 from reference_broker.raft.log_view import LogView
 from reference_broker.raft.messages import InstallSnapshot
+from reference_broker.raft.quorum import majority
 from reference_broker.raft.ready import HardState, Ready, Role
 from reference_broker.raft.roles import Roles
 from reference_broker.types import NOBODY, Entry, EntryKind, LogIndex, NodeId, Term
@@ -188,6 +189,15 @@ class RaftCore(Roles):
         then may it be added again. Raises as :meth:`add`, and ValueError if it is no member, or the last voter.
         """
         return self._led().remove(node)
+
+    def can_do_without(self, node: NodeId) -> bool:
+        """Whether the voters that are left without ``node`` could commit its removal now: a majority is not suspected.
+
+        :meth:`remove` does not ask. But a leader that is lost after a removal that reached nobody may leave a group
+        that has no majority for it, and none against it.
+        """
+        left = self.configuration.without(node).voters
+        return sum(other not in self.down for other in left) >= majority(len(left))
 
     def transfer(self, to: NodeId) -> None:
         """Hand the leadership over to ``to`` (thesis 3.10): no proposals are taken until it leads or an election time

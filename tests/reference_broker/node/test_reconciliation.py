@@ -1,6 +1,9 @@
-"""The leader of a queue brings its members in line with the metadata: what it does not do, because the news is old."""
+"""The leader of a queue brings its members in line with the metadata: what it does not do, because the news is old or
+too few would be left."""
 
 from __future__ import annotations
+
+import pytest
 
 from reference_broker.machines.metadata import AddMember, ClearPolicy, Policy, QueueRecord, RemoveMember, SetPolicy
 from reference_broker.node.group import GroupRunner
@@ -43,6 +46,34 @@ def test_a_member_that_came_back_is_not_removed_on_the_news_that_it_is_to_leave(
         leads.tick()
         leads.turn()
     assert (voters(runner), runner.core.log.last_index) == (FOUNDERS, entries)
+
+
+def test_no_member_is_removed_while_too_few_would_be_left() -> None:
+    """Otherwise the removal would be in effect on the leader alone: neither it nor the others could ever be elected if
+    it stopped now and the third never came back."""
+    world, leads, (leaves, sleeps) = a_world()
+    world.crash(sleeps.node)
+    ask(world, RemoveMember, leaves.node)
+    for _ in range(5):
+        world.settle_down_without(sleeps.node)
+    runner = member_of(world, leads.node)
+    assert world.record.leaving == (leaves.node,) and voters(runner) == FOUNDERS
+    world.settle_down()
+    assert not world.record.leaving and leaves.member is None
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["lower", "higher"])
+def test_of_two_that_leave_the_one_goes_first_that_is_down(which: int) -> None:
+    """Both are to go, one of them is gone. Without the one that runs the leader could not commit anything."""
+    world, leads, others = a_world()
+    down, runs = others[which], others[1 - which]
+    world.crash(down.node)
+    for node in (runs, down):
+        ask(world, RemoveMember, node.node)
+    for _ in range(10):
+        world.settle_down_without(down.node)
+    assert not world.record.leaving and runs.member is None
+    assert voters(member_of(world, leads.node)) == (leads.node,)
 
 
 def test_a_node_that_starts_does_not_follow_policies_of_long_ago() -> None:
