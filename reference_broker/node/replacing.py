@@ -6,7 +6,7 @@ could help to elect a leader without entries that are committed. While the node 
 1. Every node that runs takes note of a later life of it than any that was, so that its old directory, should it ever
    turn up again, is found out as an older copy (:mod:`reference_broker.node.lives`).
 2. Each queue that has a member there removes it and wants it again: in a new *stay*, which begins blank and counts for
-   nothing before it has the whole log.
+   nothing before it has the whole log. One whose member there was leaving anyway only has to see it gone.
 3. The metadata group does the same. Its new member's number is the node's first new life, which the node finds as
    ``first_life`` in its configuration.
 
@@ -48,6 +48,8 @@ class Replacement:
         self._queues: list[str] = []
         self._stays: dict[GroupId, int] = {}
         """The stay of the lost replica of each queue that has not got another one yet."""
+        self._leaves: set[GroupId] = set()
+        """The queues among them that are not to get one: it was to leave before it was lost."""
         self._proposed: set[tuple[GroupId, type]] = set()
         self._metadata_done = False
         self._asking = False
@@ -69,8 +71,9 @@ class Replacement:
             what = f"{self._what} has the only member of {_listed(alone)}: nobody else has their messages"
             self._finish(failure(what, "bring its directories back, or delete these queues first"))
             return
-        self._queues = sorted(record.name for record in records)
+        self._queues = sorted(record.name for record in records if self._node in record.members)
         self._stays = {record.group: record.stay(self._node) for record in records}
+        self._leaves = {record.group for record in records if self._node not in record.members}
         self._ask_all({"op": "known-life", "node": self._node}, self._choose_life)
 
     def _choose_life(self, answers: list[Answer]) -> None:
@@ -98,6 +101,8 @@ class Replacement:
                 del self._stays[group]
             elif self._node in record.members:
                 self._change(RemoveMember, record)
+            elif self._node not in record.leaving and group in self._leaves:
+                del self._stays[group]
             elif self._node not in record.leaving:
                 self._change(AddMember, record)
 

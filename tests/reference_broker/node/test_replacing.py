@@ -1,0 +1,107 @@
+"""A node that lost its directories: what becomes of its replicas, step by step, on metadata that commits at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from reference_broker.machines.metadata import (
+    DeclareQueue,
+    MemberLeft,
+    MetadataCommand,
+    QueueRecord,
+    RemoveMember,
+    encode,
+)
+from reference_broker.node.config import Limits
+from reference_broker.node.metadata import MetadataHost
+from reference_broker.node.replacing import STRIDE, Replacement
+from reference_broker.raft.configuration import Configuration
+from reference_broker.types import METADATA_GROUP, Entry, EntryKind, GroupId, LogIndex, NodeId, Term
+
+ALL = (NodeId(1), NodeId(2), NodeId(3))
+ME, LOST = NodeId(1), NodeId(3)
+
+
+class Others:
+    """What the asked node sees of the cluster: metadata that commits at once, nodes that answer at once."""
+
+    def __init__(self) -> None:
+        starter = SimpleNamespace(node=ME, incarnation=1)
+        for name in ("queue_added", "members_changed"):
+            setattr(starter, name, lambda _record: None)
+        starter.replica_gone = lambda _record, _stay: None
+        self.metadata = MetadataHost(starter)  # type: ignore[arg-type]
+        self.limits = Limits()
+        self.config = SimpleNamespace(members=[SimpleNamespace(node=node) for node in ALL])
+        self.runners = {METADATA_GROUP: self}
+        self.core = SimpleNamespace(configuration=Configuration(ALL))
+        self.leader = ME
+        self.answers: list[Any] = []
+        self._timers: list[tuple[float, Callable[[], None]]] = []
+
+    def life_of(self, node: NodeId) -> int | None:
+        return None if node == LOST else 1
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        self._timers.append((delay_s, call))
+
+    def propose(self, command: MetadataCommand, _size: int) -> None:
+        payload = encode([command])
+        self.metadata.apply(Entry(LogIndex(1), Term(1), EntryKind.COMMAND, 0, payload), len(payload), frozenset())
+        self.metadata.run_effects()
+
+    def ask(self, _node: NodeId, request: Any, answered: Callable[[Any], None]) -> None:
+        answered({"life": 7} if request["op"] == "known-life" else {"ok": True, "done": True})
+
+    def replace(self) -> None:
+        shard: Any = self
+        Replacement(shard, self.ask, LOST, "node3", self.answers.append).begin()
+
+    def look_again(self) -> None:
+        """The shortest time that anybody waits for is over."""
+        first = min(self._timers, key=lambda timer: timer[0])
+        self._timers.remove(first)
+        first[1]()
+
+    def record(self) -> QueueRecord:
+        return self.metadata.machine.queues["q"]
+
+
+def others(*steps: MetadataCommand) -> Others:
+    """After a queue of three was declared, and then ``steps``."""
+    cluster = Others()
+    record = QueueRecord(name="q", group=GroupId(7), members=ALL, founders=ALL)
+    for command in (DeclareQueue(record=record, node=ME, correlation=0), *steps):
+        cluster.propose(command, 0)
+    return cluster
+
+
+def left(stay: int) -> MemberLeft:
+    return MemberLeft(name="q", group=GroupId(7), member=LOST, stay=stay, node=ME, correlation=0)
+
+
+def test_a_lost_replica_leaves_and_another_one_is_wanted() -> None:
+    cluster = others()
+    cluster.replace()
+    assert (cluster.record().members, cluster.record().leaving) == (ALL[:2], (LOST,))
+    cluster.look_again()
+    assert not cluster.answers, "it has not left yet"
+    cluster.propose(left(0), 0)
+    cluster.look_again()
+    assert cluster.record().members == ALL and cluster.record().stay(LOST) == 1
+    cluster.look_again()
+    assert cluster.answers == [{"ok": True, "life": 7 + STRIDE, "queues": ["q"]}]
+
+
+def test_a_replica_that_was_to_leave_before_it_was_lost_does_not_come_back() -> None:
+    """Its operator took it away. But the node must not begin blank before it is gone: it would be that very replica."""
+    cluster = others(RemoveMember(name="q", group=GroupId(7), member=LOST, node=ME, correlation=0))
+    cluster.replace()
+    cluster.look_again()
+    assert not cluster.answers, "it has not left yet"
+    cluster.propose(left(0), 0)
+    cluster.look_again()
+    assert cluster.record().members == ALL[:2]
+    assert cluster.answers == [{"ok": True, "life": 7 + STRIDE, "queues": []}]
