@@ -43,6 +43,9 @@ class Mutant:
     """How long a world must be for it to be likely to show."""
     needs: Callable[[World], bool] = anything
     """Without that in a world the bug cannot show, and the world need not be run."""
+    shown_by: str = ""
+    """A test of the broker that fails with the bug, for one that worlds seldom show: module:function, or
+    module:function(argument)."""
 
 
 _BROKER = "reference_broker"
@@ -118,6 +121,36 @@ MUTANTS = (
     Mutant("batches are counted from 1 again", "log.opening:open_parts",
            "recovery.last_batch = max(recovery.last_batch, *(record.since for record in records.values()), 0)", "pass",
            steps=60_000),
+    Mutant("a member that is to leave before it ever ran does not begin", "machines.metadata:QueueRecord.has_replica",
+           " or node in self.leaving", "", needs=_member_changes,
+           shown_by="node.test_group_storm:test_a_member_that_is_removed_before_it_ever_ran_can_still_be_counted_on(1)"),
+    Mutant("a read waits for voters that were removed", "raft.leadership:Leadership._configured",
+           "self._answer_reads()", "pass", needs=_member_changes,
+           shown_by="raft.test_raft_transcripts:test_cluster_does_what_was_recorded(read_while_shrinking.txt)"),
+    Mutant("a snapshot overtakes another one on its way to the disk", "node.group:GroupRunner._store",
+           "if self._storing:", "if False:", steps=60_000,
+           shown_by="node.test_group_storm:"
+           "test_the_snapshot_of_the_next_leader_does_not_overtake_the_one_that_is_written"),
+    Mutant("a replica that leaves takes those with it who ask for the leader", "node.hosting:Hosting._leave",
+           "runner.stop()", "runner.stop(); self._guests.pop(record.group, None)", steps=60_000, needs=_member_changes,
+           shown_by="node.test_group_storm:test_a_guest_is_not_forgotten_with_the_replica_that_left"),
+    Mutant("who was just removed is not told that its leader is none", "raft.elections:Elections._asked",
+           "if at.role is Role.PRE_CANDIDATE:", "if False:", needs=_member_changes,
+           shown_by="raft.test_raft_transcripts:test_cluster_does_what_was_recorded(member_remove_trust.txt)"),
+    Mutant("a leader that began to remove itself takes itself for out after a restart",
+           "raft.standing:Standing.may_campaign", "LogIndex(newest - 1)", "self.commit_index", needs=_member_changes,
+           shown_by="raft.test_raft_paper:"
+           "test_a_server_that_joined_late_campaigns_after_a_restart_in_the_middle_of_its_removal"),
+    Mutant("a member is removed on news of a former one", "node.reconciliation:Reconciliation._remove",
+           "core.configuration.life_of(node) == record.stay(node) and ", "", needs=_member_changes,
+           shown_by="node.test_reconciliation:"
+           "test_a_member_that_came_back_is_not_removed_on_the_news_that_it_is_to_leave"),
+    Mutant("a member is removed that the others cannot do without", "node.reconciliation:Reconciliation._remove",
+           " and core.can_do_without(node)", " and core.configuration.voters != (node,)", needs=_member_changes,
+           shown_by="node.test_reconciliation:test_no_member_is_removed_while_too_few_would_be_left"),
+    Mutant("policies of long ago hold again after a start", "node.reconciliation:Reconciliation.reconcile",
+           "if not hosting.is_current:", "if False:", needs=_member_changes,
+           shown_by="node.test_reconciliation:test_a_node_that_starts_does_not_follow_policies_of_long_ago"),
 )  # fmt: skip
 
 

@@ -1,9 +1,12 @@
 """The simulator finds planted bugs: without that, a year without a violation would say nothing.
 
-The quick ones are hunted here, all of them by ``python -m tests.mutants.hunt``.
+The quick ones are hunted here, all of them by ``python -m tests.mutants.hunt``. Of bugs that it found once, and that
+need too much to come together, it is tried whether the test that was written then still fails.
 """
 
 from __future__ import annotations
+
+import importlib
 
 import pytest
 
@@ -31,3 +34,13 @@ def test_each_bug_can_still_be_planted(mutant: Mutant) -> None:
     """Code moves; a bug that is planted nowhere is never missed."""
     with planted(mutant):
         pass
+
+
+@pytest.mark.parametrize("mutant", [mutant for mutant in MUTANTS if mutant.shown_by], ids=lambda each: each.name)
+def test_the_test_of_a_rare_bug_fails_with_it(mutant: Mutant) -> None:
+    module, _, call = mutant.shown_by.partition(":")
+    name, _, argument = call.removesuffix(")").partition("(")
+    test = getattr(importlib.import_module(f"tests.reference_broker.{module}"), name)
+    arguments = [int(argument) if argument.isdigit() else argument] if argument else []
+    with planted(mutant), pytest.raises(AssertionError):
+        test(*arguments)
