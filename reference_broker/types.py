@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
-from typing import Final, NewType
+from typing import Final, NamedTuple, NewType
 
 NodeId = NewType("NodeId", int)
 """A member of the cluster, 1..n. Zero stands for "nobody"."""
@@ -53,8 +53,7 @@ _IDENTITY: Final = Struct(">HIIH")
 CHANNEL_ID_SIZE: Final = _IDENTITY.size
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ChannelId:
+class ChannelId(NamedTuple):  # as a dictionary's key it is looked up some ten times per entry: tuples hash quickly
     """Who enqueues or consumes: one AMQP channel of one connection of one life of one node.
 
     ``incarnation`` counts the starts of the node, so a restarted node's channels never pass for those
@@ -77,8 +76,7 @@ class ChannelId:
         return cls(NodeId(node), incarnation, connection, channel)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ConsumerId:
+class ConsumerId(NamedTuple):
     """One consumer: its channel and its consumer tag."""
 
     channel: ChannelId

@@ -53,6 +53,7 @@ class Limits:
     ``settle_delay_ms`` is how long a settle that nobody waits for may wait for an enqueue to ride with.
     ``commit_notice_delay_ms`` is how long a follower without clients of the queue may wait to hear of a commit, if
     no entry takes the news along.
+    ``spare_copy_delay_ms`` is how long the copy of a small entry may wait that no majority needs.
     ``publish_bytes_max`` unconfirmed octets of one connection stop the reading of its socket (TCP back-pressure).
     ``publish_commands_max`` commands (runs of publishes) of one connection that await their commit stop it likewise.
     ``dead_letter_retry_ms`` is when a dead letter that nobody took is offered again (at least once only).
@@ -81,6 +82,7 @@ class Limits:
     entries_uncommitted_max: int = 8
     settle_delay_ms: int = 200
     commit_notice_delay_ms: int = 200
+    spare_copy_delay_ms: int = 10
     publish_bytes_max: int = 32 * 1024 * 1024
     peer_frame_bytes_max: int = 256 * 1024 * 1024
     publish_commands_max: int = 4096

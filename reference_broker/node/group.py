@@ -22,7 +22,7 @@ from reference_broker.node.proposing import Proposing
 from reference_broker.node.sending import READ_MAX, Sender
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.machine_version import noop_version
-from reference_broker.raft.messages import InstallSnapshot, Message
+from reference_broker.raft.messages import AppendReply, InstallSnapshot, Message
 from reference_broker.raft.ready import Ready, Role
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
@@ -45,7 +45,7 @@ class GroupRunner(Proposing):
         super().__init__(group, core, host, node, pending)
         self.applied = core.log.snapshot_index
         self._log = system
-        self._sender = Sender(group, system, node, host.has_clients_on)
+        self._sender = Sender(group, core, system, node, host.has_clients_on)
         self._guests: dict[NodeId, Guest] = {}
         """Nodes without a member that are up to date with this leader."""
         self._held: list[Ready] = []
@@ -91,6 +91,8 @@ class GroupRunner(Proposing):
         """A Raft message of a peer."""
         if isinstance(message, InstallSnapshot) and self.core.accepts(sender, message) and not self._store(message):
             return  # unanswered, so the leader sends it again
+        if type(message) is AppendReply and message.success:
+            self._sender.answered(sender, message.synced_index)
         self.core.step(sender, message)
         self._node.wake(self)
 
@@ -105,6 +107,7 @@ class GroupRunner(Proposing):
     def synced(self, index: LogIndex, term: Term, times: tuple[int, int, int] = (0, 0, 0)) -> None:
         """Entries up to ``index`` are on this node's disk; write begun, write ended, sync ended at ``times`` (ns)."""
         self.track.synced(index, *times)
+        self._sender.answered(self._me[0], index)
         self.core.synced(index, term)
         self._node.wake(self)
 
@@ -195,6 +198,7 @@ class GroupRunner(Proposing):
     def peer_down(self, node: NodeId) -> None:
         """The link to ``node`` broke."""
         self._guests.pop(node, None)
+        self._sender.peer_down(node)
         self.core.node_down(node)
         self._node.wake(self)
 

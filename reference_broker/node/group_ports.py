@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from reference_broker.node.answer_times import AnswerTimes
 from reference_broker.node.guests import Guest
 from reference_broker.node.node_ports import ProposingPorts
 from reference_broker.types import Entry, NodeId
@@ -77,6 +78,8 @@ class Host(Protocol):
 
 class GroupPorts(ProposingPorts, Protocol):
     """What a runner needs of its node."""
+
+    answers: AnswerTimes
 
     def leader_changed(self, runner: GroupRunner) -> None:
         """The runner's role, leader or term is another than before."""

@@ -16,15 +16,16 @@ ANY: Final = 1 << 60
 
 
 class Outbox:
-    """What waits, oldest first in each lane. ``urgent``: not all of it is lazy."""
+    """What waits, oldest first in each lane. ``urgent``: not all of it is lazy; ``overdue``: it has waited enough."""
 
-    __slots__ = ("_lanes", "octets", "urgent")
+    __slots__ = ("_lanes", "octets", "overdue", "urgent")
 
     def __init__(self) -> None:
         self._lanes: dict[Lane, list[tuple[Any, int, Proposer, int]]] = {lane: [] for lane in Lane}
         """Command, octets, proposer, its number; by lane."""
         self.octets = 0
         self.urgent = False
+        self.overdue = False
 
     def add(self, command: object, size: int, proposer: Proposer, number: int) -> None:
         """One more command; its lane is its proposer's."""
@@ -35,7 +36,7 @@ class Outbox:
         """Forget everything."""
         self._lanes = {lane: [] for lane in Lane}
         self.octets = 0
-        self.urgent = False
+        self.urgent = self.overdue = False
 
     def holds(self, lane: Lane) -> bool:
         """Whether something waits in the lane."""
@@ -55,7 +56,7 @@ class Outbox:
             bulk = self._lanes[Lane.BULK]
             commands_max = commands_max if messages_max == ANY else len(batch) + _leading(bulk, messages_max)
             self._cut_lane(bulk, bytes_max, commands_max, batch, segments)
-        self.urgent = self.urgent and self.octets > 0
+        self.urgent, self.overdue = self.urgent and self.octets > 0, self.overdue and self.octets > 0
         return batch, segments
 
     def _cut_lane(

@@ -37,7 +37,7 @@ from reference_broker.types import GroupId, NodeId, Term
 _SEGMENT: Final = Struct(">HBIQI")
 _COUNT: Final = Struct(">H")
 _TAIL: Final = Struct(">QIH")
-_PROPOSAL: Final = Struct(">QQ")
+_PROPOSAL: Final = Struct(">QQ?")
 _SEEN: Final = Struct(">HBIQ")
 
 
@@ -163,15 +163,17 @@ class Proposal:
 
     group: GroupId
     term: Term
+    lazy: bool = False
+    """Nobody waits for any of them: they may wait once more, for an entry to ride with."""
 
     def pack(self) -> bytes:
         """The fixed part."""
-        return _PROPOSAL.pack(self.group, self.term)
+        return _PROPOSAL.pack(self.group, self.term, self.lazy)
 
     @classmethod
     def unpack(cls, body: memoryview) -> tuple[Proposal, memoryview]:
         """Read the fixed part, and return the rest. Raises ValueError if it is cut off."""
         if len(body) < _PROPOSAL.size:
             raise ValueError(f"a proposal of {len(body)} octets")
-        group, term = _PROPOSAL.unpack_from(body)
-        return cls(group=GroupId(group), term=Term(term)), body[_PROPOSAL.size :]
+        group, term, lazy = _PROPOSAL.unpack_from(body)
+        return cls(group=GroupId(group), term=Term(term), lazy=lazy), body[_PROPOSAL.size :]

@@ -97,7 +97,7 @@ class Proposing(ABC):
         for node, lane, incarnation, first, count in segments:
             for number, (command, size) in zip(range(first, first + count), remaining, strict=False):
                 self._outbox.add(command, size, (node, lane, incarnation), number)
-        self._outbox.urgent = True
+        self._outbox.urgent = self._outbox.urgent or not proposal.lazy
         self._node.wake(self)
 
     # A turn
@@ -112,15 +112,16 @@ class Proposing(ABC):
 
     def _due(self) -> bool:
         """Whether the outbox should become entries now; if it holds lazy commands only, soon."""
-        if not self._outbox.urgent and not self._waiting:
+        due = self._outbox.urgent or self._outbox.overdue
+        if not due and not self._waiting:
             self._waiting = True
             self._node.later(self._node.limits.settle_delay_ms / 1000, self._wait_no_longer)
-        return self._outbox.urgent
+        return due
 
     def _wait_no_longer(self) -> None:
         self._waiting = False
         if self._outbox.octets:
-            self._outbox.urgent = True
+            self._outbox.overdue = True
             self._node.wake(self)
 
     def _lead(self) -> None:
@@ -157,7 +158,8 @@ class Proposing(ABC):
     def _forward(self) -> None:
         """Send the outbox to the leader, in batches. If the link is down the commands stay pending."""
         _role, leader, term = self._standing
-        head, limits = Proposal(group=self.group, term=term).pack(), self._node.limits
+        head = Proposal(group=self.group, term=term, lazy=not self._outbox.urgent).pack()
+        limits = self._node.limits
         while self._outbox.octets:
             commands, segments = self._outbox.cut(limits.batch_bytes_max, limits.batch_commands_max)
             now_ns = self._node.now_ns()

@@ -124,12 +124,12 @@ class Proxy:
         self.scheduled = False
         if self._stopped or self.leader == NOBODY or not self._outbox.octets:
             return
-        if not self._outbox.urgent:
+        if not (self._outbox.urgent or self._outbox.overdue):
             if not self._waiting:
                 self._waiting = True
                 self._node.later(self._node.limits.settle_delay_ms / 1000, self._wait_no_longer)
             return
-        head = Proposal(group=self.group, term=self.term).pack()
+        head = Proposal(group=self.group, term=self.term, lazy=not self._outbox.urgent).pack()
         limits = self._node.limits
         while self._outbox.octets:
             commands, segments = self._outbox.cut(limits.batch_bytes_max, limits.batch_commands_max)
@@ -139,7 +139,7 @@ class Proxy:
 
     def _wait_no_longer(self) -> None:
         self._waiting = False
-        self._outbox.urgent = True
+        self._outbox.overdue = self._outbox.octets > 0
         self._node.wake(self)
 
     def _attach_to(self, node: NodeId) -> None:

@@ -1,56 +1,111 @@
 """What a group's core wants sent: read from the log, encoded, and put on the links.
 
 A mere notice of a commit waits a little for an entry to ride with, unless a client on the node waits for it.
+
+*Spare copies* wait, too. Few octets need only so many followers as make a majority with the leader; the others get
+theirs together with the commit if a client on the node waits for it, and else some milliseconds later, with what came
+after it and with those of other groups. That holds as long as everybody whose answer counts has answered all that came
+before, and is not slower than the one that would wait. So a member that stops, a slow drive or a lost link costs one
+such delay at most (docs/decisions/0010).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from reference_broker.log.errors import EntryGoneError, SnapshotGoneError
 from reference_broker.log.system import LogSystem
-from reference_broker.node.node_ports import NodePorts
+from reference_broker.node.group_ports import GroupPorts
 from reference_broker.node.peers import Kind
 from reference_broker.raft import wire
+from reference_broker.raft.core import RaftCore
 from reference_broker.raft.messages import InstallSnapshot
-from reference_broker.raft.ready import Ready, Send, SendEntries, SendSnapshot
-from reference_broker.types import GroupId, NodeId
+from reference_broker.raft.ready import Outgoing, Ready, Send, SendEntries, SendSnapshot
+from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId
 
 READ_MAX: Final = 1 << 40
 """A range that the core asked to send is sent whole: the core bounds it in entries, the batch limit in octets."""
+
+_FEW_OCTETS: Final = 64 * 1024
+"""Above it a copy is worth a message of its own, and waiting would only bring a burst."""
+_ENTRIES_WAITING_MAX: Final = 64
 
 
 class Sender:
     """The messages of one member of one group."""
 
-    __slots__ = ("_group", "_has_clients_on", "_log", "_node", "_put_off", "_stopped", "sending_snapshot")
+    __slots__ = (
+        "_asked",
+        "_copies_wait",
+        "_core",
+        "_group",
+        "_has_clients_on",
+        "_log",
+        "_node",
+        "_notices_wait",
+        "_put_off",
+        "_stopped",
+        "_told",
+        "sending_snapshot",
+    )
 
     def __init__(
-        self, group: GroupId, log: LogSystem, node: NodePorts, has_clients_on: Callable[[NodeId], bool]
+        self, group: GroupId, core: RaftCore, log: LogSystem, node: GroupPorts, has_clients_on: Callable[[NodeId], bool]
     ) -> None:
         self._group = group
+        self._core = core
         self._log = log
         self._node = node
         self._has_clients_on = has_clients_on
-        self._put_off: dict[NodeId, SendEntries] = {}  # notices of a commit that nobody on the node waits for
+        self._put_off: dict[NodeId, SendEntries] = {}
+        """Spare copies, and notices of a commit that nobody on the node waits for."""
+        self._copies_wait = False
+        self._notices_wait = False
+        self._told: dict[NodeId, LogIndex] = {}
+        """The last commit index that each follower was sent."""
+        self._asked: dict[NodeId, tuple[LogIndex, int]] = {}
+        """An index that each node is to have on disk, and since when, in ns."""
         self.sending_snapshot = False
         self._stopped = False
 
     def send_all(self, ready: Ready) -> None:
         """Every message of a Ready."""
-        for outgoing in ready.messages:
+        before = _before_few(ready.append)
+        messages: Sequence[Outgoing] = ready.messages
+        if before is not None and len(messages) > 1:
+            messages = sorted(messages, key=lambda outgoing: self._has_clients_on(outgoing.to))
+            self._asked.setdefault(self._node.node, (ready.append[-1].index, self._node.now_ns()))
+        for outgoing in messages:
             match outgoing:
                 case SendEntries():
-                    self._send_entries(outgoing)
+                    self._send_entries(outgoing, before)
                 case Send():
+                    self._send_what_waits(outgoing.to)
                     self._node.send(outgoing.to, Kind.RAFT, wire.encode(self._group, outgoing.message))
                 case SendSnapshot():
+                    self._put_off.pop(outgoing.to, None)
                     self._send_snapshot(outgoing)
+
+    def answered(self, node: NodeId, synced: LogIndex) -> None:
+        """A node, or this one itself, has entries up to ``synced`` on disk."""
+        asked = self._asked.get(node)
+        if asked is not None and synced >= asked[0]:
+            del self._asked[node]
+            self._node.answers.took(node, self._node.now_ns() - asked[1])
 
     def forget(self) -> None:
         """What was put off speaks of a role that is over."""
         self._put_off.clear()
+        self._told.clear()
+        self._asked.clear()
+
+    def peer_down(self, node: NodeId) -> None:
+        """The link to a node broke. A majority may need those now that were spare before."""
+        for kept in (self._put_off, self._told, self._asked):
+            kept.pop(node, None)
+        self._send_all_that_waits()
 
     def stop(self) -> None:
         """The group is gone from this node."""
@@ -61,26 +116,71 @@ class Sender:
         self.sending_snapshot = False
         self._log.release_snapshot(self._group)
 
-    def _send_entries(self, send: SendEntries) -> None:
-        """Send entries; a mere notice of a commit goes with the next ones, or soon, if no client of the node waits."""
-        if send.last < send.first and send.commit and not self._has_clients_on(send.to):
-            if not self._put_off:
-                self._node.later(self._node.limits.commit_notice_delay_ms / 1000, self._send_put_off)
-            self._put_off[send.to] = send
-            return
-        self._put_off.pop(send.to, None)
-        self._send_now(send)
-
-    def _send_put_off(self) -> None:
-        put_off, self._put_off = self._put_off, {}
-        for send in put_off.values() if not self._stopped else ():
+    def _send_entries(self, send: SendEntries, before: LogIndex | None) -> None:
+        """Send entries or a notice, or put them off; what was put off before goes with it."""
+        may_wait = self._may_wait(send, before)
+        if (waiting := self._put_off.pop(send.to, None)) is not None:
+            if send.commit and send.first == waiting.last + 1:
+                send = replace(send, prev_index=waiting.prev_index, prev_term=waiting.prev_term, first=waiting.first)
+            else:
+                self._send_now(waiting)
+        if may_wait and send.last - send.first < _ENTRIES_WAITING_MAX:
+            self._wait(send)
+        else:
             self._send_now(send)
+
+    def _may_wait(self, send: SendEntries, before: LogIndex | None) -> bool:
+        """Whether nobody needs it now. ``before``: the last entry before those of this turn, if these are small."""
+        has_clients = self._has_clients_on(send.to)
+        if not send.commit or (has_clients and send.commit > self._told.get(send.to, 0)):
+            return False
+        if send.last < send.first:
+            return not has_clients
+        return before is not None and self._is_spare(send.to, before)
+
+    def _is_spare(self, node: NodeId, before: LogIndex) -> bool:
+        """Whether others will make the majority, and not later than with this node."""
+        answers = self._node.answers
+        others = (self._node.node, *self._core.configuration.voters)
+        away = {other for other in others if other == node or answers.is_slower(other, node)}
+        away.update(other for other, waiting in self._put_off.items() if waiting.last >= waiting.first)
+        return self._core.has_majority_without(away, before)
+
+    def _wait(self, send: SendEntries) -> None:
+        self._put_off[send.to] = send
+        limits = self._node.limits
+        if send.last < send.first and not self._notices_wait:
+            self._notices_wait = True
+            self._node.later(limits.commit_notice_delay_ms / 1000, self._notices_due)
+        elif send.last >= send.first and not self._copies_wait:
+            self._copies_wait = True
+            self._node.later(limits.spare_copy_delay_ms / 1000, self._copies_due)
+
+    def _notices_due(self) -> None:
+        self._notices_wait = False
+        self._send_all_that_waits()
+
+    def _copies_due(self) -> None:
+        self._copies_wait = False
+        for node in [node for node, waiting in self._put_off.items() if waiting.last >= waiting.first]:
+            self._send_what_waits(node)
+
+    def _send_all_that_waits(self) -> None:
+        for node in list(self._put_off):
+            self._send_what_waits(node)
+
+    def _send_what_waits(self, node: NodeId) -> None:
+        if not self._stopped and (waiting := self._put_off.pop(node, None)) is not None:
+            self._send_now(waiting)
 
     def _send_now(self, send: SendEntries) -> None:
         try:
             entries = self._log.entries(self._group, send.first, send.last, READ_MAX) if send.last >= send.first else []
         except EntryGoneError:
-            return  # compacted while the message waited for a vote to be synced; the core asks again, and sees
+            return  # compacted while the message waited, for a vote to be synced say; the core asks again, and sees
+        if entries:
+            self._asked.setdefault(send.to, (send.last, self._node.now_ns()))
+        self._told[send.to] = send.commit
         self._node.send(send.to, Kind.RAFT, wire.encode_append(self._group, send, self._node.node, entries))
 
     def _send_snapshot(self, send: SendSnapshot) -> None:
@@ -103,3 +203,10 @@ class Sender:
             data=data,
         )
         self._node.send(send.to, Kind.RAFT, wire.encode(self._group, message))
+
+
+def _before_few(entries: Sequence[Entry]) -> LogIndex | None:
+    """The index before these entries if there are some of commands only, of few octets."""
+    if not entries or sum([len(entry.payload) for entry in entries]) > _FEW_OCTETS:
+        return None
+    return None if any(entry.kind is not EntryKind.COMMAND for entry in entries) else LogIndex(entries[0].index - 1)

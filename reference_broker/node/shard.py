@@ -29,6 +29,7 @@ from reference_broker.machines.commands import NodeDown, NodeUp, Tick
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.alarms import NO_ALARM, Alarm, Alarms
+from reference_broker.node.answer_times import AnswerTimes
 from reference_broker.node.clock import host_clock
 from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.dead_letters import DeadLetters
@@ -107,6 +108,7 @@ class Shard(LocalClients):
         self._loop = loop = asyncio.get_running_loop()
         self.now_ns = time.monotonic_ns if threads else lambda: int(loop.time() * 1e9)
         self.anatomy = Anatomy(host_clock() if threads else 1)
+        self.answers = AnswerTimes()
         self._up: dict[NodeId, int] = {config.node: incarnation}
         self._watchers: dict[NodeId, set[GroupId]] = {}
         self._timers: dict[GroupId, asyncio.TimerHandle] = {}

@@ -31,6 +31,7 @@ Readys). At 1,000 entries/s, a batch of commands each, that is 1.5 % of a core.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from reference_broker.raft.config import Jitter, RaftConfig
@@ -173,6 +174,11 @@ class RaftCore(Roles):
     def accepting(self) -> bool:
         """Whether :meth:`propose` takes entries: this member leads, and is not handing over."""
         return self._leadership is not None and self._leadership.accepting
+
+    def has_majority_without(self, nodes: Collection[NodeId], index: LogIndex) -> bool:
+        """Whether what follows ``index`` can soon be committed without any of ``nodes``: enough other voters can be
+        reached and have everything up to ``index`` on disk. Raises NotLeaderError."""
+        return self._led().has_majority_without(nodes, index)
 
     def add(self, node: NodeId, life: int = 0) -> LogIndex:
         """Let ``node`` join: a learner at once, a voter by itself as soon as it has caught up (thesis 4.2.1).

@@ -20,7 +20,7 @@ a majority answered a round that began after it came.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from zlib import crc32
 
 from reference_broker.raft.configuration import Configuration
@@ -134,6 +134,15 @@ class Leadership:
             at.raise_commit(index)
             if self._watching or self._change:
                 self._committed()
+
+    def has_majority_without(self, nodes: Collection[NodeId], index: LogIndex) -> bool:
+        """Whether what follows ``index`` can soon be committed without any of ``nodes``: the other voters that can be
+        reached and have everything up to ``index`` on disk, this member among them, are a majority."""
+        at = self._at
+        prompt = int(at.is_voter and at.node not in nodes and at.log.synced_index >= index)
+        for progress in self._voting:
+            prompt += progress.reachable and progress.match_index >= index and progress.node not in nodes
+        return prompt >= majority(len(at.configuration.voters))
 
     # Membership
 

@@ -43,6 +43,7 @@ from reference_broker.machines.metadata import (
     RemoveMember,
 )
 from reference_broker.message_run import MessageRun
+from reference_broker.node.answer_times import AnswerTimes
 from reference_broker.node.config import Limits
 from reference_broker.node.frames import Frames
 from reference_broker.node.group import GroupRunner
@@ -113,6 +114,7 @@ class Node:
         self.incarnation += 1
         self.alive = True
         self.anatomy = Anatomy(clock=1)
+        self.answers = AnswerTimes()
         self.dirty: list[GroupRunner | Proxy] = []
         self.notices: deque[Any] = deque()
         self.timers: list[Callable[[], None]] = []

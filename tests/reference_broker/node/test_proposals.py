@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,9 +57,10 @@ def test_each_command_is_applied_once_and_in_order(resends: list[tuple[int, int]
     assert applied == list(range(1, sent + 1))
 
 
-def test_a_forwarded_proposal_round_trips() -> None:
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_forwarded_proposal_round_trips(lazy: bool) -> None:
     """The leader must refuse what was meant for another term, so the term has to arrive."""
-    proposal = Proposal(group=GroupId(2**63 + 5), term=Term(9))
+    proposal = Proposal(group=GroupId(2**63 + 5), term=Term(9), lazy=lazy)
     read, batch = Proposal.unpack(memoryview(proposal.pack() + b"batch"))
     assert read == proposal
     assert bytes(batch) == b"batch"

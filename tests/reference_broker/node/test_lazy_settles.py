@@ -1,0 +1,86 @@
+"""A settle that nobody waits for makes no entry of its own, wherever its consumer is connected."""
+
+from __future__ import annotations
+
+import pytest
+
+from reference_broker.machines.commands import Settle
+from reference_broker.node.group import GroupRunner
+from reference_broker.node.proposals import Lane
+from reference_broker.raft.ready import Role
+from reference_broker.types import ChannelId, ConsumerId, NodeId
+from tests.reference_broker.node.test_group_storm import Publisher, World
+
+GONE = ConsumerId(ChannelId(NodeId(9), 1, 1, 1), "c")
+
+
+def run_on(world: World) -> None:
+    """Until nothing moves any more but for timers."""
+    moved = True
+    while moved:
+        moved = False
+        for node in world.nodes.values():
+            node.hear()
+            moved |= bool(node.dirty or node.notices)
+            node.turn()
+            moved |= node.log.run_pending()
+            while node.notices:
+                node.take_notice()
+            for deliver in world.frames(node):
+                moved = True
+                deliver()
+
+
+def led(world: World) -> tuple[GroupRunner, NodeId]:
+    """The queue's leader, and another member's node."""
+    run_on(world)
+    world.nodes[NodeId(1)].runner.lead_if_nobody_does()  # type: ignore[union-attr]
+    run_on(world)
+    member = world.nodes[NodeId(1)].member
+    assert member is not None and member.core.role is Role.LEADER
+    return member, NodeId(2)
+
+
+def fire(world: World, node: NodeId) -> None:
+    """All that waits on a node has waited enough."""
+    due, world.nodes[node].timers = world.nodes[node].timers, []
+    for call in due:
+        call()
+    run_on(world)
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_a_lazy_settle_waits_on_the_leader_too(lazy: bool) -> None:
+    world = World(1)
+    leader, other = led(world)
+    publisher = Publisher(world.nodes[NodeId(1)], world)
+    publisher.publish()
+    run_on(world)
+    fire(world, NodeId(1))
+    entries = leader.core.log.last_index
+    world.nodes[other].runner.propose(Settle(GONE, ((0, 0),)), 64, Lane.EXPRESS, lazy=lazy)
+    run_on(world)
+    if lazy:
+        assert leader.core.log.last_index == entries
+        fire(world, other)  # it is forwarded now
+        assert leader.core.log.last_index == entries
+        publisher.publish()
+        run_on(world)
+    assert leader.core.log.last_index == entries + 1
+    fire(world, NodeId(1))
+    fire(world, other)
+    assert leader.core.log.last_index == entries + 1
+    assert not world.nodes[other].runner.pending[Lane.EXPRESS].all()
+
+
+def test_no_settle_waits_for_ever() -> None:
+    """Nothing is published; once each node has waited it is an entry, and applied where it came from."""
+    world = World(2)
+    leader, other = led(world)
+    entries = leader.core.log.last_index
+    world.nodes[other].runner.propose(Settle(GONE, ((0, 0),)), 64, Lane.EXPRESS, lazy=True)
+    run_on(world)
+    for node in (other, NodeId(1), NodeId(1), other):
+        fire(world, node)
+    assert leader.core.log.last_index == entries + 1
+    assert not world.nodes[other].runner.pending[Lane.EXPRESS].all()
