@@ -127,4 +127,10 @@ class QueueExpired:
     gone."""
 
 
-Effect = Deliver | Confirm | Reject | Reply | MonitorNode | DeadLetter | SetTimer | QueueExpired
+@dataclass(frozen=True, slots=True)
+class SettingsChanged:
+    """Leader only. The queue's settings are others now: see whether they are those that are wanted. What a former
+    leader wished for may come late."""
+
+
+Effect = Deliver | Confirm | Reject | Reply | MonitorNode | DeadLetter | SetTimer | QueueExpired | SettingsChanged

@@ -195,6 +195,7 @@ class FifoMachine:
         """Other settings from here on. Times to live of messages that are here stay as they were."""
         self._state.configure(config)
         self._state.last_used_ms = self._state.now_ms
+        self._outbox.settings_changed()
         single_active.elect(self._state)
 
     # Outside the log -------------------------------------------------------------------------------------------------

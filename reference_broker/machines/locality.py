@@ -19,6 +19,7 @@ from reference_broker.machines.effects import (
     Reject,
     Reply,
     SetTimer,
+    SettingsChanged,
 )
 from reference_broker.types import NodeId
 
@@ -36,6 +37,6 @@ def _executes(effect: Effect, node: NodeId, is_leader: bool, member_nodes: Colle
             host = effect.consumer.channel.node
         case Confirm() | Reject() | Reply():
             host = effect.channel.node
-        case MonitorNode() | DeadLetter() | SetTimer() | QueueExpired():
+        case MonitorNode() | DeadLetter() | SetTimer() | QueueExpired() | SettingsChanged():
             return is_leader
     return host == node or (is_leader and host not in member_nodes)

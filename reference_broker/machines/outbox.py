@@ -4,7 +4,7 @@ Per batch of commands: one confirm or reject per channel and contiguous stretch 
 a channel could react to; then replies and deliveries in the order they arose, one delivery per consumer as long as
 its ids are contiguous and its messages share one delivery count. A reply to a consumer closes its delivery, so that
 what was dealt before a cancel is sent before the cancel's reply, and what follows a checkout after it. What only the
-leader executes goes to the end: dead letters in the order they arose, then timers.
+leader executes goes to the end: dead letters in the order they arose, then timers, then what is about the queue.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from reference_broker.machines.effects import (
     Reject,
     Reply,
     SetTimer,
+    SettingsChanged,
     Span,
 )
 from reference_broker.machines.origins import Origin, joined_step
@@ -104,7 +105,7 @@ class Letters(Bundle):
 class Outbox:
     """Effects in the making. Use one per entry."""
 
-    __slots__ = ("_answers", "_letters", "_monitored", "_open", "_ordered", "_queue_expired", "_timer_ms", "parted")
+    __slots__ = ("_answers", "_last", "_letters", "_monitored", "_open", "_ordered", "_timer_ms", "parted")
 
     def __init__(self) -> None:
         self._monitored: dict[NodeId, None] = {}
@@ -113,7 +114,7 @@ class Outbox:
         self._open: dict[ConsumerId, Parcel] = {}
         self._letters: list[Letters] = []
         self._timer_ms: int | None = None
-        self._queue_expired = False
+        self._last: tuple[Effect, ...] = ()
         self.parted = 0
         """Dead letters among the effects that nobody keeps."""
 
@@ -164,7 +165,15 @@ class Outbox:
 
     def queue_expired(self) -> None:
         """The queue should be deleted."""
-        self._queue_expired = True
+        self._at_last(QueueExpired())
+
+    def settings_changed(self) -> None:
+        """The queue's settings are others now."""
+        self._at_last(SettingsChanged())
+
+    def _at_last(self, effect: Effect) -> None:
+        if effect not in self._last:
+            self._last += (effect,)
 
     def effects(self) -> list[Effect]:
         """Everything collected, in the order it is to be executed."""
@@ -176,6 +185,6 @@ class Outbox:
             effects += [letters.seal() for letters in self._letters]
         if self._timer_ms is not None:
             effects.append(SetTimer(self._timer_ms))
-        if self._queue_expired:
-            effects.append(QueueExpired())
+        if self._last:
+            effects += self._last
         return effects

@@ -83,6 +83,12 @@ class Reconciliation:
         else:
             self._remove(runner, record)
 
+    def settings_changed(self, runner: GroupRunner) -> None:
+        """The settings of a queue that this node leads are others now. They may be late: proposed before a policy was
+        taken back, by this leader or one that has lost its place. What is wanted now has the last word."""
+        self._proposed.pop(runner.group, None)
+        self.reconcile(runner)
+
     def _follow_policy(self, runner: GroupRunner, queue: Queue) -> None:
         """Have the queue take the settings that its arguments and the policies make together."""
         policies = self._shard.metadata.machine.policies.values()

@@ -222,6 +222,11 @@ class Shard(LocalClients):
         if (runner := self.runners.get(group)) is not None and isinstance(runner.host, QuorumQueue):
             self.delete(runner.host.record, lambda: None)
 
+    def settings_changed(self, group: GroupId) -> None:
+        """See whether they are those that the policies make."""
+        if (runner := self.runners.get(group)) is not None:
+            self._reconciliation.settings_changed(runner)
+
     def flush(self) -> None:
         """Connections are flushed at the end of the turn."""
 

@@ -25,6 +25,7 @@ from reference_broker.machines.effects import (
     Reject,
     Reply,
     SetTimer,
+    SettingsChanged,
     Span,
 )
 from reference_broker.machines.fifo import FifoMachine, Meta
@@ -93,6 +94,9 @@ class Clients(Channels, Protocol):
 
     def queue_expired(self, group: GroupId) -> None:
         """The group's queue was unused for too long: delete it. Said again until it is gone."""
+
+    def settings_changed(self, group: GroupId) -> None:
+        """The group's queue, which this node leads, has other settings now, perhaps those of a former leader's wish."""
 
 
 class QuorumQueue:
@@ -187,6 +191,8 @@ class QuorumQueue:
                 self._clients.set_timer(self.record.group, at_ms)
             case QueueExpired():
                 self._clients.queue_expired(self.record.group)
+            case SettingsChanged():
+                self._clients.settings_changed(self.record.group)
 
     def pace(self) -> int | None:
         """How many messages an entry should enqueue at most: the machine's hint."""

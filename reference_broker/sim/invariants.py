@@ -65,7 +65,7 @@ INVARIANTS = {
         Invariant("I31", "a confirm or refusal is sent once, for what was published and has no answer yet", "sessions"),
         Invariant(
             "L1",
-            "after all faults have healed: leaders are found, all is confirmed, queues drain, members agree",
+            "after the healing: leaders are found, all is confirmed, queues drain, members agree, policies hold",
             "world",
         ),
         Invariant("L2", "after that the disks hold the backlog and a constant", "world"),

@@ -46,6 +46,7 @@ class Operator:
         kinds = (self.members, self.rebalance, self.policy)
         self._kinds = [kind for kind in kinds if chance.random() < 0.5]
         self.changes_members = self.members in self._kinds
+        self.changes_policies = self.policy in self._kinds
         self.keeps_members = not self.changes_members and not any(plan.is_small for plan in world.queues)
         if self._kinds:
             world.scheduler.after(_FROM_S, self._begin)

@@ -2,7 +2,7 @@
 
 A world lives through two times. In the first everything happens. In the second all faults are healed, clients only
 finish what they began, and the promises about the end are checked: leaders are found, publishers get their confirms,
-queues drain, members agree, nothing confirmed is lost, disks are bounded.
+queues drain, members agree, policies hold, nothing confirmed is lost, disks are bounded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from zlib import crc32
 
 from reference_broker.machines.consumers import Status
 from reference_broker.machines.fifo import FifoMachine
+from reference_broker.machines.policies import with_policy
 from reference_broker.node.config import Limits
+from reference_broker.queues.quorum import config_of
 from reference_broker.sim.clients import SimClient
 from reference_broker.sim.fifo_checks import Deliveries
 from reference_broker.sim.invariants import check
@@ -154,7 +156,13 @@ class World:
         for client in self.clients:
             if not client.is_quiet:
                 return f"{client.host} waits"
-        return self._queues_wait() or self._members_wait() or self._changes_wait() or self._channels_wait()
+        return (
+            self._queues_wait()
+            or self._members_wait()
+            or self._changes_wait()
+            or self._policies_wait()
+            or self._channels_wait()
+        )
 
     def _hosted(self) -> Iterator[tuple[SimNode, str, FifoMachine]]:
         """The queues that have a member on a node that lives, by node."""
@@ -195,6 +203,17 @@ class World:
             if counts.ready or counts.unacked or counts.dead_letters:
                 here = f"{counts.ready} ready, {counts.unacked} unacked, {counts.dead_letters} dead letters"
                 return f"queue {name} on node {node.node}: {here}"
+        return None
+
+    def _policies_wait(self) -> str | None:
+        """Queues whose settings are not those that their arguments and the policies make together."""
+        for node, name, machine in self._hosted():
+            assert node.shard is not None
+            known = node.shard.metadata.machine
+            if name in known.queues and machine.config != config_of(
+                with_policy(known.queues[name], known.policies.values())
+            ):
+                return f"queue {name} on node {node.node}: it has {machine.config}, against the policies"
         return None
 
     def _members_wait(self) -> str | None:

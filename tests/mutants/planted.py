@@ -27,6 +27,10 @@ def _member_changes(world: World) -> bool:
     return world.operator.changes_members and len(world.nodes) > 1
 
 
+def _policies(world: World) -> bool:
+    return world.operator.changes_policies
+
+
 def _kept_letters(world: World) -> bool:
     return any(plan.keeps_letters for plan in world.queues) and len(world.nodes) > 1
 
@@ -149,8 +153,11 @@ MUTANTS = (
            " and core.can_do_without(node)", " and core.configuration.voters != (node,)", needs=_member_changes,
            shown_by="node.test_reconciliation:test_no_member_is_removed_while_too_few_would_be_left"),
     Mutant("policies of long ago hold again after a start", "node.reconciliation:Reconciliation.reconcile",
-           "if not hosting.is_current:", "if False:", needs=_member_changes,
+           "if not hosting.is_current:", "if False:", needs=_policies,
            shown_by="node.test_reconciliation:test_a_node_that_starts_does_not_follow_policies_of_long_ago"),
+    Mutant("a policy that is taken back at once stays", "machines.fifo:FifoMachine._update_config",
+           "self._outbox.settings_changed()", "pass", needs=_policies,
+           shown_by="node.test_reconciliation:test_a_policy_that_is_taken_back_at_once_does_not_stay"),
 )  # fmt: skip
 
 

@@ -40,6 +40,7 @@ from reference_broker.machines.effects import (
     Reject,
     Reply,
     SetTimer,
+    SettingsChanged,
     Span,
 )
 from reference_broker.machines.fifo import FifoMachine, Meta
@@ -266,6 +267,8 @@ def told(effects: Iterable[Effect]) -> Told:
                 result.timer = effect.at_ms
             case QueueExpired():
                 result.expired = True
+            case SettingsChanged():
+                result.settings_changed = True
     return result
 
 

@@ -79,6 +79,7 @@ class Told:
     letters: list[Letter] = field(default_factory=list)
     timer: int | None = None
     expired: bool = False
+    settings_changed: bool = False
 
 
 class Oracle:
@@ -371,6 +372,7 @@ class Oracle:
     def on_updateconfig(self, command: UpdateConfig, _index: int, _offset: int) -> None:
         self.config = command.config
         self.used = self.now
+        self.told.settings_changed = True
 
     def held_by(self, command: Settle | Return | Discard) -> list[Message]:
         """Take the named messages from the consumer; ids it does not hold are ignored."""

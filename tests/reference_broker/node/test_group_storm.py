@@ -255,6 +255,9 @@ class Node:
             command = NodeUp(node, self.world.nodes[node].incarnation) if up else NodeDown(node)
             member.propose(command, 64, Lane.EXPRESS)
 
+    def settings_changed(self, group: GroupId) -> None:
+        self.reconciliation.settings_changed(self.runners[group])
+
     # Steps
 
     def turn(self) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import pytest
 
+from reference_broker.machines.config import NO_LIMIT
 from reference_broker.machines.metadata import AddMember, ClearPolicy, Policy, QueueRecord, RemoveMember, SetPolicy
 from reference_broker.node.group import GroupRunner
+from reference_broker.node.proposals import Lane
 from reference_broker.raft.ready import Role
 from reference_broker.types import NOBODY, NodeId
 from tests.reference_broker.node.test_group_storm import FOUNDERS, GROUP, Node, World, member_of
@@ -28,6 +30,19 @@ def ask(world: World, kind: type[AddMember | RemoveMember], member: NodeId) -> Q
 
 def voters(runner: GroupRunner) -> tuple[NodeId, ...]:
     return runner.core.configuration.voters
+
+
+def set_limit(world: World) -> None:
+    limit = Policy(name="limit", pattern="q", definition=(("max-length", 1),), priority=0)
+    world.metadata.append(SetPolicy(policy=limit, node=NOBODY, correlation=0))
+
+
+def clear_limit(world: World) -> None:
+    world.metadata.append(ClearPolicy(name="limit", node=NOBODY, correlation=0))
+
+
+def limits(world: World) -> set[int]:
+    return {node.host.machine.config.max_length for node in world.nodes.values()}
 
 
 def test_a_member_that_came_back_is_not_removed_on_the_news_that_it_is_to_leave() -> None:
@@ -79,14 +94,48 @@ def test_of_two_that_leave_the_one_goes_first_that_is_down(which: int) -> None:
 def test_a_node_that_starts_does_not_follow_policies_of_long_ago() -> None:
     """It leads before it has heard the metadata log again. A limit that was taken back long ago would drop messages."""
     world, leads, _ = a_world()
-    limit = Policy(name="limit", pattern="q", definition=(("max-length", 1),), priority=0)
     runner = member_of(world, leads.node)
     entries = runner.core.log.last_index
     leads.hosting.is_current, leads.written_before = False, len(world.metadata) + 2
-    world.metadata.append(SetPolicy(policy=limit, node=NOBODY, correlation=0))
+    set_limit(world)
     world.settle_down()
     assert leads.metadata.machine.policies and not leads.hosting.is_current
-    world.metadata.append(ClearPolicy(name="limit", node=NOBODY, correlation=0))
+    clear_limit(world)
     world.settle_down()
     assert leads.hosting.is_current and not leads.metadata.machine.policies
     assert runner.core.role is Role.LEADER and runner.core.log.last_index == entries
+
+
+def test_a_policy_that_is_taken_back_at_once_does_not_stay() -> None:
+    """Its settings are on their way to the queue's log when the policy goes, and the queue still has those of before:
+    what is to be done about that is seen when the others have arrived."""
+    world, leads, _ = a_world()
+    set_limit(world)
+    leads.hear()
+    clear_limit(world)
+    leads.hear()
+    world.settle_down()
+    assert limits(world) == {NO_LIMIT}
+    set_limit(world)
+    world.settle_down()
+    assert limits(world) == {1}
+
+
+def test_the_settings_that_a_former_leader_wished_for_do_not_stay() -> None:
+    """It was cut off with them; when it is back they are proposed again, to a leader that has nothing to do."""
+    world, leads, others = a_world()
+    for other in others:
+        world.cut(min(leads.node, other.node), max(leads.node, other.node))
+    set_limit(world)
+    leads.hear()
+    leads.turn()
+    for _ in range(20):
+        world.settle_down_without(leads.node)
+    assert {other.host.machine.config.max_length for other in others} == {1}, "the test needs another leader"
+    clear_limit(world)
+    for _ in range(20):
+        world.settle_down_without(leads.node)
+    assert {other.host.machine.config.max_length for other in others} == {NO_LIMIT}
+    assert list(member_of(world, leads.node).pending[Lane.BULK].all()), "the test needs a wish that comes late"
+    world.settle_down()
+    assert not list(member_of(world, leads.node).pending[Lane.BULK].all()) and limits(world) == {NO_LIMIT}

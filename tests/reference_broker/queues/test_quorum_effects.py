@@ -71,6 +71,9 @@ class Told:
     def queue_expired(self, group: GroupId) -> None:
         self.calls.append(("expired",))
 
+    def settings_changed(self, group: GroupId) -> None:
+        self.calls.append(("settings",))
+
 
 class Member:
     """A queue on one node, and the log it reads from."""
