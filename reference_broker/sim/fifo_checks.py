@@ -15,7 +15,7 @@ from reference_broker.machines.consumers import IN_SERVICE, UNLIMITED, Status
 from reference_broker.machines.fifo import FifoMachine
 from reference_broker.sim.invariants import ViolationError, check
 from reference_broker.sim.raft_checks import GroupTruth
-from reference_broker.types import ConsumerId, NodeId
+from reference_broker.types import ChannelId, ConsumerId, NodeId
 
 COMPARE_EVERY: Final = 4
 LOOK_EVERY: Final = 16
@@ -124,7 +124,8 @@ class Deliveries:
         check(first <= expected or gap, "I20", f"node {node}: ids {first}.. for {consumer} after {expected - 1}")
         self._next[consumer] = max(expected, first + count)
 
-    def queue_gone(self, node: NodeId, elsewhere: Container[ConsumerId] = ()) -> None:
-        """A queue was deleted: in the next one of its name, ids begin anew. Not for those who consume ``elsewhere``."""
-        for consumer in [each for each in self._next if each.channel.node == node and each not in elsewhere]:
+    def queue_gone(self, channels: Container[ChannelId], elsewhere: Container[ConsumerId] = ()) -> None:
+        """A queue was deleted: in the next one of its name, the ids of those on open ``channels`` begin anew, but for
+        those who consume ``elsewhere``. A leader may yet tell of one whose channel is closed, and begins nothing."""
+        for consumer in [each for each in self._next if each.channel in channels and each not in elsewhere]:
             del self._next[consumer]

@@ -127,7 +127,7 @@ class SimShard(Shard):
         channels = [channel for client in clients for channel in client._channels.values()]
         consumers = [consumer for channel in channels for consumer in channel.consumers.values()]
         elsewhere = {consumer.id for consumer in consumers if consumer.group != record.group}
-        self.owner.world.deliveries.queue_gone(self.node, elsewhere)
+        self.owner.world.deliveries.queue_gone({channel.id for channel in channels}, elsewhere)
         super().queue_gone(record)
 
     def _show_applies(self, runner: GroupRunner) -> None:

@@ -53,12 +53,21 @@ def test_in_another_queue_of_the_name_ids_begin_anew() -> None:
     known = Deliveries()
     for _ in range(2):
         known.executed(NODE, LIFE, CONSUMER, 0, 8, False, 0)
-        known.queue_gone(NODE)
+        known.queue_gone({CONSUMER.channel})
 
 
 def test_the_end_of_another_queue_changes_nothing() -> None:
     known = Deliveries()
     known.executed(NODE, LIFE, CONSUMER, 0, 8, False, 0)
-    known.queue_gone(NODE, {CONSUMER})
+    known.queue_gone({CONSUMER.channel}, {CONSUMER})
     with pytest.raises(ViolationError, match="I20"):
         known.executed(NODE, LIFE, CONSUMER, 9, 1, False, 0)
+
+
+def test_a_channel_that_is_closed_begins_nothing_anew() -> None:
+    """The next leader tells a node without a member what is held there, and that node has yet to say who is gone."""
+    known = Deliveries()
+    known.executed(NODE, LIFE, CONSUMER, 0, 8, False, 1)
+    known.queue_gone(set())
+    known.executed(NODE, LIFE, CONSUMER, 5, 1, False, 2)
+    known.executed(NODE, LIFE, CONSUMER, 7, 1, False, 2)
