@@ -80,7 +80,7 @@ from reference_broker.machines.inspection import QueueCounts
 from reference_broker.machines.outbox import Outbox
 from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId, Term
 
-PACED_MESSAGES_MIN: Final = 16
+PACED_MESSAGES_MIN: Final = 24
 _PACED_PREFETCHES: Final = 4
 _PACED_ENTRIES: Final = 8
 """So many entries after such a consumer's settle publishes flow freely again."""

@@ -24,7 +24,10 @@ class NodePorts(Protocol):
         """Queue a frame for a peer; False while it is down."""
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
-        """Call after a while."""
+        """Call after a while, together with others."""
+
+    def after(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Call after just so long."""
 
 
 class Runner(Protocol):

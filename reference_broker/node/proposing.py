@@ -5,7 +5,8 @@ everything gathered becomes one entry. So the batch grows with the load and with
 command waits for nothing: this is the rule that makes group commit pay at both ends of the in-flight curve.
 
 Settles that nobody waits for are *lazy*: they wait a while for an enqueue to ride with, which at low load halves the
-number of rounds. A settle whose consumer is short of credit is not lazy.
+number of rounds. A settle whose consumer is short of credit is not lazy. If there is a backlog and the consumer's
+prefetch is small, it is the enqueues that wait for the next settle, and the consumer has each round for itself.
 
 A member that follows sends its outbox to the leader. What was proposed is kept until it is applied, and proposed again
 to each new leader (:mod:`~reference_broker.node.proposals`).
@@ -28,6 +29,9 @@ from reference_broker.types import NOBODY, EntryKind, GroupId, LogIndex, NodeId,
 
 _FEW: Final = 512
 """Below so many messages an entry is soon written: one at a time is enough to keep publishers going."""
+_RIDE_S: Final = 0.002
+"""How long, or twice as long, publishes wait for the next settle of a consumer with a small prefetch: longer than a
+round takes, shorter than a publisher would notice if no settle comes."""
 
 
 class Proposing(ABC):
@@ -53,6 +57,10 @@ class Proposing(ABC):
         self._standing: tuple[Role, NodeId, Term] = (Role.FOLLOWER, NOBODY, core.term)
         """What the machine knows of; the only member of a group leads from the start, and the machine must hear it."""
         self._waiting = False  # a timer runs for lazy ones
+        self._expects_settle = False
+        """A consumer with a small prefetch settles quickly: publishes wait for its next settle. A timer ends it,"""
+        self._settled = False
+        """unless this entered the log since it was set."""
         self._publishes = LogIndex(0)
         """The last entry of this leader that may hold publishes,"""
         self._publishes_before = LogIndex(0)
@@ -131,6 +139,7 @@ class Proposing(ABC):
             bytes_max, messages_max = room
             if messages_max and outbox.holds(Lane.BULK):
                 self._publishes_before, self._publishes = self._publishes, LogIndex(self.core.log.last_index + 1)
+            self._settled = self._settled or outbox.holds(Lane.EXPRESS)
             commands, segments = outbox.cut(bytes_max, commands_max, messages_max)
             payload = seal(self.host.encode(commands), segments, self._node.now_ns(), self._node.anatomy.clock)
             self.core.propose(EntryKind.COMMAND, payload, zlib.crc32(payload))
@@ -141,7 +150,8 @@ class Proposing(ABC):
 
         Normally one may when the disk is idle, or when a full batch is there. While a consumer works through a backlog
         its settles must not find a long line of publishes before them: then settles follow each other freely, and of
-        entries with publishes only two of half the size are under way, or one if they are to hold few messages.
+        entries with publishes only two of half the size are under way, or one if they are to hold few messages, which
+        waits for a settle to ride with.
         """
         limits, raft_log, commit = self._node.limits, self.core.log, self.core.commit_index
         if not self.core.accepting or raft_log.last_index - commit >= limits.entries_uncommitted_max:
@@ -149,11 +159,25 @@ class Proposing(ABC):
         whole = limits.batch_bytes_max
         if (pace := self.host.pace()) is not None:
             in_the_way = self._publishes if pace < _FEW else self._publishes_before
-            if in_the_way <= commit:
+            if in_the_way <= commit and not (pace < _FEW and self._wait_for_a_settle()):
                 return whole // 2, pace
             return (whole, 0) if self._outbox.holds(Lane.EXPRESS) else None
         idle = raft_log.last_index - raft_log.synced_index < limits.rounds_in_flight_max
         return (whole, ANY) if idle or self._outbox.octets >= whole else None
+
+    def _wait_for_a_settle(self) -> bool:
+        """Whether publishes have nothing to ride with now, and soon will."""
+        if not self._expects_settle and self._outbox.holds(Lane.EXPRESS):
+            self._expects_settle = True
+            self._node.after(_RIDE_S, self._look_for_settles)
+        return self._expects_settle and not self._outbox.holds(Lane.EXPRESS)
+
+    def _look_for_settles(self) -> None:
+        self._expects_settle, self._settled = self._settled, False
+        if self._expects_settle:
+            self._node.after(_RIDE_S, self._look_for_settles)
+        else:
+            self._node.wake(self)
 
     def _forward(self) -> None:
         """Send the outbox to the leader, in batches. If the link is down the commands stay pending."""

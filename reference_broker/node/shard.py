@@ -277,6 +277,10 @@ class Shard(LocalClients):
         self._slots[slot] = [call]
         self._loop.call_at(slot * _SLOT_S, self._guarded, self._run_slot, slot)
 
+    def after(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Call after just so long."""
+        self._loop.call_later(delay_s, self._guarded, call)
+
     def _run_slot(self, slot: int) -> None:
         for call in self._slots.pop(slot):
             call()

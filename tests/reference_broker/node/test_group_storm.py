@@ -198,6 +198,8 @@ class Node:
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
         self.timers.append(call)
 
+    after = later
+
     def leader_changed(self, runner: GroupRunner) -> None:
         if runner.core.role is Role.LEADER:
             self.hosting.tell_guests(runner)

@@ -1,4 +1,4 @@
-"""A settle that nobody waits for makes no entry of its own, wherever its consumer is connected."""
+"""Which commands wait for others to share an entry with, and that none waits for ever."""
 
 from __future__ import annotations
 
@@ -84,3 +84,37 @@ def test_no_settle_waits_for_ever() -> None:
         fire(world, node)
     assert leader.core.log.last_index == entries + 1
     assert not world.nodes[other].runner.pending[Lane.EXPRESS].all()
+
+
+def test_publishes_ride_with_the_settles_of_a_consumer_with_a_backlog(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one does not: no settle has been there. Nor do later ones once no settle comes any more."""
+    world = World(3)
+    leader, _other = led(world)
+    node = world.nodes[NodeId(1)]
+    publisher = Publisher(node, world)
+    monkeypatch.setattr(leader.host, "pace", lambda: 24)
+
+    def entries_after(*, settles: bool, publishes: bool) -> int:
+        before = leader.core.log.last_index
+        if publishes:
+            publisher.publish()
+        if settles:
+            leader.propose(Settle(GONE, ((0, 0),)), 64, Lane.EXPRESS)
+        run_on(world)
+        return leader.core.log.last_index - before
+
+    entries_after(settles=False, publishes=True)
+    for _ in range(3):
+        fire(world, NodeId(1))  # the queue has asked about the publisher's node, in the lane of settles
+    assert entries_after(settles=False, publishes=True) == 1
+    assert entries_after(settles=True, publishes=False) == 1
+    assert entries_after(settles=False, publishes=True) == 0
+    assert entries_after(settles=True, publishes=True) == 1
+    assert not leader.pending[Lane.BULK].all()
+    assert entries_after(settles=False, publishes=True) == 0
+    before = leader.core.log.last_index
+    fire(world, NodeId(1))  # a settle was there since the timer was set
+    assert leader.core.log.last_index == before
+    fire(world, NodeId(1))
+    assert leader.core.log.last_index == before + 1
+    assert entries_after(settles=False, publishes=True) == 1
