@@ -177,8 +177,8 @@ class RaftCore(Roles):
 
     def has_majority_without(self, nodes: Collection[NodeId], index: LogIndex) -> bool:
         """Whether what follows ``index`` can soon be committed without any of ``nodes``: enough other voters can be
-        reached and have everything up to ``index`` on disk. Raises NotLeaderError."""
-        return self._led().has_majority_without(nodes, index)
+        reached and have everything up to ``index`` on disk. Never of a member that does not lead."""
+        return self._leadership is not None and self._leadership.has_majority_without(nodes, index)
 
     def add(self, node: NodeId, life: int = 0) -> LogIndex:
         """Let ``node`` join: a learner at once, a voter by itself as soon as it has caught up (thesis 4.2.1).

@@ -223,3 +223,15 @@ def test_nothing_overtakes_what_waits() -> None:
     leader.core.read(1)
     leader.turn()
     assert leader.said() == ["2 gets 3-3, commit 2", "2 gets Heartbeat", "3 gets Heartbeat"]
+
+
+def test_what_was_held_back_until_the_lead_was_lost_waits_for_nothing() -> None:
+    """Messages wait for a term and a vote to be on disk; by then there may be another leader, and nobody to count."""
+    leader = Leader()
+    leader.warm_up()
+    leader.core.propose(EntryKind.COMMAND, b"", crc32(b""))
+    held = leader.core.ready()
+    leader._entries |= {entry.index: entry for entry in held.append}
+    leader.core.step(TWO, VoteReply(term=Term(9), granted=False))
+    leader.sender.send_all(held)
+    assert leader.said() == ["2 gets 3-3, commit 2", "3 gets 3-3, commit 2"]
