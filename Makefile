@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 BIN := .venv/bin
 SETUP := .venv/.installed
 
-.PHONY: demo test check sim storm bench setup clean help
+.PHONY: demo test check sim storm bench profile setup clean help
 
 demo: $(SETUP)  ## an in-flight sweep over a three-node quorum queue, and its report
 	@$(BIN)/perftest sweep flow_control/in_flight --quick --report
@@ -28,6 +28,9 @@ storm: $(SETUP)  ## kill -9 of nodes in turn under load, with a checker that kno
 
 bench: $(SETUP)  ## every speed budget, beside RabbitMQ where it is installed; ARGS="--quick", "--only idle", "--json FILE"
 	$(BIN)/python -m tests.bench $(ARGS)
+
+profile: $(SETUP)  ## where the nodes' time goes, by part of the broker; ARGS="--in-flight 20", "--markdown"
+	$(BIN)/python -m tests.bench.profile $(ARGS)
 
 setup: $(SETUP)  ## create .venv and install everything
 

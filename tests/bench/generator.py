@@ -44,10 +44,8 @@ def run(broker: Broker, arguments: Sequence[object], directory: Path) -> Run:
     """Put load on a broker with 1000-octet persistent messages in quorum queues. Raises :class:`BenchError`."""
     before = sum(broker.cpu_s())
     with tempfile.TemporaryDirectory(dir=directory) as out:
-        command = [sys.executable, "-m", "perftest.cli", "run", "-H", ",".join(broker.uris), "-qq", "-s", "1000"]
-        command += ["-u", "perftest", "-e", "amq.default", "-cal", "round-robin"]
-        command += ["-c", "1000", "-q", "1000", "-prsd", "0"]
-        command += [*map(str, arguments), "--ui", "none", "--json", "--out", out]
+        command = [sys.executable, "-m", "perftest.cli", "run", "-H", ",".join(broker.uris)]
+        command += [*options(arguments), "--ui", "none", "--json", "--out", out]
         answer, samples = _watched(command, broker, Path(out))
         result = json.loads(answer)
         ledger = json.loads((Path(result["path"]) / "ledger.json").read_text())
@@ -56,6 +54,15 @@ def run(broker: Broker, arguments: Sequence[object], directory: Path) -> Run:
     steady_s = step["length_ns"] / 1e9
     used = used_between(samples, start, start + steady_s)
     return Run(step, ledger, sum(broker.cpu_s()) - before, used / steady_s)
+
+
+def options(arguments: Sequence[object]) -> list[str]:
+    """The arguments, and what all loads have in common but for what is among them: of an option given twice, the first
+    would count."""
+    given = [str(each) for each in arguments]
+    common = {"-u": "perftest", "-c": "1000", "-q": "1000", "-s": "1000", "-e": "amq.default", "-prsd": "0"}
+    missing = [word for option, value in common.items() if option not in given for word in (option, value)]
+    return ["-qq", "-cal", "round-robin", *missing, *given]
 
 
 def _watched(command: list[str], broker: Broker, out: Path) -> tuple[str, list[tuple[float, float]]]:
