@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from reference_broker.types import NodeId
@@ -25,7 +26,8 @@ class AnswerTimes:
         mean = self._means.get(node, ns)
         self._means[node] = mean + (ns - mean) // _RECENT
 
-    def is_slower(self, node: NodeId, than: NodeId) -> bool:
-        """Whether ``node`` takes more than twice as long as ``than``. Who never answered may be slower than anybody."""
-        mean, other = self._means.get(node), self._means.get(than)
-        return mean is None or other is None or mean > 2 * other + _ALIKE_NS
+    def slower_than(self, node: NodeId, among: Iterable[NodeId]) -> set[NodeId]:
+        """Those that take more than twice as long as ``node``. Who never answered may be slower than anybody."""
+        means, unknown = self._means, 1 << 62
+        limit = 2 * means[node] + _ALIKE_NS if node in means else -1
+        return {each for each in among if means.get(each, unknown) > limit}

@@ -47,6 +47,8 @@ class Lane(IntEnum):
     EXPRESS = 0
     BULK = 1
 
+    __hash__ = int.__hash__  # lanes are keys of the hot path; an enumeration's own hash is a function in Python
+
 
 Proposer = tuple[NodeId, Lane, int]
 """A lane of a life of a node: id, lane, incarnation."""

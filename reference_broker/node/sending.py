@@ -12,7 +12,6 @@ such delay at most (docs/decisions/0010).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final
 
 from reference_broker.log.errors import EntryGoneError, SnapshotGoneError
@@ -121,7 +120,7 @@ class Sender:
         may_wait = self._may_wait(send, before)
         if (waiting := self._put_off.pop(send.to, None)) is not None:
             if send.commit and send.first == waiting.last + 1:
-                send = replace(send, prev_index=waiting.prev_index, prev_term=waiting.prev_term, first=waiting.first)
+                send = _joined(waiting, send)
             else:
                 self._send_now(waiting)
         if may_wait and send.last - send.first < _ENTRIES_WAITING_MAX:
@@ -140,9 +139,8 @@ class Sender:
 
     def _is_spare(self, node: NodeId, before: LogIndex) -> bool:
         """Whether others will make the majority, and not later than with this node."""
-        answers = self._node.answers
-        others = (self._node.node, *self._core.configuration.voters)
-        away = {other for other in others if other == node or answers.is_slower(other, node)}
+        away = self._node.answers.slower_than(node, (self._node.node, *self._core.configuration.voters))
+        away.add(node)
         away.update(other for other, waiting in self._put_off.items() if waiting.last >= waiting.first)
         return self._core.has_majority_without(away, before)
 
@@ -203,6 +201,19 @@ class Sender:
             data=data,
         )
         self._node.send(send.to, Kind.RAFT, wire.encode(self._group, message))
+
+
+def _joined(first: SendEntries, then: SendEntries) -> SendEntries:
+    """One message for two that follow each other."""
+    return SendEntries(
+        to=then.to,
+        term=then.term,
+        prev_index=first.prev_index,
+        prev_term=first.prev_term,
+        commit=then.commit,
+        first=first.first,
+        last=then.last,
+    )
 
 
 def _before_few(entries: Sequence[Entry]) -> LogIndex | None:
