@@ -2,11 +2,11 @@
 
 A mere notice of a commit waits a little for an entry to ride with, unless a client on the node waits for it.
 
-*Spare copies* wait, too. Few octets need only so many followers as make a majority with the leader; the others get
-theirs together with the commit if a client on the node waits for it, and else some milliseconds later, with what came
-after it and with those of other groups. That holds as long as everybody whose answer counts has answered all that came
-before, and is not slower than the one that would wait. So a member that stops, a slow drive or a lost link costs one
-such delay at most (docs/decisions/0010).
+*Spare copies* wait, too. Few octets need only so many followers as make a majority with the leader; another one, on a
+node without clients of the queue, gets its copy some milliseconds later, with what came after it and with those of
+other groups. That holds as long as everybody whose answer counts has answered all that came before, and is not slower
+than the one that would wait. So a member that stops, a slow drive or a lost link costs one such delay at most
+(docs/decisions/0010).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from reference_broker.node.peers import Kind
 from reference_broker.raft import wire
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.messages import InstallSnapshot
-from reference_broker.raft.ready import Outgoing, Ready, Send, SendEntries, SendSnapshot
+from reference_broker.raft.ready import Ready, Role, Send, SendEntries, SendSnapshot
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId
 
 READ_MAX: Final = 1 << 40
@@ -46,7 +46,6 @@ class Sender:
         "_notices_wait",
         "_put_off",
         "_stopped",
-        "_told",
         "sending_snapshot",
     )
 
@@ -62,8 +61,6 @@ class Sender:
         """Spare copies, and notices of a commit that nobody on the node waits for."""
         self._copies_wait = False
         self._notices_wait = False
-        self._told: dict[NodeId, LogIndex] = {}
-        """The last commit index that each follower was sent."""
         self._asked: dict[NodeId, tuple[LogIndex, int]] = {}
         """An index that each node is to have on disk, and since when, in ns."""
         self.sending_snapshot = False
@@ -72,11 +69,9 @@ class Sender:
     def send_all(self, ready: Ready) -> None:
         """Every message of a Ready."""
         before = _before_few(ready.append)
-        messages: Sequence[Outgoing] = ready.messages
-        if before is not None and len(messages) > 1:
-            messages = sorted(messages, key=lambda outgoing: self._has_clients_on(outgoing.to))
+        if before is not None and ready.role is Role.LEADER:
             self._asked.setdefault(self._node.node, (ready.append[-1].index, self._node.now_ns()))
-        for outgoing in messages:
+        for outgoing in ready.messages:
             match outgoing:
                 case SendEntries():
                     self._send_entries(outgoing, before)
@@ -97,13 +92,12 @@ class Sender:
     def forget(self) -> None:
         """What was put off speaks of a role that is over."""
         self._put_off.clear()
-        self._told.clear()
         self._asked.clear()
 
     def peer_down(self, node: NodeId) -> None:
         """The link to a node broke. A majority may need those now that were spare before."""
-        for kept in (self._put_off, self._told, self._asked):
-            kept.pop(node, None)
+        self._put_off.pop(node, None)
+        self._asked.pop(node, None)
         self._send_all_that_waits()
 
     def stop(self) -> None:
@@ -130,12 +124,9 @@ class Sender:
 
     def _may_wait(self, send: SendEntries, before: LogIndex | None) -> bool:
         """Whether nobody needs it now. ``before``: the last entry before those of this turn, if these are small."""
-        has_clients = self._has_clients_on(send.to)
-        if not send.commit or (has_clients and send.commit > self._told.get(send.to, 0)):
+        if not send.commit or self._has_clients_on(send.to):
             return False
-        if send.last < send.first:
-            return not has_clients
-        return before is not None and self._is_spare(send.to, before)
+        return send.last < send.first or (before is not None and self._is_spare(send.to, before))
 
     def _is_spare(self, node: NodeId, before: LogIndex) -> bool:
         """Whether others will make the majority, and not later than with this node."""
@@ -178,7 +169,6 @@ class Sender:
             return  # compacted while the message waited, for a vote to be synced say; the core asks again, and sees
         if entries:
             self._asked.setdefault(send.to, (send.last, self._node.now_ns()))
-        self._told[send.to] = send.commit
         self._node.send(send.to, Kind.RAFT, wire.encode_append(self._group, send, self._node.node, entries))
 
     def _send_snapshot(self, send: SendSnapshot) -> None:
