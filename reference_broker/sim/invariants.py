@@ -72,6 +72,7 @@ INVARIANTS = {
         Invariant("X1", "no node stops by a defect of its own: no contradiction, no exception", "node"),
         Invariant("X2", "a request of an operator is answered once", "operator"),
         Invariant("X3", "a damaged file is refused by its name, or its torn end dropped", "damage"),
+        Invariant("X4", "a queue loses a member only in the stay in which it is to leave", "member_checks"),
     )
 }
 

@@ -26,11 +26,13 @@ from reference_broker.node.group import GroupRunner
 from reference_broker.node.peers import Kind
 from reference_broker.node.shard import Shard
 from reference_broker.queues.quorum import Letter, Piece, QuorumQueue
+from reference_broker.raft.configuration import Configuration
+from reference_broker.raft.ready import Role
 from reference_broker.sim import fifo_checks
 from reference_broker.sim.disk import PowerLossError, SimFiles
 from reference_broker.sim.invariants import ViolationError
 from reference_broker.sim.loop import SimLoop
-from reference_broker.types import METADATA_GROUP, ConsumerId, Entry, EntryKind, GroupId, NodeId
+from reference_broker.types import METADATA_GROUP, ConsumerId, Entry, EntryKind, GroupId, LogIndex, NodeId
 
 if TYPE_CHECKING:
     from reference_broker.log.worker import Worker
@@ -91,7 +93,12 @@ class SimShard(Shard):
 
     def _appends(self, node: NodeId, group: GroupId, entries: Sequence[Entry]) -> None:
         self.checks.appended(node, group, entries)
-        if any(entry.kind is EntryKind.CONFIG for entry in entries):
+        changes = [entry for entry in entries if entry.kind is EntryKind.CONFIG]
+        if changes and group != METADATA_GROUP and self.runners[group].core.role is Role.LEADER:
+            for change in changes:
+                former = self.runners[group].core.configuration_at(LogIndex(change.index - 1))
+                self.owner.world.members.changed(group, former, Configuration.decode(change.payload))
+        if changes:
             self.moments.come("change", self.owner)
 
     def _notify(self, notices: list[Notice]) -> None:
@@ -144,6 +151,8 @@ class SimShard(Shard):
             if is_queue:
                 ledger.committed(entry.payload)
             apply(entry, end, skip)
+            if group == METADATA_GROUP:
+                self.owner.world.members.heard(host.machine.queues.values())
             if entry.index % fifo_checks.COMPARE_EVERY == 0 and not truth.deleted:
                 fifo_checks.compare(truth, node, entry.index, host.machine)
             if is_queue and entry.index % fifo_checks.LOOK_EVERY == 0:

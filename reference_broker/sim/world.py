@@ -22,6 +22,7 @@ from reference_broker.sim.fifo_checks import Deliveries
 from reference_broker.sim.invariants import check
 from reference_broker.sim.ledger import Ledger
 from reference_broker.sim.loop import Scheduler
+from reference_broker.sim.member_checks import MemberChecks
 from reference_broker.sim.moments import Moments
 from reference_broker.sim.nemesis import Nemesis
 from reference_broker.sim.network import Network, Weather
@@ -51,6 +52,7 @@ class World:
         self.network = Network(self.scheduler)
         self.raft = RaftChecks()
         self.deliveries = Deliveries()
+        self.members = MemberChecks()
         self.ledger = Ledger()
         self.story = Story(self.scheduler)
         self.draining = False
