@@ -24,8 +24,8 @@ from typing import Any, Final
 
 from reference_broker.types import NOBODY, GroupId, NodeId
 
-VERSION: Final = 2
-"""Of the snapshot. 1 knew no changes of membership and no policies; it can still be read."""
+VERSION: Final = 3
+"""Of the snapshot. 1 knew no changes of membership and no policies, 2 no members that return; they can be read."""
 
 ArgumentValue = str | int | bool
 
@@ -34,7 +34,8 @@ ArgumentValue = str | int | bool
 class QueueRecord:
     """A queue that exists. ``arguments`` are those of its declaration, without ``x-queue-type``.
 
-    ``members`` are the nodes on which a member is wanted, ``leaving`` those whose member is being removed.
+    ``members`` are the nodes on which a member is wanted, ``leaving`` those whose member is being removed, and
+    ``returning`` those among these that get another one once it has left.
     ``founders`` had a member from the start; ``stays`` has (node, number) for each that was added later, and
     ``changes`` is the highest number given. ``leader`` is the node that leads first, if it can.
     """
@@ -45,6 +46,7 @@ class QueueRecord:
     arguments: tuple[tuple[str, ArgumentValue], ...] = ()
     founders: tuple[NodeId, ...] = ()
     leaving: tuple[NodeId, ...] = ()
+    returning: tuple[NodeId, ...] = ()
     stays: tuple[tuple[NodeId, int], ...] = ()
     changes: int = 0
     leader: NodeId = NOBODY
@@ -106,7 +108,19 @@ class AddMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveMember:
-    """The member on the node ``member`` is to go. Nothing happens if it is the last one."""
+    """The member on the node ``member`` is to go, and none to come in its place. Nothing happens if it is the last."""
+
+    name: str
+    group: GroupId
+    member: NodeId
+    node: NodeId
+    correlation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceMember:
+    """The member on the node ``member`` is lost: it is to go, and then another one to come, in a new stay. One command,
+    so that whoever asks may stop in between. Nothing happens if it is the last one, or was to leave anyway."""
 
     name: str
     group: GroupId
@@ -155,12 +169,14 @@ class ClearPolicy:
     correlation: int
 
 
-MetadataCommand = DeclareQueue | DeleteQueue | AddMember | RemoveMember | MemberLeft | LookUp | SetPolicy | ClearPolicy
+MemberChange = AddMember | RemoveMember | ReplaceMember
+MetadataCommand = DeclareQueue | DeleteQueue | MemberChange | MemberLeft | LookUp | SetPolicy | ClearPolicy
 _OPERATIONS: Final[dict[str, type[Any]]] = {
     "declare": DeclareQueue,
     "delete": DeleteQueue,
     "add-member": AddMember,
     "remove-member": RemoveMember,
+    "replace-member": ReplaceMember,
     "member-left": MemberLeft,
     "look-up": LookUp,
     "set-policy": SetPolicy,
@@ -293,7 +309,7 @@ class MetadataMachine:
         del self.queues[command.name]
         return [QueueRemoved(existing), answer]
 
-    def _change_members(self, command: AddMember | RemoveMember | MemberLeft) -> list[MetadataEffect]:
+    def _change_members(self, command: MemberChange | MemberLeft) -> list[MetadataEffect]:
         existing = self.queues.get(command.name)
         if existing is None or existing.group != command.group:
             return [Answer(command.node, command.correlation, None)]
@@ -302,6 +318,8 @@ class MetadataMachine:
                 changed = _added(existing, command.member)
             case RemoveMember():
                 changed = _removed(existing, command.member)
+            case ReplaceMember():
+                changed = _replaced(existing, command.member)
             case MemberLeft():
                 changed = _left(existing, command.member, command.stay)
         answer = Answer(command.node, command.correlation, changed)
@@ -323,17 +341,32 @@ def _added(record: QueueRecord, member: NodeId) -> QueueRecord:
 
 
 def _removed(record: QueueRecord, member: NodeId) -> QueueRecord:
+    record = replace(record, returning=_without(record.returning, member))
     if member not in record.members or len(record.members) == 1:
         return record
-    members = tuple(node for node in record.members if node != member)
-    return replace(record, members=members, leaving=tuple(sorted((*record.leaving, member))))
+    leaving = tuple(sorted((*record.leaving, member)))
+    return replace(record, members=_without(record.members, member), leaving=leaving)
+
+
+def _replaced(record: QueueRecord, member: NodeId) -> QueueRecord:
+    removed = _removed(record, member)
+    if member in record.members and member in removed.leaving:
+        return replace(removed, returning=tuple(sorted((*removed.returning, member))))
+    return record
 
 
 def _left(record: QueueRecord, member: NodeId, stay: int) -> QueueRecord:
     if member not in record.leaving or record.stay(member) != stay:
         return record
-    leaving = tuple(node for node in record.leaving if node != member)
-    return replace(record, leaving=leaving, stays=tuple(stay for stay in record.stays if stay[0] != member))
+    stays = tuple(stay for stay in record.stays if stay[0] != member)
+    left = replace(record, leaving=_without(record.leaving, member), stays=stays)
+    if member not in record.returning:
+        return left
+    return _added(replace(left, returning=_without(record.returning, member)), member)
+
+
+def _without(nodes: tuple[NodeId, ...], node: NodeId) -> tuple[NodeId, ...]:
+    return tuple(each for each in nodes if each != node)
 
 
 def encode(commands: Sequence[MetadataCommand]) -> bytes:
@@ -371,6 +404,7 @@ def record_from_json(raw: dict[str, Any]) -> QueueRecord:
         arguments=tuple((key, value) for key, value in raw["arguments"]),
         founders=tuple(NodeId(node) for node in raw.get("founders") or members),
         leaving=tuple(NodeId(node) for node in raw.get("leaving", ())),
+        returning=tuple(NodeId(node) for node in raw.get("returning", ())),
         stays=tuple((NodeId(node), int(number)) for node, number in raw.get("stays", ())),
         changes=int(raw.get("changes", 0)),
         leader=NodeId(raw.get("leader", NOBODY)),

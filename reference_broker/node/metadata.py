@@ -7,12 +7,12 @@ from typing import Any, Protocol
 
 from reference_broker.machines import metadata
 from reference_broker.machines.metadata import (
-    AddMember,
     Answer,
     ClearPolicy,
     DeclareQueue,
     DeleteQueue,
     LookUp,
+    MemberChange,
     MemberLeft,
     MembersChanged,
     MetadataCommand,
@@ -23,7 +23,6 @@ from reference_broker.machines.metadata import (
     QueueAdded,
     QueueRecord,
     QueueRemoved,
-    RemoveMember,
     ReplicaGone,
     SetPolicy,
 )
@@ -82,7 +81,7 @@ class MetadataHost:
         return command, _COMMAND_BYTES
 
     def change(
-        self, kind: type[AddMember | RemoveMember], record: QueueRecord, member: NodeId, answered: Answered
+        self, kind: type[MemberChange], record: QueueRecord, member: NodeId, answered: Answered
     ) -> tuple[MetadataCommand, int]:
         """A change of a queue's members; ``answered`` is called with the record as it is then, None if it is gone."""
         correlation = self._wait(answered)

@@ -5,8 +5,8 @@ could help to elect a leader without entries that are committed. While the node 
 
 1. Every node that runs takes note of a later life of it than any that was, so that its old directory, should it ever
    turn up again, is found out as an older copy (:mod:`reference_broker.node.lives`).
-2. Each queue that has a member there removes it and wants it again: in a new *stay*, which begins blank and counts for
-   nothing before it has the whole log. One whose member there was leaving anyway only has to see it gone.
+2. Each queue that has a member there replaces it: by one in a new *stay*, which begins blank and counts for nothing
+   before it has the whole log. One whose member there was leaving anyway only has to see it gone.
 3. The metadata group does the same. Its new member's number is the node's first new life, which the node finds as
    ``first_life`` in its configuration.
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from reference_broker.machines.metadata import AddMember, QueueRecord, RemoveMember
+from reference_broker.machines.metadata import QueueRecord, ReplaceMember
 from reference_broker.node.requests import Answer, Answered, RefusedError, failure
 from reference_broker.raft.ready import Role
 from reference_broker.types import METADATA_GROUP, GroupId, NodeId
@@ -48,9 +48,7 @@ class Replacement:
         self._queues: list[str] = []
         self._stays: dict[GroupId, int] = {}
         """The stay of the lost replica of each queue that has not got another one yet."""
-        self._leaves: set[GroupId] = set()
-        """The queues among them that are not to get one: it was to leave before it was lost."""
-        self._proposed: set[tuple[GroupId, type]] = set()
+        self._proposed: set[GroupId] = set()
         self._metadata_done = False
         self._asking = False
         self._trouble = "the metadata group has no leader: most of the nodes do not run"
@@ -71,9 +69,9 @@ class Replacement:
             what = f"{self._what} has the only member of {_listed(alone)}: nobody else has their messages"
             self._finish(failure(what, "bring its directories back, or delete these queues first"))
             return
-        self._queues = sorted(record.name for record in records if self._node in record.members)
+        wanted = [record for record in records if self._node in (*record.members, *record.returning)]
+        self._queues = sorted(record.name for record in wanted)
         self._stays = {record.group: record.stay(self._node) for record in records}
-        self._leaves = {record.group for record in records if self._node not in record.members}
         self._ask_all({"op": "known-life", "node": self._node}, self._choose_life)
 
     def _choose_life(self, answers: list[Answer]) -> None:
@@ -97,22 +95,12 @@ class Replacement:
         records = {record.group: record for record in self._records()}
         for group, lost in list(self._stays.items()):
             record = records.get(group)
-            if record is None or (self._node in record.members and record.stay(self._node) != lost):
+            if record is None or not record.has_replica(self._node) or record.stay(self._node) != lost:
                 del self._stays[group]
-            elif self._node in record.members:
-                self._change(RemoveMember, record)
-            elif self._node not in record.leaving and group in self._leaves:
-                del self._stays[group]
-            elif self._node not in record.leaving:
-                self._change(AddMember, record)
-
-    def _change(self, kind: type[AddMember | RemoveMember], record: QueueRecord) -> None:
-        if (record.group, kind) not in self._proposed:
-            self._proposed.add((record.group, kind))
-            shard = self._shard
-            shard.runners[METADATA_GROUP].propose(
-                *shard.metadata.change(kind, record, self._node, lambda _record: None)
-            )
+            elif self._node in record.members and group not in self._proposed:
+                self._proposed.add(group)
+                change = self._shard.metadata.change(ReplaceMember, record, self._node, lambda _record: None)
+                self._shard.runners[METADATA_GROUP].propose(*change)
 
     def _step_metadata(self) -> None:
         def answered(answer: Answer) -> None:

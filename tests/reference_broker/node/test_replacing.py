@@ -6,12 +6,15 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from reference_broker.machines.metadata import (
     DeclareQueue,
     MemberLeft,
     MetadataCommand,
     QueueRecord,
     RemoveMember,
+    ReplaceMember,
     encode,
 )
 from reference_broker.node.config import Limits
@@ -89,10 +92,31 @@ def test_a_lost_replica_leaves_and_another_one_is_wanted() -> None:
     cluster.look_again()
     assert not cluster.answers, "it has not left yet"
     cluster.propose(left(0), 0)
-    cluster.look_again()
     assert cluster.record().members == ALL and cluster.record().stay(LOST) == 1
     cluster.look_again()
     assert cluster.answers == [{"ok": True, "life": 7 + STRIDE, "queues": ["q"]}]
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_another_one_is_wanted_though_the_node_that_saw_to_it_stops(steps: int) -> None:
+    """Asked again, another node goes on: what the first one proposed is whole."""
+    replaced = ReplaceMember(name="q", group=GroupId(7), member=LOST, node=ME, correlation=0)
+    cluster = others(*(replaced, left(0))[:steps])
+    cluster.replace()
+    cluster.look_again()
+    cluster.propose(left(cluster.record().stay(LOST)), 0)
+    cluster.look_again()
+    assert cluster.record().members == ALL and not cluster.record().leaving
+    assert cluster.answers == [{"ok": True, "life": 7 + STRIDE, "queues": ["q"]}]
+
+
+def test_a_replica_that_is_removed_while_it_is_replaced_does_not_come_back() -> None:
+    cluster = others()
+    cluster.replace()
+    cluster.propose(RemoveMember(name="q", group=GroupId(7), member=LOST, node=ME, correlation=0), 0)
+    cluster.propose(left(0), 0)
+    cluster.look_again()
+    assert cluster.record().members == ALL[:2] and cluster.answers
 
 
 def test_a_replica_that_was_to_leave_before_it_was_lost_does_not_come_back() -> None:
