@@ -71,12 +71,17 @@ class GroupRunner(Proposing):
 
     # Inputs
 
-    def catch_up(self, node: NodeId, term: Term, incarnation: int, asked: Sequence[Any]) -> None:
-        """A node without a member has heard that this one leads: tell it what it may have missed, and from now on
-        everything."""
+    def catch_up(
+        self, node: NodeId, term: Term, incarnation: int, known: tuple[int, int], asked: Sequence[Any]
+    ) -> None:
+        """A node without a member has heard that this one leads, and has applied its commands up to ``known`` in each
+        lane: tell it what it may have missed, and from now on everything."""
         if self._standing[0] is Role.LEADER and term == self._standing[2]:
+            seen, is_new = self.seen_of(node, incarnation), node not in self._guests
             guest = self._guests[node] = Guest(self.group, node, incarnation, self._node)
             self.host.catch_up(guest, asked)
+            if is_new and seen != known:  # they were in the log before, and nobody has told it since what they came to
+                guest.leading(term, *seen)
 
     def guest_left(self, node: NodeId) -> None:
         """Nobody there wants to be told any more."""

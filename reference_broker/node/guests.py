@@ -8,12 +8,14 @@ Frames, after the kind (docs/internals/node.md draws them): the group, and then
 
     ATTACH     1: I have clients for this group, tell me who leads it; 0: I have no more
     LEADING    I lead in this term, and have applied your commands up to these numbers
-    CATCH_UP   I know that you lead in this term; these applied commands of mine await an answer
+    CATCH_UP   I know that you lead in this term, and have applied my commands up to these numbers; these of them await
+               an answer
     EFFECTS    what your clients are to be told
     APPLIED    your commands are applied up to these numbers
 
 Links deliver in order or break, and a guest that has not caught up gets no effects. So what a guest is told has no
-gaps, and whatever a broken link or a change of leader swallowed is told again with the next CATCH_UP.
+gaps, and whatever a broken link or a change of leader swallowed is told again with the next CATCH_UP. If more of its
+commands were applied since the leader told it of those that were, it gets LEADING once more, and asks for these, too.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from reference_broker.types import CHANNEL_ID_SIZE, ChannelId, ConsumerId, Group
 _GROUP: Final = Struct(">Q")
 _ATTACH: Final = Struct(">Q?")
 _LEADING: Final = Struct(">QQQQ")
-_CATCH_UP: Final = Struct(">QQI")
+_CATCH_UP: Final = Struct(">QQIQQ")
 _APPLIED: Final = Struct(">QQQ")
 _PAIR: Final = Struct(">QQ")
 _DELIVER: Final = Struct(">QQHI")  # delivery count, first message id, octets of the tag, runs
@@ -88,6 +90,10 @@ class Guest:
     def applied(self, express: int, bulk: int) -> None:
         """Commands are applied up to these numbers; what they brought about was sent before."""
         self._transport.send(self.node, Kind.APPLIED, [_APPLIED.pack(self._group, express, bulk)])
+
+    def leading(self, term: Term, express: int, bulk: int) -> None:
+        """Say how far commands are applied: further than was known there, so that it asks what became of them."""
+        self._transport.send(self.node, Kind.LEADING, [pack_leading(self._group, term, express, bulk)])
 
     def _add(self, *buffers: bytes | memoryview) -> None:
         self._frame += buffers
@@ -175,15 +181,15 @@ def unpack_leading(body: memoryview) -> tuple[GroupId, Term, int, int]:
     return GroupId(group), Term(term), express, bulk
 
 
-def pack_catch_up(group: GroupId, term: Term, incarnation: int) -> bytes:
+def pack_catch_up(group: GroupId, term: Term, incarnation: int, express: int, bulk: int) -> bytes:
     """CATCH_UP; a batch of commands follows, or nothing."""
-    return _CATCH_UP.pack(group, term, incarnation)
+    return _CATCH_UP.pack(group, term, incarnation, express, bulk)
 
 
-def unpack_catch_up(body: memoryview) -> tuple[GroupId, Term, int, bytes]:
-    """Group, term, the life of the guest, and the batch."""
-    group, term, incarnation = _exactly(_CATCH_UP, body[: _CATCH_UP.size])
-    return GroupId(group), Term(term), incarnation, bytes(body[_CATCH_UP.size :])
+def unpack_catch_up(body: memoryview) -> tuple[GroupId, Term, int, tuple[int, int], bytes]:
+    """Group, term, the life of the guest, the numbers that it knows of, and the batch."""
+    group, term, incarnation, express, bulk = _exactly(_CATCH_UP, body[: _CATCH_UP.size])
+    return GroupId(group), Term(term), incarnation, (express, bulk), bytes(body[_CATCH_UP.size :])
 
 
 def unpack_applied(body: memoryview) -> tuple[GroupId, int, int]:

@@ -96,7 +96,7 @@ class Proxy:
             return
         self.leader, self.term = node, term
         asked = [command for command in self._forget(express, bulk) if asks(command)]
-        head = guests.pack_catch_up(self.group, term, self._node.incarnation)
+        head = guests.pack_catch_up(self.group, term, self._node.incarnation, express, bulk)
         self._node.send(node, Kind.CATCH_UP, [head, *(encode_batch(self._now_ms(), asked) if asked else ())])
         self._start_over()
 
