@@ -375,12 +375,14 @@ class RaftChecks:
 
     def reads(self, node: NodeId, runner: GroupRunner, index: int, *, live: bool = False) -> None:
         """Read one entry above the snapshot, or one that the state refers to, while files come and go."""
+        truth = self.group(runner.group)
+        if truth.deleted:
+            return
         where, number = f"group {runner.group:x}: node {node}", "I15" if live else "I12"
         try:
             payload = runner.payload(LogIndex(index))
         except (LogError, LookupError) as error:
             raise ViolationError(number, f"{where} cannot read entry {index}: {error}") from error
-        truth = self.group(runner.group)
         known = truth.entries.get((index, truth.member(node).terms.get(index, 0)))
         check(known is None or known[0] == crc32(payload), number, f"{where} reads something else at {index}")
 

@@ -8,6 +8,7 @@ from zlib import crc32
 
 import pytest
 
+from reference_broker.log.errors import EntryGoneError
 from reference_broker.log.notices import HardStateSynced
 from reference_broker.raft.config import RaftConfig
 from reference_broker.raft.configuration import Configuration
@@ -93,6 +94,23 @@ def test_a_sole_voter_may_lead_a_term_again_that_nobody_heard_of(term_on_disk: i
     else:
         with pytest.raises(ViolationError, match="another entry 1 of term 2"):
             checks.appended(ONE, group, [other])
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_of_a_deleted_group_nothing_has_to_be_read(deleted: bool) -> None:
+    """A node that restarts may have it once more, and begins where nobody looks any more. Otherwise I12."""
+    checks, group = RaftChecks(), GroupId(7)
+
+    def payload(index: LogIndex) -> bytes:
+        raise EntryGoneError(group, index)
+
+    runner: Any = SimpleNamespace(group=group, payload=payload)
+    if deleted:
+        checks.deleted(group)
+        checks.reads(ONE, runner, 3)
+    else:
+        with pytest.raises(ViolationError, match="cannot read entry 3"):
+            checks.reads(ONE, runner, 3)
 
 
 @pytest.mark.parametrize("creation, known, expected", [(2, {7: 2}, True), (1, {7: 2}, False), (1, {}, True)])
