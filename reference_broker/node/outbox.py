@@ -38,6 +38,11 @@ class Outbox:
         self.octets = 0
         self.urgent = self.overdue = False
 
+    @property
+    def is_due(self) -> bool:
+        """Whether it should go now."""
+        return self.urgent or self.overdue
+
     def holds(self, lane: Lane) -> bool:
         """Whether something waits in the lane."""
         return bool(self._lanes[lane])

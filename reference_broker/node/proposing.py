@@ -120,11 +120,10 @@ class Proposing(ABC):
 
     def _due(self) -> bool:
         """Whether the outbox should become entries now; if it holds lazy commands only, soon."""
-        due = self._outbox.urgent or self._outbox.overdue
-        if not due and not self._waiting:
+        if not self._outbox.is_due and not self._waiting:
             self._waiting = True
             self._node.later(self._node.limits.settle_delay_ms / 1000, self._wait_no_longer)
-        return due
+        return self._outbox.is_due
 
     def _wait_no_longer(self) -> None:
         self._waiting = False

@@ -124,7 +124,7 @@ class Proxy:
         self.scheduled = False
         if self._stopped or self.leader == NOBODY or not self._outbox.octets:
             return
-        if not (self._outbox.urgent or self._outbox.overdue):
+        if not self._outbox.is_due:
             if not self._waiting:
                 self._waiting = True
                 self._node.later(self._node.limits.settle_delay_ms / 1000, self._wait_no_longer)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -570,6 +570,24 @@ class World:
                 if a < b:
                     self.connect(a, b)
         self._run(400)
+
+    def run_on(self, held: Collection[tuple[NodeId, NodeId]] = ()) -> None:
+        """Until nothing moves any more but for timers, ticks and clients, and for frames on the links ``held``."""
+        moved = True
+        while moved:
+            moved = False
+            for node in self.nodes.values():
+                node.hear()
+                moved |= bool(node.dirty or node.notices)
+                node.turn()
+                moved |= node.log.run_pending()
+                while node.notices:
+                    node.take_notice()
+                for other in self.all:
+                    link = self.links.get((other, node.node))
+                    while link and (other, node.node) not in held:
+                        moved = True
+                        node.frame(other, *link.popleft())
 
     def settle_down_without(self, away: NodeId) -> None:
         """Let everything but one node, which nobody can reach, run for a while."""

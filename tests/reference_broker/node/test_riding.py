@@ -14,28 +14,11 @@ from tests.reference_broker.node.test_group_storm import Publisher, World
 GONE = ConsumerId(ChannelId(NodeId(9), 1, 1, 1), "c")
 
 
-def run_on(world: World) -> None:
-    """Until nothing moves any more but for timers."""
-    moved = True
-    while moved:
-        moved = False
-        for node in world.nodes.values():
-            node.hear()
-            moved |= bool(node.dirty or node.notices)
-            node.turn()
-            moved |= node.log.run_pending()
-            while node.notices:
-                node.take_notice()
-            for deliver in world.frames(node):
-                moved = True
-                deliver()
-
-
 def led(world: World) -> tuple[GroupRunner, NodeId]:
     """The queue's leader, and another member's node."""
-    run_on(world)
+    world.run_on()
     world.nodes[NodeId(1)].runner.lead_if_nobody_does()  # type: ignore[union-attr]
-    run_on(world)
+    world.run_on()
     member = world.nodes[NodeId(1)].member
     assert member is not None and member.core.role is Role.LEADER
     return member, NodeId(2)
@@ -46,7 +29,7 @@ def fire(world: World, node: NodeId) -> None:
     due, world.nodes[node].timers = world.nodes[node].timers, []
     for call in due:
         call()
-    run_on(world)
+    world.run_on()
 
 
 @pytest.mark.parametrize("lazy", [True, False])
@@ -55,17 +38,17 @@ def test_a_lazy_settle_waits_on_the_leader_too(lazy: bool) -> None:
     leader, other = led(world)
     publisher = Publisher(world.nodes[NodeId(1)], world)
     publisher.publish()
-    run_on(world)
+    world.run_on()
     fire(world, NodeId(1))
     entries = leader.core.log.last_index
     world.nodes[other].runner.propose(Settle(GONE, ((0, 0),)), 64, Lane.EXPRESS, lazy=lazy)
-    run_on(world)
+    world.run_on()
     if lazy:
         assert leader.core.log.last_index == entries
         fire(world, other)  # it is forwarded now
         assert leader.core.log.last_index == entries
         publisher.publish()
-        run_on(world)
+        world.run_on()
     assert leader.core.log.last_index == entries + 1
     fire(world, NodeId(1))
     fire(world, other)
@@ -79,7 +62,7 @@ def test_no_settle_waits_for_ever() -> None:
     leader, other = led(world)
     entries = leader.core.log.last_index
     world.nodes[other].runner.propose(Settle(GONE, ((0, 0),)), 64, Lane.EXPRESS, lazy=True)
-    run_on(world)
+    world.run_on()
     for node in (other, NodeId(1), NodeId(1), other):
         fire(world, node)
     assert leader.core.log.last_index == entries + 1
@@ -100,7 +83,7 @@ def test_publishes_ride_with_the_settles_of_a_consumer_with_a_backlog(monkeypatc
             publisher.publish()
         if settles:
             leader.propose(Settle(GONE, ((0, 0),)), 64, Lane.EXPRESS)
-        run_on(world)
+        world.run_on()
         return leader.core.log.last_index - before
 
     entries_after(settles=False, publishes=True)
