@@ -39,6 +39,17 @@ class DamagedLogError(LogError):
         self.offset = offset
 
 
+class OtherFormatError(LogError):
+    """The log is sound, but another version of the broker wrote it."""
+
+    def __init__(self, path: str, found: int, wanted: int) -> None:
+        super().__init__(
+            f"the log has format {found}, and this version of the broker reads format {wanted} only\n  {path}\n"
+            "  empty the queues with the version that wrote it, then start this one in a new directory"
+        )
+        self.path = path
+
+
 class MissingEntriesError(LogError):
     """The files are sound one by one, but together they do not hold what the log needs."""
 

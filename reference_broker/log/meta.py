@@ -30,9 +30,9 @@ from reference_broker.log.wal_codec import (
     batch_size,
     encode_batch_head,
     encode_file_header,
+    mark_of,
     next_sector,
     pack_row,
-    seed_of,
 )
 from reference_broker.types import GroupId, NodeId, Term
 
@@ -127,7 +127,7 @@ class MetaLog:
         return True
 
     def _append(self, rows: list[bytes], payloads: list[bytes], octets: int) -> None:
-        head = encode_batch_head(seed_of(self._store, self._number), self._batch + 1, rows, octets)
+        head = encode_batch_head(mark_of(self._store, self._number), self._batch + 1, rows, octets)
         self._write([head, *payloads], self._offset)
         self._datasync()
         self._batch += 1

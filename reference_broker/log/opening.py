@@ -340,7 +340,7 @@ def _read_wal(
         path = wal_files.path(file_name(number))
         file = files.open(path)
         octets = Windows(file.read, file.size())
-        wrong = check_file_header(octets.part(0, SECTOR), WAL_MAGIC, number, store)
+        wrong = check_file_header(path, octets.part(0, SECTOR), WAL_MAGIC, number, store)
         if wrong:
             file.close()
             raise DamagedLogError(path, 0, wrong)

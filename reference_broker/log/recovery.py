@@ -34,9 +34,9 @@ from reference_broker.log.wal_codec import (
     check_file_header,
     file_flags,
     find_later,
+    mark_of,
     next_sector,
     read_batch,
-    seed_of,
 )
 from reference_broker.log.windows import Windows
 from reference_broker.types import GroupId
@@ -63,7 +63,7 @@ class WalRecovery:
         """Replay one file whose header is sound. Returns the number of batches in it."""
         self.entries.setdefault(number, 0)
         count = 0
-        for found in batches(file, seed_of(self.store, number)):
+        for found in batches(file, mark_of(self.store, number)):
             if isinstance(found, Tail):
                 self._judge_tail(name, found)
                 break
@@ -202,31 +202,31 @@ def replay_meta(name: str, octets: bytes, number: int, store: bytes) -> MetaReco
     """
     half = len(octets) // 2
     halves = [Windows.of(octets[:half]), Windows.of(octets[half:])]
-    wrong = [check_file_header(copy.part(0, SECTOR), META_MAGIC, number, store) for copy in halves]
+    wrong = [check_file_header(name, copy.part(0, SECTOR), META_MAGIC, number, store) for copy in halves]
     if wrong[0] and wrong[1]:
         raise DamagedLogError(name, 0, f"{wrong[0]}; in its second half, from {half} on: {wrong[1]}")
     found = MetaRecovery(single=sum(map(bool, wrong)))
     flags = file_flags(halves[1 if wrong[0] else 0].part(0, SECTOR))
-    seed, offset, batch = seed_of(store, number), FIRST_BATCH, 1
+    mark, offset, batch = mark_of(store, number), FIRST_BATCH, 1
     while sound := [
         (copy, read)
         for copy in halves
-        if isinstance(read := read_batch(copy, offset, seed), Batch) and read.number == batch
+        if isinstance(read := read_batch(copy, offset, mark), Batch) and read.number == batch
     ]:
         found.single += len(sound) == 1
         _replay_meta_batch(found.records, *sound[0])
         offset, batch = next_sector(sound[0][1].end), batch + 1
-    found.torn = _judge_meta_end(name, halves, offset, seed, batch, begun=bool(flags & BEGUN))
+    found.torn = _judge_meta_end(name, halves, offset, mark, batch, begun=bool(flags & BEGUN))
     return found
 
 
-def _judge_meta_end(name: str, halves: list[Windows], offset: int, seed: int, batch: int, *, begun: bool) -> bool:
+def _judge_meta_end(name: str, halves: list[Windows], offset: int, mark: bytes, batch: int, *, begun: bool) -> bool:
     """Whether a batch was torn at ``offset``, where neither half holds a sound one."""
     where = f"both copies of a batch fail their check, here and at offset {offset + halves[0].size}"
     if batch == 1 and begun:
         raise DamagedLogError(name, offset, f"{where}; it was synced before the file got its name")
     for copy, base in zip(halves, (0, halves[0].size), strict=True):
-        later = find_later(copy, offset, seed, batch - 1)
+        later = find_later(copy, offset, mark, batch - 1)
         if later >= 0:
             raise DamagedLogError(name, offset, f"{where}, and a sound one follows at offset {base + later}")
     return any(any(copy.part(offset, offset + HEAD_SIZE)) for copy in halves)

@@ -7,8 +7,8 @@ The housekeeping thread makes the next file ready while the current one fills (:
 over is the exchange of one reference. Should the next file be late, the current one grows beyond its size: slower,
 never wrong.
 
-A dead file is renamed to ``.spare`` and becomes a next file by a new header and a rename; its old batches are
-invalid under the new number. Each step is synced before the next, so that a crash leaves either name and never a
+A dead file is renamed to ``.spare`` and becomes a next file by a new header and a rename; its old batches do
+not have the mark of the new number. Each step is synced before the next, so that a crash leaves either name and never a
 file whose header and name differ.
 
 Invariants: one batch is in flight at a time; after an error nothing is written any more (the owner stops).
@@ -31,8 +31,8 @@ from reference_broker.log.wal_codec import (
     batch_size,
     encode_batch_head,
     encode_file_header,
+    mark_of,
     next_sector,
-    seed_of,
 )
 
 SUFFIX: Final = ".wal"
@@ -56,7 +56,7 @@ class WalFile:
     number: int
     file: File
     size: int
-    seed: int
+    mark: bytes
     path: str
     entries: int = 0
     copied: int = 0
@@ -79,7 +79,7 @@ class WalFiles:
 
     def opened(self, number: int, file: File) -> WalFile:
         """An existing file."""
-        return WalFile(number, file, file.size(), seed_of(self._store, number), self.path(file_name(number)))
+        return WalFile(number, file, file.size(), mark_of(self._store, number), self.path(file_name(number)))
 
     def prepare(self, number: int, size: int) -> WalFile:
         """Make file ``number`` ready to be written: recycled if there is a spare, else new and full of zeros."""
@@ -151,7 +151,7 @@ class Wal:
         """Write one batch and sync it. Returns the offset of its first payload."""
         counters = self._counters
         start = monotonic_ns()
-        head = encode_batch_head(self.current.seed, self._next_batch, rows, octets)
+        head = encode_batch_head(self.current.mark, self._next_batch, rows, octets)
         self.current.file.write([head, *payloads], self.offset)
         written = monotonic_ns()
         if self._sync:

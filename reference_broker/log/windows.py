@@ -6,7 +6,6 @@ successor was late; read whole, it would need as much memory as it has octets.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -46,9 +45,3 @@ class Windows:
             piece = self.part(start, min(end, start + self._step))
             yield start, piece
             start += max(1, len(piece))
-
-    def crc(self, start: int, end: int, seed: int) -> int:
-        """CRC-32 of the octets from ``start`` to ``end``."""
-        for _offset, piece in self.pieces(start, end):
-            seed = zlib.crc32(piece, seed)
-        return seed

@@ -15,6 +15,7 @@ from reference_broker.log.extents import merged
 from reference_broker.log.memory_files import MemoryFile
 from reference_broker.log.notices import Failed, RolledOver
 from reference_broker.log.segment_codec import DamagedSegmentError, decode_head, decode_index, encode, placed
+from reference_broker.log.wal_codec import FIRST_BATCH, HEAD_SIZE, ROW_SIZE
 from reference_broker.types import GroupId, LogIndex
 
 SEGMENTS = "/disk/data/segments"
@@ -391,7 +392,7 @@ def test_a_damaged_entry_is_not_copied(make_world: Callable[..., Any]) -> None:
     group = world.create(1)
     world.append(group, 1, 3, size=500)
     world.step()
-    offset = 512 + 24 + 3 * 36 + 500
+    offset = FIRST_BATCH + HEAD_SIZE + 3 * ROW_SIZE + 500
     world.files.flip("/disk/wal/00000001.wal", offset + 200)
     world.faulty = True
     world.roll()

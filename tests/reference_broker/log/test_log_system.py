@@ -30,6 +30,7 @@ from reference_broker.log.notices import (
     Written,
 )
 from reference_broker.log.system import LogSystem
+from reference_broker.log.wal_codec import FIRST_BATCH, HEAD_SIZE, ROW_SIZE
 from reference_broker.types import LogIndex, NodeId, Term
 
 
@@ -466,7 +467,7 @@ def test_rot_under_a_running_node_is_found_on_reading(make_world: Callable[..., 
     group = world.create(1)
     world.append(group, 1, 3, size=500)
     world.step()
-    world.files.flip("/disk/wal/00000001.wal", 512 + 24 + 3 * 36 + 700)
+    world.files.flip("/disk/wal/00000001.wal", FIRST_BATCH + HEAD_SIZE + 3 * ROW_SIZE + 700)
     assert world.log.payload(group, LogIndex(1))
     with pytest.raises(DamagedLogError, match="an entry fails its check"):
         world.log.payload(group, LogIndex(2))

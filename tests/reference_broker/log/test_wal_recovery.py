@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference_broker.log.errors import DamagedLogError, MissingEntriesError
+from reference_broker.log.errors import START_BLANK, DamagedLogError, MissingEntriesError, OtherFormatError
 from reference_broker.log.extents import Extents
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.recovery import SnapshotFacts, WalRecovery, join_snapshot, replay_meta
 from reference_broker.log.wal_codec import (
     FIRST_BATCH,
+    HEAD_SIZE,
     META_MAGIC,
     ROW_SIZE,
     SECTOR,
@@ -26,9 +27,9 @@ from reference_broker.log.wal_codec import (
     check_file_header,
     encode_batch_head,
     encode_file_header,
+    mark_of,
     next_sector,
     pack_row,
-    seed_of,
 )
 from reference_broker.log.windows import Windows
 from reference_broker.types import GroupId
@@ -44,7 +45,7 @@ def batch_octets(number: int, first: int, payloads: list[bytes], *, file: int = 
         pack_row(GROUP, first + at, term, len(payload), zlib.crc32(payload), RowKind.ENTRY, 1, 0)
         for at, payload in enumerate(payloads)
     ]
-    octets = encode_batch_head(seed_of(STORE, file), number, rows, sum(map(len, payloads))) + b"".join(payloads)
+    octets = encode_batch_head(mark_of(STORE, file), number, rows, sum(map(len, payloads))) + b"".join(payloads)
     return octets.ljust(next_sector(len(octets)), b"\0")
 
 
@@ -133,10 +134,110 @@ def test_no_more_than_a_window_is_in_memory() -> None:
     assert max(held) == 4096 and sum(held) <= 2 * len(whole)
 
 
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of all octets of which a CRC is taken."""
+    sizes: list[int] = []
+    crc32 = zlib.crc32
+
+    def counted(octets: bytes, seed: int = 0) -> int:
+        sizes.append(len(octets))
+        return crc32(octets, seed)
+
+    monkeypatch.setattr(zlib, "crc32", counted)
+    return sizes
+
+
+def claims(size: int, file: int, at: int = 0, change: int = 0) -> bytes:
+    """Octets that hold in every sector the head of a late batch with a long table, as the log would write it into file
+    ``file``, but for one octet."""
+    rows = [bytes(ROW_SIZE)] * (size // 2 // ROW_SIZE)
+    head = bytearray(encode_batch_head(mark_of(STORE, file), 1 << 40, rows, 0)[:SECTOR])
+    head[at] ^= change
+    return bytes(head) * (size // SECTOR)
+
+
+FALSE_HEADS = {"of another use of the file": claims(1 << 20, 1), "damaged": claims(1 << 20, 9, HEAD_SIZE - 5, 1)}
+
+
+@pytest.mark.parametrize("tail", FALSE_HEADS.values(), ids=FALSE_HEADS)
+def test_the_work_is_bounded_by_the_file_whatever_stands_in_it(tail: bytes, checked: list[int]) -> None:
+    """A recycled file is full of old batches, and of what publishers chose to write: a start that believes the lengths
+    in there takes minutes for a file, or as long as somebody likes."""
+    parts = [batch_octets(number, number, [b"x" * 700], file=9) for number in (1, 2, 3)]
+    whole = encode_file_header(WAL_MAGIC, 9, STORE) + b"".join(parts) + tail
+    read: list[int] = []
+
+    def take(offset: int, size: int) -> bytes:
+        read.append(size)
+        return whole[offset : offset + size]
+
+    recovery = WalRecovery(STORE, {GROUP: Extents()})
+    checked.clear()
+    assert recovery.replay("9.wal", 9, Windows(take, len(whole), step=1 << 16)) == 3
+    assert recovery.groups[GROUP].last == 3
+    assert sum(checked) <= len(whole) and sum(read) <= 3 * len(whole)
+
+
+@pytest.mark.parametrize("tail", FALSE_HEADS.values(), ids=FALSE_HEADS)
+def test_the_work_for_the_meta_log_is_bounded_by_the_file_too(tail: bytes, checked: list[int]) -> None:
+    """What a client declares stands in the meta log, and may end in half a batch."""
+    vote = pack_row(GROUP, 2, 3, 0, 0, RowKind.HARD_STATE, 0, 0)
+    group = pack_row(GROUP, 0, 1, 0, 0, RowKind.GROUP, 0, 0)
+    first = encode_batch_head(mark_of(STORE, 9), 1, [group, vote], 0).ljust(SECTOR, b"\0")
+    half = encode_file_header(META_MAGIC, 9, STORE) + first + tail
+    checked.clear()
+    found = replay_meta("9.meta", half * 2, 9, STORE)
+    assert (found.records[GROUP].term, found.records[GROUP].voted_for) == (3, 2)
+    assert sum(checked) <= 2 * len(half)
+
+
+def test_a_payload_is_never_taken_for_a_batch() -> None:
+    """A publisher sends whole batches, sound in every way but for the mark that only the broker knows, as its messages:
+    none of them may be replayed, nor stop the start, when the batch they came in is torn."""
+    forged = b"".join(batch_octets(number, 50, [b"forged"], file=file) for file in (1, 8, 10) for number in range(1, 9))
+    torn = batch_octets(2, 2, [bytes(SECTOR - HEAD_SIZE - ROW_SIZE) + forged], file=9)
+    first = encode_file_header(WAL_MAGIC, 9, STORE) + batch_octets(1, 1, [b"x"], file=9)
+    head, row, payload = 3, HEAD_SIZE + 3, SECTOR - 1
+    for damaged in (head, row, payload):
+        extents, recovery = recover((9, first + flipped(torn, damaged)))
+        assert (extents.last, recovery.last_batch) == (1, 1)
+
+
+def test_a_later_head_is_enough_to_tell_damage() -> None:
+    """The power went while a batch was written, of which only the head came to the drive: the batch before it had been
+    synced by then, so damage to that one must not pass for a torn end."""
+    second = bytearray(THREE[1])
+    second[HEAD_SIZE + ROW_SIZE + 5] ^= 1
+    with pytest.raises(DamagedLogError, match="sound one follows"):
+        recover((1, wal_file(THREE[0], bytes(second), THREE[2][:HEAD_SIZE])))
+
+
+@pytest.mark.parametrize("name", ["wal/00000001.wal", "data/meta/00000001.meta"])
+def test_another_version_of_the_format_is_refused_by_name(name: str, make_world: Callable[..., Any]) -> None:
+    """Who starts a new version on an old directory must learn that nothing is damaged, and what to do; giving up the
+    data, as damage asks for, would cost all of it."""
+    world = make_world().open()
+    world.append(world.create(1), 1)
+    world.step()
+    world.log.close()
+    path = f"/disk/{name}"
+    file = world.files.open(path)
+    size = file.size()
+    for base in (0, size // 2) if path.endswith(".meta") else (0,):
+        header = bytearray(file.read(base, 36))
+        header[4:6] = (header[5] - 1).to_bytes(2)
+        header[32:36] = zlib.crc32(header[:32]).to_bytes(4)
+        file.write([bytes(header)], base)
+    with pytest.raises(OtherFormatError, match=r"format \d, and this version .* reads format \d only") as caught:
+        world.open()
+    assert caught.value.path == path and START_BLANK not in str(caught.value)
+
+
 def test_damage_to_a_payload_names_the_payload() -> None:
     """Whoever restores a file wants to know where to look."""
     damaged = bytearray(wal_file(*THREE))
-    payload = FIRST_BATCH + 24 + 2 * ROW_SIZE
+    payload = FIRST_BATCH + HEAD_SIZE + 2 * ROW_SIZE
     damaged[payload + 50] ^= 1
     with pytest.raises(DamagedLogError, match="sound one follows") as caught:
         recover((1, bytes(damaged)))
@@ -212,7 +313,7 @@ def test_whatever_is_written_is_read_back(contents: list[list[bytes]], number: i
         parts.append(batch_octets(number + at, index, payloads))
         index += len(payloads)
     data = wal_file(*parts, size=0)
-    found = [batch for batch in batches(windows(data), seed_of(STORE, 1)) if isinstance(batch, Batch)]
+    found = [batch for batch in batches(windows(data), mark_of(STORE, 1)) if isinstance(batch, Batch)]
     read = []
     for batch in found:
         at = batch.payload
@@ -236,7 +337,7 @@ def test_whatever_is_written_is_read_back(contents: list[list[bytes]], number: i
 )
 def test_a_file_header_says_what_is_wrong(octets: bytes, reason: str | None) -> None:
     """A renamed or foreign file must be named as such, not replayed."""
-    wrong = check_file_header(octets, WAL_MAGIC, 1, STORE)
+    wrong = check_file_header("1.wal", octets, WAL_MAGIC, 1, STORE)
     assert wrong is None if reason is None else reason in str(wrong)
 
 
@@ -265,7 +366,7 @@ def elected(world: Any) -> tuple[str, bytes, list[range]]:
     [name] = world.files.names(META)
     octets = world.files.open(f"{META}/{name}").read(0, 1 << 20)
     starts = [FIRST_BATCH, FIRST_BATCH + SECTOR, FIRST_BATCH + 2 * SECTOR]
-    records = [range(start, start + 24 + rows * ROW_SIZE) for start, rows in zip(starts, (2, 1, 1), strict=True)]
+    records = [range(start, start + HEAD_SIZE + rows * ROW_SIZE) for start, rows in zip(starts, (2, 1, 1), strict=True)]
     return f"{META}/{name}", octets, [range(36), *records]
 
 
