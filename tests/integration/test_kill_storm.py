@@ -6,6 +6,7 @@ killed. ``STORM_SEED`` repeats a schedule.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import statistics
@@ -102,6 +103,21 @@ class Storm:
             self.cluster = local_cluster.start_node(self.cluster, name)
         self.until(self._all_ready, f"the return of {victims}")
 
+    def all_use_files_again(self) -> bool:
+        """Whether each node went through more files than it keeps, so that old messages stand in the one it writes."""
+        rows = local_cluster.status(self.cluster)
+        return all(row["state"] == "running" and row["metrics"]["wal_files_recycled"] >= 3 for row in rows)
+
+    def kill_all(self) -> None:
+        """Every node, one right after the other, as when the power of a house goes; then start the cluster again."""
+        for node in self.cluster.nodes:
+            local_cluster.kill(self.cluster, node.name)
+        self.kills += len(self.cluster.nodes)
+        self.schedule.append("all")
+        self.cluster = local_cluster.start(self.directory, base_port=self.cluster.nodes[0].amqp_port)
+        self.until(self._all_ready, "the return of all nodes")
+        self.progress("the death of all nodes")
+
     def _nothing_is_confirmed(self) -> None:
         """What was on its way is counted first: a confirm that the kernel had may still be read."""
         self.idle.wait(0.3)
@@ -165,6 +181,27 @@ def test_nothing_confirmed_is_lost_in_a_storm_of_kills(tmp_path: Path, base_port
         while run.kills < KILLS:
             run.blow(chance.choice(("leader", "leader", "follower", "two")), chance)
         run.settle()
+
+
+def test_nothing_confirmed_is_lost_when_all_nodes_die(tmp_path: Path, base_port: int, storm: ModuleType) -> None:
+    """Whatever they were writing, and with WAL files that were used many times over, full of old messages: every node
+    starts again, and what was confirmed is there."""
+    directory = tmp_path / "cluster"
+    with_small_wal_files(directory, base_port)
+    with stormy(directory, base_port, storm) as run:
+        for _ in range(2):
+            run.until(run.all_use_files_again, "the use of old WAL files")
+            run.kill_all()
+        run.settle()
+
+
+def with_small_wal_files(directory: Path, base_port: int) -> None:
+    """A cluster that was started once, and whose nodes' WAL files are full within a second from now on."""
+    cluster = local_cluster.start(directory, base_port=base_port)
+    local_cluster.stop(cluster)
+    for node in cluster.nodes:
+        config = Path(node.data_dir) / "node.json"
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"limits": {"wal_file_bytes": 64 * 1024}}))
 
 
 def test_a_leader_that_was_paused_confirms_nothing_by_itself(tmp_path: Path, base_port: int, storm: ModuleType) -> None:
