@@ -13,10 +13,12 @@ from reference_broker.types import Entry, GroupId, LogIndex, NodeId, Term
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Entries, consecutive; they supersede what stands at and above the first."""
+    """Entries, consecutive; they supersede what stands at and above the first. ``octets`` are those of their payloads,
+    which count as backlog until the writer is done with the operation."""
 
     group: Group
     entries: Sequence[Entry]
+    octets: int
 
 
 @dataclass(frozen=True, slots=True)

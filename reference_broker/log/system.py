@@ -224,7 +224,7 @@ class LogSystem:
         with self._state.lock:
             self._state.memory.append(found.table, entries)
             self._state.counters.backlog_bytes += octets
-        self._writing.submit(Append(found, entries))
+        self._writing.submit(Append(found, entries, octets))
 
     def truncate_from(self, group: GroupId, index: LogIndex) -> None:
         """Drop ``index`` and everything above. Raises :class:`ValueError` for what a snapshot covers: that is final."""

@@ -48,10 +48,14 @@ _ENTRY: Final = int(RowKind.ENTRY)
 
 @dataclass(slots=True)
 class _Batch:
+    """``octets`` of payload are to be written; ``backlog`` of them were handed over, with those of groups that were
+    deleted since, which nobody writes."""
+
     rows: list[bytes] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
     operations: list[Append | Truncate | Reset] = field(default_factory=list)
     octets: int = 0
+    backlog: int = 0
     entries: int = 0
 
 
@@ -71,8 +75,10 @@ class Writer:
         batch = _Batch()
         for operation in operations:
             match operation:
-                case Append(group, entries):
+                case Append(group, entries, octets):
+                    batch.backlog += octets
                     if not group.deleted:
+                        batch.octets += octets
                         _add_entries(batch, group, entries)
                         batch.operations.append(operation)
                 case Truncate(group, index):
@@ -86,6 +92,8 @@ class Writer:
                 batch = _Batch()
         if batch.rows:
             self._commit(batch)
+        elif batch.backlog:
+            self._update_tables(batch, 0)
         self._pass_on(operations)
 
     def _write_meta(self, operations: list[WriterOp]) -> None:
@@ -153,7 +161,7 @@ class Writer:
                     last[group] = operation.entries[-1]
                 else:
                     _apply_control(operation)
-            state.counters.backlog_bytes -= batch.octets
+            state.counters.backlog_bytes -= batch.backlog
             state.memory.shrink()
         times = self._wal.times
         return [
@@ -170,7 +178,6 @@ def _add_entries(batch: _Batch, group: Group, entries: Sequence[Entry]) -> None:
         size = len(payload)
         rows.append(pack_row(group_id, entry.index, entry.term, size, entry.crc, _ENTRY, entry.kind, 0))
         payloads.append(payload)
-        batch.octets += size
     batch.entries += len(entries)
 
 

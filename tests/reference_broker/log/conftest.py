@@ -11,6 +11,7 @@ import pytest
 
 from reference_broker.log.config import LogConfig
 from reference_broker.log.memory_files import MemoryFiles
+from reference_broker.log.memtable import ENTRY_OVERHEAD
 from reference_broker.log.notices import (
     Failed,
     GroupCreated,
@@ -112,7 +113,16 @@ class World:
         self.log.run_pending()
         failures = [notice.error for notice in self.notices[before:] if isinstance(notice, Failed)]
         assert self.faulty or not failures, failures
+        if not any(isinstance(notice, Failed) for notice in self.notices):
+            self._check_counts()
         return self.notices[before:]
+
+    def _check_counts(self) -> None:
+        """Nothing waits to be written, and what counts as held in memory is held there."""
+        counters = self.log.counters()
+        held = [entry for group in self.log._state.groups.values() for entry in group.table.memory.values()]
+        assert counters["backlog_bytes"] == 0
+        assert counters["memtable_bytes"] == sum(len(entry.payload) + ENTRY_OVERHEAD for entry in held)
 
     def stop_at(self, call: int) -> None:
         """The node stops at its ``call``-th changing call from now: that one and all later ones fail."""

@@ -257,6 +257,23 @@ def test_a_deleted_group_leaves_nothing(world: Any) -> None:
     assert list(world.recovered) == [other]
 
 
+def test_what_a_deleted_group_had_to_write_waits_no_longer(world: Any) -> None:
+    """The event loop writes small batches itself as long as little waits to be written: octets that are counted and
+    never written would take that from all queues of the node, for good."""
+    group, other = world.create(1), world.create(2)
+    world.append(group, 1, 3, size=700)
+    world.append(other, 1, 3, size=500)
+    assert world.log.counters()["backlog_bytes"] == 3 * 700 + 3 * 500
+    world.delete(group)
+    world.step()
+    assert world.log.counters()["backlog_bytes"] == 0
+    world.append(other, 4, size=500)
+    world.delete(other)
+    world.step()
+    assert world.log.counters()["backlog_bytes"] == 0
+    assert world.log.counters()["memtable_bytes"] == 0
+
+
 def test_a_deleted_group_keeps_its_files_until_its_deletion_is_on_disk(make_world: Callable[..., Any]) -> None:
     """The housekeeper is faster than the writer, and then power fails: a start would find the group and a hole."""
     world = make_world().open()
