@@ -260,10 +260,14 @@ class Housekeeper:
         file.write([head.encode()], 0)
         self._state.synced("snapshot", sync_ns(file))
         self._publish_name(directory, INCOMING, key)
+        arrived = Installed(head, places, file)
         with self._state.lock:
-            former, group.installed = group.installed, Installed(head, places, file)
-        if former is not None:
-            former.file.close()
+            if group.deleted:
+                unused: Installed | None = arrived
+            else:
+                unused, group.installed = group.installed, arrived
+        if unused is not None:
+            unused.file.close()
         self._state.counters.snapshots_installed += 1
         index, term = LogIndex(key.last_index), Term(key.last_term)
         return SnapshotInstalled(group.id, index, term, state, tuple(head.live), group.creation)

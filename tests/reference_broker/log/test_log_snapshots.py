@@ -164,6 +164,35 @@ def test_a_snapshot_arrives_whole(size: int, state_size: int, count: int, make_w
         assert (found.first_index, found.last_index, found.live, found.state) == (21, 20, live, state)
 
 
+def test_a_queue_that_goes_while_its_snapshot_arrives_leaves_no_open_file(
+    make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner deletes while the housekeeper installs: nobody looks after the file any more but the housekeeper. Each
+    such file would cost a descriptor until the node stops."""
+    sender, group = donor(make_world)
+    receiver = make_world().open()
+    receiver.create(1)
+    receiver.step()
+    received: list[Any] = []
+    create, rename = receiver.files.create, receiver.files.rename
+
+    def creating(path: str, size: int = 0) -> Any:
+        received.append(create(path, size))
+        return received[-1]
+
+    def renaming(old: str, new: str) -> None:
+        rename(old, new)
+        receiver.delete(group)
+
+    receiver.install(group, send(sender, group), {})
+    monkeypatch.setattr(receiver.files, "create", creating)
+    monkeypatch.setattr(receiver.files, "rename", renaming)
+    receiver.step()
+    assert len(received) == 1 and f"{group:016x}" not in receiver.files.names("/disk/data")
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        received[0].read(0, 1)
+
+
 def test_a_reset_frees_the_old_log(make_world: Callable[..., Any]) -> None:
     """The files of a log that a snapshot replaced must not stay until some later snapshot."""
     sender, group = donor(make_world)
