@@ -114,6 +114,8 @@ class Shard(LocalClients):
         self._timers: dict[GroupId, asyncio.TimerHandle] = {}
         self._slots: dict[int, list[Callable[[], None]]] = {}
         self._dirty: list[Runner] = []
+        self._stirred: dict[Runner, None] = {}
+        """Who had a turn since the last tick, in that order: nobody else can have begun to wait for anything."""
         self._touched: dict[Connection, None] = {}  # a set, in the order of arrival
         self._turn_scheduled = False
         self._tick_task: asyncio.Task[None] | None = None
@@ -404,6 +406,7 @@ class Shard(LocalClients):
         self.peers.hold()
         for runner in dirty:
             runner.turn()
+        self._stirred.update(dict.fromkeys(dirty))
         self.peers.flush()
         touched, self._touched = self._touched, {}
         for connection in touched:
@@ -432,6 +435,12 @@ class Shard(LocalClients):
             ticks += 1
             if ticks % _RETRY_TICKS == 0:
                 self._reconciliation.retry()
-            for runner in list(self.runners.values()):
-                if runner.core.needs_tick:
-                    runner.tick()
+            self._tick_groups()
+
+    def _tick_groups(self) -> None:
+        """One unit of Raft's time for the groups that wait for something. A tick gives a group a turn, so one that
+        still waits is looked at by the next tick, and one that does not is left alone until something happens to it."""
+        stirred, self._stirred = self._stirred, {}
+        for runner in stirred:
+            if isinstance(runner, GroupRunner) and self.runners.get(runner.group) is runner and runner.core.needs_tick:
+                runner.tick()

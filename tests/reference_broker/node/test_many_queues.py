@@ -1,0 +1,52 @@
+"""What a node does follows from what happens, not from how many queues there are: thousands that nobody uses must not
+slow the one that somebody does."""
+
+from __future__ import annotations
+
+import pytest
+
+from reference_broker.raft.core import RaftCore
+from tests.reference_broker.node.quiet_cluster import NODES, names, quiet_cluster
+
+
+class Calls:
+    """How often something is called."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def of(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+        """Count the calls of a method, or the looks at a property."""
+        found = vars(owner)[name]
+        call = found.fget if isinstance(found, property) else found
+
+        def counted(*arguments: object, **named: object) -> object:
+            self.count += 1
+            return call(*arguments, **named)
+
+        monkeypatch.setattr(owner, name, property(counted) if isinstance(found, property) else counted)
+
+
+def test_a_tick_looks_at_no_queue_that_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty ticks a second, each of which looked at every queue, cost a quarter of a core with three thousand."""
+    looked, ticked = Calls(), Calls()
+    with quiet_cluster() as cluster:
+        cluster.declare(names(50))
+        cluster.pass_time(2)
+        looked.of(monkeypatch, RaftCore, "needs_tick")
+        ticked.of(monkeypatch, RaftCore, "tick")
+        cluster.pass_time(5)
+        assert (looked.count, ticked.count) == (0, 0)
+
+
+def test_a_group_that_waits_gets_its_ticks() -> None:
+    """A leader that is alone gives up after an election time, and is found again when another node is back: both are
+    counted in ticks, of a group that nothing else happens to."""
+    with quiet_cluster() as cluster:
+        cluster.declare(names(3))
+        cluster.pass_time(2)
+        queues = list(cluster.shards[NODES[0]].queues.values())
+        cluster.stop(*NODES[1:])
+        cluster.wait(lambda: all(not queue.runner.leader for queue in queues))
+        cluster.start(NODES[1])
+        cluster.wait_for_leaders()
