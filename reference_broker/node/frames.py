@@ -70,6 +70,7 @@ class Frames:
         group, term, express, bulk = guests.unpack_leading(body)
         if (proxy := self._hosting.proxies.get(group)) is not None:
             proxy.leading(node, term, express, bulk)
+            self._hosting.census.leader_is(group, proxy.leader)
             self._leader_found()
 
     def _catch_up(self, node: NodeId, body: memoryview) -> None:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.machines.metadata import QueueRecord, record_from_json, record_to_json
 from reference_broker.node import guests
+from reference_broker.node.census import Census
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.group_ports import Host
 from reference_broker.node.peers import Kind
@@ -82,6 +83,7 @@ class Hosting:
         """Which replica of each of them is here, as the log counts: it may tell of an earlier one."""
         self.proxies: dict[GroupId, Proxy] = {}
         """The other queues."""
+        self.census = Census()
         self._shard = shard
         self.is_current = False
         """Whether all that was committed before this life has been heard."""
@@ -139,6 +141,8 @@ class Hosting:
         if queue is None:
             return
         queue.runner.stop()
+        self.census.queue_gone(record.group)
+        self.census.member_gone(record.group)
         if self.queues.get(record.name) is queue:
             del self.queues[record.name]
         self.proxies.pop(record.group, None)
@@ -155,6 +159,7 @@ class Hosting:
         if queue.host is not None and record.changes < queue.stay:
             return  # an old story, told again at a start: it knows nothing of this replica
         queue.change_record(record)
+        self.census.queue_is(record)
         if record.has_replica(self.node):
             if queue.host is None:
                 if self.is_current:
@@ -269,6 +274,7 @@ class Hosting:
         log.info("queue %r: no member here any more, its replica is deleted", record.name)
         runner = self.runners.pop(record.group)
         runner.stop()
+        self.census.member_gone(record.group)
         self._shard.log.delete_group(record.group)
         self._stand_in(record, runner.pending).attach()
 
@@ -277,7 +283,7 @@ class Hosting:
 
     def _stand_in(self, record: QueueRecord, pending: _Lanes | None) -> Proxy:
         proxy = self.proxies[record.group] = Proxy(record, self._shard, self._shard.now_ms, pending)
-        self.queues[record.name] = self.by_group[record.group] = Queue(record, None, proxy)
+        self._has(Queue(record, None, proxy))
         return proxy
 
     def _run_queue(
@@ -287,8 +293,12 @@ class Hosting:
         members, life = record.first_configuration(self.node), record.stay(self.node)
         runner = self._run(record.group, members, host, state, pending, life=life)
         host.payload, host.track = runner.payload, runner.track
-        self.queues[record.name] = self.by_group[record.group] = Queue(record, host, runner, record.stay(self.node))
+        self._has(Queue(record, host, runner, record.stay(self.node)))
         return runner
+
+    def _has(self, queue: Queue) -> None:
+        self.queues[queue.record.name] = self.by_group[queue.record.group] = queue
+        self.census.queue_is(queue.record)
 
     def _take_early(self, runner: GroupRunner) -> None:
         for group, node, message in list(self._early):
@@ -317,6 +327,7 @@ class Hosting:
         )
         core = RaftCore(self.node, members, view, hard_state, config, timer.randint, host.version, life)
         runner = self.runners[group] = GroupRunner(group, core, shard.log, host, shard, pending)
+        self.census.member_knows(group, core.leader)
         if state is not None and state.snapshot is not None:
             runner.restore(state.state)
         for entry in state.special if state is not None else ():

@@ -8,13 +8,13 @@ members first.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
 from reference_broker.machines.metadata import QueueRecord
-from reference_broker.types import GroupId, NodeId
+from reference_broker.node.census import Census
+from reference_broker.types import NodeId
 
 GROUP_SIZE: Final = 3
 """RabbitMQ's ``quorum_cluster_size`` of 3.10."""
@@ -25,15 +25,12 @@ def placed(
     here: NodeId,
     nodes: Collection[NodeId],
     up: Collection[NodeId],
-    existing: Iterable[QueueRecord],
-    leaders: Mapping[GroupId, NodeId],
+    census: Census,
 ) -> QueueRecord:
-    """The record with members, founders and first leader. ``leaders``: who leads each queue, as far as is known."""
-    arguments, existing = dict(record.arguments), list(existing)
+    """The record with members, founders and first leader. The cost does not depend on how many queues there are."""
+    arguments, held, led = dict(record.arguments), census.members, census.led
     wanted = arguments.get("x-quorum-initial-group-size", GROUP_SIZE)
     size = min(int(wanted), len(nodes))
-    held = Counter(node for each in existing for node in each.members)
-    led = Counter(leaders.get(each.group) or each.leader for each in existing)
     order = sorted(nodes, key=lambda node: (node not in up, held[node], node))
     leader = here
     if arguments.get("x-queue-leader-locator") == "balanced":

@@ -158,8 +158,7 @@ class Shard(LocalClients):
     def place(self, record: QueueRecord) -> QueueRecord:
         """Choose where a new queue's members go."""
         nodes = [member.node for member in self.config.members]
-        leaders = {group: queue.runner.leader for group, queue in self.hosting.by_group.items()}
-        return placed(record, self.node, nodes, self._up, self.metadata.machine.queues.values(), leaders)
+        return placed(record, self.node, nodes, self._up, self.hosting.census)
 
     def declare(self, record: QueueRecord, answered: Callable[[Queue], None]) -> None:
         """Create the queue if its name is free; ``answered`` gets the queue of that name, which may have no leader
@@ -292,6 +291,7 @@ class Shard(LocalClients):
         log.info(
             "group %x: %s, leader %d, term %d", runner.group, runner.core.role, runner.core.leader, runner.core.term
         )
+        self.hosting.census.member_knows(runner.group, runner.core.leader)
         if runner.core.role is Role.LEADER:
             self.hosting.tell_guests(runner)
             self.reconcile(runner)

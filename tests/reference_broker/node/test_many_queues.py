@@ -3,6 +3,11 @@ slow the one that somebody does."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
 import pytest
 
 from reference_broker.raft.core import RaftCore
@@ -25,6 +30,24 @@ class Calls:
             return call(*arguments, **named)
 
         monkeypatch.setattr(owner, name, property(counted) if isinstance(found, property) else counted)
+
+
+def work_of(call: Callable[[], object]) -> int:
+    """How many instructions of Python the call takes: a measure that knows no clock, and sees every loop."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(None)
+    return count
 
 
 def test_a_tick_looks_at_no_queue_that_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,3 +73,15 @@ def test_a_group_that_waits_gets_its_ticks() -> None:
         cluster.wait(lambda: all(not queue.runner.leader for queue in queues))
         cluster.start(NODES[1])
         cluster.wait_for_leaders()
+
+
+def test_a_declare_does_as_much_with_many_queues_as_with_few() -> None:
+    """Each looked at all queues that were there, so the ten thousandth took a hundred times as long as the first."""
+    with quiet_cluster() as cluster:
+        cluster.declare(names(20))
+        cluster.pass_time(3)
+        few = work_of(lambda: cluster.declare(names(5, "few-")))
+        cluster.declare(names(400, "many-"))
+        cluster.pass_time(3)
+        many = work_of(lambda: cluster.declare(names(5, "late-")))
+        assert many < few * 1.05

@@ -1,0 +1,74 @@
+"""What a node counts of its queues as they come and go is what it would find if it looked at all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+
+from reference_broker.machines.metadata import QueueRecord
+from reference_broker.node.census import Census
+from reference_broker.node.placement import placed
+from reference_broker.types import NOBODY, GroupId, NodeId
+
+NODES = [NodeId(number) for number in range(1, 6)]
+_STEPS = 4000
+
+
+def record(group: int, members: tuple[NodeId, ...], leader: NodeId) -> QueueRecord:
+    return QueueRecord(name=f"q{group}", group=GroupId(group), members=members, founders=members, leader=leader)
+
+
+def counted(counts: Counter[NodeId]) -> dict[NodeId, int]:
+    return {node: counts[node] for node in NODES}
+
+
+def test_the_counts_are_those_of_a_look_at_all_queues() -> None:
+    """A node that counted wrongly would give new queues to nodes that have most already, for ever."""
+    chance, census = Random(1), Census()
+    records: dict[GroupId, QueueRecord] = {}
+    leaders: dict[GroupId, NodeId] = {}
+    known: dict[GroupId, NodeId] = {}
+    for number in range(_STEPS):
+        step, group = chance.random(), chance.choice(list(records) or [GroupId(0)])
+        members = tuple(sorted(chance.sample(NODES, 3)))
+        if step < 0.3 or not records:
+            new = record(number, members, chance.choice(members))
+            records[new.group], leaders[new.group], known[new.group] = new, new.leader, NOBODY
+            census.member_knows(new.group, NOBODY)
+            census.queue_is(new)
+        elif step < 0.5:
+            records[group] = replace(records[group], members=members)
+            census.queue_is(records[group])
+        elif step < 0.8:
+            known[group] = leader = chance.choice([NOBODY, *NODES])
+            leaders[group] = leader or leaders[group]
+            census.member_knows(group, leader)
+        else:
+            del records[group], leaders[group], known[group]
+            census.queue_gone(group)
+            census.member_gone(group)
+        assert counted(census.members) == counted(Counter(n for each in records.values() for n in each.members))
+        assert counted(census.led) == counted(Counter(leaders.values()))
+        assert set(census.leaderless) == {each for each, leader in known.items() if leader == NOBODY}
+
+
+def test_news_of_a_group_that_is_no_queue_counts_for_nobody() -> None:
+    """The metadata group has leaders, too, and news of a queue may come when it is gone."""
+    census = Census()
+    census.member_knows(GroupId(0), NodeId(2))
+    census.leader_is(GroupId(9), NodeId(3))
+    census.queue_gone(GroupId(9))
+    assert not any(census.led.values()) and not any(census.members.values()) and not census.leaderless
+
+
+def test_a_balanced_queue_is_led_where_fewest_are_and_its_members_are_where_fewest_are() -> None:
+    """The one thing that the counts are for."""
+    census = Census()
+    census.queue_is(record(1, (NodeId(1), NodeId(2), NodeId(3)), NodeId(1)))
+    census.queue_is(record(2, (NodeId(1), NodeId(2), NodeId(4)), NodeId(2)))
+    census.leader_is(GroupId(2), NodeId(1))
+    wanted = replace(record(3, (), NOBODY), arguments=(("x-queue-leader-locator", "balanced"),))
+    found = placed(wanted, NodeId(1), NODES, NODES, census)
+    assert (found.leader, found.members) == (NodeId(2), (NodeId(2), NodeId(3), NodeId(5)))
+    assert placed(record(3, (), NOBODY), NodeId(1), NODES, NODES, census).leader == NodeId(1)
