@@ -57,10 +57,11 @@ class BackgroundLoad:
         self._begun = True
 
     async def end(self, drain_s: float) -> dict[str, Any] | None:
-        """Publish no more, drain for at most ``drain_s``, clean up; totals and ledger, None if it never began or its
-        worker is no more."""
+        """Publish no more, drain for at most ``drain_s``, clean up; totals and ledger, None if it never began, has
+        ended before, or its worker is no more."""
         if not self._begun:
             return None
+        self._begun = False
         try:
             await self.load.quiesce()
             drained = await self._drain(drain_s)

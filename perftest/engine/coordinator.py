@@ -75,7 +75,7 @@ class _Run:
         self._cut_at = 0.0
         self._steal = Steal()
         self._sink_broken: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        stop.subscribe(self._stopping.set)
+        stop.subscribe(self._on_stop)
 
     async def drive(self) -> RunOutcome:
         """See :func:`execute`."""
@@ -106,9 +106,20 @@ class _Run:
         state = "interrupted" if self._stopping.is_set() else "finished"
         if state == "interrupted":
             self._event("interrupted", text="stopped by the user; what was recorded is kept")
-        await self._end_background()
+        await self._guard(self._end_background(0.0 if self._stop.aborting else self._plan.drain_s))
         await self._close_ledger(complete=state == "finished")
         return RunOutcome(state="finished" if state == "finished" else "interrupted", broker=self._broker)
+
+    def _on_stop(self) -> None:
+        self._stopping.set()
+        if self._stop.aborting:
+            for load in self._loads:
+                load.hurry()
+
+    @property
+    def _loads(self) -> list[Load]:
+        measured = [self._load] if self._load is not None else []
+        return [*(background.load for background in self._background), *measured]
 
     @property
     def _isolated(self) -> bool:
@@ -137,9 +148,9 @@ class _Run:
         if workers > 1:
             self._event("workers", text=f"{workers} worker processes share the clients", workers=workers)
 
-    async def _end_background(self) -> None:
+    async def _end_background(self, drain_s: float) -> None:
         for load in self._background:
-            ended = await load.end(0.0 if self._stop.aborting else self._plan.drain_s)
+            ended = await load.end(drain_s)
             if ended is None:
                 continue
             self._background_records.append({"name": load.name, **ended["ledger"]})
@@ -295,24 +306,22 @@ class _Run:
         except (_SinkError, WorkerError, TimeoutError):
             pass  # the outcome already says why the run failed; nothing more can be recorded
         finally:
-            loads = [*(background.load for background in self._background), *([self._load] if self._load else [])]
-            await asyncio.gather(*(load.stop() for load in loads))
+            await asyncio.gather(*(load.stop() for load in self._loads))
 
     async def _salvage(self, load: Load) -> None:
         """The last interval and the ledger of a run that failed, from the workers that are still there to tell; and
         nothing left behind on the broker, if it still listens."""
         if self._step is not None and self._open:
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                records = await load.salvage_cut()
+            records = await load.salvage_cut()
             with contextlib.suppress(_SinkError):  # a sink that broke may still take the ledger, which is more
                 self._record_intervals(self._step, Phase.DRAIN, records)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     await load.salvage_close(delete=self._plan.delete_queues)
-        async with asyncio.timeout(CLOSE_TIMEOUT_S):
-            for background in self._background:
-                await background.end(0.0)
-            ledger = await load.salvage_ledger()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._end_background(0.0)
+        ledger = await load.salvage_ledger()
         if ledger is not None:
             self._record_ledger(ledger)
 

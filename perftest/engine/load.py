@@ -12,16 +12,20 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from perftest.engine import ledger_record, wire
 from perftest.engine.api import RunError
 from perftest.engine.leaving import in_words
 from perftest.engine.routing import is_fleeting, is_transient, keeps_messages
+from perftest.engine.shares import Share
 from perftest.engine.worker_process import WorkerError, WorkerProcess
 from perftest.spec.codec import plan_to_json
 from perftest.spec.plan import Plan
+
+SALVAGE_TIMEOUT_S: Final = 5.0
+"""After a failure each worker may take so long for an answer."""
 
 _LOSSES: Final = frozenset({"connection_lost", "channel_closed", "consumer_cancelled"})
 """Events after which a queue that goes with its last consumer, or with a restart, may have gone."""
@@ -41,6 +45,7 @@ class Load:
         self._workers: list[WorkerProcess] = []
         self._waiting = [0] * len(self.names)
         self._reasons: dict[int, dict[str, int]] = {}
+        self._cutting: list[asyncio.Future[Any]] = []
 
     async def start(self, offset_ns: int) -> None:
         """Start the workers, one for each name."""
@@ -50,9 +55,19 @@ class Load:
             self._workers.append(await self._start_one(index, first | {"worker": name, "index": index}))
 
     async def _start_one(self, index: int, first: wire.Message) -> WorkerProcess:
-        worker = await WorkerProcess.start(first, lambda message: self._hear(index, message))
+        who = f"worker {self.names[index]}, with {self._share_in_words(index)}"
+        worker = await WorkerProcess.start(first, lambda message: self._hear(index, message), who)
         worker.failed.add_done_callback(self._give_up)
         return worker
+
+    def _share_in_words(self, index: int) -> str:
+        share = Share(self.plan, index=index, workers=len(self.names))
+        publishers = max((step.settings.publishers for step in self.plan.steps), default=0)
+        consumers = max((step.settings.consumers for step in self.plan.steps), default=0)
+        return (
+            f"{len(share.publishers(publishers))} of {publishers * self.plan.publishing.channels} publishers and "
+            f"{len(share.consumers(consumers))} of {consumers * self.plan.consuming.channels} consumers"
+        )
 
     # Operations; each may raise WorkerError
 
@@ -76,7 +91,10 @@ class Load:
 
     async def cut(self, at_ns: int = 0) -> list[tuple[str, wire.Message]]:
         """The interval of every worker that ends at ``at_ns`` (run clock; 0: now), with the worker's name."""
-        return list(zip(self.names, await self._all("cut", at_ns=at_ns), strict=True))
+        self._cutting = [asyncio.ensure_future(worker.call("cut", at_ns=at_ns)) for worker in self._workers]
+        await asyncio.wait(self._cutting)
+        answers, self._cutting = self._cutting, []
+        return [(name, answer.result()) for name, answer in zip(self.names, answers, strict=True)]
 
     async def quiesce(self) -> None:
         """Publish nothing new."""
@@ -124,10 +142,15 @@ class Load:
     # After a failure
 
     async def salvage_cut(self) -> list[tuple[str, wire.Message]]:
-        """The last interval of the workers that are left."""
-        living = [(name, worker) for name, worker in zip(self.names, self._workers, strict=True) if worker.alive]
-        answers = await _those_that_answer(worker.call("cut", at_ns=0) for _, worker in living)
-        return [(name, answer) for (name, _), answer in zip(living, answers, strict=True) if answer is not None]
+        """The last intervals of the workers that are left, which publish no more: that of the cut which the failure
+        interrupted, whatever some of them have answered to it, and what happened since."""
+        await _those_that_answer(worker.call("quiesce") for worker in self._workers)
+        interrupted = [None] * len(self.names)
+        if self._cutting:
+            interrupted = await _those_that_answer(self._cutting)
+        last = await _those_that_answer(worker.call("cut", at_ns=0) for worker in self._workers)
+        answers = [*zip(self.names, interrupted, strict=True), *zip(self.names, last, strict=True)]
+        return [(name, answer) for name, answer in answers if answer is not None]
 
     async def salvage_close(self, *, delete: bool) -> None:
         """Leave nothing behind on the broker, as far as it still listens to the workers that are left."""
@@ -146,6 +169,11 @@ class Load:
         lost_a_worker = len(records) < len(self.names)
         whole = [{**record, "drained": record["drained"] and not lost_a_worker} for record in records]
         return ledger_record.merge(whole, complete=False)
+
+    def hurry(self) -> None:
+        """The user wants an end at once: wait for silent workers only for a moment."""
+        for worker in self._workers:
+            worker.hurry()
 
     async def stop(self) -> None:
         """End the processes."""
@@ -186,10 +214,11 @@ class Load:
             self.failed.set_result(failed.result())
 
 
-async def _those_that_answer(calls: Iterable[Any]) -> list[Any]:
-    """The answers of workers, None of each that fails."""
-    answers = await asyncio.gather(*calls, return_exceptions=True)
+async def _those_that_answer(calls: Iterable[Awaitable[Any]]) -> list[Any]:
+    """The answers of workers, None of each that fails or takes too long."""
+    bounded = (asyncio.wait_for(call, SALVAGE_TIMEOUT_S) for call in calls)
+    answers = await asyncio.gather(*bounded, return_exceptions=True)
     for answer in answers:
-        if isinstance(answer, BaseException) and not isinstance(answer, WorkerError):
+        if isinstance(answer, BaseException) and not isinstance(answer, WorkerError | TimeoutError):
             raise answer
     return [None if isinstance(answer, BaseException) else answer for answer in answers]

@@ -51,6 +51,7 @@ class Worker:
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._operations: dict[str, Callable[[wire.Message], Awaitable[object]]] = {
+            "ping": self._ping,
             "prepare": self._prepare,
             "connect_consumers": self._connect_consumers,
             "connect_publishers": self._connect_publishers,
@@ -87,6 +88,9 @@ class Worker:
             self._send({"id": message["id"], "error": _error_to_json(explain(error))})
         else:
             self._send({"id": message["id"], "result": result})
+
+    async def _ping(self, _message: wire.Message) -> object:
+        return None
 
     async def _prepare(self, message: wire.Message) -> object:
         properties = await self._session.prepare(fresh=message["fresh"])

@@ -1,8 +1,17 @@
-"""The coordinator's end of a worker process: start it, ask it, hear it, end it."""
+"""The coordinator's end of a worker process: start it, ask it, hear it, end it.
+
+Theory of operation. A worker may take long over a request (thousands of connections, a drain), but its event loop turns
+all the while, so it answers a ping. A watch beside each worker sends a ping when the worker has said nothing for a
+while. When the worker goes on saying nothing, because it was stopped or hangs, the watch gives it up and kills it. So
+whoever waits for a worker gets an answer or a :class:`WorkerError`, and needs no deadline of its own.
+
+The watch counts its own turns and not the time: while the whole machine sleeps, nobody is silent.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import sys
@@ -14,6 +23,18 @@ from perftest.engine import wire
 from perftest.engine.api import RunError
 
 STDERR_TAIL: Final = 2000
+
+WATCH_S: Final = 1.0
+"""How often the watch looks whether the worker has said something."""
+SILENCE_S: Final = 15.0
+"""A worker that says nothing for so long, although it was pinged, is given up."""
+START_SILENCE_S: Final = 60.0
+"""The same until the worker's first word: many workers start at once on few cores."""
+HURRY_SILENCE_S: Final = 3.0
+"""The same once the user wants an end at once."""
+
+_PING: Final = 0
+"""The number of all pings: nobody waits for the answer to a certain one."""
 
 
 class WorkerError(Exception):
@@ -30,19 +51,24 @@ class WorkerProcess:
     ``on_message`` gets whatever it says unasked, but that it failed.
     """
 
-    def __init__(self, process: Process, on_message: Callable[[wire.Message], None]) -> None:
+    def __init__(self, process: Process, on_message: Callable[[wire.Message], None], who: str) -> None:
         self.failed: asyncio.Future[RunError] = asyncio.get_running_loop().create_future()
         self._process = process
         self._on_message = on_message
+        self._where = f"worker process {process.pid}: {who}"
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._stderr = b""
         self._gone = False
+        self._heard = False
+        self._silence_s = START_SILENCE_S
         self._readers = asyncio.gather(self._read_messages(), self._read_stderr())
+        self._watch = asyncio.create_task(self._watch_silence())
 
     @classmethod
-    async def start(cls, first: wire.Message, on_message: Callable[[wire.Message], None]) -> WorkerProcess:
-        """Start a worker in a session of its own, so that the terminal's Ctrl-C does not reach it."""
+    async def start(cls, first: wire.Message, on_message: Callable[[wire.Message], None], who: str) -> WorkerProcess:
+        """Start a worker in a session of its own, so that the terminal's Ctrl-C does not reach it. Errors name it as
+        ``who``."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "perftest.engine.worker"),
             stdin=PIPE,
@@ -51,7 +77,7 @@ class WorkerProcess:
             limit=wire.LINE_MAX,
             start_new_session=True,
         )
-        worker = cls(process, on_message)
+        worker = cls(process, on_message, who)
         worker._send(first)
         return worker
 
@@ -74,16 +100,22 @@ class WorkerProcess:
         """Whether it can still be asked."""
         return not self._gone
 
+    def hurry(self) -> None:
+        """Wait for a silent worker only for a moment from now on."""
+        self._silence_s = min(self._silence_s, HURRY_SILENCE_S)
+
     async def stop(self, timeout_s: float = 5.0) -> None:
         """Close its stdin, which ends it; kill it if that takes too long."""
         assert self._process.stdin is not None
+        self._watch.cancel()
         self._process.stdin.close()
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._process.wait()
-        except TimeoutError:
-            self._process.kill()
-            await self._process.wait()
+        ended, _ = await asyncio.wait({self._readers}, timeout=timeout_s)
+        if not ended:
+            self._kill()
+            ended, _ = await asyncio.wait({self._readers}, timeout=timeout_s)
+        if not ended:  # not even a kill ends a process that waits for a broken device
+            self._readers.cancel()
+            return
         await self._readers
 
     def _send(self, message: wire.Message) -> None:
@@ -93,20 +125,50 @@ class WorkerProcess:
     async def _read_messages(self) -> None:
         assert self._process.stdout is not None
         async for line in self._process.stdout:
-            self._handle(json.loads(line))
+            if line.endswith(b"\n"):  # a worker that was killed may have left a part of a line
+                self._heard = True
+                self._handle(json.loads(line))
         code = await self._process.wait()
         tail = self._stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        gone = RunError(
+        self._lose(
             what=f"the worker process ended with status {code}" + (f": {tail}" if tail else ""),
-            where=f"worker process {self._process.pid}",
             fix="a status of -9 means it was killed, perhaps for want of memory; otherwise report this as a fault",
         )
+
+    async def _watch_silence(self) -> None:
+        """Ping a worker that says nothing; give it up and kill it if it goes on saying nothing."""
+        silent_s = 0.0
+        while silent_s < self._silence_s:
+            await asyncio.sleep(WATCH_S)
+            if self._heard:
+                silent_s, self._heard = 0.0, False
+                self._silence_s = min(self._silence_s, SILENCE_S)
+            else:
+                silent_s += WATCH_S
+                if silent_s == WATCH_S:
+                    self.tell({"id": _PING, "op": "ping"})
+        self._lose(
+            what=f"the worker process said nothing for {silent_s:g} s, and was killed",
+            fix="somebody stopped it (SIGSTOP, a debugger), or the machine had no CPU or memory left for it; "
+            "run again, with less beside it",
+        )
+        self._kill()
+
+    def _lose(self, *, what: str, fix: str) -> None:
+        """The worker is no more: whoever waits for it, or asks from now on, gets the reason."""
+        if self._gone:
+            return
         self._gone = True
-        self._give_up(gone)
+        self._watch.cancel()
+        self._give_up(RunError(what=what, where=self._where, fix=fix))
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(WorkerError(gone))
+                future.set_exception(WorkerError(self.failed.result()))
         self._waiting.clear()
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
 
     async def _read_stderr(self) -> None:
         assert self._process.stderr is not None
@@ -119,8 +181,8 @@ class WorkerProcess:
         elif "id" not in message:
             self._on_message(message)
         else:
-            future = self._waiting.pop(message["id"])
-            if future.done():
+            future = self._waiting.pop(message["id"], None)
+            if future is None or future.done():  # a ping, or nobody waits any more
                 return
             if "error" in message:
                 future.set_exception(WorkerError(RunError(**message["error"])))

@@ -16,6 +16,7 @@ import psutil
 import pytest
 from hdrh.histogram import HdrHistogram
 
+from perftest.engine import worker_process
 from perftest.engine.api import RunOutcome, StopRequest
 from perftest.engine.coordinator import execute
 from perftest.metrics.interval import Interval, Phase, Series
@@ -67,9 +68,11 @@ def run(
 
 
 def workers() -> list[psutil.Process]:
-    """Worker processes that run. Other tests' children may have ended and not been waited for yet."""
+    """Worker processes that run, in the order of their start. Other tests' children may have ended and not been waited
+    for yet."""
     children = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
-    return [child for child in children if "perftest.engine.worker" in child.cmdline()]
+    running = [child for child in children if "perftest.engine.worker" in child.cmdline()]
+    return sorted(running, key=lambda child: (child.create_time(), child.pid))
 
 
 def test_a_live_sweep_is_recorded_without_a_gap(stub: ModuleType) -> None:
@@ -409,7 +412,7 @@ def test_a_worker_that_dies_fails_the_run_and_costs_only_its_own_data(stub: Modu
 
     def kill(record: Interval) -> None:
         if record.phase is Phase.STEADY and not killed:
-            victim = max(workers(), key=lambda worker: worker.create_time())
+            victim = workers()[-1]
             killed.append(victim.pid)
             os.kill(victim.pid, signal.SIGKILL)
 
@@ -420,6 +423,100 @@ def test_a_worker_that_dies_fails_the_run_and_costs_only_its_own_data(stub: Modu
     (ledger,) = sink.ledgers
     assert (ledger["complete"], ledger["drained"], ledger["verdict"]) == (False, False, "unknown")
     assert len({i.worker for i in sink.intervals if i.phase is Phase.DRAIN}) == 1
+    assert not workers()
+
+
+def stop_one(phase: Phase, stopped: list[psutil.Process], which: int = -1) -> Callable[[Interval], None]:
+    """Stops one worker, in the order of their start, once an interval of that phase is over."""
+
+    def act(record: Interval) -> None:
+        if record.phase is phase and not stopped:
+            stopped.append(workers()[which])
+            stopped[0].suspend()
+
+    return act
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is silent for long."""
+    monkeypatch.setattr(worker_process, "WATCH_S", 0.1)
+    monkeypatch.setattr(worker_process, "SILENCE_S", 2.0)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("phase", [Phase.WARMUP, Phase.STEADY])
+def test_a_worker_that_is_stopped_is_named_and_killed_and_costs_only_its_own_data(
+    stub: ModuleType, phase: Phase
+) -> None:
+    """It is there and says nothing, on a machine that hangs or in somebody's debugger: no wait for it is endless."""
+    stopped: list[psutil.Process] = []
+    sink = MemorySink(stop_one(phase, stopped))
+    outcome = run(stub, lambda uri: plan(uri, MANY, workers=2), sink)
+    assert outcome.state == "failed" and outcome.error is not None
+    assert "said nothing for 2" in outcome.error.what and "SIGSTOP" in outcome.error.fix
+    assert str(stopped[0].pid) in outcome.error.where
+    assert "worker 1, with 1 of 3 publishers and 3 of 5 consumers" in outcome.error.where
+    assert not stopped[0].is_running()
+    (ledger,) = sink.ledgers
+    assert (ledger["complete"], ledger["drained"], ledger["verdict"]) == (False, False, "unknown")
+    kept = [interval for interval in sink.intervals if interval.worker == "0"]
+    assert sum(interval.published for interval in kept) == ledger["published"] > 0
+    assert [before.start_ns + before.length_ns for before in kept[:-1]] == [after.start_ns for after in kept[1:]]
+    assert not workers()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_worker_that_is_killed_in_the_middle_of_a_cut_costs_no_interval_of_the_others(stub: ModuleType) -> None:
+    killed: list[psutil.Process] = []
+
+    def kill(record: Interval) -> None:
+        if record.phase is Phase.STEADY and not killed:
+            killed.append(workers()[-1])
+            killed[0].suspend()  # the next cut stays without its answer
+            asyncio.get_running_loop().call_later(0.5, killed[0].kill)
+
+    sink = MemorySink(kill)
+    outcome = run(stub, lambda uri: plan(uri, MANY, workers=2), sink)
+    assert outcome.error is not None and "status -9" in outcome.error.what
+    (ledger,) = sink.ledgers
+    kept = [interval for interval in sink.intervals if interval.worker == "0"]
+    assert sum(interval.published for interval in kept) == ledger["published"] > 0
+
+
+def test_who_insists_on_an_end_does_not_wait_for_a_stopped_worker(
+    stub: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_process, "WATCH_S", 0.1)
+    monkeypatch.setattr(worker_process, "SILENCE_S", 10_000.0)
+    monkeypatch.setattr(worker_process, "HURRY_SILENCE_S", 0.5)
+    stopped: list[psutil.Process] = []
+    stop = StopRequest()
+    act = stop_one(Phase.WARMUP, stopped)
+
+    def interval(record: Interval) -> None:
+        act(record)
+        stop.abort()
+
+    sink = MemorySink(interval)
+    outcome = run(stub, lambda uri: plan(uri, MANY, workers=2), sink, stop)
+    assert outcome.state == "failed" and outcome.error is not None
+    assert "said nothing" in outcome.error.what
+    assert len(sink.ledgers) == 1
+    assert not workers()
+
+
+def test_a_background_load_that_is_stopped_fails_the_run_and_the_measured_ledger_is_kept(
+    stub: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_process, "WATCH_S", 0.1)
+    monkeypatch.setattr(worker_process, "SILENCE_S", 1.0)
+    background = Background(name="noise", queues=(QueueSpec(name="b"),), settings=Settings(in_flight=5, size_bytes=100))
+    sink = MemorySink(stop_one(Phase.STEADY, [], which=0))
+    long = Step(number=1, label="", settings=Settings(in_flight=5, size_bytes=100), duration_s=60, warmup_s=0)
+    outcome = run(stub, lambda uri: plan(uri, steps=(long,), background=(background,)), sink)
+    assert outcome.error is not None and "background noise" in outcome.error.where
+    assert sum(interval.published for interval in sink.intervals) == sink.ledgers[0]["published"] > 0
     assert not workers()
 
 
