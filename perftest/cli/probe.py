@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.sampling import Sampler
@@ -21,15 +21,34 @@ if TYPE_CHECKING:
     from infra.local_cluster import Cluster
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What made a probe invalid, and what to do about it; both are sentences."""
+
+    what: str
+    fix: str
+
+
+REMEDIES: Final[Mapping[str, str]] = {
+    "generator_cpu": "spread the load over more clients (-x, -y), each core has a worker process; or run the generator "
+    "on a machine of its own, with more cores",
+    "steal": "measure on a machine that shares its processors with nobody",
+    "clock": "run the generator on one host, with one clock",
+}
+"""The checks of a step that fail when the figures are not the broker's."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What a probe found: the rows of its steps, its ledger, what of it failed its own checks."""
+    """What a probe found: the rows of its steps, its ledger, what of it failed its own checks; ``limits`` are those
+    of the failed checks that speak of the load generator and its machine, so that nothing is said about the broker."""
 
     path: Path
     rows: list[dict[str, Any]]
     ledger: Mapping[str, Any]
     faults: tuple[str, ...]
     interrupted: bool
+    limits: tuple[Limit, ...] = ()
 
 
 def probe(plan: Plan, out: Path, cluster: Cluster | None, stop: StopRequest) -> Probe:
@@ -47,11 +66,13 @@ def probe(plan: Plan, out: Path, cluster: Cluster | None, stop: StopRequest) -> 
     if outcome.error is not None:
         raise CliError(redact(outcome.error.what), redact(outcome.error.where), outcome.error.fix)
     checks = [*writer.trust, *(check for row in writer.rows for check in row["trust"])]
+    failed = [check for check in checks if check["status"] == "fail"]
     return Probe(
         path=writer.path,
         rows=writer.rows,
         ledger=writer.ledger_record or {},
-        faults=tuple(check["text"] for check in checks if check["status"] == "fail"),
+        faults=tuple(check["text"] for check in failed),
+        limits=tuple(Limit(check["text"], REMEDIES[check["check"]]) for check in failed if check["check"] in REMEDIES),
         interrupted=outcome.state == "interrupted",
     )
 

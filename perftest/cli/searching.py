@@ -15,7 +15,7 @@ import click
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.interrupts import Interrupts
 from perftest.cli.measured_broker import target
-from perftest.cli.probe import Probe, probe
+from perftest.cli.probe import Limit, Probe, probe
 from perftest.cli.target import typed_again
 from perftest.engine.api import StopRequest
 from perftest.results.writer import run_id
@@ -55,6 +55,7 @@ class Prober:
     records: list[dict[str, Any]] = field(default_factory=list)
     harmed: bool = False
     interrupted: bool = False
+    limits: list[Limit] = field(default_factory=list)
 
     def run(self, label: str, settings: Settings) -> tuple[Probe, list[Verdict]]:
         """One probe with these settings, and what became of each objective."""
@@ -62,7 +63,13 @@ class Prober:
         found = probe(replace(self.asked.plan, steps=(step,)), self.out, self.cluster, self.stop)
         self.interrupted |= found.interrupted
         self.harmed |= found.ledger.get("verdict") == "violated"
+        self.limits += found.limits
         return found, judge(self.asked.objectives, found.rows, found.ledger)
+
+    def limits_in_words(self) -> list[str]:
+        """What made probes invalid, the latest of each kind, and what to do about it."""
+        by_fix = {limit.fix: limit.what for limit in self.limits}
+        return [f"  {what}\n  fix  {fix}" for fix, what in by_fix.items()]
 
     def note(self, record: dict[str, Any], line: str) -> None:
         """Keep and show what a probe said."""
@@ -118,7 +125,9 @@ def _free_rate(prober: Prober, settings: Settings) -> float:
         fix = f"see {found.path}; make probes longer with --time"
         raise CliError("nothing came through, even without a schedule", str(found.path), fix, Exit.UNTRUSTED)
     line = f"without a schedule: {rate:,.0f} msg/s came through"
-    prober.note({"rate": None, "delivered_per_s": rate, "path": str(found.path)}, line)
+    line += " (the load generator was the limit)" if found.limits else ""
+    record = {"rate": None, "delivered_per_s": rate, "invalid": bool(found.limits), "path": str(found.path)}
+    prober.note(record, line)
     return float(rate)
 
 
@@ -129,10 +138,19 @@ def _probe_rate(prober: Prober, state: Search, settings: Settings, rate: float) 
     if found.interrupted:
         return
     missed = [*_not_kept_up(found, rate), *(_words(verdict) for verdict in verdicts if not verdict.met)]
-    state.record(rate, passed=not missed)
-    record = {"rate": rate, "passed": not missed, "missed": missed, "faults": found.faults, "path": str(found.path)}
-    words = "; ".join(missed or map(_words, verdicts))
-    prober.note(record, f"{rate:>12,.0f} msg/s  {'passed' if not missed else 'failed'}  {words}")
+    invalid = bool(found.limits)
+    state.record(rate, passed=not missed, invalid=invalid)
+    record = {
+        "rate": rate,
+        "passed": not missed and not invalid,
+        "invalid": invalid,
+        "missed": missed,
+        "faults": found.faults,
+        "path": str(found.path),
+    }
+    word = "INVALID" if invalid else "failed" if missed else "passed"
+    said = [limit.what for limit in found.limits] or missed or map(_words, verdicts)
+    prober.note(record, f"{rate:>12,.0f} msg/s  {word:<7}  {'; '.join(said)}")
 
 
 def _words(verdict: Verdict) -> str:
@@ -154,18 +172,41 @@ def _not_kept_up(found: Probe, rate: float) -> list[str]:
 
 def _conclude(prober: Prober, answer: Answer, settings: Settings, flags: Mapping[str, Any]) -> Exit:
     """Say what was found, and how sure it is."""
-    text = " and ".join(objective.text for objective in prober.asked.objectives)
-    if answer.rate is None:
-        words = [f"no rate meets {text}"]
-    else:
-        bracket = f"fails at {answer.below:,.0f}" if answer.below is not None else "nothing higher was tried"
-        words = [f"the highest rate that meets {text}: {answer.rate:,.0f} msg/s ({bracket})"]
+    words = [_found(answer, " and ".join(objective.text for objective in prober.asked.objectives))]
+    if answer.rate is not None:
         words.append(f"to see it again: {_again(prober.asked, answer.rate, settings, flags)}")
-    if not answer.converged:
+    if answer.limited:
+        words += prober.limits_in_words()
+    elif not answer.converged:
         words.append(f"not converged after {answer.probes} probes: the bracket is what is known")
-    record = {"rate": answer.rate, "fails_at": answer.below, "converged": answer.converged, "probes": answer.probes}
+    record = {
+        "rate": answer.rate,
+        "fails_at": None if answer.limited else answer.below,
+        "invalid_at": answer.below if answer.limited else None,
+        "valid": not answer.limited,
+        "converged": answer.converged,
+        "probes": answer.probes,
+    }
     _write(prober, record, words)
-    return _code(prober, found=answer.rate is not None)
+    return _code(prober, found=answer.rate is not None, valid=not answer.limited)
+
+
+def _found(answer: Answer, objectives: str) -> str:
+    """The answer in a sentence. A rate at which the generator was the limit is no limit of the broker."""
+    if answer.limited and answer.rate is None:
+        return (
+            f"INVALID: whether any rate meets {objectives} is not known: at {answer.below:,.0f} msg/s, the lowest "
+            "tried, the load generator was the limit, not the broker"
+        )
+    if answer.rate is None:
+        return f"no rate meets {objectives}"
+    if answer.limited:
+        return (
+            f"INVALID: the highest rate that meets {objectives} is not known; it is at least {answer.rate:,.0f} msg/s "
+            f"(at {answer.below:,.0f} the load generator was the limit, not the broker)"
+        )
+    bracket = f"fails at {answer.below:,.0f}" if answer.below is not None else "nothing higher was tried"
+    return f"the highest rate that meets {objectives}: {answer.rate:,.0f} msg/s ({bracket})"
 
 
 def _again(asked: Asked, rate: float, settings: Settings, flags: Mapping[str, Any]) -> str:
@@ -200,9 +241,14 @@ def compare_settings(asked: Asked, flags: Mapping[str, Any]) -> Exit:
         points = settled(probes)
         chosen, words = recommend(points), sentences(points)
         edge = ["worth having, by rate:", *(_shown(point) for point in frontier(points))] if points else []
-        record = {"recommended": _plain(chosen), "frontier": [_plain(point) for point in frontier(points)]}
-        _write(prober, record, [*edge, *words])
-        return _code(prober, found=chosen is not None)
+        valid = not any(point.limits for point in points)
+        record = {
+            "recommended": _plain(chosen),
+            "valid": valid,
+            "frontier": [_plain(point) for point in frontier(points)],
+        }
+        _write(prober, record, [*edge, *words, *([] if valid else prober.limits_in_words())])
+        return _code(prober, found=chosen is not None, valid=valid)
 
 
 def _probe_settings(prober: Prober, settings: Sequence[tuple[int, int, int]]) -> list[Point]:
@@ -222,7 +268,9 @@ def _probe_setting(prober: Prober, in_flight: int, prefetch: int, ack_interval: 
     if not found.rows or found.interrupted:
         return []
     row = found.rows[0]
-    missed = (*found.faults, *(verdict.objective.text for verdict in verdicts if not verdict.met))
+    limits = tuple(limit.what for limit in found.limits)
+    other = (fault for fault in found.faults if fault not in limits)
+    missed = (*other, *(verdict.objective.text for verdict in verdicts if not verdict.met))
     point = Point(
         in_flight=in_flight,
         prefetch=prefetch,
@@ -230,13 +278,15 @@ def _probe_setting(prober: Prober, in_flight: int, prefetch: int, ack_interval: 
         rate=row["delivered_per_s"],
         latency_ns=row["latency"].get("e2e", {}).get("p99_ns", 0),
         missed=missed,
+        limits=limits,
     )
     prober.note({**(_plain(point) or {}), "path": str(found.path)}, _shown(point))
     return [point]
 
 
 def _shown(point: Point) -> str:
-    doubts = f"  ({'; '.join(point.missed)})" if point.missed else ""
+    limits = [f"INVALID: {limit}" for limit in point.limits]
+    doubts = f"  ({'; '.join([*limits, *point.missed])})" if limits or point.missed else ""
     return f"  {point.setting:<52} {point.rate:>10,.0f} msg/s  p99 {point.latency_ns / 1e6:.3g} ms{doubts}"
 
 
@@ -265,9 +315,11 @@ def _write(prober: Prober, record: dict[str, Any], words: Sequence[str]) -> None
     click.echo("\n" + "\n".join(words) + f"\n\nsearch  {path}")
 
 
-def _code(prober: Prober, *, found: bool) -> Exit:
+def _code(prober: Prober, *, found: bool, valid: bool) -> Exit:
     if prober.harmed:
         return Exit.SAFETY
     if prober.stop.finishing:
         return Exit.INTERRUPTED
+    if not valid:
+        return Exit.UNTRUSTED
     return Exit.OK if found else Exit.TREND

@@ -7,6 +7,10 @@ something fails, then halves the bracket by its geometric middle until its ends 
 *confirms*: both ends are probed again until each has its votes. An end that the majority contradicts moves, and the
 search goes on. What comes out is a bracket whose lower end passed and whose upper end failed, each by majority.
 
+A probe may also be *invalid*: the load generator was the limit, so the probe says nothing about the broker. Nothing
+above such a rate can be found out, so the search goes on below, and an invalid probe is outvoted like a failed one. An
+upper end that is invalid is no limit of the broker: what was found is then at least the highest rate.
+
 Invariants, tested with brokers whose limit is known and with such as err by chance: every rate that is asked for lies
 within ``floor .. ceiling``; the lower end is below the upper; no rate is probed more often than there are votes; the
 number of probes never exceeds ``probes_max``.
@@ -30,27 +34,36 @@ class Votes:
 
     passed: int = 0
     failed: int = 0
+    invalid: int = 0
 
     @property
     def count(self) -> int:
         """How many probes there were."""
-        return self.passed + self.failed
+        return self.passed + self.failed + self.invalid
 
     @property
     def passes(self) -> bool:
         """What the majority says; a tie is a failure."""
-        return self.passed > self.failed
+        return self.passed > self.failed + self.invalid
+
+    @property
+    def limited(self) -> bool:
+        """Whether the rate did not pass because of the generator, and not because of the broker; a tie is no proof
+        against the broker."""
+        return not self.passes and self.invalid >= max(self.failed, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """``rate`` is the highest that passed, ``below`` the lowest above it that failed; None if none did. ``converged``
-    says whether both are confirmed and within the tolerance."""
+    """``rate`` is the highest that passed, ``below`` the lowest above it that did not pass; None if none did.
+    ``converged`` says whether both are confirmed and within the tolerance. ``limited`` says that the probes of
+    ``below`` were invalid: then ``rate`` is a lower bound, and the limit is not known."""
 
     rate: float | None
     below: float | None
     converged: bool
     probes: int
+    limited: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,11 +100,12 @@ class Search:
                 return middle
         return self._unconfirmed(low, high)
 
-    def record(self, rate: float, *, passed: bool) -> None:
-        """What a probe at ``rate`` found."""
+    def record(self, rate: float, *, passed: bool, invalid: bool = False) -> None:
+        """What a probe at ``rate`` found; of an ``invalid`` one nothing else counts."""
         votes = self.tried.setdefault(rate, Votes())
-        votes.passed += passed
-        votes.failed += not passed
+        votes.invalid += invalid
+        votes.passed += passed and not invalid
+        votes.failed += not passed and not invalid
 
     def answer(self) -> Answer:
         """What is known now."""
@@ -100,10 +114,12 @@ class Search:
         at_ceiling = high is None and low is not None and low >= self.ceiling
         near = at_ceiling or (low is not None and high is not None and high <= self._reach(low))
         nothing = low is None and high is not None and high <= self.floor
-        return Answer(rate=low, below=high, converged=confirmed and (near or nothing), probes=self._count())
+        limited = high is not None and self.tried[high].limited
+        converged = confirmed and (near or nothing) and not limited
+        return Answer(rate=low, below=high, converged=converged, probes=self._count(), limited=limited)
 
     def _ends(self) -> tuple[float | None, float | None]:
-        """The lowest rate that fails, and the highest below it that passes."""
+        """The lowest rate that does not pass, and the highest below it that passes."""
         failing = [rate for rate, votes in self.tried.items() if not votes.passes]
         high = min(failing, default=None)
         passing = [rate for rate, votes in self.tried.items() if votes.passes and (high is None or rate < high)]

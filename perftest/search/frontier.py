@@ -24,8 +24,9 @@ RULE: Final = (0.05, 0.10)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """One setting: ``rate`` in messages per second, ``latency_ns`` end to end at the 99th percentile. ``missed`` are
-    the objectives that it missed, and doubts that make its figures the generator's. ``rates`` are those of its probes,
-    if it was probed more than once."""
+    the objectives that it missed, and whatever else made it unfit. ``limits`` say that the load generator was the limit
+    of its probes: what the broker does with this setting is not known. ``rates`` are those of its probes, if it was
+    probed more than once."""
 
     in_flight: int
     prefetch: int
@@ -33,7 +34,13 @@ class Point:
     rate: float
     latency_ns: float
     missed: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
     rates: tuple[float, ...] = ()
+
+    @property
+    def fit(self) -> bool:
+        """Whether it may be recommended."""
+        return not self.missed and not self.limits
 
     @property
     def setting(self) -> str:
@@ -49,9 +56,9 @@ def grid(in_flight: Iterable[int], prefetch: Iterable[int], parts: Iterable[floa
 
 
 def frontier(points: Sequence[Point]) -> list[Point]:
-    """Those that no other beats in rate and latency, by rising rate."""
+    """Those that no other beats in rate and latency, by rising rate; without those that the generator limited."""
     best: list[Point] = []
-    for point in sorted(points, key=lambda each: (-each.rate, each.latency_ns)):
+    for point in sorted(_judged(points), key=lambda each: (-each.rate, each.latency_ns)):
         if not best or point.latency_ns < best[-1].latency_ns:
             best.append(point)
     return best[::-1]
@@ -59,7 +66,7 @@ def frontier(points: Sequence[Point]) -> list[Point]:
 
 def recommend(points: Sequence[Point]) -> Point | None:
     """Of those that missed nothing and come within 5 % of the best rate, the one with the lowest latency."""
-    good = [point for point in points if not point.missed]
+    good = [point for point in points if point.fit]
     most = max((point.rate for point in good), default=0.0)
     enough = [point for point in good if point.rate >= ENOUGH * most]
     return min(enough, key=lambda point: (point.latency_ns, -point.rate), default=None)
@@ -71,13 +78,19 @@ def contenders(points: Sequence[Point]) -> list[Point]:
     chosen = recommend(points)
     if chosen is None:
         return []
-    near = NEAR * max(point.rate for point in points if not point.missed)
+    near = NEAR * max(point.rate for point in points if point.fit)
     window = (chosen.in_flight, chosen.prefetch)
     return [p for p in points if (not p.missed and p.rate >= near) or (p.in_flight, p.prefetch) == window]
 
 
+def _judged(points: Iterable[Point]) -> list[Point]:
+    """Those whose figures are the broker's."""
+    return [point for point in points if not point.limits]
+
+
 def settled(probes: Iterable[Point]) -> list[Point]:
-    """A point for each setting, of all its probes: medians, and what was missed if most of them missed anything."""
+    """A point for each setting, of all its probes: medians, and what was missed, or was the limit, if that is so for
+    most of them."""
     by_setting: dict[str, list[Point]] = {}
     for each in probes:
         by_setting.setdefault(each.setting, []).append(each)
@@ -86,17 +99,38 @@ def settled(probes: Iterable[Point]) -> list[Point]:
 
 def _median(alike: Sequence[Point]) -> Point:
     bad = [point.missed for point in alike if point.missed]
+    limited = [point.limits for point in alike if point.limits]
     return replace(
         alike[0],
         rate=median(point.rate for point in alike),
         latency_ns=median(point.latency_ns for point in alike),
         missed=bad[-1] if 2 * len(bad) > len(alike) else (),
+        limits=limited[-1] if 2 * len(limited) > len(alike) else (),
         rates=tuple(sorted(point.rate for point in alike)),
     )
 
 
 def sentences(points: Sequence[Point]) -> list[str]:
-    """What the points say, the recommendation first."""
+    """What the points say, the recommendation first. What the generator limited is said, and compared with nothing."""
+    judged = _judged(points)
+    compared = _comparison(judged) if judged or not points else ["no setting can be recommended"]
+    return [*compared, *_invalid(points, len(judged))]
+
+
+def _invalid(points: Sequence[Point], judged: int) -> list[str]:
+    """How many settings nobody can judge, and the most that came through with any of them."""
+    limited = [point for point in points if point.limits]
+    if not limited:
+        return []
+    most = max(limited, key=lambda point: point.rate)
+    rest = "every other one was compared" if judged else "none was compared"
+    return [
+        f"INVALID: in {len(limited)} of {len(points)} settings the load generator was the limit, not the broker; "
+        f"{rest}. What they can do is not known: with {most.setting} at least {most.rate:,.0f} msg/s"
+    ]
+
+
+def _comparison(points: Sequence[Point]) -> list[str]:
     chosen = recommend(points)
     if chosen is None:
         missed = sorted({each for point in points for each in point.missed})

@@ -12,13 +12,16 @@ from typing import Any
 
 import pytest
 
+from perftest.cli import probe as probing
 from perftest.cli import searching
-from perftest.cli.probe import Probe
+from perftest.cli.probe import REMEDIES, Limit, Probe
 from perftest.engine.api import StopRequest
+from perftest.results.trust import Status, step_checks
 from perftest.spec.plan import Plan
 
 Call = Callable[..., tuple[int, str, str]]
 SLO = ("--slo", "e2e.p99<20ms")
+BUSY = "the busiest load worker used 99% of a core: the generator, not the broker, set this rate"
 
 
 @dataclass
@@ -29,6 +32,8 @@ class Broker:
     fast: float = 800.0
     verdict: str = "ok"
     interrupt_after: int = 1000
+    generator: float = 1e9
+    """Beyond this rate the load generator is the limit."""
     plans: list[Plan] = field(default_factory=list)
 
     def probe(self, plan: Plan, out: Path, _cluster: object, stop: StopRequest) -> Probe:
@@ -51,7 +56,15 @@ class Broker:
             "latency": {"e2e": {"count": 1000, "p99_ns": p99, "max_ns": 2 * p99}},
         }
         ledger = {"verdict": self.verdict, "lost": int(self.verdict != "ok")}
-        return Probe(path=out / "run", rows=[row], ledger=ledger, faults=(), interrupted=stop.finishing)
+        limits = (Limit(BUSY, REMEDIES["generator_cpu"]),) if rate > self.generator else ()
+        return Probe(
+            path=out / "run",
+            rows=[row],
+            ledger=ledger,
+            faults=(BUSY,) * len(limits),
+            interrupted=stop.finishing,
+            limits=limits,
+        )
 
 
 @pytest.fixture
@@ -124,6 +137,62 @@ def test_a_broker_that_cannot_keep_up_fails_the_probe(call: Call, broker: Broker
     assert code == 0
     assert 950 <= found["rate"] <= 1010
     assert any("published 1,000 of" in words for each in found["tried"] for words in each.get("missed", ()))
+
+
+def test_a_generator_that_is_the_limit_ends_the_search_as_invalid(call: Call, broker: Broker, tmp_path: Path) -> None:
+    """Its ceiling must not be sold as the broker's: what passed below is a lower bound, and the exit code says so."""
+    broker.generator, broker.fast = 600.0, 1e9
+    code, out, _ = call("search", *SLO, "--out", str(tmp_path))
+    found = record(tmp_path)
+    assert code == 5
+    assert (found["valid"], found["converged"], found["fails_at"]) == (False, False, None)
+    assert 560 <= found["rate"] <= 600 < found["invalid_at"] <= 640
+    assert f"INVALID: the highest rate that meets e2e.p99<20ms is not known; it is at least {found['rate']:,.0f}" in out
+    assert BUSY in out and "spread the load over more clients" in out
+    assert "without a schedule: 1,000 msg/s came through (the load generator was the limit)" in out
+    assert any(each["invalid"] for each in found["tried"])
+    assert not any(each["invalid"] and each.get("passed") for each in found["tried"])
+
+
+def test_a_generator_that_is_always_the_limit_blames_no_broker(call: Call, broker: Broker, tmp_path: Path) -> None:
+    """No rate passed, and yet that is no missed objective."""
+    broker.generator = 0.0
+    code, out, _ = call("search", *SLO, "--out", str(tmp_path))
+    found = record(tmp_path)
+    assert (code, found["rate"], found["valid"]) == (5, None, False)
+    assert "INVALID: whether any rate meets e2e.p99<20ms is not known" in out
+
+
+def test_a_limit_of_the_broker_below_that_of_the_generator_is_an_answer(
+    call: Call, broker: Broker, tmp_path: Path
+) -> None:
+    broker.generator = 900.0
+    code, _, _ = call("search", *SLO, "--out", str(tmp_path))
+    found = record(tmp_path)
+    assert (code, found["valid"], found["converged"], found["invalid_at"]) == (0, True, True, None)
+
+
+def test_settings_that_the_generator_limits_make_a_comparison_invalid(
+    call: Call, broker: Broker, tmp_path: Path
+) -> None:
+    """The one that looks fastest is the generator's figure: the comparison says so and ends with 5."""
+    broker.fast, broker.generator = 1e9, 500.0
+    flags = ("--frontier", "--in-flights", "10,100", "--prefetches", "100", "--ack-parts", "1%,5%")
+    code, out, _ = call("search", *flags, *SLO, "--out", str(tmp_path))
+    found = record(tmp_path)
+    assert code == 5
+    assert (found["valid"], found["recommended"]["in_flight"]) == (False, 10)
+    assert "INVALID: in 2 of 4 settings the load generator was the limit" in out
+    assert BUSY in out and "spread the load over more clients" in out
+
+
+def test_every_check_that_blames_the_generator_has_a_remedy() -> None:
+    """Those that can fail for another reason than the broker's doing, and only those."""
+    row = {"worker_cpu_share": 1.0, "steal_share": 1.0, "negative_latencies": 1, "loop_lag_ns": 0, "latency": {}}
+    row |= {"settings": {"in_flight": 1}, "published": 1, "confirmed": 0, "delivered": 0}
+    failed = {check.check for check in step_checks(row) if check.status is Status.FAIL}
+    assert failed - set(probing.REMEDIES) == {"samples", "confirms"}
+    assert set(probing.REMEDIES) <= failed
 
 
 def test_no_rate_meets_the_objective(call: Call, broker: Broker, tmp_path: Path) -> None:

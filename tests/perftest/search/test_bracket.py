@@ -98,3 +98,38 @@ def test_rates_are_such_as_a_person_would_type() -> None:
         search.record(rate, passed=rate < 9000)
     assert all(rate == float(f"{rate:.3g}") for rate in rates)
     assert all(math.isfinite(rate) for rate in rates)
+
+
+@given(limit=st.floats(min_value=2, max_value=1e5), ceiling=st.floats(min_value=2, max_value=1e5))
+def test_the_generator_limit_is_never_the_answer(limit: float, ceiling: float) -> None:
+    """A broker that passes up to ``limit``, asked by a generator that measures itself beyond ``ceiling``."""
+    search = Search(guess=50_000, probes_max=200)
+    while (rate := search.next_rate()) is not None:
+        search.record(rate, passed=rate <= limit, invalid=rate > ceiling)
+    answer = search.answer()
+    assert answer.rate is not None and answer.rate <= min(limit, ceiling)
+    assert answer.below is not None and answer.below > min(limit, ceiling)
+    assert answer.limited is (answer.below > ceiling)
+    assert answer.converged is not answer.limited
+
+
+@pytest.mark.parametrize("doubted", range(1, 10))
+def test_a_chance_doubt_is_outvoted(doubted: int) -> None:
+    """The hypervisor took a moment of one probe, whichever: that must not end a search."""
+    search, count = Search(guess=1000, probes_max=60), 0
+    while (rate := search.next_rate()) is not None:
+        count += 1
+        search.record(rate, passed=rate <= 900, invalid=count == doubted)
+    answer = search.answer()
+    assert count >= doubted and sum(votes.invalid for votes in search.tried.values()) == 1
+    assert answer.converged and not answer.limited and answer.rate is not None
+    assert 850 <= answer.rate <= 900
+
+
+def test_no_rate_at_all_can_be_judged() -> None:
+    """Not the same as a broker that meets no objective at any rate."""
+    search = Search(guess=1000)
+    while (rate := search.next_rate()) is not None:
+        search.record(rate, passed=False, invalid=True)
+    answer = search.answer()
+    assert (answer.rate, answer.limited, answer.converged) == (None, True, False)

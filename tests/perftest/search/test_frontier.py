@@ -113,3 +113,24 @@ def test_the_rule_for_the_ack_interval(rates: dict[int, float], says: list[str])
     """5 to 10 % of the prefetch, held against what was measured."""
     told = " ".join(sentences([point(ack=n, rate=rate, ms=1) for n, rate in rates.items()]))
     assert all(part in told for part in says)
+
+
+def test_what_the_generator_limited_is_said_and_never_recommended() -> None:
+    """The fastest setting of a generator that is the limit says nothing of the broker."""
+    limited = point(1000, rate=900, ms=1, limits=("the busiest load worker used 99% of a core",))
+    found = [point(100, rate=500, ms=5), limited]
+    assert recommend(found) is found[0]
+    assert frontier(found) == [found[0]]
+    told = sentences(found)
+    assert told[0].startswith("recommended: in-flight 100")
+    assert "INVALID: in 1 of 2 settings the load generator was the limit" in told[-1]
+    assert "in-flight 1000, prefetch 100, ack interval 1 at least 900 msg/s" in told[-1]
+    assert not any("saturates" in each or "still grows" in each for each in told), "the comparison has one setting left"
+    assert sentences([limited])[0] == "no setting can be recommended"
+
+
+def test_a_setting_is_limited_if_most_of_its_probes_were() -> None:
+    """One probe at a bad moment is outvoted, as a missed objective is."""
+    good, bad = point(rate=100, ms=1), point(rate=100, ms=1, limits=("stolen",))
+    assert settled([good, bad, good])[0].limits == ()
+    assert settled([good, bad, bad])[0].limits == ("stolen",)
