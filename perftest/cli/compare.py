@@ -22,9 +22,9 @@ FACETS = ("plan", "host", "durability", "validity", "safety")
     cls=SectionedCommand,
     exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.TREND, Exit.NOT_COMPARABLE),
     examples=(
-        "perftest compare runs/20261121-101502-run-3fa1 runs/20261121-111502-run-77ab",
-        "perftest compare baseline/ candidate/ --metric p99       three repetitions in each",
-        "perftest compare main.run pull-request.run --markdown > summary.md",
+        "perftest compare baseline/ candidate/                    six repetitions in each",
+        "perftest compare baseline/ candidate/ --metric p99 --markdown > summary.md",
+        "perftest compare runs/20261121-101502-run-3fa1 runs/20261121-111502-run-77ab    side by side, no verdict",
     ),
 )
 @click.argument("base", type=click.Path(path_type=Path))
@@ -37,7 +37,7 @@ FACETS = ("plan", "host", "durability", "validity", "safety")
     metavar="PART",
     help="Only metrics with this in their names, such as p99; repeatable.",
 )
-@option("--confidence", section="Judgement", type=PART, default="95%", help="Of the intervals.")
+@option("--confidence", section="Judgement", type=PART, default="95%", help="Of all intervals together.")
 @option("--noise-rate", section="Judgement", type=PART, default="2%", help="A change of a rate that nobody acts on.")
 @option(
     "--noise-latency", section="Judgement", type=PART, default="5%", help="A change of a latency that nobody acts on."
@@ -67,9 +67,10 @@ def compare(
 ) -> None:
     """Compare two runs, or two sets of repetitions: each metric with its change, bounds and a verdict.
 
-    BASE and CANDIDATE are run directories, or directories that hold repetitions of a run. Exits with 4 if any metric
-    got worse, with 6 if the runs are not alike, with 3 if the candidate lost, duplicated, reordered or damaged
-    messages.
+    BASE and CANDIDATE are directories that hold repetitions of a run, or run directories. A verdict takes three
+    repetitions of each side; with fewer, every metric is inconclusive and the command ends with 0. Exits with 4 if any
+    metric got worse, with 6 if the runs are not alike, with 3 if the candidate lost, duplicated, reordered or damaged
+    messages. To gate a build on one run, use `perftest run --slo`.
     """
     from reports.comparison.compare import compare as judge
     from reports.comparison.compare import runs_of

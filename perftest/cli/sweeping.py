@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final
 
 import click
-import numpy as np
 
 from perftest.cli.exits import CliError, Exit, three_lines
 from perftest.cli.measure import measure, report_or_doubt
@@ -21,7 +21,7 @@ from perftest.spec.codec import plan_from_json, plan_to_json
 from perftest.spec.plan import Plan, Step
 from perftest.spec.slo import Objective, measured, parse_objective, shown
 from perftest.spec.sweeping import in_order
-from reports.stats import bootstrap
+from reports.stats.confidence import half_width
 
 STATE: Final = "sweep.json"
 UNFINISHED: Final = "unfinished"
@@ -111,15 +111,11 @@ def enough(rows: Mapping[str, Sequence[Mapping[str, Any]]], rounds: Rounds) -> b
 
 
 def _spread(values: Sequence[float | None]) -> float | None:
-    """Half the interval of the median over the median; None if there are too few."""
+    """Half the interval of the mean over the mean; None if there are too few."""
     known = [value for value in values if value is not None]
     if len(known) < ROUNDS_MIN or len(known) < len(values):
         return None
-    found = np.array(known)
-    draws = bootstrap.medians(found, bootstrap.weights(len(found), 1, np.random.default_rng(1)))
-    low, high = np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    middle = float(np.median(found))
-    return float(high - low) / 2 / middle if middle else 0.0
+    return half_width(known, CONFIDENCE) if any(known) else 0.0
 
 
 def _new_directory(plan: Plan, options: Options, rounds: Rounds) -> Path:
@@ -171,7 +167,7 @@ def _by_number(steps: Sequence[Step]) -> list[Step]:
 def _tell(place: Path, rounds: Rounds, options: Options, *, cut_short: bool) -> None:
     """Each step's metric over the rounds, where they lie, and what to do next."""
     metric = rounds.until or parse_objective("rate>0")
-    steps = _medians(place, metric, as_json=options.as_json)
+    steps = _means(place, metric, as_json=options.as_json)
     report, doubt = report_or_doubt(_runs(place), place) if options.report and not cut_short else (None, None)
     if options.as_json:
         record = {"record": "rounds", "path": str(place), "report": str(report) if report else None}
@@ -185,14 +181,14 @@ def _tell(place: Path, rounds: Rounds, options: Options, *, cut_short: bool) -> 
         click.echo(three_lines(doubt.what, doubt.where, doubt.fix), err=True)
 
 
-def _medians(place: Path, metric: Objective, *, as_json: bool) -> list[dict[str, Any]]:
-    """Each step's median over the rounds and half its interval, shown unless they are wanted as JSON."""
+def _means(place: Path, metric: Objective, *, as_json: bool) -> list[dict[str, Any]]:
+    """Each step's mean over the rounds and half its interval, shown unless they are wanted as JSON."""
     steps = []
     for name, of_step in _rows(place).items():
         values = [measured(metric, row) for row in of_step]
         known = [value for value in values if value is not None]
-        middle, spread = (float(np.median(known)) if known else None), _spread(values)
-        steps.append({"step": name, "rounds": len(values), "median": middle, "half_interval": spread})
+        middle, spread = (fmean(known) if known else None), _spread(values)
+        steps.append({"step": name, "rounds": len(values), "mean": middle, "half_interval": spread})
         if not as_json:
             around = f" ± {100 * spread:.1f} %" if spread is not None else ""
             counted = f"{len(values)} round{'s' if len(values) > 1 else ''}"

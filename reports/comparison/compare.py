@@ -7,35 +7,41 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from perftest.results.reader import Run, read_run, run_directories, summarise
 from reports.comparison.facets import REFUSED, Difference, Facet, differences, repeats_differ
-from reports.comparison.figures import REPEATS_MIN, Drawn, Metric, Side, metrics_of
-from reports.stats import bootstrap
+from reports.comparison.figures import Metric, Side, metrics_of
+from reports.stats import confidence as intervals
+from reports.stats.confidence import Change
 from reports.stats.verdict import NOISE_LATENCY, NOISE_RATE, Verdict, judge
 
-SEED: Final = 1
-"""The same two runs always get the same verdict."""
+REPEATS_MIN: Final = 3
+"""Repetitions of each side that a verdict takes: how much runs differ is not known from fewer."""
+REPEATS_ADVISED: Final = 6
+"""Repetitions of each side that find a change of 30 % in most steps of a sweep of six whose runs differ by 7 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One metric of one step. Values in ``unit``; ``doubt`` says why a verdict is inconclusive whatever the figures."""
+    """One metric of one step. ``base`` and ``candidate`` are the geometric means of the repetitions, in ``unit``;
+    ``doubt`` says why a verdict is inconclusive whatever the figures."""
 
     step: str
     metric: str
     unit: str
     base: float
     candidate: float
-    change: bootstrap.Change
+    change: Change
     verdict: Verdict
     doubt: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
 class Comparison:
-    """``refused`` is not empty when the runs are too unlike; then there are no lines."""
+    """``refused`` is not empty when the runs are too unlike; then there are no lines.
+
+    All intervals together hold with ``confidence``, so each holds with ``confidence_each``. A side that is not
+    ``repeated`` often enough leaves every verdict inconclusive.
+    """
 
     base: tuple[Run, ...]
     candidate: tuple[Run, ...]
@@ -45,9 +51,10 @@ class Comparison:
     confidence: float
     noise_rate: float
     noise_latency: float
+    confidence_each: float = 0.0
     lines: list[Line] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    """Steps that only one side has."""
+    """Steps that not every run has."""
 
     def count(self, verdict: Verdict) -> int:
         """How many metrics got it."""
@@ -95,43 +102,48 @@ def _is_fault(each: Difference) -> bool:
 
 
 def _fill(result: Comparison, base: Side, candidate: Side, wanted: Sequence[str]) -> None:
-    result.missing = sorted(set(base.labels) ^ set(candidate.labels))
-    for label in base.labels:
-        if label in candidate.labels:
-            for metric in metrics_of(base.series(label) & candidate.series(label)):
-                if not wanted or any(part in metric.name for part in wanted):
-                    line = _line(result, label, metric, base, candidate)
-                    result.lines += [line] if line is not None else []
-
-
-def _line(result: Comparison, label: str, metric: Metric, base: Side, candidate: Side) -> Line | None:
-    rng = np.random.default_rng(SEED)
-    drawn = [
-        side.by_repeats(label, metric, rng) if result.repeated else side.by_intervals(label, metric, rng)
-        for side in (base, candidate)
+    common = [label for label in base.labels if label in candidate.labels]
+    result.missing = sorted((base.begun | candidate.begun) - set(common))
+    chosen = [
+        (label, metric)
+        for label in common
+        for metric in metrics_of(base.series(label) & candidate.series(label))
+        if not wanted or any(part in metric.name for part in wanted)
     ]
-    one, other = drawn
-    if one is None or other is None or not one.value:
-        return None
-    return _judged(result, label, metric, one, other)
+    measured = [each for each in chosen if _is_measured(base.values(*each), candidate.values(*each))]
+    result.confidence_each = intervals.each_of(result.confidence, len(measured))
+    result.lines = [_line(result, label, metric, base, candidate) for label, metric in measured]
 
 
-def _judged(result: Comparison, label: str, metric: Metric, one: Drawn, other: Drawn) -> Line:
-    change = bootstrap.change(one.value, other.value, one.draws, other.draws, result.confidence)
+def _line(result: Comparison, label: str, metric: Metric, base: Side, candidate: Side) -> Line:
+    measured = base.values(label, metric), candidate.values(label, metric)
+    doubt = _too_few(result) or base.doubt(label, metric) or candidate.doubt(label, metric)
+    change = intervals.change(*measured, result.confidence_each)
     noise = result.noise_rate if metric.more_is_better else result.noise_latency
-    doubt = one.doubt or other.doubt
     verdict = Verdict.INCONCLUSIVE if doubt else judge(change, noise=noise, more_is_better=metric.more_is_better)
     scale = 1e-6 if metric.series is not None else 1.0
+    before, after = (intervals.centre(values) * scale for values in measured)
     return Line(
         step=label,
         metric=metric.name,
         unit=metric.unit,
-        base=one.value * scale,
-        candidate=other.value * scale,
+        base=before,
+        candidate=after,
         change=change,
         verdict=verdict,
         doubt=doubt,
     )
+
+
+def _is_measured(base: Sequence[float], candidate: Sequence[float]) -> bool:
+    return bool(base) and bool(candidate) and any((*base, *candidate))
+
+
+def _too_few(result: Comparison) -> str:
+    if result.repeated:
+        return ""
+    runs = f"{len(result.base)} against {len(result.candidate)}"
+    return f"a verdict takes {REPEATS_MIN} repetitions of each side, these are {runs}"
 
 
 def _complete(run: Run) -> Run:

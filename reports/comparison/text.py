@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
-from reports.comparison.compare import Comparison, Line
+from reports.comparison.compare import REPEATS_ADVISED, REPEATS_MIN, Comparison, Line
 from reports.comparison.facets import Difference
 from reports.stats.verdict import Verdict
 
@@ -19,17 +19,17 @@ def rows(result: Comparison) -> list[tuple[str, ...]]:
     """A row per metric under :data:`HEAD`, regressions first; nothing is left out."""
     order = list(Verdict)
     lines = sorted(result.lines, key=lambda line: order.index(line.verdict))
-    return [_row(line, sure=result.repeated) for line in lines]
+    return [_row(line) for line in lines]
 
 
 def sentences(result: Comparison) -> list[str]:
     """What to know beside the table: the summary first."""
     counts = [(result.count(verdict), verdict) for verdict in Verdict]
     found = [", ".join(f"{count} {verdict}" for count, verdict in counts if count) or "nothing could be compared"]
-    found.append(_basis(result))
+    found += _basis(result) if result.repeated else _not_repeated(result)
     if result.missing:
-        found.append(f"only one side has: {', '.join(result.missing)}")
-    return [*found, *_doubts(result)]
+        found.append(f"not every run has: {', '.join(result.missing)}")
+    return [*found, *(_doubts(result) if result.repeated else ())]
 
 
 def _doubts(result: Comparison) -> list[str]:
@@ -75,6 +75,7 @@ def to_json(result: Comparison) -> dict[str, Any]:
         "comparable": not result.refused,
         "repeated": result.repeated,
         "confidence": result.confidence,
+        "confidence_each": result.confidence_each,
         "noise": {"rate": result.noise_rate, "latency": result.noise_latency},
         "differences": [_difference_json(each) for each in result.differences],
         "refused": [_difference_json(each) for each in result.refused],
@@ -84,29 +85,43 @@ def to_json(result: Comparison) -> dict[str, Any]:
     }
 
 
-def _basis(result: Comparison) -> str:
-    parts = f"{100 * result.noise_rate:g} % of a rate and {100 * result.noise_latency:g} % of a latency"
-    noise = f"changes up to {parts} are noise"
-    confidence = f"{100 * result.confidence:g} % intervals by bootstrap"
-    if result.repeated:
-        return f"{confidence} over {len(result.base)} and {len(result.candidate)} repetitions; {noise}"
-    return (
-        f"{confidence} over the intervals within the runs; {noise}. How much runs differ from each other is not known: "
-        "a verdict is likely at most; give three repetitions of each side to be sure"
-    )
+def _basis(result: Comparison) -> list[str]:
+    runs = f"{len(result.base)} and {len(result.candidate)} repetitions"
+    found = [
+        f"{100 * result.confidence:g} % confidence for all intervals together (Student's, over {runs}); changes up to "
+        f"{100 * result.noise_rate:g} % of a rate and {100 * result.noise_latency:g} % of a latency are noise"
+    ]
+    if any(line.verdict is Verdict.INCONCLUSIVE and not line.doubt for line in result.lines):
+        found.append(
+            "inconclusive: the runs differ too much among themselves for so few of them. Repeat each side more often, "
+            "or compare fewer metrics (--metric)"
+        )
+    return found
 
 
-def _row(line: Line, *, sure: bool) -> tuple[str, ...]:
+def _not_repeated(result: Comparison) -> list[str]:
+    """Why there is no verdict, and what to do about it."""
+    runs = f"{len(result.base)} run{'s' if len(result.base) > 1 else ''} against {len(result.candidate)}"
+    return [
+        f"no verdict: {runs} cannot tell a change from chance, because how much runs differ is not known",
+        f"measure each side {REPEATS_ADVISED} times (at least {REPEATS_MIN}), in turn, into a directory of its own: "
+        f"`perftest run --out DIR` again and again, or `perftest sweep --repeats {REPEATS_ADVISED}`; then compare the "
+        "directories",
+        "to gate a build on one run, give it objectives: `perftest run --slo 'confirm.p99<20ms'` ends with 4 if one is "
+        "missed",
+    ]
+
+
+def _row(line: Line) -> tuple[str, ...]:
     change = line.change
     bounds = f"{_percent(change.low)} … {_percent(change.high)}" if math.isfinite(change.low) else "–"
-    likely = "" if sure or line.verdict not in (Verdict.REGRESSED, Verdict.IMPROVED) else "likely "
-    verdict = f"{_ARROWS.get(line.verdict, '·')} {likely}{line.verdict}"
+    verdict = f"{_ARROWS.get(line.verdict, '·')} {line.verdict}"
     values = (f"{_number(line.base)} {line.unit}", f"{_number(line.candidate)} {line.unit}")
     return (line.step or "–", line.metric, *values, _percent(change.value), bounds, verdict)
 
 
 def _percent(part: float) -> str:
-    return f"{100 * part:+.1f} %"
+    return f"{100 * part:+.1f} %" if math.isfinite(part) else "–"
 
 
 def _number(value: float) -> str:

@@ -1,24 +1,23 @@
 """What a change means, in one of five words.
 
-Two questions decide: does the interval of confidence leave room for no change at all, and is the change larger than the
-noise that nobody would act on?
+Both bounds of the interval of confidence decide, never the change alone: one figure says nothing about how far chance
+carries it. The noise is what nobody would act on.
 
-=====================  ===========================  ==================================
-interval               change within the noise      change beyond the noise
-=====================  ===========================  ==================================
-leaves out 0           within noise                 improved, or regressed
-holds 0, within noise  no change detected           –
-holds 0, and beyond    inconclusive                 inconclusive
-=====================  ===========================  ==================================
+=========================  ==================================
+both bounds                verdict
+=========================  ==================================
+beyond the noise           improved, or regressed
+within the noise           within noise; no change detected if the interval holds 0
+anything else              inconclusive
+=========================  ==================================
 """
 
 from __future__ import annotations
 
-import math
 from enum import StrEnum
 from typing import Final
 
-from reports.stats.bootstrap import Change
+from reports.stats.confidence import Change
 
 NOISE_LATENCY: Final = 0.05
 NOISE_RATE: Final = 0.02
@@ -36,9 +35,8 @@ class Verdict(StrEnum):
 
 def judge(change: Change, *, noise: float, more_is_better: bool) -> Verdict:
     """The verdict on a change; ``noise`` is the part that nobody would act on (0.05 for 5 %)."""
-    if not math.isfinite(change.value) or change.low <= 0 <= change.high:
-        inside = -noise <= change.low and change.high <= noise
-        return Verdict.NO_CHANGE if inside else Verdict.INCONCLUSIVE
-    if abs(change.value) <= noise:
-        return Verdict.WITHIN_NOISE
-    return Verdict.IMPROVED if (change.value > 0) is more_is_better else Verdict.REGRESSED
+    if change.low > noise or change.high < -noise:
+        return Verdict.IMPROVED if (change.value > 0) is more_is_better else Verdict.REGRESSED
+    if -noise <= change.low and change.high <= noise:
+        return Verdict.NO_CHANGE if change.low <= 0 <= change.high else Verdict.WITHIN_NOISE
+    return Verdict.INCONCLUSIVE

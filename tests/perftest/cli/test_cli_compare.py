@@ -12,6 +12,7 @@ import pytest
 from perftest.cli.compare import FACETS
 from reports.comparison.facets import REFUSED
 from tests.reports.comparison.conftest import make as make
+from tests.reports.comparison.conftest import make_side as make_side
 
 Call = Callable[..., tuple[int, str, str]]
 Make = Callable[..., Path]
@@ -28,13 +29,22 @@ Make = Callable[..., Path]
         ({"verdict": "violated", "harm": {"lost": 1}}, 3),
     ],
 )
-def test_the_exit_code_is_the_gate(call: Call, make: Make, candidate: dict[str, Any], expected: int) -> None:
+def test_the_exit_code_is_the_gate(call: Call, make_side: Make, candidate: dict[str, Any], expected: int) -> None:
     """A pipeline reads nothing else; with --json it is the same."""
-    sides = str(make("a", seed=1)), str(make("b", seed=2, **candidate))
+    sides = str(make_side("a", seed=1)), str(make_side("b", seed=2, **candidate))
     assert call("compare", *sides)[0] == expected
     code, out, _ = call("compare", *sides, "--json")
     assert code == expected
     assert json.loads(out)["comparable"] is (expected not in (3, 6))
+
+
+def test_one_run_a_side_passes_and_says_that_it_is_no_gate(call: Call, make: Make) -> None:
+    """Four times the latency, measured once: a gate needs repetitions, or objectives."""
+    code, out, err = call("compare", str(make("a", seed=1)), str(make("b", seed=2, ms=8.0)))
+    assert (code, err) == (0, "")
+    assert "no verdict: 1 run against 1 cannot tell a change from chance" in out
+    assert "measure each side 6 times" in out
+    assert "perftest run --slo" in out
 
 
 def test_unlike_runs_are_an_error_that_names_the_key_and_the_way_out(call: Call, make: Make) -> None:
@@ -48,13 +58,13 @@ def test_unlike_runs_are_an_error_that_names_the_key_and_the_way_out(call: Call,
     assert "differs: plan.steps[0].settings.prefetch: 1000 against 7" in out
 
 
-def test_the_table_puts_what_got_worse_first(call: Call, make: Make) -> None:
+def test_the_table_puts_what_got_worse_first(call: Call, make_side: Make) -> None:
     """And says how sure it is."""
-    sides = str(make("a", seed=1)), str(make("b", seed=2, ms=2.6))
+    sides = str(make_side("a", seed=1)), str(make_side("b", seed=2, ms=2.6))
     lines = call("compare", *sides)[1].splitlines()
     assert lines[0].split() == ["step", "metric", "baseline", "candidate", "change", "interval", "verdict"]
-    assert "likely regressed" in lines[1]
-    assert any("three repetitions of each side" in line for line in lines)
+    assert "▼ regressed" in lines[1]
+    assert any("95 % confidence for all intervals together" in line for line in lines)
     assert call("compare", *sides, "--markdown", "--metric", "p99")[1].startswith("**")
 
 

@@ -112,6 +112,16 @@ def test_rounds_end_when_the_metric_is_known(call: Call, engine: Engine, tmp_pat
     assert all(step["half_interval"] > 0.05 for step in found["steps"])
 
 
+def test_three_rounds_know_less_than_they_seem_to(call: Call, engine: Engine, tmp_path: Path) -> None:
+    """Rounds 4 % apart are not known to 5 %: three values leave the mean in a range of 2.5 of their deviations."""
+    engine.rates = (196, 200, 204)
+    call("sweep", *VARY, "--repeats", "9", "--until", "rate=5%", "--out", str(tmp_path / "strict"))
+    three = len(engine.plans)
+    engine.plans.clear()
+    call("sweep", *VARY, "--repeats", "9", "--until", "rate=4%", "--out", str(tmp_path / "stricter"))
+    assert (three, len(engine.plans)) == (3, 4)
+
+
 def test_an_interrupted_round_is_put_aside_and_made_again(call: Call, engine: Engine, tmp_path: Path) -> None:
     """Half a round would spoil the comparison; the whole ones count."""
     engine.stop_after = {2: 2}

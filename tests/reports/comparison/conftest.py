@@ -17,6 +17,7 @@ from perftest.spec import Isolation, Plan, QueueSpec, Settings, Step
 from tests.perftest.results.records import SECOND, STARTED_NS, ledger
 
 Make = Callable[..., Path]
+REPEATS = 6
 
 
 def plan(**settings: Any) -> Plan:
@@ -41,7 +42,7 @@ def make(tmp_path: Path) -> Make:
         seed: int,
         ms: float = 2.0,
         per_s: float = 400,
-        seconds: int = 30,
+        seconds: int = 4,
         verdict: str = "ok",
         harm: dict[str, int] | None = None,
         facts: dict[str, Any] | None = None,
@@ -58,6 +59,30 @@ def make(tmp_path: Path) -> Make:
         else:
             writer.close()
         return Path(writer.path)
+
+    return write
+
+
+@pytest.fixture
+def make_side(make: Make, tmp_path: Path) -> Make:
+    """Write repetitions of a run below one directory and return that; ``vary`` is how much their rates and latencies
+    differ, in logarithms."""
+
+    def write(
+        name: str,
+        *,
+        seed: int,
+        repeats: int = REPEATS,
+        vary: float = 0.01,
+        ms: float = 2.0,
+        per_s: float = 400,
+        **others: Any,
+    ) -> Path:
+        rng = np.random.default_rng(1000 + seed)
+        for number in range(repeats):
+            slower = float(np.exp(rng.normal(0, vary)))
+            make(name, seed=100 * seed + number, ms=ms * slower, per_s=per_s / slower, **others)
+        return tmp_path / name
 
     return write
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,12 @@ def verdicts(result: Comparison) -> dict[str, Verdict]:
         ({"per_s": 460}, {"delivered/s": Verdict.IMPROVED}),
     ],
 )
-def test_a_change_is_told_from_chance(make: Make, candidate: dict[str, Any], expected: dict[str, Verdict]) -> None:
+def test_a_change_is_told_from_chance(make_side: Make, candidate: dict[str, Any], expected: dict[str, Verdict]) -> None:
     """What changed is named with its direction, what did not is not."""
-    result = compare(runs_of(make("a", seed=1)), runs_of(make("b", seed=2, **candidate)))
+    result = compare(runs_of(make_side("a", seed=1)), runs_of(make_side("b", seed=2, **candidate)))
     found = verdicts(result)
     assert not result.refused
+    assert result.repeated
     assert {"delivered/s", "published/s", "e2e p50", "e2e p99", "confirm p50"} <= found.keys()
     assert {name: found[name] for name in expected} == expected
     if not expected:
@@ -43,24 +45,43 @@ def test_a_change_is_told_from_chance(make: Make, candidate: dict[str, Any], exp
         assert Verdict.IMPROVED not in found.values()
 
 
-def test_the_same_two_runs_get_the_same_verdict(make: Make) -> None:
-    """A gate that rolls dice is no gate."""
-    sides = runs_of(make("a", seed=1)), runs_of(make("b", seed=2, ms=2.2))
-    assert text.to_json(compare(*sides)) == text.to_json(compare(*sides))
-
-
-def test_a_few_intervals_are_inconclusive_and_say_so(make: Make) -> None:
-    """However large the change looks."""
-    result = compare(runs_of(make("a", seed=1, seconds=4)), runs_of(make("b", seed=2, seconds=4, ms=9)))
+@pytest.mark.parametrize("repeats", [(1, 1), (1, 6), (2, 2)])
+def test_too_few_repetitions_are_inconclusive_and_say_what_to_do(make_side: Make, repeats: tuple[int, int]) -> None:
+    """However large the change looks: text, Markdown and JSON say why, and how to come to a verdict."""
+    sides = [
+        runs_of(make_side(name, seed=seed, repeats=count, ms=ms))
+        for seed, (name, count, ms) in enumerate(zip("ab", repeats, (2.0, 9.0), strict=True))
+    ]
+    result = compare(*sides)
+    assert not result.repeated
     assert set(verdicts(result).values()) == {Verdict.INCONCLUSIVE}
-    assert [each for each in text.sentences(result) if "only" in each] == ["run, all metrics: only 4 steady intervals"]
+    said = text.sentences(result)
+    assert said[1].startswith("no verdict: ")
+    assert "measure each side 6 times (at least 3)" in said[2]
+    assert "--slo" in said[3]
+    assert all(sentence in text.markdown(result) for sentence in said)
+    plain = text.to_json(result)
+    assert {row["verdict"] for row in plain["metrics"]} == {"inconclusive"}
+    assert {row["doubt"] for row in plain["metrics"]} == {
+        f"a verdict takes 3 repetitions of each side, these are {repeats[0]} against {repeats[1]}"
+    }
+    assert all(row["change"] > 3 for row in plain["metrics"] if row["metric"] == "e2e p50")
 
 
-def test_a_percentile_without_samples_beyond_it_is_inconclusive(make: Make) -> None:
-    """30 intervals of 20 messages: six lie beyond the 99th percentile."""
-    result = compare(runs_of(make("a", seed=1, per_s=20)), runs_of(make("b", seed=2, per_s=20, ms=9)))
+def test_the_length_of_a_run_is_no_repetition(make: Make) -> None:
+    """Sixty steady intervals of one run are one value."""
+    result = compare(runs_of(make("a", seed=1, seconds=60)), runs_of(make("b", seed=2, seconds=60, ms=2.6)))
+    assert {(line.change.low, line.change.high) for line in result.lines} == {(-math.inf, math.inf)}
+    assert {row[5] for row in text.rows(result)} == {"–"}
+
+
+def test_a_percentile_without_samples_beyond_it_is_inconclusive(make_side: Make) -> None:
+    """4 intervals of 30 messages: one lies beyond the 99th percentile."""
+    sides = runs_of(make_side("a", seed=1, per_s=30)), runs_of(make_side("b", seed=2, per_s=30, ms=9))
+    result = compare(*sides)
     assert verdicts(result)["e2e p99"] is Verdict.INCONCLUSIVE
     assert verdicts(result)["e2e p50"] is Verdict.REGRESSED
+    assert any("e2e p99.9" in each and "samples" in each for each in text.sentences(result))
 
 
 def test_repetitions_are_judged_by_how_they_differ(make: Make) -> None:
@@ -73,7 +94,43 @@ def test_repetitions_are_judged_by_how_they_differ(make: Make) -> None:
     assert result.repeated
     assert verdicts(result)["e2e p50"] is Verdict.INCONCLUSIVE
     assert verdicts(result)["delivered/s"] in (Verdict.NO_CHANGE, Verdict.WITHIN_NOISE, Verdict.INCONCLUSIVE)
-    assert "over 4 and 4 repetitions" in text.sentences(result)[1]
+    said = text.sentences(result)
+    assert "over 4 and 4 repetitions" in said[1]
+    assert said[2].startswith("inconclusive: the runs differ too much among themselves")
+
+
+def test_fewer_metrics_have_narrower_intervals(make_side: Make) -> None:
+    """All intervals hold together, so a look at many figures takes more certainty of each."""
+    sides = runs_of(make_side("a", seed=1)), runs_of(make_side("b", seed=2))
+    every, one = compare(*sides), compare(*sides, metrics=("e2e p50",))
+    assert one.confidence_each == pytest.approx(0.95)
+    assert every.confidence_each == pytest.approx(1 - 0.05 / len(every.lines))
+    assert one.lines[0].change.high < next(each for each in every.lines if each.metric == "e2e p50").change.high
+
+
+def test_a_step_that_a_repetition_lacks_is_named(make_side: Make) -> None:
+    """Nothing is left out in silence."""
+    base, candidate = (runs_of(make_side(name, seed=seed, repeats=3)) for seed, name in enumerate("ab"))
+    for run in (*base, *candidate):
+        assert run.result is not None
+        run.result["steps"].append(run.result["steps"][0] | {"label": "late"})
+    assert base[1].result is not None
+    base[1].result["steps"].pop()
+    result = compare(base, candidate)
+    assert result.missing == ["late"]
+    assert "not every run has: late" in text.sentences(result)
+
+
+@pytest.mark.parametrize("zeros", [1, 3])
+def test_a_repetition_that_measured_nothing_is_named(make_side: Make, zeros: int) -> None:
+    """A rate of 0 has no ratio: shown, and no verdict."""
+    base, candidate = (runs_of(make_side(name, seed=seed, repeats=3)) for seed, name in enumerate("ab"))
+    for run in base[:zeros]:
+        assert run.result is not None
+        run.result["steps"][0]["delivered_per_s"] = 0.0
+    (line,) = compare(base, candidate, metrics=("delivered",)).lines
+    assert (line.verdict, line.doubt) == (Verdict.INCONCLUSIVE, f"{zeros} of 3 repetitions measured 0")
+    json.dumps(text.to_json(compare(base, candidate)), allow_nan=False)
 
 
 @pytest.mark.parametrize(
@@ -113,9 +170,10 @@ def test_repetitions_must_be_of_one_measurement(make: Make) -> None:
     assert any(each.where.endswith("in_flight") for each in result.refused)
 
 
-def test_markdown_and_json_hold_every_row(make: Make) -> None:
+def test_markdown_and_json_hold_every_row(make_side: Make) -> None:
     """A review that leaves out a row hides it."""
-    result = compare(runs_of(make("a", seed=1)), runs_of(make("b", seed=2, ms=2.6)), metrics=("p99", "delivered"))
+    sides = runs_of(make_side("a", seed=1, per_s=3000)), runs_of(make_side("b", seed=2, per_s=3000, ms=2.6))
+    result = compare(*sides, metrics=("p99", "delivered"))
     page = text.markdown(result)
     assert [line.metric for line in result.lines] == [
         "delivered/s",

@@ -1,0 +1,152 @@
+"""How often a comparison cries wolf, and how often it finds what changed: hundreds of synthetic pairs, seeded.
+
+The runs are what real ones are: within a run a slow interval follows a slow one, and each run is a little faster or
+slower than the next as a whole. Neither is a change of the broker.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perftest.metrics.histogram import Histogram
+from perftest.metrics.interval import Interval, Phase, Series
+from perftest.results.hlog import HlogLine
+from perftest.results.reader import Run, summarise
+from reports.comparison.compare import REPEATS_ADVISED, REPEATS_MIN, compare
+from reports.stats.verdict import Verdict
+from tests.perftest.results.records import SECOND, STARTED_NS
+
+INTERVALS = 35
+INTERVAL_NS = SECOND // 5
+NEIGHBOURS = 0.8
+"""Correlation of an interval with the next."""
+LABELS = tuple(f"in_flight={number}" for number in (1, 10, 100, 200, 500, 1000))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """How figures vary, in logarithms: from run to run, and from interval to interval within one."""
+
+    runs: float = 0.05
+    intervals: float = 0.10
+
+
+def wander(rng: np.random.Generator, size: int, spread: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """A series in which neighbours are alike (AR(1)), with the standard deviation ``spread``."""
+    steps = rng.normal(0, spread * math.sqrt(1 - NEIGHBOURS**2), size)
+    found = np.empty(size)
+    found[0] = rng.normal(0, spread)
+    for at in range(1, size):
+        found[at] = NEIGHBOURS * found[at - 1] + steps[at]
+    return found
+
+
+def manifest(labels: tuple[str, ...]) -> dict[str, Any]:
+    steps = [{"number": number, "label": label, "settings": {}} for number, label in enumerate(labels, 1)]
+    plan = {"steps": steps, "interval_s": 0.2}
+    return {"id": "run", "state": "finished", "started_ns": STARTED_NS, "plan": plan, "loop": "closed"}
+
+
+def recorded(rng: np.random.Generator, machine: Machine) -> Run:
+    """A run of one step with all its intervals and histograms, 60 messages an interval."""
+    run = Run(path=Path("run"), manifest=manifest(LABELS[:1]))
+    whole = rng.normal(0, machine.runs)
+    for at, slower in enumerate(whole + wander(rng, INTERVALS, machine.intervals)):
+        count = round(60 * math.exp(-slower))
+        histogram = Histogram()
+        histogram.record((rng.gamma(8, 2.5e5 * math.exp(slower), count)).astype(np.int64) + 1)
+        start_ns = STARTED_NS + at * INTERVAL_NS
+        counted: dict[str, Any] = dict.fromkeys(("published", "confirmed", "delivered"), count)
+        run.intervals.append(
+            Interval(
+                worker="0",
+                step=1,
+                phase=Phase.STEADY,
+                start_ns=start_ns,
+                length_ns=INTERVAL_NS,
+                worker_cpu_ns=INTERVAL_NS // 10,
+                latencies={},
+                **counted,
+            )
+        )
+        found = histogram.latency()
+        run.histograms.append(
+            HlogLine(
+                series=Series.E2E,
+                step=1,
+                phase=Phase.STEADY,
+                host="a",
+                worker="0",
+                start_ns=start_ns,
+                length_ns=INTERVAL_NS,
+                max_ns=found.max_ns,
+                payload=found.payload,
+            )
+        )
+    run.result = summarise(run)
+    return run
+
+
+def finished(rng: np.random.Generator, machine: Machine, *, slower_by: float = 0.0) -> Run:
+    """A run of six steps by its results alone: the mean over intervals that wander, around a level of the run's own.
+
+    The tail varies three times as much as the median, as tails do.
+    """
+    rows = []
+    for number, label in enumerate(LABELS, 1):
+        level = rng.normal(0, machine.runs) + wander(rng, INTERVALS, machine.intervals).mean()
+        e2e = {
+            "count": 100_000,
+            "p50_ns": 2e6 * math.exp(level) * (1 + slower_by),
+            "p99_ns": 8e6 * math.exp(level + rng.normal(0, machine.runs)) * (1 + slower_by),
+            "p999_ns": 2e7 * math.exp(level + rng.normal(0, 3 * machine.runs)) * (1 + slower_by),
+        }
+        rates = {f"{name}_per_s": 10_000 * math.exp(-level) / (1 + slower_by) for name in ("published", "delivered")}
+        rows.append({"step": number, "label": label, "latency": {"e2e": e2e}, **rates})
+    return Run(path=Path("run"), manifest=manifest(LABELS), result={"steps": rows, "trust": [], "valid": True})
+
+
+def side(rng: np.random.Generator, machine: Machine, repeats: int, *, slower_by: float = 0.0) -> list[Run]:
+    return [finished(rng, machine, slower_by=slower_by) for _ in range(repeats)]
+
+
+def test_one_run_a_side_never_raises_an_alarm() -> None:
+    """Two runs of one broker; an interval drawn from the intervals within a run calls half of such pairs changed."""
+    rng = np.random.default_rng(1)
+    for _ in range(12):
+        result = compare([recorded(rng, Machine())], [recorded(rng, Machine())])
+        assert result.lines
+        assert {line.verdict for line in result.lines} == {Verdict.INCONCLUSIVE}
+
+
+@pytest.mark.parametrize("repeats", [REPEATS_MIN, REPEATS_ADVISED])
+@pytest.mark.parametrize("machine", [Machine(runs=0.05), Machine(runs=0.20)], ids=["steady", "noisy"])
+def test_repetitions_of_the_same_thing_seldom_raise_an_alarm(repeats: int, machine: Machine) -> None:
+    """Of 100 comparisons of a sweep, 30 metrics each, those in which any metric got worse or better: 5 % were allowed
+    by the confidence, and what is noise takes most of these away."""
+    rng = np.random.default_rng(2)
+    alarms = 0
+    for _ in range(100):
+        result = compare(side(rng, machine, repeats), side(rng, machine, repeats))
+        alarms += bool(result.count(Verdict.REGRESSED) + result.count(Verdict.IMPROVED))
+    assert alarms <= 3
+
+
+def test_a_real_change_is_found_with_six_repetitions() -> None:
+    """30 % slower in all six steps: each of 30 comparisons says so, of most steps, and calls nothing improved."""
+    rng = np.random.default_rng(3)
+    found = 0
+    for _ in range(30):
+        sides = side(rng, Machine(), REPEATS_ADVISED), side(rng, Machine(), REPEATS_ADVISED, slower_by=0.3)
+        result = compare(*sides)
+        worse = {line.step for line in result.lines if line.verdict is Verdict.REGRESSED}
+        assert worse
+        assert result.count(Verdict.IMPROVED) == 0
+        found += len(worse)
+    assert found >= 0.7 * 30 * len(LABELS)
