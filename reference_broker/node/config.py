@@ -15,6 +15,9 @@ from typing import Any, Final
 
 from reference_broker.types import NodeId
 
+FRAME_BYTES_MIN: Final = 4096
+"""What any node takes before it knows who speaks: the hello is one frame."""
+
 
 class ConfigError(Exception):
     """The configuration cannot be used. ``str()`` is three lines: what, where, what to do."""
@@ -55,6 +58,8 @@ class Limits:
     no entry takes the news along.
     ``spare_copy_delay_ms`` is how long the copy of a small entry may wait that no majority needs.
     ``publish_bytes_max`` unconfirmed octets of one connection stop the reading of its socket (TCP back-pressure).
+    ``peer_frame_bytes_max`` bounds a frame between nodes: small frames of other queues never wait for more octets than
+    that. What is larger goes in parts. A chunk of a snapshot fits into one frame, and so do several full entries.
     ``publish_commands_max`` commands (runs of publishes) of one connection that await their commit stop it likewise.
     ``dead_letter_retry_ms`` is when a dead letter that nobody took is offered again (at least once only).
     ``disk_free_bytes_min`` free octets on the drives of the node, and ``memory_bytes_max`` octets of resident memory of
@@ -84,7 +89,7 @@ class Limits:
     commit_notice_delay_ms: int = 200
     spare_copy_delay_ms: int = 10
     publish_bytes_max: int = 32 * 1024 * 1024
-    peer_frame_bytes_max: int = 256 * 1024 * 1024
+    peer_frame_bytes_max: int = 2 * 1024 * 1024
     publish_commands_max: int = 4096
     credit_default: int = 2000
     dead_letter_retry_ms: int = 1000
@@ -153,6 +158,11 @@ def _limit_problems(limits: Limits) -> list[str]:
         found.append(
             f"limits.election_ticks_min: {limits.election_ticks_min}: must be below election_ticks_max, "
             "or candidates split the vote for ever"
+        )
+    if limits.peer_frame_bytes_max < FRAME_BYTES_MIN:
+        found.append(
+            f"limits.peer_frame_bytes_max: {limits.peer_frame_bytes_max}: must be at least {FRAME_BYTES_MIN}: "
+            "the hello of a node is one frame"
         )
     if limits.heartbeat_ms * 2 > limits.suspect_after_ms:
         found.append(f"limits.suspect_after_ms: {limits.suspect_after_ms}: must allow two heartbeats to be missed")

@@ -45,8 +45,8 @@ _FRAME_BYTES: Final = 1024 * 1024
 class Transport(Protocol):
     """What guests need of the leader's node."""
 
-    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
-        """Queue a frame for a peer; False while it is down."""
+    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> int:
+        """Queue a message for a peer; returns its octets, 0 while the peer is down."""
 
 
 class Guest:

@@ -5,7 +5,7 @@ A member of a group needs more, and says so by extending these (:mod:`~reference
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Protocol
 
 from reference_broker.anatomy.anatomy import Anatomy
@@ -20,8 +20,8 @@ class NodePorts(Protocol):
     node: NodeId
     limits: Limits
 
-    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
-        """Queue a frame for a peer; False while it is down."""
+    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> int:
+        """Queue a message for a peer; returns its octets, 0 while the peer is down."""
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
         """Call after a while, together with others."""
@@ -44,6 +44,13 @@ class ProposingPorts(NodePorts, Protocol):
 
     incarnation: int
     anatomy: Anatomy
+
+    @property
+    def congested(self) -> Set[NodeId]:
+        """The peers to whom much should not be sent now. It is the same set for the life of the node."""
+
+    def when_writable(self, node: NodeId, runner: Runner) -> None:
+        """Give ``runner`` a turn when the link to a congested peer takes octets again; never, if the link breaks."""
 
     def now_ns(self) -> int:
         """The host's monotonic clock."""

@@ -1,9 +1,13 @@
 """The links between the nodes: one TCP connection per pair, framed messages, a failure detector.
 
-Of each pair the node with the higher id dials. Both sides say hello (cluster, node, incarnation) and then exchange
-frames
-of a four-octet length and a body whose first octet is its kind. A link carries all Raft groups: heartbeats cost O(node
-pairs), not O(queues).
+Of each pair the node with the higher id dials. Both sides say hello (cluster, node, incarnation, the largest frame that
+they take) and then exchange frames of a four-octet length and a body whose first octet is its kind. A link carries all
+Raft groups: heartbeats cost O(node pairs), not O(queues). What is larger than a frame goes in parts
+(:mod:`~reference_broker.node.parts`).
+
+A link is *congested* while more waits on it than its connection takes at once. Small frames are sent all the same. Who
+has much to send asks ``Peers.congested`` first, and goes on when ``PeerEvents.peer_writable`` says so: the octets for a
+slow peer stay in the log and do not pile up in memory.
 
 A peer is *up* from its hello until its link closes or it was silent for ``suspect_after_ms``. The socket of a killed
 process closes at once; silence only finds paused and partitioned ones.
@@ -16,18 +20,20 @@ import json
 import logging
 from collections.abc import Callable
 from enum import IntEnum
-from struct import Struct
 from typing import Final, Protocol, cast
 
-from reference_broker.node.config import Limits, Member
+from reference_broker.node.config import FRAME_BYTES_MIN, Limits, Member
 from reference_broker.node.lives import Lives, OutlivedError
+from reference_broker.node.parts import LENGTH, MESSAGE_MAX, Assembly, Backlog
 from reference_broker.node.start_problems import listening
 from reference_broker.types import NodeId
 
 log = logging.getLogger(__name__)
 
-_LENGTH: Final = Struct(">I")
-_HELLO_MAX: Final = 4096
+_LARGE: Final = 64 * 1024
+"""Frames above it are counted, lest one turn puts more on a link than the link can take."""
+_HIGH_WATER_FRAMES: Final = 2
+"""A link is congested when so many of the largest frames wait on it."""
 _DIAL_AGAIN_S: Final = 0.05
 _DIAL_AGAIN_MAX_S: Final = 1.0
 
@@ -46,9 +52,12 @@ class Kind(IntEnum):
     CATCH_UP = 8
     EFFECTS = 9
     APPLIED = 10
+    PART = 11
+    LAST_PART = 12
 
 
-_FOR_THE_NODE: Final = frozenset(Kind) - {Kind.HELLO, Kind.HEARTBEAT}
+_PARTS: Final = frozenset({Kind.PART, Kind.LAST_PART})
+_FOR_THE_NODE: Final = frozenset(Kind) - {Kind.HELLO, Kind.HEARTBEAT} - _PARTS
 
 
 class PeerEvents(Protocol):
@@ -67,8 +76,11 @@ class PeerEvents(Protocol):
         """The peer's alarms are others than before its last heartbeat."""
 
     def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
-        """A frame of any kind but HELLO and HEARTBEAT. ``body`` is valid only during the call. Raises ValueError for
-        one that is damaged."""
+        """A message of any kind but HELLO and HEARTBEAT, in one frame or several. ``body`` is valid only during the
+        call. Raises ValueError for one that is damaged."""
+
+    def peer_writable(self, node: NodeId) -> None:
+        """The link to the peer is congested no more."""
 
 
 class FrameReader:
@@ -78,7 +90,7 @@ class FrameReader:
         self._frame_max = frame_max
         self._chunks: list[bytes] = []
         self._have = 0
-        self._need = _LENGTH.size
+        self._need = LENGTH.size
 
     def feed(self, data: bytes, handle: Callable[[memoryview], None]) -> None:
         """Call ``handle`` with the body of each frame that is complete now. Raises ValueError on an absurd length."""
@@ -88,15 +100,15 @@ class FrameReader:
             return
         buffer = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         view, at, end = memoryview(buffer), 0, self._have
-        self._need = _LENGTH.size
-        while end - at >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(buffer, at)
+        self._need = LENGTH.size
+        while end - at >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(buffer, at)
             if not 0 < length <= self._frame_max:
                 raise ValueError(f"frame of {length} octets announced, the limit is {self._frame_max}")
-            if end - at < _LENGTH.size + length:
-                self._need = _LENGTH.size + length
+            if end - at < LENGTH.size + length:
+                self._need = LENGTH.size + length
                 break
-            at += _LENGTH.size
+            at += LENGTH.size
             handle(view[at : at + length])
             at += length
         self._chunks = [buffer[at:]] if at < end else []
@@ -113,14 +125,23 @@ class PeerLink(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.node: NodeId | None = None
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._frame_max = FRAME_BYTES_MIN
+        """The largest frame that both sides take, known from the peer's hello."""
+        self._large = min(_LARGE, peers.limits.peer_frame_bytes_max)
+        self._assembly = Assembly()
+        self._backlog = Backlog(Kind.PART, Kind.LAST_PART)
+        self._paused = False
+        """The connection takes no more for now."""
         self._gathered: list[bytes | memoryview] = []
+        self._gathered_large = 0
+        """Octets of large frames among them."""
         self.last_heard = 0.0
         self._alarms = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The dialler says hello first; the other side answers once it knows that it is spoken to by a member."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not its subclasses
-        self._transport.set_write_buffer_limits(self._peers.limits.peer_frame_bytes_max)
+        self._transport.set_write_buffer_limits(self._high_water)
         self.last_heard = self._peers.now()
         if self._dialled is not None:
             self._say_hello(self._dialled)
@@ -145,25 +166,74 @@ class PeerLink(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def send(self, kind: Kind, buffers: list[bytes | memoryview]) -> None:
-        """Queue one frame. Buffers must stay as they are until the turn is over."""
+    @property
+    def _high_water(self) -> int:
+        return _HIGH_WATER_FRAMES * self._peers.limits.peer_frame_bytes_max
+
+    def send(self, kind: Kind, buffers: list[bytes | memoryview]) -> int:
+        """Queue one message; returns its octets. Buffers must stay as they are until they are sent."""
         assert self._transport is not None
-        if self._transport.is_closing():
-            return
         size = 1 + sum(map(len, buffers))
-        frame = [_LENGTH.pack(size) + bytes((kind,)), *buffers]
+        if self._transport.is_closing() or ((size > self._large or self._backlog) and self._waits(kind, size, buffers)):
+            return size
+        frame = [LENGTH.pack(size) + bytes((kind,)), *buffers]
         if not self._peers.gather(self):
             self._transport.writelines(frame)
         elif self._gathered:
             self._gathered += frame
         else:
             self._gathered = frame
+        return size
+
+    def _waits(self, kind: Kind, size: int, buffers: list[bytes | memoryview]) -> bool:
+        """Put a message into the backlog if it does not fit into a frame, or one of its stream waits there already."""
+        stream = _stream_of(kind, buffers)
+        if size <= self._frame_max and not self._backlog.holds(stream):
+            if self._peers.gather(self):
+                self._count(size)
+            return False
+        if size > MESSAGE_MAX:
+            text = "peer link: %d octets of kind %d for node %s are not sent: the largest message has %d"
+            log.error(text, size, kind, self.node, MESSAGE_MAX)
+            return True
+        self._backlog.add(stream, size, [bytes((kind,)), *buffers])
+        self._peers.link_congested(self)
+        if not self._peers.gather(self):
+            self._drain()
+        return True
+
+    def _count(self, size: int) -> None:
+        """One more frame gathers."""
+        if size > self._large:
+            self._gathered_large += size
+            if self._gathered_large > self._high_water:
+                self._peers.link_congested(self)
 
     def flush(self) -> None:
         """Write what has gathered."""
-        gathered, self._gathered = self._gathered, []
+        gathered, self._gathered, self._gathered_large = self._gathered, [], 0
         if self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(gathered)
+            if self in self._peers.congestions:
+                self._drain()
+
+    def pause_writing(self) -> None:
+        """More waits than the connection takes."""
+        self._paused = True
+        self._peers.link_congested(self)
+
+    def resume_writing(self) -> None:
+        """The connection takes octets again."""
+        self._paused = False
+        self._drain()
+
+    def _drain(self) -> None:
+        """Write as much of the backlog as the connection takes, and say so when nothing waits any more."""
+        assert self._transport is not None
+        while self._backlog and not self._paused and not self._transport.is_closing():
+            self._transport.writelines(self._backlog.cut(self._frame_max))
+        if not self._backlog and not self._paused:
+            self._peers.link_writable(self)
 
     def _say_hello(self, to: NodeId) -> None:
         hello = {**self._peers.hello, "known": self._peers.lives.known(to)}
@@ -175,14 +245,23 @@ class PeerLink(asyncio.Protocol):
             self._hello(kind, body)
         elif kind in _FOR_THE_NODE:
             self._peers.events.peer_frame(self.node, kind, body[1:])
+        elif kind in _PARTS:
+            self._take_part(self.node, body[1:], last=kind == Kind.LAST_PART)
         elif kind != Kind.HEARTBEAT:
             raise ValueError(f"frame of unknown kind {kind}")
         elif (alarms := body[1] if len(body) > 1 else 0) != self._alarms:
             self._alarms = alarms
             self._peers.events.peer_alarms(self.node, alarms)
 
+    def _take_part(self, node: NodeId, part: memoryview, *, last: bool) -> None:
+        whole = self._assembly.add(part, last=last)
+        if whole is not None:
+            if not whole or whole[0] not in _FOR_THE_NODE:
+                raise ValueError("parts of what is sent whole")
+            self._peers.events.peer_frame(node, whole[0], whole[1:])
+
     def _hello(self, kind: int, body: memoryview) -> None:
-        if kind != Kind.HELLO or len(body) > _HELLO_MAX:
+        if kind != Kind.HELLO or len(body) > FRAME_BYTES_MIN:
             raise ValueError("no hello")
         hello = json.loads(bytes(body[1:]))
         if not isinstance(hello, dict) or hello.get("cluster") != self._peers.hello["cluster"]:
@@ -190,8 +269,13 @@ class PeerLink(asyncio.Protocol):
         node, incarnation = hello.get("node"), hello.get("incarnation")
         if not isinstance(node, int) or not isinstance(incarnation, int) or node not in self._peers.others:
             raise ValueError(f"hello from node {node!r}, which is not a member of this cluster")
+        frame_max = hello.get("frame_max")
+        if not isinstance(frame_max, int) or frame_max < FRAME_BYTES_MIN:
+            raise ValueError(f"node {node} takes frames of {frame_max!r} octets: it runs another version of the broker")
         if self._dialled is None:
             self._say_hello(NodeId(node))
+        self._frame_max = min(frame_max, self._peers.limits.peer_frame_bytes_max)
+        self._large = min(_LARGE, self._frame_max)
         try:
             self._peers.lives.meet(NodeId(node), hello.get("life"), hello.get("known"))
         except (OutlivedError, OSError) as error:
@@ -199,6 +283,14 @@ class PeerLink(asyncio.Protocol):
             raise ValueError(str(error)) from error
         self.node = NodeId(node)
         self._peers.link_up(self, incarnation)
+
+
+def _stream_of(kind: Kind, buffers: list[bytes | memoryview]) -> int:
+    """Whose order a frame keeps: that of its group, which it names first, or that of its kind."""
+    if kind in (Kind.HEARTBEAT, Kind.REQUEST, Kind.ANSWER):
+        return -1 - kind
+    at = 1 if kind is Kind.RAFT else 0
+    return int.from_bytes(buffers[0][at : at + 8], "big")
 
 
 class Peers:
@@ -215,11 +307,21 @@ class Peers:
     ) -> None:
         self.me = me
         self.others = {member.node: member for member in members if member.node != me.node}
-        self.hello = {"cluster": cluster, "node": me.node, "incarnation": lives.mine[0], "life": lives.mine}
+        self.hello = {
+            "cluster": cluster,
+            "node": me.node,
+            "incarnation": lives.mine[0],
+            "life": lives.mine,
+            "frame_max": limits.peer_frame_bytes_max,
+        }
         self.lives = lives
         self.limits = limits
         self.events = events
         self.links: dict[NodeId, PeerLink] = {}
+        self.congested: set[NodeId] = set()
+        """The peers to whom much should not be sent now."""
+        self.congestions: set[PeerLink] = set()
+        """Their links."""
         self._heartbeat = b""
         self._open: set[PeerLink] = set()
         self._held: dict[PeerLink, None] | None = None  # those with frames to flush, while frames gather
@@ -266,13 +368,29 @@ class Peers:
         self._held[link] = None
         return True
 
-    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
-        """Queue one frame for ``node``; False (and nothing sent) while it is not up."""
+    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> int:
+        """Queue one message for ``node``; returns its octets, 0 (and nothing is sent) while ``node`` is not up."""
         link = self.links.get(node)
-        if link is None:
-            return False
-        link.send(kind, buffers)
-        return True
+        return link.send(kind, buffers) if link is not None else 0
+
+    def link_congested(self, link: PeerLink) -> None:
+        """More waits on a link than its connection takes at once."""
+        if link.node is not None and self.links.get(link.node) is link:
+            self.congestions.add(link)
+            self.congested.add(link.node)
+
+    def link_writable(self, link: PeerLink) -> None:
+        """Nothing waits on a link any more."""
+        if link in self.congestions:
+            assert link.node is not None
+            self._not_congested(link)
+            self.events.peer_writable(link.node)
+
+    def _not_congested(self, link: PeerLink) -> None:
+        if link in self.congestions:
+            assert link.node is not None
+            self.congestions.discard(link)
+            self.congested.discard(link.node)
 
     def tell_alarms(self, alarms: int) -> None:
         """Have every peer know this node's alarms, now and with each heartbeat."""
@@ -284,6 +402,7 @@ class Peers:
         """A link's hello was heard. A second link to the same node replaces the first."""
         assert link.node is not None
         if (old := self.links.pop(link.node, None)) is not None:
+            self._not_congested(old)
             self.events.peer_down(link.node)
             old.close()
         self.links[link.node] = link
@@ -297,6 +416,7 @@ class Peers:
         self._open.discard(link)
         if link.node is not None and self.links.get(link.node) is link:
             del self.links[link.node]
+            self._not_congested(link)
             log.info("node %d is down", link.node)
             self.events.peer_down(link.node)
 

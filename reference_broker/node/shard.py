@@ -16,7 +16,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.log.config import LogConfig
@@ -116,6 +116,8 @@ class Shard(LocalClients):
         self._dirty: list[Runner] = []
         self._stirred: dict[Runner, None] = {}
         """Who had a turn since the last tick, in that order: nobody else can have begun to wait for anything."""
+        self._waiting_to_send: dict[NodeId, dict[Runner, None]] = {}
+        """Who has more to send to a peer than its link takes now, in the order of arrival."""
         self._touched: dict[Connection, None] = {}  # a set, in the order of arrival
         self._turn_scheduled = False
         self._tick_task: asyncio.Task[None] | None = None
@@ -258,9 +260,18 @@ class Shard(LocalClients):
 
     # node.group_ports.GroupPorts
 
-    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
-        """Queue a frame for a peer."""
+    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> int:
+        """Queue a message for a peer."""
         return self.peers.send(node, kind, buffers)
+
+    @property
+    def congested(self) -> Set[NodeId]:
+        """The peers to whom much should not be sent now."""
+        return self.peers.congested
+
+    def when_writable(self, node: NodeId, runner: Runner) -> None:
+        """Give the runner a turn when the link to a peer takes octets again."""
+        self._waiting_to_send.setdefault(node, {})[runner] = None
 
     def wake(self, runner: Runner) -> None:
         """Give the runner its turn at the end of this turn."""
@@ -318,6 +329,7 @@ class Shard(LocalClients):
         """A peer is gone: groups suspect it, leaders tell their machines."""
         self._up.pop(node, None)
         self.peer_alarms(node, NO_ALARM)
+        self._waiting_to_send.pop(node, None)
         self.requests.peer_down(node)
         self.hosting.peer_down(node)
         for group in self._watchers.get(node, ()):
@@ -344,6 +356,11 @@ class Shard(LocalClients):
     def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
         """A frame of a peer. Raises ValueError if it is damaged."""
         self._frames.take(node, kind, body)
+
+    def peer_writable(self, node: NodeId) -> None:
+        """Those go on who wait for the link."""
+        if node in self._waiting_to_send:
+            self._schedule()
 
     # Inside
 
@@ -408,6 +425,8 @@ class Shard(LocalClients):
             runner.turn()
         self._stirred.update(dict.fromkeys(dirty))
         self.peers.flush()
+        if self._waiting_to_send:
+            self._let_one_send()
         touched, self._touched = self._touched, {}
         for connection in touched:
             connection.flush()
@@ -416,6 +435,17 @@ class Shard(LocalClients):
         self._turns += 1
         if self._turns % _FORGET_EVERY == 0:
             self._forget_bodies(dirty)
+
+    def _let_one_send(self) -> None:
+        """One of those who wait for a link has the next turn, if the link takes octets: all at once would be too many.
+        After that turn comes the next one, until the link is congested again."""
+        for node in [node for node in self._waiting_to_send if node not in self.peers.congested]:
+            waiting = self._waiting_to_send[node]
+            runner = next(iter(waiting))
+            del waiting[runner]
+            if not waiting:
+                del self._waiting_to_send[node]
+            self.wake(runner)
 
     def _forget_bodies(self, runners: Sequence[Runner]) -> None:
         """Let the memory go of bodies that no message of the state lies in any more."""

@@ -168,7 +168,7 @@ class SimShard(Shard):
 
         host.apply, host.install = shown, jumps
 
-    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
+    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> int:
         """Show each Raft message that leaves."""
         if kind is Kind.RAFT:
             self.story.sends(self.node, node, buffers[0])

@@ -115,6 +115,7 @@ class Node:
         self.alive = True
         self.anatomy = Anatomy(clock=1)
         self.answers = AnswerTimes()
+        self.congested: set[NodeId] = set()
         self.dirty: list[GroupRunner | Proxy] = []
         self.notices: deque[Any] = deque()
         self.timers: list[Callable[[], None]] = []
@@ -186,11 +187,14 @@ class Node:
 
     # node.group_ports.GroupPorts
 
-    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
+    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> int:
         return self.world.send(self.node, node, kind, b"".join(buffers))
 
     def wake(self, runner: GroupRunner | Proxy) -> None:
         self.dirty.append(runner)
+
+    def when_writable(self, node: NodeId, runner: GroupRunner | Proxy) -> None:
+        raise AssertionError("no link is ever congested here")
 
     def now_ns(self) -> int:
         return 1
@@ -428,11 +432,11 @@ class World:
     def is_up(self, a: NodeId, b: NodeId) -> bool:
         return (a, b) in self.links
 
-    def send(self, sender: NodeId, to: NodeId, kind: Kind, body: bytes) -> bool:
+    def send(self, sender: NodeId, to: NodeId, kind: Kind, body: bytes) -> int:
         if (link := self.links.get((sender, to))) is None:
-            return False
+            return 0
         link.append((kind, body))
-        return True
+        return len(body)
 
     def took(self, number: int, redelivered: bool) -> None:
         """A consumer got a message."""

@@ -27,9 +27,9 @@ class Node:
         self.requests = Requests(self, lambda _node, request, answered: self.asked.append((request, answered)))
         self.answers: list[Answer] = []
 
-    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
+    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> int:
         self.sent.append((node, kind, b"".join(buffers)))
-        return not self.is_cut
+        return 0 if self.is_cut else len(self.sent[-1][2])
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
         self.timers.append((delay_s, call))
