@@ -1,11 +1,14 @@
 """What a local cluster is: its nodes, where their files lie, and the file that remembers both.
 
-``cluster.json`` in the cluster's directory is all that one command leaves for the next.
+``cluster.json`` in the cluster's directory is all that one command leaves for the next. Beside it lies ``secret``, by
+which the nodes know each other: only the user who started the cluster can read it, and nothing else repeats it.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -14,6 +17,8 @@ from typing import Any, Final
 HOST: Final = "127.0.0.1"
 STATE_FILE: Final = "cluster.json"
 STATE_VERSION: Final = 1
+SECRET_FILE: Final = "secret"
+_SECRET_OCTETS: Final = 32
 PORT_ROLES: Final = ("amqp_port", "peer_port", "control_port", "metrics_port")
 PORT_OFFSETS: Final = (0, 100, 200, 300)
 _DATA: Final = "data"
@@ -88,6 +93,11 @@ class Cluster:
     directories: Directories = Directories()
 
     @property
+    def secret_file(self) -> Path:
+        """Where the nodes' secret lies."""
+        return Path(self.directory) / SECRET_FILE
+
+    @property
     def uris(self) -> tuple[str, ...]:
         """The AMQP URIs of all nodes."""
         return tuple(node.uri for node in self.nodes)
@@ -134,6 +144,26 @@ def save(cluster: Cluster) -> None:
     beside = path.with_name(f".{STATE_FILE}.new")
     beside.write_text(json.dumps(cluster.to_json(), indent=1) + "\n", encoding="utf-8")
     beside.replace(path)
+
+
+def make_secret(cluster: Cluster) -> None:
+    """Write the secret of the cluster, whole or not at all, unless there is one. Raises :class:`ClusterError`."""
+    path = cluster.secret_file
+    if path.exists():
+        return
+    beside = path.with_name(f".{SECRET_FILE}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.unlink(missing_ok=True)
+        beside.touch(mode=0o600, exist_ok=False)
+        with beside.open("w", encoding="utf-8") as file:
+            file.write(secrets.token_hex(_SECRET_OCTETS) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as error:
+        what = f"the secret of the cluster cannot be written: {error.strerror}"
+        raise ClusterError(what, str(error.filename or path), "choose a directory that can be written") from error
 
 
 def plan(
@@ -194,4 +224,5 @@ def node_config(cluster: Cluster, node: Node, *, exit_with_stdin: bool) -> dict[
         "users": {"guest": "guest"},
         "exit_with_stdin": exit_with_stdin,
         "first_life": node.first_life,
+        "secret_file": str(cluster.secret_file),
     }

@@ -41,6 +41,7 @@ from infra.cluster import (
     Node,
     kept_directories,
     load,
+    make_secret,
     plan,
     save,
 )
@@ -127,6 +128,9 @@ def start_node(cluster: Cluster, name: str) -> Cluster:
     node = cluster.node(name)
     if is_alive(node):
         raise ClusterError(f"{node.name} already runs", f"pid {node.pid}", "kill or stop it first")
+    if not cluster.secret_file.exists() and any(is_alive(other) for other in cluster.nodes):
+        fix = f"`perftest broker stop --dir {cluster.directory}`, then `perftest broker start` makes a new one for all"
+        raise ClusterError("the secret that the other nodes know is gone", str(cluster.secret_file), fix)
     for role in PORT_ROLES:
         if getattr(node, role):
             _require_free(getattr(node, role))
@@ -262,7 +266,9 @@ def _remove_orphans(parent: Path) -> None:
 
 
 def _launch(planned: Cluster, *, exit_with_stdin: bool, only: str | None = None) -> _Launched:
-    """Start the processes of all nodes, or of one; a node whose files cannot be written is a failure of that node."""
+    """Start the processes of all nodes, or of one; a node whose files cannot be written is a failure of that node.
+    Raises :class:`ClusterError` when there is no secret and none can be made."""
+    make_secret(planned)
     children: dict[str, subprocess.Popen[bytes]] = {}
     failures: dict[str, ClusterError] = {}
     logs = {node.name: log_size(node) for node in planned.nodes}

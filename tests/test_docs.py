@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -348,11 +349,16 @@ def test_every_key_of_a_workload_is_explained() -> None:
     assert wholes == {"quick", "connecting.tls"}
 
 
-def test_the_node_example_can_be_started_from(tmp_path: Path) -> None:
+def test_the_node_example_can_be_started_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is what the configuration of a cluster on several hosts is copied from."""
     (example, *_) = blocks("docs/internals/node.md", "json")
     path = tmp_path / "node.json"
     path.write_text(example, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    secret = Path(json.loads(example)["secret_file"])
+    secret.parent.mkdir()
+    secret.touch(mode=0o600)
+    secret.write_text("5" * 64)
     config = load_node(path)
     assert len(config.members) == 3
     assert config.data_dir != config.wal_dir

@@ -73,6 +73,8 @@ class Limits:
     need a whole snapshot first.
     ``wal_files_waiting`` closed WAL files wait before the oldest is copied into segments: a backlog of a gigabyte is
     not written twice, and a start reads no more than that.
+    ``handshake_ms`` is how long who connects to the peer port, or answers there, may take to prove that it is a node of
+    the cluster; of more than ``strangers_max`` connections that have not proved it the oldest is dropped.
     ``credit_default`` is what a consumer without a prefetch limit gets (RabbitMQ: 2000).
     """
 
@@ -104,6 +106,8 @@ class Limits:
     requests_max: int = 1024
     read_timeout_ms: int = 5000
     change_timeout_ms: int = 30_000
+    handshake_ms: int = 5000
+    strangers_max: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +116,8 @@ class NodeConfig:
     ``segment_dir`` is ``segments`` in ``data_dir`` unless named, ``logs_dir`` is ``data_dir`` itself.
     ``exit_with_stdin`` ties the node's life to the process that started it. ``first_life`` is 0, but for a node that
     took the place of one whose directories were lost: what was counted before is that one's
-    (:mod:`reference_broker.node.replacing`)."""
+    (:mod:`reference_broker.node.replacing`). ``secret`` is what the nodes of a cluster know each other by, the content
+    of ``secret_file``; a node without peers needs none."""
 
     name: str
     node: NodeId
@@ -127,6 +132,7 @@ class NodeConfig:
     exit_with_stdin: bool = False
     sync: bool = True
     first_life: int = 0
+    secret: bytes = field(default=b"", repr=False)
 
     @property
     def me(self) -> Member:
@@ -186,6 +192,8 @@ def load(path: Path) -> NodeConfig:
     return config
 
 
+_SECRET_OCTETS_MIN: Final = 32
+_MAKE: Final = "(umask 077; openssl rand -hex 32 > FILE)"
 _TEXT: Final = "a string"
 _WHOLE: Final = "a whole number"
 _PORT: Final = "a port from 1 to 65535"
@@ -206,7 +214,8 @@ _KINDS: Final[dict[str, Callable[[Any], bool]]] = {
 _TOP: Final = {"name": _TEXT, "node": _WHOLE, "cluster": _TEXT, "nodes": "a list", "data_dir": _TEXT}
 _TOP_OPTIONAL: Final = {
     "wal_dir": _TEXT, "segment_dir": _TEXT, "logs_dir": _TEXT, "log_file": _TEXT, "exit_with_stdin": _FLAG,
-    "sync": _FLAG, "first_life": _WHOLE, "limits": "an object", "users": "an object of names and passwords",
+    "sync": _FLAG, "first_life": _WHOLE, "secret_file": _TEXT, "limits": "an object",
+    "users": "an object of names and passwords",
 }  # fmt: skip
 _MEMBER: Final = {"node": _WHOLE, "name": _TEXT, "host": _TEXT, "amqp_port": _PORT, "peer_port": _PORT,
                   "control_port": _PORT}  # fmt: skip
@@ -218,6 +227,8 @@ def _wrong_kinds(raw: Any) -> list[str]:
         return ["the file must hold one JSON object: see docs/internals/node.md"]
     found = _wrong_in("", raw, _TOP, _TOP_OPTIONAL)
     members, limits = raw.get("nodes"), raw.get("limits")
+    if isinstance(members, list) and len(members) > 1 and not raw.get("secret_file"):
+        found.append("secret_file: is missing: must name the file with the secret that all nodes of the cluster have")
     for number, member in enumerate(members if isinstance(members, list) else ()):
         if isinstance(member, dict):
             found += _wrong_in(f"nodes[{number}].", member, _MEMBER, {"metrics_port": _ANY_PORT})
@@ -256,4 +267,20 @@ def _from_json(raw: dict[str, Any]) -> NodeConfig:
         exit_with_stdin=bool(raw.get("exit_with_stdin", False)),
         sync=bool(raw.get("sync", True)),
         first_life=raw.get("first_life", 0),
+        secret=_secret(Path(raw["secret_file"])) if raw.get("secret_file") else b"",
     )
+
+
+def _secret(path: Path) -> bytes:
+    """The content of ``secret_file``, which is nobody else's to read. Raises :class:`ConfigError`."""
+    try:
+        mode, text = path.stat().st_mode, path.read_bytes()
+    except OSError as error:
+        what = f"the secret of the cluster cannot be read: {error.strerror}"
+        raise ConfigError(what, str(path), f"copy it from another node, or make one for all nodes: {_MAKE}") from error
+    if mode & 0o077:
+        raise ConfigError("the secret of the cluster is open to other users", str(path), f"chmod 600 {path}")
+    if len(secret := text.strip()) < _SECRET_OCTETS_MIN:
+        what = f"the secret of the cluster has {len(secret)} octets, and less than {_SECRET_OCTETS_MIN} can be guessed"
+        raise ConfigError(what, str(path), f"copy it from another node, or make one for all nodes: {_MAKE}")
+    return secret

@@ -2,8 +2,8 @@
 
 A directory that was restored from a copy has forgotten votes that its node gave and entries that it acknowledged since:
 counted on, it could help to elect a leader without entries that are committed. Its own files are sound, so only the
-others can tell. Nodes say their life when they meet (the number of starts, and when this one began), and what they know
-of each other's.
+others can tell. Nodes prove who they are when they meet, and say their life (the number of starts, and when this one
+began) and what they know of each other's.
 
 A node whose directory is given up begins again in a life far behind (:mod:`reference_broker.node.replacing`).
 
@@ -21,6 +21,8 @@ from reference_broker.types import NodeId
 
 _FILE: Final = "lives"
 _OUTLIVED: Final = 0  # no node has this number
+_NUMBERS_END: Final = 1 << 32  # commands carry the number as u32
+_TIMES_END: Final = 1 << 63
 
 Life = tuple[int, int]
 """The number of the start, and its time in milliseconds: two copies may count to one number, not at one time."""
@@ -52,8 +54,9 @@ class Lives:
         """The newest life of a peer."""
         return self._lives.get(node)
 
-    def meet(self, node: NodeId, theirs: object, known: object) -> None:
-        """A peer says that it is in life ``theirs`` and has ``known`` this node in some life, or None.
+    def meet(self, node: NodeId, theirs: object, known: object) -> Life:
+        """A peer says that it is in life ``theirs`` and has ``known`` this node in some life, or None; the life it is
+        in. Only what a peer has proved to say may come here: it is written down, and may stop this node for good.
 
         Raises :class:`OutlivedError` when this node is the older copy, ValueError when the peer is or makes no sense.
         """
@@ -68,6 +71,7 @@ class Lives:
         if seen != life:
             self._lives[node] = life
             self._write()
+        return life
 
     def outlive(self, node: NodeId, life: Life) -> None:
         """A peer that is down is given up: it is ``life`` that a directory of it must come after from now on."""
@@ -101,6 +105,8 @@ class Lives:
 
 
 def _life(plain: Any) -> Life:
-    if isinstance(plain, list | tuple) and len(plain) == 2 and all(isinstance(part, int) for part in plain):
-        return plain[0], plain[1]
+    if isinstance(plain, list | tuple) and len(plain) == 2 and all(type(part) is int for part in plain):
+        number, started_ms = plain
+        if 0 < number < _NUMBERS_END and 0 <= started_ms < _TIMES_END:
+            return number, started_ms
     raise ValueError(f"{plain!r} is no life of a node")

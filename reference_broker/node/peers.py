@@ -1,28 +1,32 @@
 """The links between the nodes: one TCP connection per pair, framed messages, a failure detector.
 
-Of each pair the node with the higher id dials. Both sides say hello (cluster, node, incarnation, the largest frame that
-they take) and then exchange frames of a four-octet length and a body whose first octet is its kind. A link carries all
-Raft groups: heartbeats cost O(node pairs), not O(queues). What is larger than a frame goes in parts
-(:mod:`~reference_broker.node.parts`).
+Of each pair the node with the higher id dials. Both sides prove that they have the cluster's secret
+(:mod:`reference_broker.node.handshake`) and then exchange frames of a four-octet length and a body whose first octet is
+its kind. A link carries all Raft groups: heartbeats cost O(node pairs), not O(queues). What is larger than a frame goes
+in parts (:mod:`~reference_broker.node.parts`).
 
 A link is *congested* while more waits on it than its connection takes at once. Small frames are sent all the same. Who
 has much to send asks ``Peers.congested`` first, and goes on when ``PeerEvents.peer_writable`` says so: the octets for a
 slow peer stay in the log and do not pile up in memory.
 
-A peer is *up* from its hello until its link closes or it was silent for ``suspect_after_ms``. The socket of a killed
-process closes at once; silence only finds paused and partitioned ones.
+A *stranger* is who has not proved anything yet: it may send short messages for ``handshake_ms``, and of more than
+``strangers_max`` the oldest has to go. Nothing that a stranger says is written down or answers for a node.
+
+A peer is *up* from its handshake until its link closes or it was silent for ``suspect_after_ms``. The socket of a
+killed process closes at once; silence only finds paused and partitioned ones.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
+import secrets
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, Protocol, cast
 
 from reference_broker.node.config import FRAME_BYTES_MIN, Limits, Member
+from reference_broker.node.handshake import NONCE_OCTETS, Handshake, HandshakeError, Side
 from reference_broker.node.lives import Lives, OutlivedError
 from reference_broker.node.parts import LENGTH, MESSAGE_MAX, Assembly, Backlog
 from reference_broker.node.start_problems import listening
@@ -36,6 +40,8 @@ _HIGH_WATER_FRAMES: Final = 2
 """A link is congested when so many of the largest frames wait on it."""
 _DIAL_AGAIN_S: Final = 0.05
 _DIAL_AGAIN_MAX_S: Final = 1.0
+_COMPLAIN_AGAIN_S: Final = 10.0
+_ANYBODY: Final = NodeId(0)
 
 
 class Kind(IntEnum):
@@ -64,7 +70,7 @@ class PeerEvents(Protocol):
     """Who is told what happens on the links."""
 
     def peer_up(self, node: NodeId, incarnation: int) -> None:
-        """The peer said hello: messages sent from now on may reach it, earlier ones may be lost."""
+        """The peer proved who it is: messages sent from now on may reach it, earlier ones may be lost."""
 
     def peer_down(self, node: NodeId) -> None:
         """The link is gone or the peer is silent."""
@@ -87,7 +93,7 @@ class FrameReader:
     """Cuts a stream into frames without ever growing a buffer by concatenation (that would be quadratic)."""
 
     def __init__(self, frame_max: int) -> None:
-        self._frame_max = frame_max
+        self.frame_max = frame_max
         self._chunks: list[bytes] = []
         self._have = 0
         self._need = LENGTH.size
@@ -103,8 +109,8 @@ class FrameReader:
         self._need = LENGTH.size
         while end - at >= LENGTH.size:
             (length,) = LENGTH.unpack_from(buffer, at)
-            if not 0 < length <= self._frame_max:
-                raise ValueError(f"frame of {length} octets announced, the limit is {self._frame_max}")
+            if not 0 < length <= self.frame_max:
+                raise ValueError(f"frame of {length} octets announced, the limit is {self.frame_max}")
             if end - at < LENGTH.size + length:
                 self._need = LENGTH.size + length
                 break
@@ -119,14 +125,19 @@ class PeerLink(asyncio.Protocol):
     """One side of one connection, from the first octet to the last."""
 
     def __init__(self, peers: Peers, dialled: NodeId | None) -> None:
+        loop = asyncio.get_running_loop()
         self._peers = peers
         self._dialled = dialled
-        self._reader = FrameReader(peers.limits.peer_frame_bytes_max)
+        self._handshake = peers.handshake(dialled)
+        self._deadline = loop.call_later(peers.limits.handshake_ms / 1000, self._too_slow)
+        self._reader = FrameReader(FRAME_BYTES_MIN)
         self._transport: asyncio.Transport | None = None
         self.node: NodeId | None = None
-        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """The peer, once it has proved who it is."""
+        self.closed: asyncio.Future[None] = loop.create_future()
+        self._is_ours_to_close = False
         self._frame_max = FRAME_BYTES_MIN
-        """The largest frame that both sides take, known from the peer's hello."""
+        """The largest frame that both sides take, known from the handshake."""
         self._large = min(_LARGE, peers.limits.peer_frame_bytes_max)
         self._assembly = Assembly()
         self._backlog = Backlog(Kind.PART, Kind.LAST_PART)
@@ -139,12 +150,12 @@ class PeerLink(asyncio.Protocol):
         self._alarms = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The dialler says hello first; the other side answers once it knows that it is spoken to by a member."""
+        """The dialler opens the handshake."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not its subclasses
         self._transport.set_write_buffer_limits(self._high_water)
         self.last_heard = self._peers.now()
         if self._dialled is not None:
-            self._say_hello(self._dialled)
+            self.send(Kind.HELLO, [self._handshake.open()])
 
     def data_received(self, data: bytes) -> None:
         """Frames in; anything that is not a frame of ours closes the link."""
@@ -152,17 +163,24 @@ class PeerLink(asyncio.Protocol):
         try:
             self._reader.feed(data, self._frame)
         except ValueError as error:
-            log.warning("peer link: %s; closing it", error)
-            self.close()
+            if self.node is None:
+                self._refuse(str(error))
+            else:
+                log.warning("peer link: %s; closing it", error)
+                self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the owner, once."""
+        self._deadline.cancel()
+        if self.node is None and not self._is_ours_to_close:
+            self._complain("closed by the other side in the handshake: its log may say why")
         self._peers.link_lost(self)
         if not self.closed.done():
             self.closed.set_result(None)
 
     def close(self) -> None:
         """Drop the connection without waiting for unsent octets."""
+        self._is_ours_to_close = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -235,14 +253,10 @@ class PeerLink(asyncio.Protocol):
         if not self._backlog and not self._paused:
             self._peers.link_writable(self)
 
-    def _say_hello(self, to: NodeId) -> None:
-        hello = {**self._peers.hello, "known": self._peers.lives.known(to)}
-        self.send(Kind.HELLO, [json.dumps(hello).encode()])
-
     def _frame(self, body: memoryview) -> None:
         kind = body[0]
         if self.node is None:
-            self._hello(kind, body)
+            self._shake_hands(kind, body)
         elif kind in _FOR_THE_NODE:
             self._peers.events.peer_frame(self.node, kind, body[1:])
         elif kind in _PARTS:
@@ -260,29 +274,47 @@ class PeerLink(asyncio.Protocol):
                 raise ValueError("parts of what is sent whole")
             self._peers.events.peer_frame(node, whole[0], whole[1:])
 
-    def _hello(self, kind: int, body: memoryview) -> None:
-        if kind != Kind.HELLO or len(body) > FRAME_BYTES_MIN:
-            raise ValueError("no hello")
-        hello = json.loads(bytes(body[1:]))
-        if not isinstance(hello, dict) or hello.get("cluster") != self._peers.hello["cluster"]:
-            raise ValueError("the other side belongs to another cluster")
-        node, incarnation = hello.get("node"), hello.get("incarnation")
-        if not isinstance(node, int) or not isinstance(incarnation, int) or node not in self._peers.others:
-            raise ValueError(f"hello from node {node!r}, which is not a member of this cluster")
-        frame_max = hello.get("frame_max")
-        if not isinstance(frame_max, int) or frame_max < FRAME_BYTES_MIN:
-            raise ValueError(f"node {node} takes frames of {frame_max!r} octets: it runs another version of the broker")
-        if self._dialled is None:
-            self._say_hello(NodeId(node))
-        self._frame_max = min(frame_max, self._peers.limits.peer_frame_bytes_max)
-        self._large = min(_LARGE, self._frame_max)
+    def _shake_hands(self, kind: int, body: memoryview) -> None:
+        if kind != Kind.HELLO:
+            raise HandshakeError(f"a frame of kind {kind} came before the handshake was done")
+        answer, peer = self._handshake.take(bytes(body[1:]))
+        if answer:
+            self.send(Kind.HELLO, [answer])
+        if peer is None:
+            return
+        if not isinstance(peer.frame_max, int) or peer.frame_max < FRAME_BYTES_MIN:
+            raise HandshakeError(
+                f"node {peer.node} takes frames of {peer.frame_max!r} octets, not of {FRAME_BYTES_MIN}"
+            )
         try:
-            self._peers.lives.meet(NodeId(node), hello.get("life"), hello.get("known"))
+            incarnation, _ = self._peers.lives.meet(peer.node, peer.life, peer.known)
         except (OutlivedError, OSError) as error:
             self._peers.events.stop(error)
-            raise ValueError(str(error)) from error
-        self.node = NodeId(node)
+            raise HandshakeError(str(error)) from error
+        self._deadline.cancel()
+        self._reader.frame_max = self._peers.limits.peer_frame_bytes_max
+        self._frame_max = min(peer.frame_max, self._reader.frame_max)
+        self._large = min(_LARGE, self._frame_max)
+        self.node = peer.node
         self._peers.link_up(self, incarnation)
+
+    def _refuse(self, reason: str) -> None:
+        """Close once the other side has what was said to it: it may be that it has to stop."""
+        self._complain(reason)
+        self._is_ours_to_close = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def _too_slow(self) -> None:
+        if not self._is_ours_to_close:
+            self._complain(f"no handshake within {self._peers.limits.handshake_ms} ms")
+        self.close()
+
+    def _complain(self, reason: str) -> None:
+        address = self._transport.get_extra_info("peername") if self._transport is not None else None
+        where = f"{address[0]}:{address[1]}" if address else "an unknown address"
+        side = "link from" if self._dialled is None else f"link to node {self._dialled} at"
+        self._peers.complain(self._dialled or _ANYBODY, f"{side} {where} refused: {reason}")
 
 
 def _stream_of(kind: Kind, buffers: list[bytes | memoryview]) -> int:
@@ -304,16 +336,22 @@ class Peers:
         lives: Lives,
         limits: Limits,
         events: PeerEvents,
+        secret: bytes,
+        random_bits: Callable[[int], int] = secrets.randbits,
     ) -> None:
         self.me = me
         self.others = {member.node: member for member in members if member.node != me.node}
-        self.hello = {
-            "cluster": cluster,
-            "node": me.node,
-            "incarnation": lives.mine[0],
-            "life": lives.mine,
-            "frame_max": limits.peer_frame_bytes_max,
-        }
+        assert secret or not self.others
+        self._side = Side(
+            cluster=cluster,
+            node=me.node,
+            peers=self.others,
+            secret=secret,
+            life=lives.mine,
+            frame_max=limits.peer_frame_bytes_max,
+            known=lives.known,
+        )
+        self._random_bits = random_bits
         self.lives = lives
         self.limits = limits
         self.events = events
@@ -324,6 +362,8 @@ class Peers:
         """Their links."""
         self._heartbeat = b""
         self._open: set[PeerLink] = set()
+        self._strangers: dict[PeerLink, None] = {}  # links that were accepted, in the order of arrival
+        self._complaints: dict[NodeId, tuple[float, int]] = {}
         self._held: dict[PeerLink, None] | None = None  # those with frames to flush, while frames gather
         self._tasks: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None
@@ -336,7 +376,7 @@ class Peers:
     async def start(self) -> None:
         """Listen, dial every lower id, and watch over all of them."""
         with listening(self.me, "peer_port"):
-            self._server = await self._loop.create_server(lambda: self._track(None), self.me.host, self.me.peer_port)
+            self._server = await self._loop.create_server(self._accept, self.me.host, self.me.peer_port)
         for member in self.others.values():
             if member.node < self.me.node:
                 self._tasks.append(self._loop.create_task(self._keep_dialling(member)))
@@ -398,9 +438,24 @@ class Peers:
         for link in list(self.links.values()):
             link.send(Kind.HEARTBEAT, [self._heartbeat])
 
+    def handshake(self, dialled: NodeId | None) -> Handshake:
+        """A new one, with a nonce that was never used before."""
+        return Handshake(self._side, self._random_bits(8 * NONCE_OCTETS).to_bytes(NONCE_OCTETS, "big"), dialled)
+
+    def complain(self, of: NodeId, text: str) -> None:
+        """Log why a link was refused, at most once in a while for each node dialled and for all others together: who is
+        refused comes again."""
+        since, count = self._complaints.get(of, (-_COMPLAIN_AGAIN_S, 0))
+        if self.now() - since < _COMPLAIN_AGAIN_S:
+            self._complaints[of] = since, count + 1
+            return
+        self._complaints[of] = self.now(), 0
+        log.warning("%s%s", text, f" (and {count} more since the last such line)" if count else "")
+
     def link_up(self, link: PeerLink, incarnation: int) -> None:
-        """A link's hello was heard. A second link to the same node replaces the first."""
+        """A link's peer proved who it is. A second link to the same node replaces the first."""
         assert link.node is not None
+        self._strangers.pop(link, None)
         if (old := self.links.pop(link.node, None)) is not None:
             self._not_congested(old)
             self.events.peer_down(link.node)
@@ -414,6 +469,7 @@ class Peers:
     def link_lost(self, link: PeerLink) -> None:
         """A link's connection ended."""
         self._open.discard(link)
+        self._strangers.pop(link, None)
         if link.node is not None and self.links.get(link.node) is link:
             del self.links[link.node]
             self._not_congested(link)
@@ -423,6 +479,17 @@ class Peers:
     def _track(self, dialled: NodeId | None) -> PeerLink:
         link = PeerLink(self, dialled)
         self._open.add(link)
+        return link
+
+    def _accept(self) -> PeerLink:
+        """A stranger. Of too many the oldest goes, so that those who only connect do not keep a peer out."""
+        link = self._track(None)
+        self._strangers[link] = None
+        if len(self._strangers) > self.limits.strangers_max:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            self.complain(_ANYBODY, f"more than {self.limits.strangers_max} strangers at once: the oldest is dropped")
+            oldest.close()
         return link
 
     async def _keep_dialling(self, member: Member) -> None:
@@ -436,8 +503,8 @@ class Peers:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _DIAL_AGAIN_MAX_S)
                 continue
-            pause = _DIAL_AGAIN_S
             await link.closed
+            pause = _DIAL_AGAIN_S if link.node is not None else min(pause * 2, _DIAL_AGAIN_MAX_S)
             await asyncio.sleep(pause)
 
     async def _watch(self) -> None:

@@ -133,7 +133,9 @@ class Shard(LocalClients):
             new_store=lambda: random_bits(128).to_bytes(16, "big"),
         )
         self._frames = Frames(self.hosting, self.requests, self, self._guarded, self.leader_found)
-        self.peers = Peers(config.me, config.members, config.cluster, lives, config.limits, self)
+        self.peers = Peers(
+            config.me, config.members, config.cluster, lives, config.limits, self, config.secret, random_bits
+        )
         self.hosting.recover(recovered)
 
     # Life

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from reference_broker.raft.ready import Role
 from reference_broker.sim.damage import flip_and_open
 from reference_broker.sim.node import SimNode, host_of
+from reference_broker.sim.strangers import Strangers
 
 if TYPE_CHECKING:
     from reference_broker.sim.world import World
@@ -27,6 +28,7 @@ class Nemesis:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.strangers = Strangers(world)
         chance = world.chance
         self._every_s = chance.choice((0.02, 0.1, 0.4))
         self._outage_s = chance.choice((0.1, 0.5, 2.0))
@@ -41,6 +43,8 @@ class Nemesis:
             self.part_both_ways,
             self.isolate,
             self.break_connection,
+            self.cross_wires,
+            self.forge,
             self.slow_disk,
             self.weather,
             self.snapshot,
@@ -182,6 +186,19 @@ class Nemesis:
         """Any connection, whoever made it."""
         if transports := list(self.world.network.transports):
             self.world.network.break_connection(self.world.chance.choice(transports))
+
+    def cross_wires(self, node: SimNode) -> None:
+        """For a while, who dials from here gets to another node than it meant."""
+        pair = (node.host, self._other(node))
+        self.world.network.crossed[pair] = host_of(self.world.chance.choice(self.world.node_ids))
+        self.world.scheduler.after(self._outage(), self._uncross, pair)
+
+    def _uncross(self, pair: tuple[str, str]) -> None:
+        self.world.network.crossed.pop(pair, None)
+
+    def forge(self, node: SimNode) -> None:
+        """A stranger without the secret says that it is another node, in a later life."""
+        self.strangers.lie_to(node)
 
     def weather(self, _node: SimNode) -> None:
         """The network gets faster or slower."""

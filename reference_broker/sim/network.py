@@ -4,7 +4,8 @@ A connection keeps the order of its octets and loses none as long as it lives, a
 cut into reads at any octet, slow, held up for as long as a direction between two hosts is blocked (then everything
 comes at once), or broken: octets under way are lost, and the two ends learn of it at different times, seconds apart if
 chance wills. A host that loses power says nothing; its peers learn of it when it is back and hears octets of
-connections that it does not know. A dialled connection may be made on one side only.
+connections that it does not know. A dialled connection may be made on one side only, or with another host than the one
+that was meant, as when addresses are mixed up.
 
 Back-pressure is real: octets beyond the window wait with the sender, who is told to pause.
 """
@@ -249,6 +250,8 @@ class Network:
         self.weather = Weather()
         self.blocked: set[tuple[str, str]] = set()
         """(from, to): octets in this direction wait."""
+        self.crossed: dict[tuple[str, str], str] = {}
+        """(from, to): who dials gets to this host."""
         self.transports: dict[SimTransport, None] = {}
         self._servers: dict[tuple[str, int], SimServer] = {}
         self._silent: dict[str, list[SimTransport]] = {}
@@ -272,6 +275,7 @@ class Network:
 
     async def dial(self, loop: SimLoop, host: str, port: int, factory: Factory) -> tuple[SimTransport, Any]:
         """Connect. Raises ConnectionRefusedError, or TimeoutError through a partition."""
+        host = self.crossed.get((loop.host, host), host)
         await self._travel(loop, host)
         server = self._servers.get((host, port))
         if server is None or server.loop.dead:

@@ -39,10 +39,11 @@ if TYPE_CHECKING:
     from reference_broker.sim.world import World
 
 AMQP_PORT: Final = 5672
-_PEER_PORT: Final = 5700
+PEER_PORT: Final = 5700
 _TICK_S: Final = 0.5
 _READ: Final = 0.1
 _EPOCH_MS: Final = 1_700_000_000_000
+_SECRET: Final = b"what only the nodes of the world know"
 
 
 def host_of(node: int) -> str:
@@ -236,18 +237,23 @@ class SimNode:
         self.is_awaited = False
         """It comes back on a blank drive, once the others have agreed."""
         members = tuple(
-            Member(node=NodeId(n), name=host_of(n), host=host_of(n), amqp_port=AMQP_PORT, peer_port=_PEER_PORT,
-                   control_port=_PEER_PORT + 1)
+            Member(node=NodeId(n), name=host_of(n), host=host_of(n), amqp_port=AMQP_PORT, peer_port=PEER_PORT,
+                   control_port=PEER_PORT + 1)
             for n in range(1, nodes + 1)
         )  # fmt: skip
         self._config = NodeConfig(
             name=self.host, node=node, cluster="sim", members=members, data_dir=Path("data"), wal_dir=Path("wal"),
             segment_dir=Path("segments"), logs_dir=Path("logs"),
-            users={"guest": "guest"}, limits=limits,
+            users={"guest": "guest"}, limits=limits, secret=_SECRET,
         )  # fmt: skip
         self._amqp = ConnectionConfig(users=self._config.users, heartbeat_s=0)
         self._busy: set[str] = set()
         self._stopping = False
+
+    @property
+    def cluster(self) -> str:
+        """The name of its cluster."""
+        return self._config.cluster
 
     @property
     def alive(self) -> bool:

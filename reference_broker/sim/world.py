@@ -76,6 +76,8 @@ class World:
             tick_ms=10 if fast else 50,
             heartbeat_ms=50 if fast else 250,
             suspect_after_ms=200 if fast else 2000,
+            handshake_ms=chance.choice((100, 500, 5000)),
+            strangers_max=chance.choice((1, 4, 64)),
             batch_bytes_max=chance.choice((1024, 8192, 65_536)),
             batch_commands_max=chance.choice((2, 64, 4096)),
             entries_uncommitted_max=chance.choice((1, 4, 8)),
@@ -119,6 +121,7 @@ class World:
         self.draining = True
         self.trace.note(self.scheduler.now, "", "heal")
         self.network.weather = Weather()
+        self.network.crossed.clear()
         for source, target in sorted(self.network.blocked):
             self.network.unblock(source, target)
         for node in self.nodes.values():
@@ -279,6 +282,7 @@ class World:
 
     def close(self) -> None:
         """Let everything go."""
+        self.nemesis.strangers.close()
         for loop in [node.loop for node in self.nodes.values()] + [client.loop for client in self.clients]:
             if loop is not None:
                 loop.kill()

@@ -131,6 +131,39 @@ def test_data_is_kept_over_a_restart_with_as_many_nodes(
     local_cluster.stop(again)
 
 
+def test_the_secret_is_made_once_and_for_its_owner_only(
+    kept: local_cluster.Cluster, tmp_path: Path, base_port: int
+) -> None:
+    """Nodes that come back one by one must have what the others have; and nothing else may repeat it."""
+    secret = tmp_path / "cluster" / "secret"
+    text = secret.read_text()
+    assert len(text.strip()) == 64 and secret.stat().st_mode & 0o777 == 0o600
+    for node in kept.nodes:
+        assert json.loads((Path(node.data_dir) / "node.json").read_text())["secret_file"] == str(secret)
+    local_cluster.kill(kept, "node1")
+    again = local_cluster.start_node(kept, "node1")
+    assert secret.read_text() == text
+    local_cluster.stop(again)
+    assert not [path for path in (tmp_path / "cluster").rglob("*")
+                if path.is_file() and path != secret and text.strip() in path.read_text()]  # fmt: skip
+
+
+def test_a_cluster_without_a_secret_gets_one_when_it_starts_and_not_while_it_runs(
+    kept: local_cluster.Cluster, tmp_path: Path, base_port: int
+) -> None:
+    """It is of an earlier version, or somebody removed the file: one node with a new secret would be alone."""
+    secret = tmp_path / "cluster" / "secret"
+    secret.unlink()
+    local_cluster.kill(kept, "node1")
+    with pytest.raises(ClusterError, match="the secret that the other nodes know is gone") as caught:
+        local_cluster.start_node(kept, "node1")
+    assert "broker stop" in caught.value.fix and not secret.exists()
+    local_cluster.stop(kept)
+    again = local_cluster.start(tmp_path / "cluster", base_port=base_port)
+    assert secret.exists()
+    local_cluster.stop(again)
+
+
 def test_what_was_set_by_hand_and_a_replaced_nodes_first_life_are_kept(
     kept: local_cluster.Cluster, tmp_path: Path, base_port: int
 ) -> None:

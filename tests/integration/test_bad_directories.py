@@ -5,10 +5,13 @@ One whose drives are lost comes back blank, by the very command that its refusal
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
 import shutil
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +23,7 @@ import pika
 import pytest
 
 from infra import local_cluster
+from infra.cluster import HOST
 from infra.local_cluster import Cluster, ClusterError, Node, NotAllStartedError
 from infra.node_process import wait
 
@@ -254,6 +258,50 @@ def test_a_drive_that_runs_low_stops_publishers_on_every_node(tmp_path: Path, ba
 def _publish_one(connection: pika.BlockingConnection, channel: Any) -> None:
     channel.basic_publish("", "q", b"x", pika.BasicProperties(delivery_mode=2))
     connection.process_data_events(0)
+
+
+# A life that somebody made up
+
+
+def forged(known: bool) -> bytes:
+    """The first words of node2 in a life far ahead, as anybody can send them: in the form of today, and in that of a
+    time when nothing had to be proved."""
+    life = {"life": [4_000_000, 1], "known": [4_000_000, 1] if known else None}
+    said = {"cluster": "", "node": 2, "incarnation": 4_000_000, **life}
+    return json.dumps(said).encode()
+
+
+def tell(cluster: Cluster, to: Node, messages: list[bytes]) -> None:
+    """Say so on a node's peer port until the node hangs up, as a stranger who heard the name of the cluster."""
+    with socket.create_connection((HOST, to.peer_port), timeout=20) as connection:
+        for message in messages:
+            text = message.replace(b'"cluster": ""', b'"cluster": "%s"' % cluster.cluster.encode())
+            connection.sendall(struct.pack(">I", 1 + len(text)) + b"\0" + text)
+        with contextlib.suppress(ConnectionResetError):
+            while connection.recv(4096):
+                pass
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["of node2", "of both"])
+def test_a_life_that_a_stranger_claims_shuts_nobody_out(tmp_path: Path, base_port: int, known: bool) -> None:
+    """One connection to a peer port must not be able to end a node for good: neither the one that is named nor the one
+    that is told."""
+    opening = {"version": 2, "cluster": "", "node": 2, "to": 1, "nonce": "00" * 32}
+    with cluster_with_data(tmp_path / "c", base_port) as cluster:
+        first = cluster.node("node1")
+        seen = Path(first.paths()["data_dir"], "lives")
+        before = json.loads(seen.read_text())
+        tell(cluster, first, [forged(known)])
+        tell(cluster, first, [json.dumps(opening).encode(), bytes(32) + forged(known)])
+        assert json.loads(seen.read_text()) == before
+        local_cluster.kill(cluster, "node2")
+        tell(cluster, first, [forged(known)])
+        tell(cluster, first, [json.dumps(opening).encode(), bytes(32) + forged(known)])
+        cluster = local_cluster.start_node(cluster, "node2")
+        local_cluster.kill(cluster, "node1")
+        cluster = local_cluster.start_node(cluster, "node1")
+        assert json.loads(seen.read_text())["2"][0] == 2
+        the_others_go_on(cluster)
 
 
 # Nothing left

@@ -90,7 +90,7 @@ class QuietCluster:
         )
         return NodeConfig(
             name=f"n{node}", node=node, cluster="c", members=members, data_dir=Path("data"), wal_dir=Path("wal"),
-            segment_dir=Path("segments"), logs_dir=Path("logs"), users={}, limits=self.limits,
+            segment_dir=Path("segments"), logs_dir=Path("logs"), users={}, limits=self.limits, secret=b"s",
         )  # fmt: skip
 
     # What happens

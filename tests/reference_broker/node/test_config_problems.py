@@ -62,6 +62,50 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     assert all(f"{key}: " in fix for key in ("name", "node", "cluster", "nodes", "data_dir"))
 
 
+THREE = {"nodes": [{**MEMBER, "node": n, "name": f"node{n}"} for n in (1, 2, 3)]}
+
+
+def test_nodes_with_peers_need_a_secret(tmp_path: Path) -> None:
+    """Without one any stranger could speak for a node."""
+    fix = problem(tmp_path / "node.json", json.dumps({**GOOD, **THREE}))[2]
+    assert "secret_file: is missing: must name the file with the secret that all nodes" in fix
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "what", "fix"),
+    [
+        (
+            None,
+            0,
+            "cannot be read: No such file or directory",
+            "copy it from another node, or make",
+        ),
+        ("5" * 64, 0o640, "is open to other users", "chmod 600 "),
+        ("5" * 31 + "\n", 0o600, "has 31 octets, and less than 32 can be guessed", "copy it from another node"),
+    ],
+    ids=["missing", "open", "short"],
+)
+def test_a_secret_that_is_none_is_refused(tmp_path: Path, text: str | None, mode: int, what: str, fix: str) -> None:
+    secret = tmp_path / "secret"
+    if text is not None:
+        secret.touch(mode=mode)
+        secret.write_text(text)
+        secret.chmod(mode)
+    lines = problem(tmp_path / "node.json", json.dumps({**GOOD, **THREE, "secret_file": str(secret)}))
+    assert what in lines[0] and lines[1] == f"  at   {secret}" and fix in lines[2]
+    assert "5" * 31 not in "".join(lines)
+
+
+def test_a_secret_is_shown_nowhere(tmp_path: Path) -> None:
+    """A configuration may end up in a log."""
+    secret, file = tmp_path / "secret", tmp_path / "node.json"
+    secret.touch(mode=0o600)
+    secret.write_text("hush" * 8 + "\n")
+    file.write_text(json.dumps({**GOOD, **THREE, "secret_file": str(secret)}))
+    config = load(file)
+    assert config.secret == b"hush" * 8 and "hush" not in repr(config)
+
+
 def test_a_good_one_is_taken(tmp_path: Path) -> None:
     """With everything optional left out."""
     file = tmp_path / "node.json"

@@ -1,0 +1,172 @@
+"""The handshake of a link: each node proves that it has the cluster's secret before the other believes what it says.
+
+Three messages pass, each the body of a HELLO frame. The dialler opens:
+
+    open    dialler to listener   version, cluster, node, to, nonce
+    answer  listener to dialler   proof; version, cluster, node, to, nonce, life, known, frame_max
+    close   dialler to listener   proof; life, known, frame_max
+
+A proof is HMAC-SHA256 under the secret, over the name of its message, all messages before it and the message itself. So
+a proof vouches for both nonces, both nodes, the cluster, the version and every life that is told. A recorded message
+proves nothing in a later handshake, because the nonces are fresh. A message that is sent back to its sender proves
+nothing either: the names differ, and of a pair only the higher id dials.
+
+Frames after the handshake carry no proof, and nothing is encrypted. Whoever can change octets of a connection on their
+way can change these frames.
+
+Pure: octets in, octets out; the nonce is given.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from reference_broker.types import NodeId
+
+VERSION: Final = 2
+"""Of the links between nodes. The first version had no proofs and told no version."""
+NONCE_OCTETS: Final = 32
+_PROOF_OCTETS: Final = 32
+_SHOWN_MAX: Final = 40
+
+
+class HandshakeError(ValueError):
+    """The other side is not let in: the reason as a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """What a node brings along. ``peers`` are the other nodes of the cluster, ``known`` gives the newest life that this
+    node has seen of one of them, ``frame_max`` is the largest frame that this node takes."""
+
+    cluster: str
+    node: NodeId
+    peers: Collection[NodeId]
+    secret: bytes
+    life: tuple[int, int]
+    frame_max: int
+    known: Callable[[NodeId], tuple[int, int] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """What a peer has proved to say: who it is, the life it is in, the life it knows the hearer in, and the largest
+    frame it takes. Nothing of them is checked but who says so."""
+
+    node: NodeId
+    life: Any
+    known: Any
+    frame_max: Any
+
+
+class Handshake:
+    """One side of one handshake. ``dialled`` is the node that should be at the other end, None for the listener."""
+
+    def __init__(self, side: Side, nonce: bytes, dialled: NodeId | None) -> None:
+        self._side = side
+        self._nonce = nonce
+        self._dialled = dialled
+        self._passed: list[bytes] = []
+        self.node = dialled
+        """Who the other side should be, or says that it is: not proved."""
+
+    def open(self) -> bytes:
+        """The dialler's first message."""
+        assert self._dialled is not None
+        self._passed = [_encode(self._introduce(self._dialled))]
+        return self._passed[0]
+
+    def take(self, message: bytes) -> tuple[bytes, Introduction | None]:
+        """The next message to send, empty if there is none, and what the other side has proved: with that the handshake
+        is done. Raises :class:`HandshakeError`."""
+        if self._dialled is not None:
+            return self._take_answer(message, self._dialled)
+        if self.node is None:
+            return self._take_open(message), None
+        return b"", self._introduction(self.node, self._proved(b"close", message))
+
+    def _take_open(self, message: bytes) -> bytes:
+        told = _decode(message)
+        self._check(told)
+        self.node = NodeId(told["node"])
+        self._passed = [message]
+        return self._prove(b"answer", self._introduce(self.node) | self._tell(self.node))
+
+    def _take_answer(self, message: bytes, dialled: NodeId) -> tuple[bytes, Introduction]:
+        self._check(_decode(message[_PROOF_OCTETS:]))
+        told = self._proved(b"answer", message)
+        return self._prove(b"close", self._tell(dialled)), self._introduction(dialled, told)
+
+    def _introduce(self, to: NodeId) -> dict[str, Any]:
+        side = self._side
+        return {"version": VERSION, "cluster": side.cluster, "node": side.node, "to": to, "nonce": self._nonce.hex()}
+
+    def _tell(self, to: NodeId) -> dict[str, Any]:
+        return {"life": self._side.life, "known": self._side.known(to), "frame_max": self._side.frame_max}
+
+    def _introduction(self, node: NodeId, told: dict[str, Any]) -> Introduction:
+        return Introduction(node, told.get("life"), told.get("known"), told.get("frame_max"))
+
+    def _check(self, told: dict[str, Any]) -> None:
+        """Whether it speaks this language and is the node that belongs at the other end."""
+        version, node, to, side = told.get("version", 1), told.get("node"), told.get("to"), self._side
+        if version != VERSION:
+            fix = "run the same release on all nodes"
+            _refuse(f"node {_shown(node)} speaks version {_shown(version)} of the links, this node {VERSION}: {fix}")
+        if told.get("cluster") != side.cluster:
+            _refuse("the other side belongs to another cluster")
+        if type(node) is not int or node not in side.peers:
+            _refuse(f"node {_shown(node)} is not a member of this cluster")
+        if to != side.node:
+            _refuse(f"node {node} takes this node for node {_shown(to)}: mend hosts and ports of `nodes` there")
+        if self._dialled is None and node < side.node:
+            _refuse(f"node {node} dialled node {side.node}: of a pair only the higher id dials")
+        if self._dialled is not None and node != self._dialled:
+            _refuse(f"node {node} is where node {self._dialled} should be: mend hosts and ports of `nodes` here")
+
+    def _prove(self, name: bytes, told: dict[str, Any]) -> bytes:
+        text = _encode(told)
+        message = self._proof(name, text) + text
+        self._passed.append(message)
+        return message
+
+    def _proved(self, name: bytes, message: bytes) -> dict[str, Any]:
+        proof, text = message[:_PROOF_OCTETS], message[_PROOF_OCTETS:]
+        if not hmac.compare_digest(proof, self._proof(name, text)):
+            _refuse(f"node {self.node} has another secret: give all nodes of a cluster the same `secret_file`")
+        self._passed.append(message)
+        return _decode(text)
+
+    def _proof(self, name: bytes, text: bytes) -> bytes:
+        found = hmac.new(self._side.secret, digestmod="sha256")
+        for part in (name, *self._passed, text):
+            found.update(len(part).to_bytes(4, "big"))
+            found.update(part)
+        return found.digest()
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise HandshakeError(reason)
+
+
+def _encode(told: dict[str, Any]) -> bytes:
+    return json.dumps(told).encode()
+
+
+def _decode(text: bytes) -> dict[str, Any]:
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        told = None
+    if not isinstance(told, dict):
+        _refuse("the other side does not say who it is: it is no node, or one of another release")
+    return told
+
+
+def _shown(value: object) -> str:
+    """Whatever a stranger sent, on one line and short."""
+    return repr(value)[:_SHOWN_MAX]

@@ -1,0 +1,73 @@
+"""Who has no secret and lies all the same: to a node, about another one.
+
+A stranger knows everything else: the name of the cluster, who its nodes are, how the handshake goes. It says that it is
+another node in a life far ahead, and that it has seen the node itself in such a life. If it is believed, the node stops
+for good or the other one is never let in again: the world does not come to a good end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from struct import Struct
+from typing import TYPE_CHECKING, Final, cast
+
+from reference_broker.node.handshake import NONCE_OCTETS, VERSION
+from reference_broker.node.peers import Kind
+from reference_broker.sim.loop import SimLoop
+from reference_broker.sim.node import PEER_PORT, SimNode
+
+if TYPE_CHECKING:
+    from reference_broker.sim.world import World
+
+_LENGTH: Final = Struct(">I")
+_PROOF_OCTETS: Final = 32
+_FAR: Final = 1_000_000
+
+
+class Liar(asyncio.Protocol):
+    """Says all that it has to say at once, and leaves the rest to the other side."""
+
+    def __init__(self, messages: list[bytes]) -> None:
+        self._messages = messages
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say it."""
+        for message in self._messages:
+            frame = _LENGTH.pack(1 + len(message)) + bytes((Kind.HELLO,)) + message
+            cast(asyncio.Transport, transport).write(frame)
+
+
+class Strangers:
+    """All of a world, on a host of their own."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._loop = SimLoop(world.scheduler, world.network, "stranger")  # type: ignore[abstract]
+
+    def lie_to(self, node: SimNode) -> None:
+        """Connect to the node and say something that is not so."""
+        self._loop.create_task(self._connect(node, self._messages(node)))
+
+    def close(self) -> None:
+        """Be gone."""
+        self._loop.kill()
+
+    async def _connect(self, node: SimNode, messages: list[bytes]) -> None:
+        try:
+            await self._loop.create_connection(lambda: Liar(messages), node.host, PEER_PORT)
+        except OSError:
+            return
+
+    def _messages(self, node: SimNode) -> list[bytes]:
+        """As a node of today would say it, with chance for a proof, or as one of the first version."""
+        chance = self._world.chance
+        others = [other for other in self._world.node_ids if other > node.node]
+        claimed = chance.choice(others or self._world.node_ids)
+        lives = {"life": [_FAR, 1], "known": [_FAR, 1] if chance.random() < 0.5 else None, "frame_max": _FAR}
+        said = {"cluster": node.cluster, "node": claimed}
+        if chance.random() < 0.2:
+            return [json.dumps({**said, "incarnation": _FAR, **lives}).encode()]
+        nonce = chance.randbytes(NONCE_OCTETS).hex()
+        opening = json.dumps({"version": VERSION, **said, "to": node.node, "nonce": nonce}).encode()
+        return [opening, chance.randbytes(_PROOF_OCTETS) + json.dumps(lives).encode()]
