@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import psutil
@@ -13,7 +13,6 @@ import psutil
 from infra.cluster import HOST, Cluster, ClusterError, Node
 from infra.node_process import is_alive, is_paused
 
-_QUEUES_SAMPLED: Final = 4
 _SAMPLED: Final = ("name", "role", "term", "commit_index", "synced_index", "applied_index")
 _ASK_TIMEOUT_S: Final = 5.0
 _CHANGE_TIMEOUT_S: Final = 60.0
@@ -21,17 +20,27 @@ _ANSWER_BYTES_MAX: Final = 1 << 24
 
 
 def status(cluster: Cluster) -> list[dict[str, Any]]:
-    """What each node says of itself.
+    """What each node says of itself and of each of its queues, which may be megabytes: for people who ask.
 
     Always ``name``, ``state`` (``running``, ``paused``, ``silent`` or ``down``), ``uri``, ``pid``, ``metrics_port``,
     ``role`` and the directories; beyond these whatever its control port answers.
     """
-    return [status_of(node) for node in cluster.nodes]
+    return [_said(node, "status") for node in cluster.nodes]
+
+
+def summary(cluster: Cluster) -> list[dict[str, Any]]:
+    """As :func:`status`, with the few busiest queues only: as cheap with ten thousand queues as with one."""
+    return [summary_of(node) for node in cluster.nodes]
+
+
+def summary_of(node: Node) -> dict[str, Any]:
+    """What one node says of itself; see :func:`summary`."""
+    return _said(node, "summary")
 
 
 def sample(cluster: Cluster, t_ns: int) -> list[dict[str, Any]]:
     """A record of ``broker.jsonl`` for each node that answers, at Unix time ``t_ns``: CPU, memory, role, metrics."""
-    return [_sample(item, t_ns) for item in status(cluster) if item["state"] == "running"]
+    return [_sample(item, t_ns) for item in summary(cluster) if item["state"] == "running"]
 
 
 def ask(node: Node, request: Mapping[str, object], timeout_s: float = _ASK_TIMEOUT_S) -> dict[str, Any]:
@@ -67,8 +76,7 @@ def change(cluster: Cluster, request: Mapping[str, object]) -> dict[str, Any]:
     raise ClusterError("no node of this cluster answers", cluster.directory, fix)
 
 
-def status_of(node: Node) -> dict[str, Any]:
-    """What one node says of itself; see :func:`status`."""
+def _said(node: Node, operation: str) -> dict[str, Any]:
     known = {"name": node.name, "uri": node.uri, "pid": node.pid, "metrics_port": node.metrics_port, "role": ""}
     known |= node.paths()
     if not is_alive(node):
@@ -76,7 +84,7 @@ def status_of(node: Node) -> dict[str, Any]:
     if is_paused(node):
         return {**known, "state": "paused"}
     try:
-        answer = ask(node, {"op": "status"})
+        answer = ask(node, {"op": operation})
     except (OSError, ValueError):
         return {**known, "state": "silent"}
     return {**known, **answer, "uri": node.uri, "pid": node.pid, "state": "running"}
@@ -89,14 +97,9 @@ def _sample(answer: Mapping[str, Any], t_ns: int) -> dict[str, Any]:
         record["cpu_ns"] = metrics.pop("cpu_ns")
     with contextlib.suppress(psutil.Error):
         record["rss_bytes"] = psutil.Process(answer["pid"]).memory_info().rss
-    return {**record, "metrics": metrics, "queues": _busiest(answer.get("queues") or [])}
-
-
-def _busiest(queues: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Where a node stands with the few queues it has committed most for; thousands would fill the record."""
-    members = [queue for queue in queues if "commit_index" in queue]
-    chosen = sorted(members, key=lambda queue: (-int(queue["commit_index"]), str(queue["name"])))[:_QUEUES_SAMPLED]
-    return [{name: queue.get(name) for name in _SAMPLED} for queue in chosen]
+    # Where a node stands with the few queues it has committed most for; thousands would fill the record.
+    queues = [{name: queue.get(name) for name in _SAMPLED} for queue in answer.get("busiest") or ()]
+    return {**record, "metrics": metrics, "queues": queues}
 
 
 def _control(node: Node) -> str:

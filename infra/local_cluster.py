@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from infra import readiness
 from infra.cluster import (
     HOST,
     PORT_OFFSETS,
@@ -45,7 +46,7 @@ from infra.cluster import (
     plan,
     save,
 )
-from infra.control import ask, change, sample, status, status_of
+from infra.control import ask, change, sample, status, summary
 from infra.node_process import (
     STOP_GRACE_S,
     empty,
@@ -64,12 +65,12 @@ from infra.ports import free_ports
 
 __all__ = [
     "Cluster", "ClusterError", "Directories", "Node", "NotAllStartedError", "ask", "change", "is_alive", "is_paused",
-    "kill", "load", "pause", "replace_node", "resume", "sample", "start", "start_node", "status", "stop", "temporary",
+    "kill", "load", "pause", "replace_node", "resume", "sample", "start", "start_node", "status", "stop", "summary",
+    "temporary",
 ]  # fmt: skip
 
 BASE_PORT: Final = 5691
 """Away from 5672, so that a RabbitMQ on the same machine is neither disturbed nor measured by mistake."""
-START_TIMEOUT_S: Final = 20.0
 _TEMPORARY: Final = ".broker-"
 _OWNER_FILE: Final = "owner.json"
 _KEPT: Final[list[subprocess.Popen[bytes]]] = []
@@ -289,30 +290,32 @@ def _launch(planned: Cluster, *, exit_with_stdin: bool, only: str | None = None)
 
 
 def _await_ready(launched: _Launched) -> dict[str, ClusterError]:
-    """Wait until every started node is ready or ended; the failures. Raises :class:`ClusterError` on a time-out."""
+    """Wait until every started node is ready or ended; the failures. Raises :class:`ClusterError` when the nodes do not
+    get on."""
     cluster, failures = launched.cluster, dict(launched.failures)
 
-    def settled() -> bool:
+    def too_many_failed() -> bool:
         for node in cluster.nodes:
             child = launched.children.get(node.name)
             if node.name not in failures and child is not None and child.poll() is not None:
                 failures[node.name] = last_words(cluster, node, launched.logs[node.name])
-        awaited = [node for node in cluster.nodes if node.name in launched.children and node.name not in failures]
-        return len(failures) > (len(cluster.nodes) - 1) // 2 or all(_is_ready(cluster, node) for node in awaited)
+        return len(failures) > (len(cluster.nodes) - 1) // 2
 
-    if not wait(settled, START_TIMEOUT_S):
-        silent = [item["name"] for item in status(cluster) if item["state"] != "running"]
-        who = f"{', '.join(silent)} is silent" if silent else "no node leads"
-        what = f"no cluster after {START_TIMEOUT_S:g} s: {who}"
+    def awaited() -> list[Node]:
+        return [node for node in cluster.nodes if node.name in launched.children and node.name not in failures]
+
+    def look(node: Node) -> readiness.Look:
+        """Without a majority there can be no leader, so a node need only answer."""
+        found = readiness.look(node)
+        awake = sum(is_alive(other) and not is_paused(other) for other in cluster.nodes)
+        if 2 * awake <= len(cluster.nodes) and found.answers:
+            return replace(found, is_ready=True, electing=0)
+        return found
+
+    if waits := readiness.Wait(awaited, look=look).until_ready(too_many_failed):
+        what = f"no cluster: for {readiness.PATIENCE_S:g} s no node got on: {waits}"
         raise ClusterError(what, cluster.directory, "read the node.log files there; the machine may be overloaded")
     return failures
-
-
-def _is_ready(cluster: Cluster, node: Node) -> bool:
-    """Whether a node listens and knows a leader; without a majority there can be none, so it need only answer."""
-    answer = status_of(node)
-    awake = sum(is_alive(other) and not is_paused(other) for other in cluster.nodes)
-    return answer["state"] == "running" and (answer.get("ready", False) or 2 * awake <= len(cluster.nodes))
 
 
 def _keep(launched: _Launched) -> None:

@@ -59,7 +59,7 @@ def broker_facts(plan: Plan, cluster: Cluster | None) -> dict[str, Any]:
     """What the manifest says of the broker before a connection was opened."""
     if cluster is None:
         return {"durability": _durability_in_words(plan)}
-    nodes = local_cluster.status(cluster)
+    nodes = local_cluster.summary(cluster)
     shown = ("name", "pid", "uri", "role", "data_dir", "wal_dir")
     described = [{("amqp_uri" if name == "uri" else name): node.get(name) for name in shown} for node in nodes]
     durability = next((node["durability"] for node in nodes if node.get("durability")), "")

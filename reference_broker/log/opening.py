@@ -121,6 +121,7 @@ def open_parts(
     wal_files = WalFiles(files, wal_dir, store, counters, config.recycle_files)
     for group in state.groups.values():
         _read_segments(files, segment_files, store, group)
+    state.segmented.update(group for group in state.groups.values() if group.segments)
     recovery = _read_wal(files, state, wal_files, store, records)
     recovery.last_batch = max(recovery.last_batch, *(record.since for record in records.values()), 0)
     resets = [group for id_, group in state.groups.items() if join_snapshot(id_, group.table.disk, facts[id_])]

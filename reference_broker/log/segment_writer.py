@@ -113,6 +113,8 @@ class SegmentWriter:
         with self._state.lock:
             group.table.disk.move(files, moved, end)
             group.segments = sorted([*group.segments, segment])
+            if not group.deleted:
+                self._state.segmented.add(group)
         self._state.counters.segments_written += 1
         return segment
 
@@ -163,6 +165,8 @@ class SegmentWriter:
             self._files.remove(group.id, segment.number)
             with self._state.lock:
                 group.segments = [kept for kept in group.segments if kept != segment]
+                if not group.segments:
+                    self._state.segmented.discard(group)
 
 
 def _following(group: Group) -> int:

@@ -119,6 +119,8 @@ class LogState:
         self.groups: dict[GroupId, Group] = {}
         self.leaving: set[Group] = set()
         """Groups that were deleted, but not on disk yet: a start would still need what they have."""
+        self.segmented: set[Group] = set()
+        """Groups that have segments, of those in ``groups``."""
         self.wal_files: dict[int, WalFile] = {}
         self.segment_files = segment_files
         self.failed = False

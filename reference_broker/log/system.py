@@ -199,6 +199,7 @@ class LogSystem:
         with self._state.lock:
             deleted.deleted = True
             del self._state.groups[group]
+            self._state.segmented.discard(deleted)
             self._state.leaving.add(deleted)
             self._state.memory.forget(deleted.table)
             deleted.close()
@@ -399,5 +400,6 @@ class LogSystem:
         counters.memtable_bytes = self._state.memory.bytes
         counters.wal_files = len(self._state.wal_files)
         counters.groups = len(self._state.groups)
-        counters.segment_files = sum(len(group.segments) for group in self._state.groups.values())
+        with self._state.lock:
+            counters.segment_files = sum(len(group.segments) for group in self._state.segmented)
         return counters.as_dict()

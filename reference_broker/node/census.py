@@ -1,4 +1,4 @@
-"""How many queues have a member on each node, how many each node leads, and which groups wait for a leader. Pure.
+"""How many queues have a member on each node, how many each node leads, and which groups have no leader. Pure.
 
 Counted as queues come, change and go, so that whoever wants to know looks at no queue: a declare chooses nodes by these
 counts, and a start waits until no group is without a leader.
@@ -15,7 +15,8 @@ from reference_broker.types import NOBODY, GroupId, NodeId
 class Census:
     """The counts of one node, which hears of every queue, and of the leaders of those it takes part in."""
 
-    def __init__(self) -> None:
+    def __init__(self, here: NodeId) -> None:
+        self._here = here
         self.members: Counter[NodeId] = Counter()
         """Queues with a member on each node."""
         self.led: Counter[NodeId] = Counter()
@@ -23,6 +24,8 @@ class Census:
         first."""
         self.leaderless: dict[GroupId, None] = {}
         """The groups with a member here that knows no leader, in the order in which they lost it."""
+        self.leading: dict[GroupId, None] = {}
+        """The groups that this node leads, in the order in which it came to lead them."""
         self._where: dict[GroupId, tuple[NodeId, ...]] = {}
         self._leaders: dict[GroupId, NodeId] = {}
 
@@ -56,8 +59,13 @@ class Census:
             self.leaderless[group] = None
         else:
             self.leaderless.pop(group, None)
+        if leader == self._here:
+            self.leading[group] = None
+        else:
+            self.leading.pop(group, None)
         self.leader_is(group, leader)
 
     def member_gone(self, group: GroupId) -> None:
         """There is no member of the group here any more."""
         self.leaderless.pop(group, None)
+        self.leading.pop(group, None)

@@ -1,6 +1,6 @@
 """The control port: one JSON object per line in, one out. For the operator's commands, on loopback.
 
-Requests have an ``op``: ``status``, ``metrics`` and ``anatomy`` speak of this node, the others
+Requests have an ``op``: ``summary``, ``status``, ``metrics`` and ``anatomy`` speak of this node, the others
 (:mod:`reference_broker.node.operations`) of the cluster. The answer is ``{"ok": true, ...}``, or
 ``{"error": what and where, "fix": what to do}``, in the order of the requests. The port never takes the node down.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reference_broker.node.requests import failure
 from reference_broker.node.start_problems import listening
-from reference_broker.node.status import status
+from reference_broker.node.status import status, summary
 
 if TYPE_CHECKING:
     from reference_broker.node.server import Node
@@ -55,6 +55,8 @@ async def respond(node: Node, line: bytes) -> dict[str, Any]:
         return failure("the request is no JSON object", 'send one a line, such as {"op": "status"}')
     try:
         match request.get("op"):
+            case "summary":
+                return summary(node)
             case "status":
                 return status(node)
             case "metrics":
@@ -69,7 +71,7 @@ async def respond(node: Node, line: bytes) -> dict[str, Any]:
             case op if op in node.shard.operations.names:
                 return await _ask(node, request)
             case op:
-                known = ", ".join(["status", "metrics", "anatomy", *node.shard.operations.names])
+                known = ", ".join(["summary", "status", "metrics", "anatomy", *node.shard.operations.names])
                 return failure(f"unknown operation {op!r}", f"use one of {known}")
     except Exception as error:
         log.exception("defect while answering %r", request)

@@ -18,12 +18,13 @@ import json
 import logging
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.machines.metadata import QueueRecord, record_from_json, record_to_json
 from reference_broker.node import guests
+from reference_broker.node.busiest import Busiest
 from reference_broker.node.census import Census
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.group_ports import Host
@@ -35,7 +36,7 @@ from reference_broker.raft.core import RaftConfig, RaftCore
 from reference_broker.raft.log_view import LogView
 from reference_broker.raft.messages import Message
 from reference_broker.raft.ready import HardState, Role
-from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, NodeId, Term
+from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, LogIndex, NodeId, Term
 
 if TYPE_CHECKING:
     from reference_broker.node.shard import Shard
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _EARLY_MAX: Final = 256
+_BUSIEST: Final = 4
+"""How many queues a node names in its summary."""
 _Lanes = dict[Lane, Pending]
 
 
@@ -83,7 +86,8 @@ class Hosting:
         """Which replica of each of them is here, as the log counts: it may tell of an earlier one."""
         self.proxies: dict[GroupId, Proxy] = {}
         """The other queues."""
-        self.census = Census()
+        self.census = Census(shard.node)
+        self.busiest = Busiest(_BUSIEST, self._commits)
         self._shard = shard
         self.is_current = False
         """Whether all that was committed before this life has been heard."""
@@ -142,7 +146,7 @@ class Hosting:
             return
         queue.runner.stop()
         self.census.queue_gone(record.group)
-        self.census.member_gone(record.group)
+        self._member_gone(record.group)
         if self.queues.get(record.name) is queue:
             del self.queues[record.name]
         self.proxies.pop(record.group, None)
@@ -274,7 +278,7 @@ class Hosting:
         log.info("queue %r: no member here any more, its replica is deleted", record.name)
         runner = self.runners.pop(record.group)
         runner.stop()
-        self.census.member_gone(record.group)
+        self._member_gone(record.group)
         self._shard.log.delete_group(record.group)
         self._stand_in(record, runner.pending).attach()
 
@@ -295,6 +299,13 @@ class Hosting:
         host.payload, host.track = runner.payload, runner.track
         self._has(Queue(record, host, runner, record.stay(self.node)))
         return runner
+
+    def _member_gone(self, group: GroupId) -> None:
+        self.census.member_gone(group)
+        self.busiest.gone(group)
+
+    def _commits(self) -> Iterator[tuple[GroupId, LogIndex]]:
+        return ((group, self.runners[group].core.commit_index) for group in self.runners if group != METADATA_GROUP)
 
     def _has(self, queue: Queue) -> None:
         self.queues[queue.record.name] = self.by_group[queue.record.group] = queue

@@ -50,6 +50,7 @@ from reference_broker.node.reading import Reading
 from reference_broker.node.reconciliation import Reconciliation
 from reference_broker.node.requests import Requests
 from reference_broker.queues.quorum import Letter, QuorumQueue
+from reference_broker.raft.quorum import majority
 from reference_broker.raft.ready import Role
 from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, LogIndex, NodeId
 
@@ -247,6 +248,11 @@ class Shard(LocalClients):
 
     def runner_made(self, runner: GroupRunner, state: RecoveredGroup | None) -> None:
         """A member begins here, with what recovery found of it. Nothing to do; a simulation looks on."""
+
+    def electing(self) -> int:
+        """How many groups with a member here have no leader, and voters enough that can be reached to elect one."""
+        voters = [self.runners[group].core.configuration.voters for group in self.hosting.census.leaderless]
+        return sum(bool(of) and sum(node in self._up for node in of) >= majority(len(of)) for of in voters)
 
     def life_of(self, node: NodeId) -> int | None:
         """The life that a node is in, None while it is down."""
@@ -474,5 +480,9 @@ class Shard(LocalClients):
         still waits is looked at by the next tick, and one that does not is left alone until something happens to it."""
         stirred, self._stirred = self._stirred, {}
         for runner in stirred:
-            if isinstance(runner, GroupRunner) and self.runners.get(runner.group) is runner and runner.core.needs_tick:
+            if not isinstance(runner, GroupRunner) or self.runners.get(runner.group) is not runner:
+                continue  # a proxy waits for no time; or removed since
+            if runner.group != METADATA_GROUP:
+                self.hosting.busiest.note(runner.group, runner.core.commit_index)
+            if runner.core.needs_tick:
                 runner.tick()

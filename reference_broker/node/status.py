@@ -6,7 +6,7 @@ import os
 import resource
 from typing import TYPE_CHECKING, Any
 
-from reference_broker.node.hosting import Queue
+from reference_broker.node.hosting import Hosting, Queue
 from reference_broker.node.proxy import Proxy
 from reference_broker.types import METADATA_GROUP, NOBODY
 
@@ -14,21 +14,23 @@ if TYPE_CHECKING:
     from reference_broker.node.server import Node
 
 
-def status(node: Node) -> dict[str, Any]:
-    """Where this node stands. Counters are cumulative since its start."""
-    shard, config = node.shard, node.config
-    queues = [queue_row(queue) for queue in shard.queues.values()]
-    here = [queue for queue in queues if queue["role"] != "proxy"]
-    metadata = shard.runners[METADATA_GROUP].core
-    leads = any(queue["role"] == "leader" for queue in here) if here else metadata.role == "leader"
+def summary(node: Node) -> dict[str, Any]:
+    """What a node says of itself without looking at its queues but for the few that have committed most: cheap,
+    however many there are. Counters are cumulative since its start."""
+    shard, config, hosting = node.shard, node.config, node.shard.hosting
+    metadata = shard.runners[METADATA_GROUP]
     return {
         "name": config.name,
         "node": config.node,
         "pid": os.getpid(),
-        "ready": metadata.leader != NOBODY and node.listening,
-        "role": "leader" if leads else "follower",
-        "leader": metadata.leader,
-        "term": metadata.term,
+        "ready": metadata.core.leader != NOBODY and node.listening,
+        "queue_count": len(hosting.by_group),
+        "leaderless": len(hosting.census.leaderless),
+        "electing": shard.electing(),
+        "metadata_applied": metadata.applied,
+        "role": "leader" if _leads(hosting) else "follower",
+        "leader": metadata.core.leader,
+        "term": metadata.core.term,
         "incarnation": shard.incarnation,
         "amqp_port": config.me.amqp_port,
         "metrics_port": config.me.metrics_port,
@@ -37,7 +39,7 @@ def status(node: Node) -> dict[str, Any]:
         "segment_dir": str(config.segment_dir),
         "durability": _durability(node),
         "connections": len(shard.clients),
-        "queues": queues,
+        "busiest": [queue_row(hosting.by_group[group]) for group in hosting.busiest.groups()],
         "metrics": {
             **shard.log.counters(),
             "delivered": shard.delivered,
@@ -45,6 +47,17 @@ def status(node: Node) -> dict[str, Any]:
             **usage(),
         },
     }
+
+
+def _leads(hosting: Hosting) -> bool:
+    """Whether the node leads any queue; without a member of one, whether it leads the metadata."""
+    of_queues = any(group != METADATA_GROUP for group in hosting.runners)
+    return any(not of_queues or group != METADATA_GROUP for group in hosting.census.leading)
+
+
+def status(node: Node) -> dict[str, Any]:
+    """The same, and where the node stands with each of its queues."""
+    return {**summary(node), "queues": [queue_row(queue) for queue in node.shard.queues.values()]}
 
 
 def usage() -> dict[str, int]:

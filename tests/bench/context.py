@@ -57,7 +57,7 @@ class Broker:
         """The counters of each node; none for RabbitMQ. Raises :class:`BenchError` with a dead node's last words."""
         if self.cluster is None:
             return []
-        statuses = local_cluster.status(self.cluster)
+        statuses = local_cluster.summary(self.cluster)
         for status, node in zip(statuses, self.cluster.nodes, strict=True):
             if "metrics" not in status:
                 words = Path(node.log_file).read_text(errors="replace").splitlines()[-30:]

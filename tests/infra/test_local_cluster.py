@@ -42,7 +42,7 @@ STAND_IN = """
 
     class Control(socketserver.StreamRequestHandler):
         def handle(self):
-            assert json.loads(self.rfile.readline()) == {"op": "status"}
+            assert json.loads(self.rfile.readline()) in ({"op": "status"}, {"op": "summary"})
             answer = {"name": config["name"], "ready": True, "role": "leader", "metrics": {"cpu_ns": 5, "syncs": 1},
                       "data_dir": config["data_dir"], "pid": os.getpid(), "ppid": os.getppid()}
             self.wfile.write(json.dumps(answer).encode() + b"\\n")

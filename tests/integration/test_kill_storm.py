@@ -135,7 +135,7 @@ class Storm:
         self.until(self._all_ready, f"the return of {name}")
 
     def _all_ready(self) -> bool:
-        return all(row["state"] == "running" and row.get("ready") for row in local_cluster.status(self.cluster))
+        return all(row["state"] == "running" and row.get("ready") for row in local_cluster.summary(self.cluster))
 
     def settle(self) -> None:
         """Let everything that was confirmed come out, and look at the account."""

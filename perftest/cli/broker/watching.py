@@ -21,7 +21,7 @@ def print_status(cluster: Cluster, as_json: bool) -> list[dict[str, Any]]:
     """The nodes as a table of 80 columns and where their data lies, or all they say of themselves; the rows."""
     from infra import local_cluster
 
-    rows = local_cluster.status(cluster)
+    rows = local_cluster.status(cluster) if as_json else local_cluster.summary(cluster)
     if as_json:
         print_table(rows, as_json=True)
     else:

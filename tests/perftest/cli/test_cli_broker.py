@@ -160,7 +160,7 @@ def test_quorum_status_of_five_members_fits_80_columns(call: Call, control: Cont
 
 def test_status_fits_80_columns_and_tells_who_is_down(call: Call, control: Control, directory: Path) -> None:
     """Exit code 1: something is not as it should be."""
-    control.answers["status"] = {"role": "leader", "data_dir": "/a/very/long/path/" * 9, "queues": []}
+    control.answers["summary"] = {"role": "leader", "data_dir": "/a/very/long/path/" * 9, "queues": []}
     code, out, _ = call("broker", "status", "--dir", str(directory))
     lines = out.splitlines()
     assert code == 1 and max(map(len, lines[:-1])) <= 80 and lines[-1] == f"data in {directory}"

@@ -248,7 +248,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     answer = {"state": "running", "role": "leader", "data_dir": "d", "pid": 1}
     answer["durability"] = "fdatasync on a majority of 3 before each confirm"
     monkeypatch.setattr(local_cluster, "temporary", temporary)
-    monkeypatch.setattr(local_cluster, "status", lambda c: [{"name": n.name, "uri": n.uri, **answer} for n in c.nodes])
+    monkeypatch.setattr(local_cluster, "summary", lambda c: [{"name": n.name, "uri": n.uri, **answer} for n in c.nodes])
     monkeypatch.setattr(
         local_cluster,
         "sample",

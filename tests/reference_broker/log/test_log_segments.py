@@ -92,13 +92,16 @@ def test_the_disk_holds_the_backlog_and_little_more(seed: int, make_world: Calla
             if group in world.log.snapshot_due(lambda _group, wanted=wanted: wanted):
                 world.snapshot(group, last + 4, 1, wanted)
             world.step()
+            assert world.log.counters()["segment_files"] == len(segment_files(world))
             octets = sum(world.log._state.segment_files._files.open(path).size() for path in segment_files(world))
             assert octets <= 2 * 700 * len(live) + 20 * 16384, f"turn {turn}"
             assert len(world.files.names("/disk/wal")) <= 8
     for index in live:
         if index <= last:
             assert world.log.payload(group, LogIndex(index))
+    files = world.log.counters()["segment_files"]
     world.restart()
+    assert 0 < world.log.counters()["segment_files"] <= files
 
 
 def test_a_snapshot_being_sent_stays_whole_while_its_entries_move(make_world: Callable[..., Any]) -> None:
@@ -342,7 +345,7 @@ def test_queues_that_are_deleted_while_they_are_copied_leave_nothing(
     world.roll()
     world.step()
     assert world.log.counters()["segment_entries"] == 6, "those of the first"
-    assert segment_files(world) == []
+    assert (segment_files(world), world.log.counters()["segment_files"]) == ([], 0)
     world.restart()
     assert first not in world.recovered and second not in world.recovered
 

@@ -25,7 +25,7 @@ def counted(counts: Counter[NodeId]) -> dict[NodeId, int]:
 
 def test_the_counts_are_those_of_a_look_at_all_queues() -> None:
     """A node that counted wrongly would give new queues to nodes that have most already, for ever."""
-    chance, census = Random(1), Census()
+    chance, census = Random(1), Census(NODES[0])
     records: dict[GroupId, QueueRecord] = {}
     leaders: dict[GroupId, NodeId] = {}
     known: dict[GroupId, NodeId] = {}
@@ -51,11 +51,12 @@ def test_the_counts_are_those_of_a_look_at_all_queues() -> None:
         assert counted(census.members) == counted(Counter(n for each in records.values() for n in each.members))
         assert counted(census.led) == counted(Counter(leaders.values()))
         assert set(census.leaderless) == {each for each, leader in known.items() if leader == NOBODY}
+        assert set(census.leading) == {each for each, leader in known.items() if leader == NODES[0]}
 
 
 def test_news_of_a_group_that_is_no_queue_counts_for_nobody() -> None:
     """The metadata group has leaders, too, and news of a queue may come when it is gone."""
-    census = Census()
+    census = Census(NODES[0])
     census.member_knows(GroupId(0), NodeId(2))
     census.leader_is(GroupId(9), NodeId(3))
     census.queue_gone(GroupId(9))
@@ -64,7 +65,7 @@ def test_news_of_a_group_that_is_no_queue_counts_for_nobody() -> None:
 
 def test_a_balanced_queue_is_led_where_fewest_are_and_its_members_are_where_fewest_are() -> None:
     """The one thing that the counts are for."""
-    census = Census()
+    census = Census(NODES[0])
     census.queue_is(record(1, (NodeId(1), NodeId(2), NodeId(3)), NodeId(1)))
     census.queue_is(record(2, (NodeId(1), NodeId(2), NodeId(4)), NodeId(2)))
     census.leader_is(GroupId(2), NodeId(1))

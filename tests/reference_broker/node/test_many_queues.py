@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import FrameType
-from typing import Any
+from types import FrameType, SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from reference_broker.node.server import Node
+from reference_broker.node.status import status, summary
 from reference_broker.raft.core import RaftCore
 from tests.reference_broker.node.quiet_cluster import NODES, names, quiet_cluster
 
@@ -85,3 +87,33 @@ def test_a_declare_does_as_much_with_many_queues_as_with_few() -> None:
         cluster.pass_time(3)
         many = work_of(lambda: cluster.declare(names(5, "late-")))
         assert many < few * 1.05
+
+
+def test_a_summary_says_as_much_of_many_queues_as_of_few() -> None:
+    """A start asks for it in a loop, and a run once a second: with three thousand queues the nodes were busy with
+    saying how they are."""
+    with quiet_cluster() as cluster:
+        cluster.declare(names(20))
+        node = cast(Node, SimpleNamespace(shard=cluster.shards[NODES[0]], config=cluster.shards[NODES[0]].config))
+        node.listening = True
+        cluster.pass_time(1)
+        few = work_of(lambda: summary(node))
+        cluster.declare(names(200, "many-"))
+        cluster.pass_time(1)
+        found: list[dict[str, Any]] = []
+        assert work_of(lambda: found.append(summary(node))) < few * 1.05
+        assert (found[0]["queue_count"], len(found[0]["busiest"]), found[0]["electing"]) == (220, 4, 0)
+        assert set(status(node)) - set(found[0]) == {"queues"} and len(status(node)["queues"]) == 220
+
+
+def test_queues_that_cannot_have_a_leader_are_not_waited_for() -> None:
+    """A node that starts while most of the others are down would seem never to be ready."""
+    with quiet_cluster() as cluster:
+        cluster.declare(names(3))
+        shard = cluster.shards[NODES[0]]
+        cluster.stop(*NODES[1:])
+        cluster.wait(lambda: len(shard.hosting.census.leaderless) == 4)
+        assert shard.electing() == 0
+        cluster.start(NODES[1])
+        cluster.wait_for_leaders()
+        assert shard.electing() == 0 and not shard.hosting.census.leaderless

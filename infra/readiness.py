@@ -1,0 +1,116 @@
+"""Whether nodes that were started have become a cluster: asked rarely, and for as long as they get on.
+
+A start may read gigabytes of log and elect thousands of leaders. So there is no deadline for the whole, but a patience
+with a node that does not get on: one that does not answer yet uses its processor; one that answers applies
+metadata and finds leaders. What a node waits for is said when the patience ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import psutil
+
+from infra.cluster import Node
+from infra.control import summary_of
+
+PATIENCE_S: Final = 20.0
+"""With nodes that are not ready."""
+_ELECTIONS_PATIENCE_S: Final = 5.0
+"""With queues that find no leader, on nodes that are ready: the nodes serve all other queues."""
+_PAUSE_S: Final = 0.02
+_PAUSE_MAX_S: Final = 0.25
+_LONGER: Final = 1.3
+
+Progress = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look at a node found. ``progress`` rises as the node gets on."""
+
+    answers: bool
+    is_ready: bool
+    electing: int
+    waits_for: str
+    progress: Progress
+
+
+def look(node: Node) -> Look:
+    """Look at a node whose process runs."""
+    said = summary_of(node)
+    if said["state"] != "running":
+        return Look(False, False, 0, f"{node.name} is {said['state']}", (0, _cpu(node.pid)))
+    electing = int(said.get("electing", 0))
+    progress = (1, int(said.get("metadata_applied", 0)), -int(said.get("leaderless", 0)))
+    if not said.get("ready", False):
+        waits = f"{node.name} waits for a leader of the metadata, and for what was declared"
+        return Look(True, False, electing, waits, progress)
+    waits = f"{electing} of {said.get('queue_count', 0)} queues have no leader on {node.name}" if electing else ""
+    return Look(True, True, electing, waits, progress)
+
+
+def _cpu(pid: int) -> int:
+    """The processor time of a process, in tenths of seconds: reading a log takes some, however slow the drive is."""
+    with contextlib.suppress(psutil.Error):
+        used = psutil.Process(pid).cpu_times()
+        return int(10 * (used.user + used.system))
+    return 0
+
+
+class Wait:
+    """Waiting for several nodes. ``awaited`` says which ones, each time; ``clock`` and ``sleep`` are the machine's."""
+
+    def __init__(
+        self,
+        awaited: Callable[[], Sequence[Node]],
+        *,
+        look: Callable[[Node], Look] = look,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._awaited = awaited
+        self._look = look
+        self._clock = clock
+        self._sleep = sleep
+        self._best: dict[str, Progress] = {}
+        self._done: set[str] = set()
+
+    def until_ready(self, enough: Callable[[], bool] = lambda: False) -> str:
+        """Wait until each node is ready and its queues have leaders, or until ``enough``. What is waited for if the
+        nodes do not get on; empty if all is well, or if only queues without a leader are left."""
+        pause, last = _PAUSE_S, self._clock()
+        while not enough():
+            looks = self._looks()
+            if not looks:
+                return ""
+            if self._got_on(looks):
+                last = self._clock()
+            stood_still = self._clock() - last
+            late = [found.waits_for for found in looks.values() if not found.is_ready]
+            if stood_still > (PATIENCE_S if late else _ELECTIONS_PATIENCE_S):
+                return "; ".join(late)
+            self._sleep(pause)
+            pause = min(pause * _LONGER, _PAUSE_MAX_S)
+        return ""
+
+    def _looks(self) -> dict[str, Look]:
+        """What is found of the nodes that still have to be waited for."""
+        looks: dict[str, Look] = {}
+        for node in self._awaited():
+            if node.name not in self._done:
+                found = self._look(node)
+                if found.is_ready and not found.electing:
+                    self._done.add(node.name)
+                else:
+                    looks[node.name] = found
+        return looks
+
+    def _got_on(self, looks: dict[str, Look]) -> bool:
+        further = {name: found.progress for name, found in looks.items() if found.progress > self._best.get(name, ())}
+        self._best |= further
+        return bool(further)
