@@ -15,6 +15,7 @@ import numpy as np
 
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results.histograms import Merged
+from perftest.results.loops import CLOSED, step_loop
 
 COUNTERS: Final = (
     "intended",
@@ -189,7 +190,7 @@ def rows_of(manifest: Mapping[str, Any], tally: Tally, broker: BrokerCpu) -> lis
     found = ((step, tally.steady.get(step["number"])) for step in plan["steps"])
     interval_ns = float(plan["interval_s"]) * 1e9
     return [
-        step_row(step, totals, known, cores_of(manifest))
+        step_row(step, totals, known, cores_of(manifest), loop=step_loop(step, plan))
         for step, totals in found
         if totals is not None and totals.length_ns and (totals.length_ns >= interval_ns / 2 or totals.messages)
     ]
@@ -201,10 +202,13 @@ def cores_of(manifest: Mapping[str, Any]) -> int:
     return int(hosts[0].get("cores") or 1)
 
 
-def step_row(step: Mapping[str, Any], totals: PhaseTotals, broker: BrokerCpu, cores: int = 1) -> dict[str, Any]:
+def step_row(
+    step: Mapping[str, Any], totals: PhaseTotals, broker: BrokerCpu, cores: int = 1, *, loop: str = CLOSED
+) -> dict[str, Any]:
     """The row of ``result.json`` for one step of the plan (as in the manifest), without its trust list.
 
     :param cores: of the load host
+    :param loop: ``open`` or ``closed``
     """
     counts = totals.counts
     messages = counts["delivered"] or counts["published"]
@@ -212,6 +216,7 @@ def step_row(step: Mapping[str, Any], totals: PhaseTotals, broker: BrokerCpu, co
         "step": step["number"],
         "label": step["label"],
         "settings": step["settings"],
+        "loop": loop,
         "start_ns": totals.start_ns,
         "length_ns": totals.length_ns,
         **{name: counts[name] for name in COUNTERS if name not in _NOT_IN_ROWS},

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from perftest.results.disturbances import Disturbances
+from perftest.results.loops import CLOSED, MIXED, OPEN, run_loop
 
 CPU_SHARE_WARN: Final = 0.85
 """Above it a worker often waits for itself, and its latencies are partly its own."""
@@ -247,8 +248,11 @@ def _achieved(row: Mapping[str, Any]) -> Check | None:
 
 
 def _achieved_part(row: Mapping[str, Any]) -> float | None:
-    """Published over intended in an open loop; None in a closed one, or at a rate of 0: nothing is intended."""
-    if not row["settings"].get("rate"):
+    """Published over intended in an open loop, whatever makes its schedule: a rate, a cycle of rates, a trace. None in
+    a closed one, and where nothing was intended: at a rate of 0, or in a pause of a cycle."""
+    fixed = row["settings"].get("rate")
+    scheduled = row["loop"] == OPEN if "loop" in row else bool(fixed)  # rows of earlier versions do not tell
+    if not scheduled or not (row["intended"] or fixed):
         return None
     return float(row["published"] / row["intended"]) if row["intended"] else 0.0
 
@@ -285,10 +289,14 @@ _VIOLATIONS: Final = ("lost", "duplicated", "reordered", "unexpected", "damaged"
 
 
 def _loop(manifest: Mapping[str, Any]) -> Check:
-    if manifest.get("loop") == "closed":
-        text = "closed loop: publishers wait for confirms, so latency holds no queueing before the send"
-        return _pass("loop", text)
-    return _pass("loop", "open loop: the schedule was fixed in advance; *_sched latencies start at the intended time")
+    return _pass("loop", _LOOPS[run_loop(manifest["plan"])])
+
+
+_LOOPS: Final = {
+    CLOSED: "closed loop: publishers wait for confirms, so latency holds no queueing before the send",
+    OPEN: "open loop: the schedule was fixed in advance; *_sched latencies start at the intended time",
+    MIXED: "open and closed loops: only steps with a schedule have *_sched latencies, which start at the intended time",
+}
 
 
 def _place(manifest: Mapping[str, Any]) -> Check | None:

@@ -29,11 +29,12 @@ from perftest.results import hlog, schema
 from perftest.results.disturbances import Disturbances
 from perftest.results.errors import RunNotWritableError
 from perftest.results.histograms import Merged
+from perftest.results.loops import run_loop
 from perftest.results.provenance import HOST, host_facts, redact, redact_command, tool_facts
 from perftest.results.summary import BrokerCpu, Tally, rows_of
 from perftest.results.trust import is_valid, run_checks, step_checks
 from perftest.spec.codec import plan_digest, plan_to_json
-from perftest.spec.plan import Plan, is_open_loop
+from perftest.spec.plan import Plan
 from perftest.spec.slo import Objective, Verdict, judge
 
 if TYPE_CHECKING:
@@ -269,7 +270,6 @@ class writable:  # noqa: N801 - reads as a statement: with writable(path)
 
 
 def _manifest(identity: str, plan: Plan, command: Sequence[str], now_ns: int, path: Path) -> dict[str, Any]:
-    rated = any(is_open_loop(step.settings, plan.publishing) for step in plan.steps)
     plain = plan_to_json(plan)
     uris = [redact(uri) for uri in plain.pop("uris")]
     return {
@@ -283,7 +283,7 @@ def _manifest(identity: str, plan: Plan, command: Sequence[str], now_ns: int, pa
         "plan": {**plain, "digest": plan_digest(plan)},
         "broker": {"product": "", "version": "", "platform": "", "uris": uris, "nodes": [], "durability": ""},
         "hosts": [host_facts(path)],
-        "loop": "open" if rated else "closed",
+        "loop": run_loop(plain),
         "ended": None,
     }
 

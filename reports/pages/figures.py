@@ -12,6 +12,7 @@ from reports.charts import knee, spectrum, theme, timeline
 from reports.pages import settings, words
 from reports.pages.model import Chart, Column, Kind, Table
 from reports.pages.tables import cells, latency_column
+from reports.stats.lead import lead_series
 
 MARKED: Final = (
     "connection_lost",
@@ -39,14 +40,9 @@ SERIES_WORDS: Final[Mapping[str, str]] = {
 }
 
 
-def lead_series(run: pd.Series[Any], kind: str) -> tuple[str, ...]:
-    """The series of ``kind`` (e2e or confirm) to show: from the intended time first where there was a schedule."""
-    return (f"{kind}_sched", kind) if run["loop"] == "open" else (kind,)
-
-
 def knee_path(run: pd.Series[Any], steps: pd.DataFrame, **look: Any) -> knee.Path:
     """The steps of a run as a line of the knee curve."""
-    column = f"{lead_series(run, 'e2e')[0]}_p99_ns"
+    column = f"{lead_series(run, 'e2e')}_p99_ns"
     points = pd.DataFrame(
         {
             "step": steps["step"],
@@ -93,7 +89,7 @@ def spectrum_chart(
     run: pd.Series[Any], steps: pd.DataFrame, points: pd.DataFrame, *, kind: str, prefix: str
 ) -> Chart | None:
     """The percentile spectrum of end-to-end or confirm latency; None when nothing of it was recorded."""
-    shown = [name for name in lead_series(run, kind) if (points["series"] == name).any()]
+    shown = [name for name in (f"{kind}_sched", kind) if (points["series"] == name).any()]
     if not shown:
         return None
     by_step = dict(zip(steps["step"], settings.short(steps, settings.swept(run)), strict=True))
@@ -111,7 +107,7 @@ def spectrum_chart(
         how_to_read="Every nine more to the right is a ten times rarer message. A flat line is predictable, a rising "
         "end is a tail. Dotted with hollow points: fewer than ten samples lie above, so the point may be chance."
         + (" Dashed: counted from the send, which hides waiting for a turn." if len(shown) > 1 else ""),
-        finding=_spectrum_finding(steps, shown[0], settings.long(steps, settings.swept(run))),
+        finding=_spectrum_finding(steps, lead_series(run, kind), settings.long(steps, settings.swept(run))),
         figure=spectrum.figure(drawn, quantity=f"{word.lower()} latency"),
         table=_spectrum_table(run, chosen, kind),
     )
@@ -160,7 +156,7 @@ def timeline_chart(
     """What happened when; None for a run without intervals."""
     if intervals.empty:
         return None
-    series = lead_series(run, "e2e")[0]
+    series = lead_series(run, "e2e")
     shown, size = timeline.thin(_timeline_frame(intervals, series, _rates(run)))
     names = settings.swept(run)
     marks = _marks(events)
@@ -189,7 +185,7 @@ def _timeline_frame(intervals: pd.DataFrame, series: str, rates: Sequence[str]) 
 
 def _rates(run: pd.Series[Any]) -> list[str]:
     """The rates to draw: in a closed loop nothing but what was published was intended."""
-    return [name for name, *_ in timeline.RATES if run["loop"] == "open" or name != "intended_per_s"]
+    return [name for name, *_ in timeline.RATES if run["loop"] != "closed" or name != "intended_per_s"]
 
 
 def _bands(intervals: pd.DataFrame, by_step: Mapping[int, str]) -> list[timeline.Band]:

@@ -9,10 +9,10 @@ from typing import Any, Final
 import pandas as pd
 
 from reports.pages import settings, words
-from reports.pages.figures import lead_series
 from reports.pages.model import Cell, Column, Kind, Sentence, Table
 from reports.pages.tables import latency_column
 from reports.stats import knee
+from reports.stats.lead import lead_series
 
 SENTENCES_MAX: Final = 5
 NOTICEABLE: Final = 1.05
@@ -37,7 +37,7 @@ class Curve:
 def curve(run: pd.Series[Any], steps: pd.DataFrame) -> Curve | None:
     """The knee curve of a run; None without a sweep, or with fewer than two steps that delivered."""
     names = settings.swept(run)
-    found = knee.sweep(steps, latency=f"{lead_series(run, 'e2e')[0]}_p99_ns") if names else None
+    found = knee.sweep(steps, latency=f"{lead_series(run, 'e2e')}_p99_ns") if names else None
     return None if found is None else Curve(sweep=found, names=tuple(settings.long(found.steps, names)))
 
 
@@ -80,7 +80,7 @@ def _wrong(ledger: pd.Series[Any]) -> list[str]:
 
 def headline(run: pd.Series[Any], steps: pd.DataFrame) -> Table | None:
     """The settings a reader would choose between and what speaks for each; of a run without a sweep, its steps."""
-    series = lead_series(run, "e2e")[0]
+    series = lead_series(run, "e2e")
     found = curve(run, steps)
     measures = (
         Column(name="delivered_per_s", title="delivered", kind=Kind.RATE, unit="msg/s"),
@@ -194,7 +194,7 @@ def _change(more: float) -> str:
 
 def _of_steps(run: pd.Series[Any], steps: pd.DataFrame, prefix: str) -> list[Sentence]:
     """One setting, or one step that counts: no knee to speak of, and the page says so."""
-    series = lead_series(run, "e2e")[0]
+    series = lead_series(run, "e2e")
     names = settings.long(steps, settings.swept(run))
     said = [_step_sentence(row, name, series) for (_, row), name in zip(steps.iterrows(), names, strict=True)]
     kept = [Sentence(text=text, anchor=f"{prefix}steps", see="table") for text in said[:3]]

@@ -9,11 +9,12 @@ import pandas as pd
 
 from reports.charts import knee, theme
 from reports.pages import findings, settings
-from reports.pages.figures import knee_path, lead_series
+from reports.pages.figures import knee_path
 from reports.pages.model import Chart, Column, Kind, Page, Run, Table
 from reports.pages.run import run_section
 from reports.pages.tables import cells, latency_column
 from reports.pipeline.tables import Tables
+from reports.stats.lead import lead_series, with_lead
 
 
 def page(
@@ -28,7 +29,7 @@ def page(
     ``generated`` is the line at the foot; ``rebuild`` the command that makes the page again; ``files`` the raw files
     (name, octets) by run id, of the runs whose directories can be reached.
     """
-    known = files or {}
+    known, tables = files or {}, with_lead(tables)
     ids = [str(run_id) for run_id in tables.runs["run_id"]]
     sections = [
         run_section(
@@ -149,7 +150,7 @@ def _overview_row(run: pd.Series[Any], steps: pd.DataFrame) -> tuple[Any, ...]:
     if steps.empty:
         return (*first, None, "", None, str(run["state"]))
     at = int(steps["delivered_per_s"].argmax())
-    p99 = steps[f"{lead_series(run, 'e2e')[0]}_p99_ns"].iloc[at]
+    p99 = steps[f"{lead_series(run, 'e2e')}_p99_ns"].iloc[at]
     name = settings.long(steps, settings.swept(run))[at]
     return (
         *first,

@@ -10,6 +10,7 @@ import pandas as pd
 
 from reports.pages import settings
 from reports.pages.model import Cell, Column, Kind, Table
+from reports.stats.lead import lead_series, opened
 
 EVENTS_MAX: Final = 500
 """Most events in the table; the run directory has all."""
@@ -54,6 +55,7 @@ def steps_table(run: pd.Series[Any], steps: pd.DataFrame, remarks: Sequence[str]
     ``remarks`` has a text per step: the checks that speak against it.
     """
     names = settings.swept(run)
+    steps = steps.assign(intended_per_s=steps["intended_per_s"].where(opened(steps)))  # nothing else was intended
     lead = pd.DataFrame({"label": settings.short(steps, names)})
     heading = settings.words_of(names) if names else "step"
     measured = [column for column in _step_columns(run) if column.name in steps and steps[column.name].notna().any()]
@@ -70,15 +72,16 @@ def steps_table(run: pd.Series[Any], steps: pd.DataFrame, remarks: Sequence[str]
 
 
 def _step_columns(run: pd.Series[Any]) -> list[Column]:
-    opened = run["loop"] == "open"
-    e2e, confirm = ("e2e_sched", "confirm_sched") if opened else ("e2e", "confirm")
-    rates = [*(["intended"] if opened else []), "published", "confirmed", "delivered"]
+    rated = run["loop"] != "closed"
+    e2e, confirm = lead_series(run, "e2e"), lead_series(run, "confirm")
+    rates = [*(["intended"] if rated else []), "published", "confirmed", "delivered"]
     return [
+        *([Column(name="loop", title="loop")] if run["loop"] == "mixed" else []),
         *(Column(name=f"{name}_per_s", title=name, kind=Kind.RATE, unit="msg/s") for name in rates),
         *(latency_column(f"{e2e}_{p}_ns", f"end-to-end {word}") for p, word in _PERCENTILES),
         *(latency_column(f"{confirm}_{p}_ns", f"confirm {word}") for p, word in (_PERCENTILES[0], _PERCENTILES[2])),
-        *([latency_column("e2e_p50_ns", "service p50"), latency_column("e2e_p99_ns", "service p99")] if opened else []),
-        *([latency_column("lag_p99_ns", "schedule lag p99")] if opened else []),
+        *([latency_column("e2e_p50_ns", "service p50"), latency_column("e2e_p99_ns", "service p99")] if rated else []),
+        *([latency_column("lag_p99_ns", "schedule lag p99")] if rated else []),
         Column(name=f"{e2e}_count", title="samples", kind=Kind.COUNT),
         Column(name="length_s", title="steady", kind=Kind.NUMBER, unit="s"),
         Column(name="broker_cpu_us_per_message", title="broker CPU", kind=Kind.NUMBER, unit="µs/msg"),

@@ -27,7 +27,6 @@ RUN_CONTEXT: Final = pa.schema(
         pa.field("run_id", pa.string()),
         pa.field("started_ns", pa.int64()),
         pa.field("interval_ns", pa.int64()),
-        pa.field("open_loop", pa.bool_()),
         pa.field("background", pa.bool_()),
     ]
 )
@@ -47,6 +46,7 @@ PLANNED_STEPS: Final = pa.schema(
         *(pa.field(column.name, ARROW_TYPES[column.type]) for column in schema.SETTINGS),
         pa.field("duration_s", pa.float64()),
         pa.field("warmup_s", pa.float64()),
+        pa.field("open_loop", pa.bool_()),
     ]
 )
 """The steps of the plans."""

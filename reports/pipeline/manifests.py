@@ -12,6 +12,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from perftest.results import schema as files
+from perftest.results.loops import OPEN, run_loop, step_loop
 from reports.pipeline import schema
 from reports.pipeline.columns import Type
 from reports.pipeline.source import RunSource
@@ -43,7 +44,7 @@ def run_row(run: RunSource, last_ns: int) -> Row:
         "started_ns": run.started_ns,
         "ended_ns": ended_ns,
         "length_s": (ended_ns - run.started_ns) / 1e9,
-        "loop": "open" if open_loop(run) else "closed",
+        "loop": run_loop({**plan, "steps": _parts(plan, "steps")}),
         "isolation": _text(plan, "isolation"),
         "swept": json.dumps(plan.get("swept", [])),
         "interval_s": interval_s(run),
@@ -75,14 +76,8 @@ def context_row(run: RunSource) -> Row:
         "run_id": run.run_id,
         "started_ns": run.started_ns,
         "interval_ns": int(interval_s(run) * 1e9),
-        "open_loop": open_loop(run),
         "background": bool(_part(run.manifest, "plan").get("background")),
     }
-
-
-def open_loop(run: RunSource) -> bool:
-    """Whether a schedule fixed the sends in advance, so that latency starts at the intended time."""
-    return run.manifest.get("loop") == "open"
 
 
 def interval_s(run: RunSource) -> float:
@@ -105,11 +100,13 @@ def one_machine(run: RunSource) -> bool:
 def planned_rows(run: RunSource) -> list[Row]:
     """The rows of PLANNED_STEPS."""
     rows = []
-    for step in _parts(_part(run.manifest, "plan"), "steps"):
+    plan = _part(run.manifest, "plan")
+    for step in _parts(plan, "steps"):
         number, settings = step.get("number"), _part(step, "settings")
         if isinstance(number, int):
             row: Row = {"run_id": run.run_id, "step": number, "label": str(step.get("label") or f"step {number}")}
             row |= {"settings": json.dumps(settings), **_settings(settings)}
+            row["open_loop"] = step_loop(step, plan) == OPEN
             rows.append(row | {name: _float(step.get(name)) for name in ("duration_s", "warmup_s")})
     return rows
 

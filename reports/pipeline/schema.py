@@ -70,7 +70,7 @@ RUNS: Final = Table(
         integer("started_ns", "Unix time"),
         integer("ended_ns", "Unix time; of a killed run, the end of its last interval"),
         real("length_s", "from start to end"),
-        text("loop", "open or closed"),
+        text("loop", "open, closed, or mixed: some steps are open; `steps.e2e_series` says which"),
         text("isolation", "live or isolated"),
         text("swept", "JSON list of the settings that differ between steps, in the order to show"),
         real("interval_s", "nominal length of an interval"),

@@ -40,27 +40,13 @@ def run_of(tables: Tables) -> pd.Series[Any]:
     return tables.runs.iloc[0]
 
 
-def lead_series(tables: Tables) -> str:
-    """The latency to lead with: from the intended time in an open loop."""
-    return "e2e_sched" if run_of(tables)["loop"] == "open" else "e2e"
-
-
-def lead(tables: Tables, figure: str) -> pd.Series[Any]:
-    """A figure of the series to lead with, one value per step."""
-    return tables.steps[f"{lead_series(tables)}_{figure}"]
-
-
-def lead_ratio(tables: Tables, above: str, figure: str) -> pd.Series[Any]:
-    """A column over a figure of the series to lead with, per step, where there is one."""
-    return _divided(tables.steps[above], lead(tables, figure))
-
-
 def quotients(steps: pd.DataFrame, above: str, below: str) -> pd.Series[Any]:
     """The quotient per step, where there is one."""
-    return _divided(steps[above], steps[below])
+    return divided(steps[above], steps[below])
 
 
-def _divided(above: pd.Series[Any], below: pd.Series[Any]) -> pd.Series[Any]:
+def divided(above: pd.Series[Any], below: pd.Series[Any]) -> pd.Series[Any]:
+    """The same of two columns."""
     usable = above.notna() & below.notna() & (below > 0)
     return above[usable] / below[usable]
 

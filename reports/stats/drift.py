@@ -30,7 +30,7 @@ def drifts(timeline: pd.DataFrame, *, p50: str) -> tuple[list[Drift], list[str]]
     """The drift of each step of one run, and the labels of steps too short to tell.
 
     :param timeline: rows of the table ``timeline`` of one run
-    :param p50: the column of slot p50s, ``e2e_p50_ns`` or ``e2e_sched_p50_ns``
+    :param p50: the column of slot p50s
     """
     found: list[Drift] = []
     short: list[str] = []

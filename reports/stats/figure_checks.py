@@ -17,13 +17,12 @@ from reports.stats.check import (
     in_change,
     in_percent,
     in_time,
-    lead,
-    lead_series,
     numbers,
     run_of,
     status_of,
     weight,
 )
+from reports.stats.lead import lead, with_lead
 
 RATE_DRIFT_WARN, RATE_DRIFT_FAIL = 0.10, 0.30
 
@@ -42,7 +41,7 @@ COMPLETE: Final = 0.9
 
 def samples(tables: Tables) -> Check:
     """Are there enough samples behind the percentiles?"""
-    counts = lead(tables, "count").fillna(0)
+    counts = lead(tables.steps, "count").fillna(0)
     if counts.empty or counts.max() == 0:
         return Check(check="samples", status=Status.FAIL, text="No latency was recorded in steady time.")
     fewest = int(counts.min())
@@ -70,7 +69,7 @@ def accounted(tables: Tables) -> Check:
 
 def steady(tables: Tables) -> Check:
     """Were the steps steady?"""
-    found, short = drift.drifts(tables.timeline, p50=f"{lead_series(tables)}_p50_ns")
+    found, short = drift.drifts(with_lead(tables).timeline, p50="e2e_lead_p50_ns")
     if not found:
         text = f"No step has {drift.SLOTS_MIN} steady intervals: whether it was steady cannot be told."
         return Check(check="steady state", status=Status.WARN, text=text)
@@ -107,7 +106,7 @@ def completeness(tables: Tables) -> Check:
 def clocks(tables: Tables) -> Check:
     """Can sends on one host be compared with deliveries on another?"""
     negative = int(tables.steps["negative_latencies"].sum())
-    bound, lowest = int(run_of(tables)["clock_bound_ns"]), lead(tables, "p50_ns").min()
+    bound, lowest = int(run_of(tables)["clock_bound_ns"]), lead(tables.steps, "p50_ns").min()
     if negative:
         text = f"{negative:,} deliveries came before their send: the clocks disagree by more than the latency."
         return Check(check="clocks", status=Status.FAIL, text=text)

@@ -69,7 +69,7 @@ def sweep(steps: pd.DataFrame, *, latency: str, rate: str = "delivered_per_s") -
     """The knee of a sweep; None with fewer than two steps that have a rate and a latency.
 
     :param steps: rows of the table ``steps`` of one run, in any order
-    :param latency: a column of p99 latencies, ``e2e_p99_ns`` or ``e2e_sched_p99_ns``
+    :param latency: a column of p99 latencies, such as that of the series to lead with (:mod:`reports.stats.lead`)
     :param rate: a column of rates; ``confirmed_per_s`` to judge by confirms
     """
     usable = steps[steps[latency].notna() & (steps[latency] > 0) & (steps[rate] > 0)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import pandas as pd
+
 from perftest.results import trust
 from reports.pipeline.tables import Tables
 from reports.stats.check import (
@@ -11,14 +13,15 @@ from reports.stats.check import (
     Status,
     at,
     beyond,
+    divided,
     in_percent,
     in_time,
-    lead_ratio,
     numbers,
     quotients,
     run_of,
     status_of,
 )
+from reports.stats.lead import lead, opened
 
 SCHEDULE_LAG_WARN, SCHEDULE_LAG_FAIL = trust.SCHEDULE_LAG_WARN, 0.5
 """Lag p99 as a part of the step's p99 from the intended time. A broker that stalls makes windows full and sends late;
@@ -41,10 +44,10 @@ STEAL_WARN, STEAL_FAIL = 100 * trust.STEAL_WARN, 100 * trust.STEAL_FAIL
 
 def schedule(tables: Tables) -> Check:
     """Open loop: was the schedule kept, in time? Closed loop: say what that means."""
-    if run_of(tables)["loop"] != "open":
+    if run_of(tables)["loop"] == "closed":
         text = "Closed loop: a slow broker slows the load down, so these latencies hold at the rate reached, not above."
         return Check(check="schedule lag", status=Status.NOTE, text=text)
-    ratios = quotients(tables.steps, "lag_p99_ns", "e2e_sched_p99_ns")
+    ratios = quotients(_scheduled(tables), "lag_p99_ns", "e2e_sched_p99_ns")
     if ratios.empty:
         text = "The schedule lag was not recorded, so latency from the intended time cannot be judged."
         return Check(check="schedule lag", status=Status.WARN, text=text)
@@ -53,22 +56,23 @@ def schedule(tables: Tables) -> Check:
     worst = at(tables.steps, ratios.argmax(), ratios)
     text = (
         f"Sends were at most {in_time(worst['lag_p99_ns'])} late at p99, {in_percent(ratios.max())} of the step's p99"
-        f" from the intended time ({worst['label']})."
+        f" from the intended time ({worst['label']}).{_unscheduled(tables)}"
     )
     return Check(check="schedule lag", status=status, text=text, steps=beyond(tables.steps, ratios, SCHEDULE_LAG_WARN))
 
 
 def achieved(tables: Tables) -> Check | None:
     """Open loop: was the intended rate reached?"""
-    if run_of(tables)["loop"] != "open":
+    if run_of(tables)["loop"] == "closed":
         return None
-    ratios = quotients(tables.steps, "published", "intended")
+    ratios = quotients(_scheduled(tables), "published", "intended")
     if ratios.empty:
         return Check(check="intended rate", status=Status.WARN, text="Nothing was intended while measured.")
     lowest = float(ratios.min())
     status = Status.PASS if lowest >= ACHIEVED_PASS else Status.WARN
     label = at(tables.steps, ratios.argmin(), ratios)["label"]
     text = f"At least {in_percent(lowest)} of the intended messages were published in every step (least: {label})."
+    text += _unscheduled(tables)
     if status is Status.WARN:
         text = f"Only {in_percent(lowest)} of the intended messages were published ({label})"
         text += ": broker or generator could not keep up."
@@ -134,13 +138,22 @@ def _hindered(tables: Tables) -> tuple[int, ...]:
 
 def _kept(tables: Tables) -> list[float | None]:
     """Published over intended for each step; None in a closed loop."""
-    if run_of(tables)["loop"] != "open":
-        return [None] * len(tables.steps)
     steps = tables.steps
     return [
-        published / intended if intended else 0.0
-        for published, intended in zip(steps["published"], steps["intended"], strict=True)
+        (published / intended if intended else 0.0) if is_open else None
+        for published, intended, is_open in zip(steps["published"], steps["intended"], opened(steps), strict=True)
     ]
+
+
+def _scheduled(tables: Tables) -> pd.DataFrame:
+    """The steps that were an open loop."""
+    return tables.steps[opened(tables.steps)]
+
+
+def _unscheduled(tables: Tables) -> str:
+    """Which steps a sentence about schedules does not speak of, as a sentence to add to it."""
+    labels = tables.steps.loc[~opened(tables.steps), "label"]
+    return f" Without a schedule, a closed loop: {', '.join(labels)}." if len(labels) else ""
 
 
 def load_host(tables: Tables) -> Check | None:
@@ -160,7 +173,7 @@ def load_host(tables: Tables) -> Check | None:
 
 def event_loop(tables: Tables) -> Check:
     """Did the generator's own pauses reach the percentiles?"""
-    ratios = lead_ratio(tables, "loop_lag_ns", "p99_ns")
+    ratios = divided(tables.steps["loop_lag_ns"], lead(tables.steps, "p99_ns"))
     if ratios.empty:
         text = "No step has both a latency and a loop lag, so the generator's own pauses cannot be judged."
         return Check(check="loop lag", status=Status.WARN, text=text)

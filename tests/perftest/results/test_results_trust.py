@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 
 from perftest.results.disturbances import Disturbances
+from perftest.results.loops import run_loop, step_loop
 from perftest.results.provenance import redact, redact_command
 from perftest.results.summary import BrokerCpu
 from perftest.results.trust import Status, run_checks, step_checks, supported, worst
+from perftest.spec.behaviour import Arrivals, Publishing
+from perftest.spec.codec import plan_to_json
+from perftest.spec.plan import Isolation, Plan, Settings, Step, is_open_loop
 
 
 def row(**changes: Any) -> dict[str, Any]:
@@ -162,6 +166,69 @@ def test_an_open_loop_must_keep_its_schedule() -> None:
     rated = {"in_flight": 100, "rate": 1000.0}
     assert statuses(step_checks(row(settings=rated, published=198_000)))["intended_rate"] == "pass"
     assert statuses(step_checks(row(settings=rated, published=197_999)))["intended_rate"] == "warn"
+
+
+SCHEDULES = {
+    "a rate": ({"rate": 1000.0}, {}),
+    "a cycle of rates": ({"rate": None}, {"rate_cycle": [[1000.0, 5.0], [0.0, 5.0]]}),
+    "a trace": ({"rate": None}, {"arrivals": "trace"}),
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_whatever_makes_the_schedule_it_must_be_kept(schedule: str) -> None:
+    """A cycle and a trace are schedules as much as a rate is."""
+    settings, publishing = SCHEDULES[schedule]
+    step = {"number": 1, "label": "", "settings": {"in_flight": 100, **settings}}
+    plan = {"steps": [step], "publishing": publishing}
+    assert (step_loop(step, plan), run_loop(plan)) == ("open", "open")
+    kept = row(settings=step["settings"], loop="open")
+    assert statuses(step_checks(kept))["intended_rate"] == "pass"
+    assert statuses(step_checks({**kept, "published": 197_999}))["intended_rate"] == "warn"
+    limited = {**kept, "published": 197_999, "worker_cpu_share": 0.86}
+    assert statuses(step_checks(limited))["generator_cpu"] == "fail"
+
+
+def test_where_nothing_was_intended_nothing_was_missed() -> None:
+    """A step that lies in the pause of a cycle, and a rate of 0."""
+    for settings in ({"in_flight": 1, "rate": None}, {"in_flight": 1, "rate": 0.0}):
+        found = statuses(step_checks(row(settings=settings, loop="open", intended=0, published=0)))
+        assert "intended_rate" not in found
+
+
+def test_the_loop_is_that_of_each_step() -> None:
+    """One step without a rate makes a closed loop of no other."""
+    steps = [{"number": n, "settings": {"rate": rate}} for n, rate in enumerate((100.0, None), start=1)]
+    plan = {"steps": steps, "publishing": {"arrivals": "fixed", "rate_cycle": []}}
+    assert [step_loop(step, plan) for step in steps] == ["open", "closed"]
+    assert run_loop(plan) == "mixed"
+    (check,) = (
+        check for check in run_checks({**manifest(), "plan": plan}, {"verdict": "ok"}, 2) if check.check == "loop"
+    )
+    assert "open and closed loops" in check.text
+    closed = row(settings={"in_flight": 1, "rate": None}, loop="closed", intended=0)
+    assert "intended_rate" not in statuses(step_checks(closed))
+
+
+def test_the_loop_of_a_manifest_is_that_of_its_plan() -> None:
+    """Two rules for one thing must not drift apart: the engine asks the plan, the results ask what was written."""
+    for arrivals in Arrivals:
+        for cycle in ((), ((100.0, 1.0),)):
+            for rate in (None, 0.0, 5.0):
+                publishing = Publishing(arrivals=arrivals, rate_cycle=cycle)
+                settings = Settings(rate=rate)
+                step = Step(number=1, label="", settings=settings, duration_s=1, warmup_s=0)
+                made = Plan(
+                    name="p",
+                    title="",
+                    uris=(),
+                    queues=(),
+                    steps=(step,),
+                    isolation=Isolation.LIVE,
+                    publishing=publishing,
+                )
+                opened = step_loop(plan_to_json(made)["steps"][0], plan_to_json(made)) == "open"
+                assert opened is is_open_loop(settings, publishing)
 
 
 def test_negative_latencies_fail() -> None:

@@ -113,6 +113,23 @@ def test_an_open_loop_leads_with_the_intended_time(sample_tables: ModuleType) ->
     assert any(trace["name"] == "intended" for trace in run.charts[-1].figure["data"])
 
 
+def test_of_open_and_closed_steps_each_leads_with_its_own_latency(sample_tables: ModuleType) -> None:
+    """A sweep over rates that ends without one: the last step has no intended time, and is not without a latency."""
+    tables = sample_tables.tables(sample_tables.MIXED)
+    run = page(tables, generated="").runs[0]
+    names = [column.name for column in run.steps.columns]
+    loops = [row[names.index("loop")] for row in run.steps.rows]
+    assert loops == ["open", "open", "open", "closed"]
+    shown = [row[names.index("e2e_lead_p99_ns")] for row in run.steps.rows]
+    assert shown == [*tables.steps["e2e_sched_p99_ns"][:3], tables.steps["e2e_p99_ns"][3]]
+    assert [row[names.index("intended_per_s")] is None for row in run.steps.rows] == [False, False, False, True]
+    assert run.headline is not None and all(row[-2] is not None for row in run.headline.rows)
+    assert next(chip.value for chip in run.chips if chip.name == "Loop") == "mixed"
+    points = {float(x) for trace in run.charts[0].figure["data"] for x in trace["x"]}
+    assert points >= set(tables.steps["delivered_per_s"]), "the step without a rate is on the curve"
+    assert all(row[-1] is not None for row in run.charts[-1].table.rows), "and in the timeline"
+
+
 def test_a_closed_loop_has_no_intended_rate(sample_tables: ModuleType) -> None:
     """In a closed loop nothing was intended but what was published; a line would claim otherwise."""
     run = _run(sample_tables, sample_tables.SWEEP)

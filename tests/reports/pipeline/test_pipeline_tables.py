@@ -22,7 +22,7 @@ from reports.pipeline.tables import Tables
 
 pytestmark = pytest.mark.spark
 
-SWEEP, OPEN, KILLED, BARE = "run-sweep", "run-open", "run-killed", "run-bare"
+SWEEP, OPEN, KILLED, BARE, MIXED = "run-sweep", "run-open", "run-killed", "run-bare", "run-mixed"
 OFFSET_NS = 300_000_000
 STAGES = ("stage.delivery.fsync", "stage.delivery.total", "stage.confirm.fsync")
 
@@ -51,7 +51,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory, make_run: Callable[..., Path]
     bare = make_run(base / BARE, run_id=BARE, steps=(4,), workers=1)
     for file in (files.LATENCY_HLOG, files.EVENTS, files.HOST, files.BROKER, files.LEDGER):
         (bare / file).unlink()
-    return {SWEEP: sweep, OPEN: opened, KILLED: killed, BARE: bare}
+    mixed = make_run(base / MIXED, run_id=MIXED, steps=(16, 64), steady=2, open_loop=True, without_rate=(64,))
+    return {SWEEP: sweep, OPEN: opened, KILLED: killed, BARE: bare, MIXED: mixed}
 
 
 def _damage(killed: Path) -> None:
@@ -152,6 +153,10 @@ def test_steps_carry_settings_and_latencies(published: tuple[Published, Tables])
     assert json.loads(sweep.steps["settings"][0])["in_flight"] == 1
     assert set(sweep.steps["e2e_series"]) == {"e2e"} and sweep.steps["lag_p99_ns"].isna().all()
     assert set(opened.steps["e2e_series"]) == {"e2e_sched"} and (opened.steps["e2e_sched_p99_ns"] > 0).all()
+    mixed = tables.of(MIXED)
+    assert [run.runs["loop"].item() for run in (sweep, opened, mixed)] == ["closed", "open", "mixed"]
+    assert list(mixed.steps["e2e_series"]) == ["e2e_sched", "e2e"]
+    assert list(mixed.steps["confirm_series"]) == ["confirm_sched", "confirm"]
     for frame in (sweep, opened):
         by_series = frame.latency[frame.latency["series"] == "confirm"].set_index("step")
         assert list(frame.steps["confirm_p99_ns"]) == list(by_series.loc[frame.steps["step"], "p99_ns"])

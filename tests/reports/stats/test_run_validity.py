@@ -52,7 +52,7 @@ def drifting(tables: Tables, column: str, factor: float, step: int = 3) -> Table
 
 
 def opened(tables: Tables) -> Tables:
-    return with_run(tables, loop="open")
+    return replace(with_run(tables, loop="open"), steps=tables.steps.assign(e2e_series="e2e_sched"))
 
 
 def test_a_healthy_run_has_nothing_against_it(tables: Tables) -> None:
@@ -159,6 +159,18 @@ def test_an_open_loop_is_judged_by_the_intended_time(tables: Tables) -> None:
     slow = drifting(opened(tables), "e2e_sched_p50_ns", 3.0)
     assert found(slow, "steady state").status is FAIL
     assert found(drifting(tables, "e2e_sched_p50_ns", 3.0), "steady state").status is PASS
+
+
+def test_a_step_without_a_schedule_is_judged_as_a_closed_loop(tables: Tables) -> None:
+    """A sweep over rates with an unlimited step: nothing was intended there, and its latency counts from the send."""
+    mixed = with_step(with_run(opened(tables), loop="mixed"), 4, e2e_series="e2e", lag_p99_ns=None, intended=10**9)
+    assert found(mixed, "intended rate").status is PASS
+    assert "Without a schedule, a closed loop: in_flight=256." in found(mixed, "schedule lag").text
+    assert found(with_step(mixed, 4, e2e_series="e2e_sched"), "intended rate").status is WARN
+    assert found(drifting(mixed, "e2e_sched_p50_ns", 3.0, step=5), "steady state").status is PASS
+    assert found(drifting(mixed, "e2e_p50_ns", 3.0, step=5), "steady state").status is FAIL
+    busy = with_step(mixed, 4, worker_cpu_share=0.9)
+    assert found(busy, "generator CPU").status is WARN, "no schedule was missed"
 
 
 def test_a_run_without_a_steady_step_is_judged_all_the_same(tables: Tables) -> None:

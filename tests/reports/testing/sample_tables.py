@@ -56,6 +56,7 @@ class Sample:
     step_s: int = 12
     warmup_s: int = 3
     loop: str = "closed"
+    """Of a mixed run the last step has no rate."""
     state: str = "finished"
     verdict: str = "ok"
     lost: int = 0
@@ -124,15 +125,18 @@ def _settings(sample: Sample, step: Step) -> dict[str, Any]:
         "persistent": True,
         "mandatory": False,
     }
-    if sample.loop == "open":
-        settings["rate"] = step.rate
-    return settings | ({sample.swept[0]: step.setting} if sample.swept else {})
+    settings |= {sample.swept[0]: step.setting} if sample.swept else {}
+    return settings | ({"rate": step.rate} if is_open(sample, step) else {"rate": None})
 
 
-def _series(sample: Sample) -> tuple[tuple[str, float], ...]:
-    """The series a run has and how much slower each is than end to end."""
+def is_open(sample: Sample, step: Step) -> bool:
+    return sample.loop == "open" or (sample.loop == "mixed" and step is not sample.steps[-1])
+
+
+def _series(sample: Sample, step: Step) -> tuple[tuple[str, float], ...]:
+    """The series a step has and how much slower each is than end to end."""
     closed = (("e2e", 1.0), ("confirm", 0.86))
-    return (*closed, ("e2e_sched", 1.25), ("confirm_sched", 1.1), ("lag", 0.04)) if sample.loop == "open" else closed
+    return (*closed, ("e2e_sched", 1.25), ("confirm_sched", 1.1), ("lag", 0.04)) if is_open(sample, step) else closed
 
 
 def _manifest(sample: Sample) -> dict[str, Any]:
@@ -265,8 +269,8 @@ def _steps(sample: Sample) -> Iterable[dict[str, Any]]:
             "published_bytes": count * 1000,
             "negative_latencies": 0,
             "unconfirmed_max": settings["in_flight"],
-            "e2e_series": "e2e_sched" if sample.loop == "open" else "e2e",
-            "confirm_series": "confirm_sched" if sample.loop == "open" else "confirm",
+            "e2e_series": "e2e_sched" if is_open(sample, step) else "e2e",
+            "confirm_series": "confirm_sched" if is_open(sample, step) else "confirm",
             "worker_cpu_share": 0.31 + 0.08 * number,
             "worker_cpu_us_per_message": 2.4,
             "worker_wait_share": 0.02,
@@ -282,14 +286,14 @@ def _steps(sample: Sample) -> Iterable[dict[str, Any]]:
         }
         row |= dict.fromkeys(("intended", "published", "confirmed", "delivered", "acked"), count)
         row |= {f"{name}_per_s": step.rate for name in ("intended", "published", "confirmed", "delivered")}
-        for series, factor in _series(sample):
+        for series, factor in _series(sample, step):
             row |= _summary(f"{series}_", step, factor, count)
         yield row
 
 
 def _latency(sample: Sample) -> Iterable[dict[str, Any]]:
     for number, step in enumerate(sample.steps, 1):
-        for series, factor in _series(sample):
+        for series, factor in _series(sample, step):
             count = round(step.rate * (sample.step_s - sample.warmup_s))
             yield {
                 "run_id": sample.run_id,
@@ -303,7 +307,7 @@ def _latency(sample: Sample) -> Iterable[dict[str, Any]]:
 def _spectrum(sample: Sample) -> Iterable[dict[str, Any]]:
     for number, step in enumerate(sample.steps, 1):
         count = step.rate * (sample.step_s - sample.warmup_s)
-        for series, factor in _series(sample):
+        for series, factor in _series(sample, step):
             for tick in range(26):
                 nines = tick / 5
                 percentile = 100 * (1 - 10**-nines)
@@ -348,7 +352,7 @@ def _timeline(sample: Sample) -> Iterable[dict[str, Any]]:
             row |= {f"{name}_per_s": step.rate * swing for name in ("published", "confirmed", "delivered")} | {
                 "intended_per_s": step.rate
             }
-            for series, factor in _series(sample):
+            for series, factor in _series(sample, step):
                 bump = factor * (1 + 0.1 * ((t_s * 3) % 7) / 7)
                 row |= {f"{series}_count": int(step.rate)} | {
                     f"{series}_{p}_ns": int(quantile_ns(step, at) * bump)
@@ -501,3 +505,4 @@ OPEN = Sample(
         Step(setting=rate, rate=rate, p50_ns=1e6 * (1 + rate / 40_000) ** 2) for rate in (5_000, 10_000, 20_000, 40_000)
     ),
 )
+MIXED = replace(OPEN, run_id="20261121-141502-rates-0003", title="Rates, and no rate", loop="mixed")

@@ -40,6 +40,8 @@ class Shape:
     steady: int = 4
     interval_ns: int = SECOND
     open_loop: bool = False
+    without_rate: tuple[int, ...] = ()
+    """Steps of an open loop, by their in-flight limit, that have no rate."""
     base_latency_ns: int = 1_600_000
     capacity_per_s: float = 12_000.0
     nodes: int = 3
@@ -121,7 +123,7 @@ def _latencies(shape: Shape, slot: Slot, count: int, random: np.random.Generator
     if slot.phase == "drain":
         return series
     series["confirm"] = confirm
-    if shape.open_loop:
+    if shape.open_loop and slot.in_flight not in shape.without_rate:
         lag = random.lognormal(10.0, 0.7, count).astype(np.int64)
         series |= {"lag": lag, "e2e_sched": e2e + lag, "confirm_sched": confirm + lag}
     return series
@@ -331,7 +333,8 @@ def _plan(shape: Shape) -> dict[str, Any]:
 
 
 def _settings(shape: Shape, in_flight: int) -> dict[str, Any]:
-    rate = rate_of(shape, in_flight) if shape.open_loop else None
+    is_open = shape.open_loop and in_flight not in shape.without_rate
+    rate = rate_of(shape, in_flight) if is_open else None
     return {"in_flight": in_flight, "prefetch": 1000, "ack_interval": 1, "rate": rate, "size_bytes": 1000,
             "publishers": 1, "consumers": 1, "persistent": True, "mandatory": False}  # fmt: skip
 
