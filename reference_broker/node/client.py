@@ -182,16 +182,24 @@ class ClientConnection(ClientRequests):
             reply(value)
 
     def queue_removed(self, record: QueueRecord) -> None:
-        """A queue is gone: its consumers are told, what was published to it is confirmed (as RabbitMQ does)."""
-        for number, channel in self._channels.items():
-            if (session := channel.sessions.pop(record.group, None)) is not None:
-                for first_seq, last_seq in self._resolved(session, _EVERYTHING):
-                    self.core.confirm(number, first_seq, last_seq)
-            for tag, consumer in list(channel.consumers.items()):
-                if consumer.group == record.group:
-                    del channel.consumers[tag]
+        """A queue is gone: its consumers are told, who waits for its answer gets one, and what was published to it is
+        confirmed (as RabbitMQ does)."""
+        for channel in list(self._channels.values()):
+            self._leave_queue(channel, record.group)
+            self._resume(channel)
+
+    def _leave_queue(self, channel: Channel, group: GroupId) -> None:
+        number = channel.id.channel
+        if (session := channel.sessions.pop(group, None)) is not None:
+            for first_seq, last_seq in self._resolved(session, _EVERYTHING):
+                self.core.confirm(number, first_seq, last_seq)
+        self._await_no_longer(channel, group)
+        for tag, consumer in list(channel.consumers.items()):
+            if consumer.group == group:
+                del channel.consumers[tag]
+                if not consumer.is_cancelled:  # else the client has heard of its end, and may use the tag again
                     self.core.cancelled_by_broker(number, tag)
-            channel.groups.discard(record.group)
+        channel.groups.discard(group)
 
     def flush(self) -> None:
         """Write what the core has to say; close when it has said its last; open or shut the valve."""
@@ -230,7 +238,7 @@ class ClientConnection(ClientRequests):
                 self._forget(gone)
             return
         channel = self._channel(event.channel)
-        if channel.busy:
+        if channel.awaited is not None:
             channel.waiting.append(event)
         else:
             self._handlers[type(event)](channel, event)
@@ -307,6 +315,7 @@ class ClientConnection(ClientRequests):
             if known is channel:
                 del self._channels[number]
         channel.waiting.clear()
+        self._stop_waiting(channel)
         for session in channel.sessions.values():
             self._resolved(session, _EVERYTHING)
         for group in channel.groups:
@@ -315,7 +324,7 @@ class ClientConnection(ClientRequests):
 
     def _regulate(self, transport: asyncio.Transport) -> None:
         """Open or shut the valve. It opens again at half of what shut it, or it would flutter."""
-        stuck = any(channel.waiting for channel in self._channels.values() if channel.busy)
+        stuck = any(channel.waiting for channel in self._channels.values() if channel.awaited)
         wanted = not (self._is_full() or stuck or self._blocked)
         if wanted != self._reading:
             self._reading = wanted

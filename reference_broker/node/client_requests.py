@@ -1,7 +1,10 @@
 """What a client asks of queues and waits for: declare, delete, purge, consume, cancel, get.
 
 Each needs an answer from the log, or from another node, and makes its channel *busy* until that has come; later events
-of the channel wait their turn. :class:`~reference_broker.node.client.ClientConnection` is the other half.
+of the channel wait their turn. A queue that is deleted answers nothing more, so what is awaited of it is answered when
+it goes. :class:`~reference_broker.node.client.ClientConnection` is the other half.
+
+Invariant: a busy channel waits for one :class:`Awaited`, and whatever comes for another one is not for it.
 """
 
 from __future__ import annotations
@@ -84,17 +87,29 @@ class Got:
     delivery_count: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Awaited:
+    """What a busy channel waits for."""
+
+    group: GroupId | None = None
+    """The group of the queue that is to answer; None where the metadata group is, or a read that ends by itself."""
+    correlation: int = 0
+    queue_gone: Callable[[], None] | None = None
+    """What the client hears if the queue is deleted first."""
+
+
 class Channel:
     """What the shell keeps per channel."""
 
-    __slots__ = ("busy", "consumers", "getting", "got", "groups", "id", "sessions", "sought", "waiting")
+    __slots__ = ("awaited", "consumers", "getting", "got", "groups", "id", "sessions", "sought", "waiting")
 
     def __init__(self, channel: ChannelId) -> None:
         self.id = channel
         self.sessions: dict[GroupId, PublishSession] = {}
         self.consumers: dict[str, Consumer] = {}
         self.groups: set[GroupId] = set()
-        self.busy = False
+        self.awaited: Awaited | None = None
+        """While there is one the channel is busy."""
         self.getting: Consumer | None = None
         self.got: Got | None = None
         self.sought: Event | None = None
@@ -143,17 +158,15 @@ class ClientRequests(asyncio.Protocol):
         except RefusedError as refused:
             self._refuse(event.channel, refused.code, refused.text, "queue.declare")
             return
-        done = self._busy(channel)
+        awaited = self._await(channel)
 
         def answered(queue: Queue) -> None:
-            if done():
-                channel.busy = False
+            if self._has_come(channel, awaited):
                 try:
                     self._declared(channel, event, declaration.check(event, queue))
                 except RefusedError as refused:
                     self._refuse(event.channel, refused.code, refused.text, "queue.declare")
-                if not channel.busy:
-                    self._resume(channel)
+                self._resume(channel)
 
         self._shard.declare(record, answered)
 
@@ -169,14 +182,12 @@ class ClientRequests(asyncio.Protocol):
 
     def _count(self, channel: Channel, queue: Queue, counted: Answered) -> None:
         """Call with what the queue's leader counts, or with why it does not."""
-        done = self._busy(channel)
+        awaited = self._await(channel)
 
         def answered(counts: Answer) -> None:
-            if done():
-                channel.busy = False
+            if self._has_come(channel, awaited):
                 counted(counts)
-                if not channel.busy:
-                    self._resume(channel)
+                self._resume(channel)
 
         self._shard.reading.counts(queue.record.group, answered)
 
@@ -208,10 +219,10 @@ class ClientRequests(asyncio.Protocol):
         if queue is None:
             self._deleted(event, 0)
             return
-        done = self._busy(channel)
+        awaited = self._await(channel)
 
         def answered() -> None:
-            if done():
+            if self._has_come(channel, awaited):
                 self._deleted(event, ready)
                 self._resume(channel)
 
@@ -231,7 +242,8 @@ class ClientRequests(asyncio.Protocol):
             if not event.nowait:
                 self.core.queue_purge_ok(event.channel, count)
 
-        queue.runner.propose(Purge(channel.id, self._ask(channel, purged)), SMALL)
+        correlation = self._ask(channel, queue, purged, lambda: self._refuse_missing(event, "queue.purge"))
+        queue.runner.propose(Purge(channel.id, correlation), SMALL)
 
     def _consume(self, channel: Channel, event: Consume) -> None:
         queue = self._queue_or_error(channel, event, "basic.consume")
@@ -257,14 +269,14 @@ class ClientRequests(asyncio.Protocol):
                 self.core.consume_ok(event.channel, event.consumer_tag)
 
         known.credit = credit = event.prefetch or self._shard.limits.credit_default
-        correlation = self._ask(channel, consuming)
+        correlation = self._ask(channel, queue, consuming, lambda: self._refuse_missing(event, "basic.consume"))
         command = Checkout(identity, credit, auto_settle=False, priority=priority, correlation=correlation)
         queue.runner.propose(command, SMALL, Lane.EXPRESS)
 
     def _cancel(self, channel: Channel, event: Cancel) -> None:
         consumer = channel.consumers.get(event.consumer_tag)
-        runner = self._shard.proposer(consumer.group) if consumer is not None else None
-        if consumer is None or runner is None:
+        queue = self._shard.hosting.by_group.get(consumer.group) if consumer is not None else None
+        if consumer is None or queue is None:
             self.core.cancel_ok(event.channel, event.consumer_tag)
             return
 
@@ -274,7 +286,8 @@ class ClientRequests(asyncio.Protocol):
             if not event.nowait:
                 self.core.cancel_ok(event.channel, event.consumer_tag)
 
-        runner.propose(commands.Cancel(consumer.id, self._ask(channel, cancelled)), SMALL, Lane.EXPRESS)
+        correlation = self._ask(channel, queue, cancelled, lambda: cancelled(0))
+        queue.runner.propose(commands.Cancel(consumer.id, correlation), SMALL, Lane.EXPRESS)
 
     def _forget_if_done(self, channel: Channel, consumer: Consumer) -> None:
         """It was cancelled, and nothing of it is left to settle."""
@@ -304,7 +317,7 @@ class ClientRequests(asyncio.Protocol):
         def answered(value: int) -> None:
             self._got(channel, consumer, event, left=max(value - 1, 0))
 
-        correlation = self._ask(channel, answered)
+        correlation = self._ask(channel, queue, answered, lambda: self._refuse_missing(event, "basic.get"))
         queue.runner.propose(commands.Get(getter, event.no_ack, correlation), SMALL, Lane.EXPRESS)
 
     def _dealt_to_get(self, channel: Channel, first: int, pieces: list[Piece], delivery_count: int) -> None:
@@ -338,8 +351,11 @@ class ClientRequests(asyncio.Protocol):
     def _queue_or_error(self, channel: Channel, event: QueuePurge | Consume | Get, method: str) -> Queue | None:
         queue = self._shard.queues.get(event.queue)
         if queue is None and not self._looks_again(channel, event):
-            self._refuse(event.channel, declaration.NOT_FOUND, f"no queue '{event.queue}' in vhost '/'", method)
+            self._refuse_missing(event, method)
         return queue
+
+    def _refuse_missing(self, event: QueuePurge | Consume | Get, method: str) -> None:
+        self._refuse(event.channel, declaration.NOT_FOUND, f"no queue '{event.queue}' in vhost '/'", method)
 
     def _looks_again(self, channel: Channel, event: Event) -> bool:
         """What is not known here may have been declared on another node a moment ago: the event comes again when this
@@ -347,46 +363,61 @@ class ClientRequests(asyncio.Protocol):
         if channel.sought is event:
             return False
         channel.sought = event
-        done = self._busy(channel)
+        awaited = self._await(channel)
 
         def is_current() -> None:
-            if done():
-                channel.busy = False
+            if self._has_come(channel, awaited):
                 self._handlers[type(event)](channel, event)
-                if not channel.busy:
-                    self._resume(channel)
+                self._resume(channel)
 
         self._shard.reading.look_again(is_current)
         return True
 
-    def _ask(self, channel: Channel, answer: Callable[[int], None]) -> int:
-        """Make the channel busy until the command with the returned correlation was applied."""
+    def _ask(
+        self, channel: Channel, queue: Queue, answer: Callable[[int], None], queue_gone: Callable[[], None]
+    ) -> int:
+        """Make the channel busy until the queue has applied the command with the returned correlation, or is gone."""
         correlation = self._next_correlation
         self._next_correlation += 1
-        done = self._busy(channel)
+        awaited = self._await(channel, Awaited(queue.record.group, correlation, queue_gone))
 
         def replied(value: int) -> None:
-            if done():
+            if self._has_come(channel, awaited):
                 answer(value)
                 self._resume(channel)
 
         self._replies[correlation] = replied
         return correlation
 
-    def _busy(self, channel: Channel) -> Callable[[], bool]:
-        """Hold the channel's events back. The returned call says whether the channel still waits for this very
-        answer."""
-        channel.busy = True
-        number = channel.id.channel
+    def _await(self, channel: Channel, awaited: Awaited | None = None) -> Awaited:
+        """Hold the channel's events back until this has come."""
+        channel.awaited = awaited or Awaited()
+        return channel.awaited
 
-        def still_waiting() -> bool:
-            return channel.busy and self._channels.get(number) is channel
+    @staticmethod
+    def _has_come(channel: Channel, awaited: Awaited) -> bool:
+        """Whether the channel waits for just this, which it does no longer: it may be gone, or know the answer."""
+        if channel.awaited is not awaited:
+            return False
+        channel.awaited = None
+        return True
 
-        return still_waiting
+    def _await_no_longer(self, channel: Channel, group: GroupId) -> None:
+        """The queue of the group is gone: if the channel waits for its answer, it waits in vain."""
+        awaited = channel.awaited
+        if awaited is not None and awaited.group == group and awaited.queue_gone is not None:
+            self._stop_waiting(channel)
+            awaited.queue_gone()
+
+    def _stop_waiting(self, channel: Channel) -> None:
+        """Whatever still answers is not heard."""
+        if channel.awaited is not None:
+            self._replies.pop(channel.awaited.correlation, None)
+            channel.awaited = None
 
     def _resume(self, channel: Channel) -> None:
-        channel.busy = False
-        while channel.waiting and not channel.busy:
+        """Go on with what waits, unless the channel waits for something else by now."""
+        while channel.waiting and channel.awaited is None:
             event = channel.waiting.popleft()
             self._handlers[type(event)](channel, event)
         self._touch()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from reference_broker.sim.world import World
 
 _MANY: Final = 0.15
+_PATIENT: Final = 0.5
 _CONSUMERS_MAX: Final = 10
 
 
@@ -37,6 +38,10 @@ class SimClient:
         self.eagerness = chance.choice((0.2, 0.5, 0.9))
         self.diligence = chance.choice((0.1, 0.5, 0.9))
         self.restlessness = chance.choice((0.0, 0.002, 0.02))
+        self.is_patient = chance.random() < _PATIENT
+        """It does not leave while it waits for an answer."""
+        self.zeal = chance.choice((0.0, 0.0, 0.02))
+        """How often it purges or deletes a queue."""
         self.gets = chance.choice((0.0, 0.0, 0.1))
         self.disgust = chance.choice((0.0, 0.0, 0.0, 0.5))
         self.haste = chance.choice((0.0, 0.0, 0.0, 0.2))

@@ -65,7 +65,8 @@ INVARIANTS = {
         Invariant("I31", "a confirm or refusal is sent once, for what was published and has no answer yet", "sessions"),
         Invariant(
             "L1",
-            "after the healing: leaders are found, all is confirmed, queues drain, members agree, policies hold",
+            "after the healing: leaders are found, all is answered and confirmed, queues drain, members agree, "
+            "policies hold",
             "world",
         ),
         Invariant("L2", "after that the disks hold the backlog and a constant", "world"),
@@ -73,6 +74,7 @@ INVARIANTS = {
         Invariant("X2", "a request of an operator is answered once", "operator"),
         Invariant("X3", "a damaged file is refused by its name, or its torn end dropped", "damage"),
         Invariant("X4", "a queue loses a member only in the stay in which it is to leave", "member_checks"),
+        Invariant("X5", "a channel hears an answer for each of its questions, and no other", "sessions"),
     )
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +22,23 @@ _GETTING: Final = 50
 _NOT_FOUND: Final = 404
 _FORCED: Final = 320
 _REGRET_S: Final = 0.02
+_RACE_S: Final = 0.004
+_STEADY: Final = 0.5
+"""So many sessions go on when a queue of theirs went, or a channel was closed; the others hang up."""
+
+
+_ANSWERS: Final = (
+    commands.Channel.OpenOk,
+    commands.Confirm.SelectOk,
+    commands.Queue.DeclareOk,
+    commands.Queue.DeleteOk,
+    commands.Queue.PurgeOk,
+    commands.Basic.QosOk,
+    commands.Basic.ConsumeOk,
+    commands.Basic.CancelOk,
+    commands.Basic.GetOk,
+    commands.Basic.GetEmpty,
+)
 
 
 class Subscription:
@@ -60,7 +77,8 @@ class Session(asyncio.Protocol):
         self._body: list[bytes] = []
         self._body_left = 0
         self._is_running = False
-        self._waits_for_answer = False
+        self._asked: defaultdict[int, deque[str]] = defaultdict(deque)
+        """By channel: what was asked and has no answer yet, in order."""
 
     # asyncio.Protocol
 
@@ -92,7 +110,26 @@ class Session(asyncio.Protocol):
     def is_quiet(self) -> bool:
         """Nothing is unconfirmed, unsettled or unanswered."""
         held = any(subscription.held for subscription in self._subscriptions.values())
-        return self._is_running and not self._unconfirmed and not held and not self._waits_for_answer
+        return self._is_running and not self._unconfirmed and not held and self.waits_for() is None
+
+    def waits_for(self) -> str | None:
+        """The oldest request of some channel that nobody has answered yet."""
+        if self.is_over:
+            return None
+        return next((f"{asked[0]} on channel {channel}" for channel, asked in self._asked.items() if asked), None)
+
+    def _ask(self, channel: int, method: base.Frame) -> None:
+        """Send what must be answered, sooner or later, or the channel is closed."""
+        self._asked[channel].append(method.name)
+        self._send(amqp.method(channel, method))
+
+    def _heard(self, channel: int, method: base.Frame) -> None:
+        """An answer: to the oldest question of its kind."""
+        asked = self._asked[channel]
+        wanted = next((each for each in asked if method.name.startswith(each)), None)
+        if wanted is None:
+            raise ViolationError("X5", f"{self.client.host}: {method.name} on channel {channel}, which asks {[*asked]}")
+        asked.remove(wanted)
 
     def _send(self, octets: bytes) -> None:
         if self.transport is not None and not self.is_over:
@@ -154,14 +191,19 @@ class Session(asyncio.Protocol):
             answer(message[1], message[0])
 
     def _other(self, channel: int, method: base.Frame) -> None:
+        if isinstance(method, _ANSWERS):
+            self._heard(channel, method)
         match method:
             case commands.Connection.Start():
                 self._send(amqp.start_ok())
             case commands.Connection.Tune():
                 self._send(amqp.method(0, commands.Connection.TuneOk(2047, 131072, 0), commands.Connection.Open("/")))
             case commands.Connection.OpenOk():
-                self._send(amqp.method(_PUBLISHING, commands.Channel.Open(), commands.Confirm.Select()))
-            case commands.Confirm.SelectOk() | commands.Queue.DeclareOk():
+                self._ask(_PUBLISHING, commands.Channel.Open())
+                self._ask(_PUBLISHING, commands.Confirm.Select())
+            case commands.Confirm.SelectOk():
+                self._declare_next()
+            case commands.Queue.DeclareOk() if not self._is_running:
                 self._declare_next()
             case commands.Channel.OpenOk():
                 self._subscribe(channel)
@@ -170,29 +212,55 @@ class Session(asyncio.Protocol):
             case commands.Basic.CancelOk():
                 self._resubscribe(channel)
             case commands.Basic.Cancel():
-                self._end()
-            case commands.Basic.QosOk():
-                pass
+                self._cancelled_by_broker(channel)
             case commands.Basic.GetOk():
                 self._got(channel, int(method.delivery_tag or 0), bool(method.redelivered))
             case commands.Basic.GetEmpty():
                 self._subscriptions[channel].gets = False
-            case commands.Queue.PurgeOk():
-                self._waits_for_answer = False
             case commands.Queue.DeleteOk():
-                self._end()
+                self._go_on_or_end(lambda: self._declare(channel, self._fleeting[0]))
             case commands.Channel.Close() | commands.Connection.Close():
-                self._closed_by_broker(method.reply_code, method.reply_text)
+                self._closed_by_broker(channel, method.reply_code, method.reply_text)
             case commands.Connection.CloseOk():
                 self.transport.close()
+            case commands.Basic.QosOk() | commands.Queue.DeclareOk() | commands.Queue.PurgeOk():
+                pass
             case _:
                 raise ViolationError("X1", f"{self.client.host} heard {method.name}")
 
-    def _closed_by_broker(self, code: int | None, text: str | None) -> None:
+    def _closed_by_broker(self, channel: int, code: int | None, text: str | None) -> None:
         silent = code == _NOT_FOUND and "does not answer" in (text or "") and self._met_trouble
         if code not in (_NOT_FOUND, _FORCED) or (code == _NOT_FOUND and "fleeting" not in (text or "") and not silent):
             raise ViolationError("X1", f"{self.client.host} was sent away: {code} {text}")
-        self._end()
+        self._asked[channel].clear()
+        if channel > _PUBLISHING:
+            self._subscriptions.pop(channel, None)
+            self._go_on_or_end(lambda: self._open_again(channel))
+        else:
+            self._end()
+
+    def _open_again(self, channel: int) -> None:
+        self._tell("opens channel {} again", channel)
+        self._send(amqp.method(channel, commands.Channel.CloseOk()))
+        self._ask(channel, commands.Channel.Open())
+
+    def _cancelled_by_broker(self, channel: int) -> None:
+        """Its queue is gone. What it holds it may still acknowledge."""
+        subscription = self._subscriptions[channel]
+        subscription.is_consuming = False
+        if not self._asked[channel]:
+            self._go_on_or_end(lambda: self._begin_again(subscription))
+
+    def _begin_again(self, subscription: Subscription) -> None:
+        """Make the queue anew and consume from it, under the same tag."""
+        self._declare(subscription.channel, subscription.queue)
+        self._consume(subscription)
+
+    def _go_on_or_end(self, go_on: Callable[[], None]) -> None:
+        if self.world.chance.random() < _STEADY:
+            go_on()
+        else:
+            self._end()
 
     def _end(self) -> None:
         """Without a word; the client dials again."""
@@ -204,15 +272,17 @@ class Session(asyncio.Protocol):
 
     def _declare_next(self) -> None:
         if self._to_declare:
-            queue = self._to_declare.pop()
-            self._send(amqp.method(_PUBLISHING, commands.Queue.Declare(
-                0, queue.name, False, True, False, False, False, dict(queue.arguments))))  # fmt: skip
+            self._declare(_PUBLISHING, self._to_declare.pop())
             return
         self._is_running = True
         for channel in range(2, 2 + self.client.consumers):
-            self._send(amqp.method(channel, commands.Channel.Open()))
+            self._ask(channel, commands.Channel.Open())
         if self.client.gets and not self.world.draining:
-            self._send(amqp.method(_GETTING, commands.Channel.Open()))
+            self._ask(_GETTING, commands.Channel.Open())
+
+    def _declare(self, channel: int, queue: QueuePlan) -> None:
+        flags = False, True, False, False, False
+        self._ask(channel, commands.Queue.Declare(0, queue.name, *flags, dict(queue.arguments)))
 
     def _subscribe(self, channel: int) -> None:
         if channel == _PUBLISHING:
@@ -235,6 +305,7 @@ class Session(asyncio.Protocol):
     def _consume(self, to: Subscription) -> None:
         prefetch = self.client.prefetch()
         self._tell("consumes {} as {}, prefetch {}", to.queue.name, to.tag, prefetch)
+        self._asked[to.channel] += ["Basic.Qos", "Basic.Consume"]
         self._send(amqp.consume(to.channel, to.queue.name, to.tag, prefetch, no_ack=to.no_ack, priority=to.priority))
         self._may_regret()
 
@@ -256,7 +327,9 @@ class Session(asyncio.Protocol):
                 self._do_with(subscription)
         if self.client.gets and chance.random() < self.client.gets:
             self._get()
-        if chance.random() < self.client.restlessness:
+        if chance.random() < self.client.zeal:
+            self._clear_a_queue()
+        if chance.random() < self.client.restlessness and not (self.client.is_patient and self.waits_for()):
             chance.choice([self._die, self._leave, self._cancel_one, self._clear_a_queue])()
 
     def _publish(self) -> None:
@@ -284,7 +357,7 @@ class Session(asyncio.Protocol):
         asks = self._subscriptions.get(_GETTING)
         if asks is not None and not asks.gets:
             asks.gets = True
-            self._send(amqp.method(_GETTING, commands.Basic.Get(0, asks.queue.name, False)))
+            self._ask(_GETTING, commands.Basic.Get(0, asks.queue.name, False))
 
     def _do_with(self, subscription: Subscription) -> None:
         chance = self.world.chance
@@ -338,19 +411,33 @@ class Session(asyncio.Protocol):
     def _cancel_one(self) -> None:
         for subscription in self._subscriptions.values():
             if subscription.is_consuming:
-                subscription.is_consuming = False
-                self._tell("cancels {}", subscription.tag)
-                self._send(amqp.method(subscription.channel, commands.Basic.Cancel(subscription.tag, False)))
+                self._cancel(subscription)
                 return
 
+    def _cancel(self, subscription: Subscription) -> None:
+        subscription.is_consuming = False
+        self._tell("cancels {}", subscription.tag)
+        self._ask(subscription.channel, commands.Basic.Cancel(subscription.tag, False))
+
+    @property
+    def _fleeting(self) -> list[QueuePlan]:
+        return [queue for queue in self.world.queues if not queue.is_kept]
+
     def _clear_a_queue(self) -> None:
-        fleeting = [queue for queue in self.world.queues if not queue.is_kept]
-        if not fleeting or self._waits_for_answer:
+        fleeting = self._fleeting
+        if not fleeting or self._asked[_PUBLISHING]:
             return
-        self._waits_for_answer = True
         self._tell("purges or deletes {}", fleeting[0].name)
-        if self.world.chance.random() < 0.3:
-            method: base.Frame = commands.Queue.Delete(0, fleeting[0].name, False, False, False)
+        if self.world.chance.random() < 0.5:
+            self._ask(_PUBLISHING, commands.Queue.Delete(0, fleeting[0].name, False, False, False))
+            self.client.loop.call_later(self.world.chance.random() * _RACE_S, self._ask_more, fleeting[0])
         else:
-            method = commands.Queue.Purge(0, fleeting[0].name, False)
-        self._send(amqp.method(_PUBLISHING, method))
+            self._ask(_PUBLISHING, commands.Queue.Purge(0, fleeting[0].name, False))
+
+    def _ask_more(self, queue: QueuePlan) -> None:
+        """Of a queue that is about to go."""
+        for subscription in self._subscriptions.values():
+            if subscription.queue is queue and subscription.is_consuming:
+                self._cancel(subscription)
+            elif subscription.queue is queue and not subscription.tag:
+                self._get()

@@ -110,6 +110,7 @@ class World:
             scheduler.step()
         self.heal()
         self.wait(self._consumers_wait)
+        self.wait(self._requests_wait)
         for client in self.clients:
             client.restart()
         self.wait(self.waits_for)
@@ -187,6 +188,14 @@ class World:
             for consumer in machine._state.all_consumers():
                 if consumer.status is Status.SUSPECTED and self._life_of(consumer.id.channel) is not None:
                     return f"queue {name} on node {node.node}: {consumer.id} is up, and suspended"
+        return None
+
+    def _requests_wait(self) -> str | None:
+        """Whose request is not answered: as long as the connection stands it must be."""
+        for client in self.clients:
+            waits_for = client.session.waits_for() if client.session is not None else None
+            if waits_for is not None:
+                return f"{client.host} waits for the answer to {waits_for}"
         return None
 
     def _channels_wait(self) -> str | None:

@@ -35,6 +35,11 @@ def _kept_letters(world: World) -> bool:
     return any(plan.keeps_letters for plan in world.queues) and len(world.nodes) > 1
 
 
+def _fleeting_queues(world: World) -> bool:
+    zealous = any(client.zeal for client in world.clients)
+    return zealous and any(not plan.is_kept for plan in world.queues)
+
+
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """In ``where`` (module:Class.function), ``text`` becomes ``instead``."""
@@ -176,6 +181,9 @@ MUTANTS = (
     Mutant("a policy that is taken back at once stays", "machines.fifo:FifoMachine._update_config",
            "self._outbox.settings_changed()", "pass", needs=_policies,
            shown_by="node.test_reconciliation:test_a_policy_that_is_taken_back_at_once_does_not_stay"),
+    Mutant("who waits for the answer of a queue that goes is told nothing",
+           "node.client_requests:ClientRequests._await_no_longer", "awaited.group == group", "False",
+           needs=_fleeting_queues),
 )  # fmt: skip
 
 

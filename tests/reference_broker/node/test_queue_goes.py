@@ -1,0 +1,161 @@
+"""A queue that goes while requests to it wait: each gets an answer, and the rest of the connection goes on.
+
+The deletion is committed before the queue can answer: the metadata group and the queue's group are independent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pamqp import base
+from pamqp.commands import Basic, Channel, Queue
+
+from reference_broker.amqp.testing import publish
+from tests.reference_broker.node.test_back_pressure import Client, World, delivery_tags, run
+
+QUORUM: dict[str, Any] = {"x-queue-type": "quorum"}
+REFUSED: list[base.Frame] = [
+    Basic.Consume(0, "q", "c"),
+    Basic.Consume(0, "q", "c", nowait=True),
+    Basic.Get(0, "q"),
+    Queue.Purge(0, "q"),
+    Queue.Purge(0, "q", nowait=True),
+]
+
+
+def delete(world: World, name: str = "q") -> None:
+    """The deletion takes effect on this node, now."""
+    world.shard.hosting.queue_removed(world.shard.queues[name].record)
+
+
+def names(client: Client) -> list[str]:
+    return [each.name for each in client.heard() if isinstance(each, base.Frame)]
+
+
+@pytest.mark.parametrize("request_", REFUSED, ids=lambda each: f"{each.name}{' nowait' * getattr(each, 'nowait', 0)}")
+def test_a_request_that_waits_is_refused(request_: base.Frame) -> None:
+    """As if it had come after the deletion. A channel without an answer would hang for ever."""
+
+    async def scenario(world: World) -> None:
+        client = Client(world)
+        client.send(1, request_)
+        delete(world)
+        await world.settle()
+        (close,) = client.heard()
+        assert isinstance(close, Channel.Close)
+        assert (close.reply_code, close.reply_text) == (404, "NOT_FOUND - no queue 'q' in vhost '/'")
+        client.send(1, Channel.CloseOk(), Channel.Open())
+        assert names(client) == ["Channel.OpenOk"]
+        assert client.server._replies == {}, "nobody waits any more"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("nowait", [False, True])
+def test_a_cancel_that_waits_is_done(nowait: bool) -> None:
+    """The subscription is over either way. The channel goes on, and its tag is free."""
+
+    async def scenario(world: World) -> None:
+        client = Client(world)
+        client.send(1, Basic.Consume(0, "q", "c"))
+        await world.settle()
+        client.heard()
+        client.send(1, Basic.Cancel("c", nowait=nowait))
+        delete(world)
+        await world.settle()
+        assert names(client) == ([] if nowait else ["Basic.CancelOk"])
+        client.send(1, Queue.Declare(0, "r", durable=True, arguments=QUORUM), Basic.Consume(0, "r", "c"))
+        await world.settle()
+        client.raw(publish(1, "r", b"body"))
+        await world.settle()
+        assert sorted(names(client)) == ["Basic.Ack", "Basic.ConsumeOk", "Basic.Deliver", "Queue.DeclareOk"]
+
+    run(scenario)
+
+
+def test_a_tag_that_is_used_again_at_once_is_another_consumer() -> None:
+    """The end of the former one, which nobody waits for, must not be taken for the end of the new one."""
+
+    async def scenario(world: World) -> None:
+        client = Client(world)
+        client.send(1, Queue.Declare(0, "r", durable=True, arguments=QUORUM), Basic.Consume(0, "q", "c"))
+        await world.settle()
+        client.heard()
+        client.send(1, Basic.Cancel("c", nowait=True), Basic.Consume(0, "r", "c"))
+        delete(world)
+        await world.settle()
+        assert names(client) == ["Basic.ConsumeOk"]
+
+    run(scenario)
+
+
+def test_a_queue_that_held_messages_of_a_cancelled_consumer_says_nothing_to_the_next_of_that_tag() -> None:
+    """The tag consumes from another queue by now."""
+
+    async def scenario(world: World) -> None:
+        client = Client(world)
+        client.send(1, Queue.Declare(0, "r", durable=True, arguments=QUORUM), Basic.Consume(0, "q", "c"))
+        await world.settle()
+        client.raw(publish(1, "q", b"body"))
+        await world.settle()
+        client.send(1, Basic.Cancel("c"))
+        await world.settle()
+        client.heard()
+        client.send(1, Queue.Purge(0, "r"), Basic.Consume(0, "r", "c"))
+        delete(world)
+        await world.settle()
+        assert names(client) == ["Queue.PurgeOk", "Basic.ConsumeOk"]
+
+    run(scenario)
+
+
+def test_other_channels_of_the_connection_go_on() -> None:
+    """One request that waits, and one further method, once stopped the reading of the whole connection."""
+
+    async def scenario(world: World) -> None:
+        client = Client(world)
+        client.send(
+            2, Channel.Open(), Queue.Declare(0, "r", durable=True, arguments=QUORUM), Basic.Consume(0, "r", "c")
+        )
+        await world.settle()
+        client.send(1, Basic.Get(0, "q"), Basic.Get(0, "q"))
+        delete(world)
+        await world.settle()
+        assert client.socket.reading
+        client.raw(publish(2, "r", b"body"))
+        await world.settle()
+        assert delivery_tags(client) == [1]
+
+    run(scenario)
+
+
+def test_what_was_published_before_the_refusal_is_confirmed_before_it() -> None:
+    """A closed channel hears nothing more."""
+
+    async def scenario(world: World) -> None:
+        client = Client(world)
+        client.raw(publish(1, "q", b"body"))
+        client.send(1, Basic.Get(0, "q"))
+        delete(world)
+        await world.settle()
+        assert names(client) == ["Basic.Ack", "Channel.Close"]
+
+    run(scenario)
+
+
+def test_a_request_to_another_queue_waits_on() -> None:
+    """Only those of the queue that went."""
+
+    async def scenario(world: World) -> None:
+        client = Client(world)
+        client.send(1, Queue.Declare(0, "r", durable=True, arguments=QUORUM))
+        await world.settle()
+        client.heard()
+        client.send(1, Basic.Get(0, "r"))
+        delete(world)
+        assert names(client) == []
+        await world.settle()
+        assert names(client) == ["Basic.GetEmpty"]
+
+    run(scenario)
