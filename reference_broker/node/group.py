@@ -189,9 +189,10 @@ class GroupRunner(Proposing):
             self._node.wake(self)
 
     def tick(self) -> None:
-        """One unit of Raft's time."""
+        """One unit of Raft's time: a turn follows only if something came of it."""
         self.core.tick()
-        self._node.wake(self)
+        if self.core.has_ready:
+            self._node.wake(self)
 
     def peer_up(self, node: NodeId) -> None:
         """The link to ``node`` stands again: whatever was under way to it may be lost."""

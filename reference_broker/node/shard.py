@@ -307,9 +307,9 @@ class Shard(LocalClients):
 
     def leader_changed(self, runner: GroupRunner) -> None:
         """Note it, and let those go on who waited for a leader."""
-        log.info(
-            "group %x: %s, leader %d, term %d", runner.group, runner.core.role, runner.core.leader, runner.core.term
-        )
+        level = logging.DEBUG if runner.core.leader == NOBODY else logging.INFO  # an election is one line, not three
+        core = runner.core
+        log.log(level, "group %x: %s, leader %d, term %d", runner.group, core.role, core.leader, core.term)
         self.hosting.census.member_knows(runner.group, runner.core.leader)
         if runner.core.role is Role.LEADER:
             self.hosting.tell_guests(runner)
@@ -476,8 +476,8 @@ class Shard(LocalClients):
             self._tick_groups()
 
     def _tick_groups(self) -> None:
-        """One unit of Raft's time for the groups that wait for something. A tick gives a group a turn, so one that
-        still waits is looked at by the next tick, and one that does not is left alone until something happens to it."""
+        """One unit of Raft's time for the groups that wait for something. The next tick looks at them again; a group
+        that waits for nothing is left alone until something happens to it."""
         stirred, self._stirred = self._stirred, {}
         for runner in stirred:
             if not isinstance(runner, GroupRunner) or self.runners.get(runner.group) is not runner:
@@ -486,3 +486,4 @@ class Shard(LocalClients):
                 self.hosting.busiest.note(runner.group, runner.core.commit_index)
             if runner.core.needs_tick:
                 runner.tick()
+                self._stirred[runner] = None

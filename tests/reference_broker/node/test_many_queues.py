@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from reference_broker.node.group import GroupRunner
 from reference_broker.node.server import Node
 from reference_broker.node.status import status, summary
 from reference_broker.raft.core import RaftCore
@@ -117,3 +118,15 @@ def test_queues_that_cannot_have_a_leader_are_not_waited_for() -> None:
         cluster.start(NODES[1])
         cluster.wait_for_leaders()
         assert shard.electing() == 0 and not shard.hosting.census.leaderless
+
+
+def test_a_tick_gives_no_turn_to_a_group_in_which_nothing_comes_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each quiet commit a leader waits for a second, twenty ticks: turns for nothing were a third of what a new
+    queue cost."""
+    turns, ticks = Calls(), Calls()
+    with quiet_cluster() as cluster:
+        cluster.declare(names(10))
+        turns.of(monkeypatch, GroupRunner, "turn")
+        ticks.of(monkeypatch, RaftCore, "tick")
+        cluster.pass_time(1)
+        assert ticks.count > 100 > turns.count
