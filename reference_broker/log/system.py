@@ -262,7 +262,7 @@ class LogSystem:
         self._writing.submit(Reset(found, index, term))
 
     def entries(self, group: GroupId, first: LogIndex, last: LogIndex, max_bytes: int) -> list[Entry]:
-        """The entries ``first..last``, cut off behind ``max_bytes`` of payload, but at least one.
+        """The entries from ``first`` on, up to ``last``, whose payloads fit into ``max_bytes``; at least one.
 
         Raises :class:`~reference_broker.log.errors.EntryGoneError` for one that a snapshot covers or that was never
         appended.
@@ -272,12 +272,21 @@ class LogSystem:
         result: list[Entry] = []
         for index in range(first, last + 1):
             check_readable(table, index)
-            entry = memory.get(index) or self._state.read(found, index)
-            result.append(entry)
+            entry = memory.get(index)
+            if entry is None:
+                if result and self._size_on_disk(table, index) > max_bytes:
+                    break
+                entry = self._state.read(found, index)
             max_bytes -= len(entry.payload)
-            if max_bytes <= 0:
+            if max_bytes < 0 and result:
                 break
+            result.append(entry)
         return result
+
+    def _size_on_disk(self, table: Table, index: int) -> int:
+        """Octets of an entry that is not in memory; 0 if it came back there."""
+        with self._state.lock:
+            return 0 if index in table.memory else size_of(table, index)
 
     def payload(self, group: GroupId, index: LogIndex) -> bytes:
         """The payload of one entry of the log, or of a live one below the snapshot. Errors as :meth:`entries`."""

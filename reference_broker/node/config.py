@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from reference_broker.types import NodeId
 
+_SMALL_MESSAGE_BYTES: Final = 64 * 1024
 FRAME_BYTES_MIN: Final = 4096
 """What any node takes before it knows who speaks: the hello is one frame."""
 
@@ -60,6 +61,8 @@ class Limits:
     ``publish_bytes_max`` unconfirmed octets of one connection stop the reading of its socket (TCP back-pressure).
     ``peer_frame_bytes_max`` bounds a frame between nodes: small frames of other queues never wait for more octets than
     that. What is larger goes in parts. A chunk of a snapshot fits into one frame, and so do several full entries.
+    ``follower_bytes_max`` octets of large messages of one queue may be on their way to a follower and not on its disk
+    yet: enough to keep a fast link busy, and little enough to be forgotten with a slow one.
     ``publish_commands_max`` commands (runs of publishes) of one connection that await their commit stop it likewise.
     ``dead_letter_retry_ms`` is when a dead letter that nobody took is offered again (at least once only).
     ``disk_free_bytes_min`` free octets on the drives of the node, and ``memory_bytes_max`` octets of resident memory of
@@ -92,6 +95,7 @@ class Limits:
     spare_copy_delay_ms: int = 10
     publish_bytes_max: int = 32 * 1024 * 1024
     peer_frame_bytes_max: int = 2 * 1024 * 1024
+    follower_bytes_max: int = 32 * 1024 * 1024
     publish_commands_max: int = 4096
     credit_default: int = 2000
     dead_letter_retry_ms: int = 1000
@@ -108,6 +112,11 @@ class Limits:
     change_timeout_ms: int = 30_000
     handshake_ms: int = 5000
     strangers_max: int = 64
+
+    @property
+    def small_message_bytes(self) -> int:
+        """A message between nodes of so many octets waits for nothing: counting it would cost more than it takes."""
+        return min(_SMALL_MESSAGE_BYTES, self.peer_frame_bytes_max // 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from reference_broker.log.system import LogSystem
 from reference_broker.node.group_ports import GroupPorts, Host
@@ -19,7 +19,7 @@ from reference_broker.node.group_snapshot import GroupSnapshot
 from reference_broker.node.guests import Guest
 from reference_broker.node.proposals import Lane, Pending, Seen, sealed_at, unseal
 from reference_broker.node.proposing import Proposing
-from reference_broker.node.sending import READ_MAX, Sender
+from reference_broker.node.sending import Sender
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.machine_version import noop_version
 from reference_broker.raft.messages import AppendReply, InstallSnapshot, Message
@@ -27,6 +27,9 @@ from reference_broker.raft.ready import Ready, Role
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
 log = logging.getLogger(__name__)
+
+_APPLY_BYTES: Final = 8 * 1024 * 1024
+"""So many octets of entries are read at a time to be applied: a member that is far behind must not read all of them."""
 
 
 class GroupRunner(Proposing):
@@ -45,7 +48,7 @@ class GroupRunner(Proposing):
         super().__init__(group, core, host, node, pending)
         self.applied = core.log.snapshot_index
         self._log = system
-        self._sender = Sender(group, core, system, node, host.has_clients_on)
+        self._sender = Sender(group, core, system, node, host.has_clients_on, self._wait_for_link)
         self._guests: dict[NodeId, Guest] = {}
         """Nodes without a member that are up to date with this leader."""
         self._held: list[Ready] = []
@@ -218,8 +221,13 @@ class GroupRunner(Proposing):
         self._drain()
         self._propose_gathered()
         self._drain()
+        if self._sender.holds:
+            self._sender.go_on()
         if self._sender.sending_snapshot and not self.core.pinned_snapshots():
             self._sender.release_snapshot()
+
+    def _wait_for_link(self, node: NodeId) -> None:
+        self._node.when_writable(node, self)
 
     def stop(self) -> None:
         """The group is gone from this node, its log with it: whatever still calls, nothing more happens."""
@@ -317,20 +325,21 @@ class GroupRunner(Proposing):
         committed_ns, first = self._node.now_ns(), self.applied + 1
         told: set[NodeId] = set()
         reconfigured = False
-        for entry in self._log.entries(self.group, LogIndex(self.applied + 1), commit, READ_MAX):
-            if entry.kind is EntryKind.COMMAND:
-                end, segments = unseal(entry.payload)
-                self.host.apply(entry, end, self._seen.take(segments))
-                for node, lane, incarnation, number, count in segments:
-                    if (node, incarnation) == self._me:
-                        self._applied_own(entry.index, lane, number + count - 1)
-                    elif node in self._guests:
-                        told.add(node)
-            elif entry.kind is EntryKind.CONFIG:
-                reconfigured = True
-            elif not self._may_apply(noop_version(entry.payload)):
-                break
-            self.applied = entry.index
+        while self.applied < commit and not self.newer_machine:
+            for entry in self._log.entries(self.group, LogIndex(self.applied + 1), commit, _APPLY_BYTES):
+                if entry.kind is EntryKind.COMMAND:
+                    end, segments = unseal(entry.payload)
+                    self.host.apply(entry, end, self._seen.take(segments))
+                    for node, lane, incarnation, number, count in segments:
+                        if (node, incarnation) == self._me:
+                            self._applied_own(entry.index, lane, number + count - 1)
+                        elif node in self._guests:
+                            told.add(node)
+                elif entry.kind is EntryKind.CONFIG:
+                    reconfigured = True
+                elif not self._may_apply(noop_version(entry.payload)):
+                    break
+                self.applied = entry.index
         self.track.applied(first, self.applied, committed_ns, self._node.now_ns())
         self.host.run_effects(self._guests.values())
         self.track.forget_confirms()

@@ -34,8 +34,6 @@ from reference_broker.types import NodeId
 
 log = logging.getLogger(__name__)
 
-_LARGE: Final = 64 * 1024
-"""Frames above it are counted, lest one turn puts more on a link than the link can take."""
 _HIGH_WATER_FRAMES: Final = 2
 """A link is congested when so many of the largest frames wait on it."""
 _DIAL_AGAIN_S: Final = 0.05
@@ -138,7 +136,8 @@ class PeerLink(asyncio.Protocol):
         self._is_ours_to_close = False
         self._frame_max = FRAME_BYTES_MIN
         """The largest frame that both sides take, known from the handshake."""
-        self._large = min(_LARGE, peers.limits.peer_frame_bytes_max)
+        self._small = peers.limits.small_message_bytes
+        """Larger frames are counted, lest one turn puts more on the link than the link can take."""
         self._assembly = Assembly()
         self._backlog = Backlog(Kind.PART, Kind.LAST_PART)
         self._paused = False
@@ -192,7 +191,7 @@ class PeerLink(asyncio.Protocol):
         """Queue one message; returns its octets. Buffers must stay as they are until they are sent."""
         assert self._transport is not None
         size = 1 + sum(map(len, buffers))
-        if self._transport.is_closing() or ((size > self._large or self._backlog) and self._waits(kind, size, buffers)):
+        if self._transport.is_closing() or ((size > self._small or self._backlog) and self._waits(kind, size, buffers)):
             return size
         frame = [LENGTH.pack(size) + bytes((kind,)), *buffers]
         if not self._peers.gather(self):
@@ -222,7 +221,7 @@ class PeerLink(asyncio.Protocol):
 
     def _count(self, size: int) -> None:
         """One more frame gathers."""
-        if size > self._large:
+        if size > self._small:
             self._gathered_large += size
             if self._gathered_large > self._high_water:
                 self._peers.link_congested(self)
@@ -294,7 +293,7 @@ class PeerLink(asyncio.Protocol):
         self._deadline.cancel()
         self._reader.frame_max = self._peers.limits.peer_frame_bytes_max
         self._frame_max = min(peer.frame_max, self._reader.frame_max)
-        self._large = min(_LARGE, self._frame_max)
+        self._small = min(self._small, self._frame_max)
         self.node = peer.node
         self._peers.link_up(self, incarnation)
 

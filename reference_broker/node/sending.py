@@ -11,6 +11,7 @@ than the one that would wait. So a member that stops, a slow drive or a lost lin
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -24,12 +25,42 @@ from reference_broker.raft.messages import InstallSnapshot
 from reference_broker.raft.ready import Ready, Role, Send, SendEntries, SendSnapshot
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId
 
-READ_MAX: Final = 1 << 40
-"""A range that the core asked to send is sent whole: the core bounds it in entries, the batch limit in octets."""
-
-_FEW_OCTETS: Final = 64 * 1024
-"""Above it a copy is worth a message of its own, and waiting would only bring a burst."""
+_HEADS: Final = 1024
+"""Octets of a frame that are no payload: more than the heads of the entries of one message take."""
 _ENTRIES_WAITING_MAX: Final = 64
+
+
+class _Flow:
+    """Large messages on their way to one follower. It is there only while there are some."""
+
+    __slots__ = ("_sent", "held", "octets")
+
+    def __init__(self) -> None:
+        self.held: SendEntries | None = None
+        """What may not go yet."""
+        self.octets = 0
+        """Under way, and not known to be on the follower's disk."""
+        self._sent: deque[tuple[LogIndex, int]] = deque()
+
+    def sent(self, last: LogIndex, octets: int) -> None:
+        """A message up to entry ``last`` went off."""
+        self._sent.append((last, octets))
+        self.octets += octets
+
+    def stored(self, synced: LogIndex) -> None:
+        """The follower has entries up to ``synced`` on disk."""
+        while self._sent and self._sent[0][0] <= synced:
+            self.octets -= self._sent.popleft()[1]
+
+    def lost(self, first: LogIndex) -> None:
+        """Entries from ``first`` on are sent again."""
+        while self._sent and self._sent[-1][0] >= first:
+            self.octets -= self._sent.pop()[1]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is under way or held."""
+        return not self._sent and self.held is None
 
 
 class Sender:
@@ -37,6 +68,8 @@ class Sender:
 
     __slots__ = (
         "_asked",
+        "_chunks",
+        "_congested",
         "_copies_wait",
         "_core",
         "_group",
@@ -44,14 +77,25 @@ class Sender:
         "_log",
         "_node",
         "_notices_wait",
+        "_octets_max",
         "_put_off",
+        "_small",
         "_stopped",
+        "_wait_for_link",
+        "flows",
         "sending_snapshot",
     )
 
     def __init__(
-        self, group: GroupId, core: RaftCore, log: LogSystem, node: GroupPorts, has_clients_on: Callable[[NodeId], bool]
+        self,
+        group: GroupId,
+        core: RaftCore,
+        log: LogSystem,
+        node: GroupPorts,
+        has_clients_on: Callable[[NodeId], bool],
+        wait_for_link: Callable[[NodeId], None],
     ) -> None:
+        """``wait_for_link``: have :meth:`go_on` called when the link to a node takes octets again."""
         self._group = group
         self._core = core
         self._log = log
@@ -65,10 +109,18 @@ class Sender:
         """An index that each node is to have on disk, and since when, in ns."""
         self.sending_snapshot = False
         self._stopped = False
+        self._wait_for_link = wait_for_link
+        self._congested = node.congested
+        self._small = node.limits.small_message_bytes
+        """Above it a copy is worth a message of its own, and waiting would only bring a burst."""
+        self._octets_max = node.limits.peer_frame_bytes_max - _HEADS
+        self.flows: dict[NodeId, _Flow] = {}
+        self._chunks: dict[NodeId, SendSnapshot] = {}
+        """Chunks that wait for a link."""
 
     def send_all(self, ready: Ready) -> None:
         """Every message of a Ready."""
-        before = _before_few(ready.append)
+        before = _before_few(ready.append, self._small)
         if before is not None and ready.role is Role.LEADER:
             self._asked.setdefault(self._node.node, (ready.append[-1].index, self._node.now_ns()))
         for outgoing in ready.messages:
@@ -80,10 +132,13 @@ class Sender:
                     self._node.send(outgoing.to, Kind.RAFT, wire.encode(self._group, outgoing.message))
                 case SendSnapshot():
                     self._put_off.pop(outgoing.to, None)
+                    self.flows.pop(outgoing.to, None)
                     self._send_snapshot(outgoing)
 
     def answered(self, node: NodeId, synced: LogIndex) -> None:
-        """A node, or this one itself, has entries up to ``synced`` on disk."""
+        """A node, or this one itself, has entries up to ``synced`` on disk. :meth:`go_on` may have something to do."""
+        if self.flows and (flow := self.flows.get(node)) is not None:
+            flow.stored(synced)
         asked = self._asked.get(node)
         if asked is not None and synced >= asked[0]:
             del self._asked[node]
@@ -93,12 +148,32 @@ class Sender:
         """What was put off speaks of a role that is over."""
         self._put_off.clear()
         self._asked.clear()
+        self.flows.clear()
+        self._chunks.clear()
 
     def peer_down(self, node: NodeId) -> None:
         """The link to a node broke. A majority may need those now that were spare before."""
         self._put_off.pop(node, None)
         self._asked.pop(node, None)
+        self.flows.pop(node, None)
+        self._chunks.pop(node, None)
         self._send_all_that_waits()
+
+    def go_on(self) -> None:
+        """Send what is held and may go now."""
+        for node, flow in list(self.flows.items()):
+            held, flow.held = flow.held, None
+            if held is not None:
+                self._send_while_it_may(held)
+            if flow.is_over:
+                del self.flows[node]
+        for node in [node for node in self._chunks if node not in self._congested]:
+            self._send_snapshot(self._chunks.pop(node))
+
+    @property
+    def holds(self) -> bool:
+        """Whether :meth:`go_on` may have something to do."""
+        return bool(self.flows or self._chunks)
 
     def stop(self) -> None:
         """The group is gone from this node."""
@@ -116,11 +191,11 @@ class Sender:
             if send.commit and send.first == waiting.last + 1:
                 send = _joined(waiting, send)
             else:
-                self._send_now(waiting)
+                self._send_now(waiting, few=True)
         if may_wait and send.last - send.first < _ENTRIES_WAITING_MAX:
             self._wait(send)
         else:
-            self._send_now(send)
+            self._send_now(send, few=before is not None)
 
     def _may_wait(self, send: SendEntries, before: LogIndex | None) -> bool:
         """Whether nobody needs it now. ``before``: the last entry before those of this turn, if these are small."""
@@ -160,18 +235,72 @@ class Sender:
 
     def _send_what_waits(self, node: NodeId) -> None:
         if not self._stopped and (waiting := self._put_off.pop(node, None)) is not None:
-            self._send_now(waiting)
+            self._send_now(waiting, few=True)
 
-    def _send_now(self, send: SendEntries) -> None:
-        try:
-            entries = self._log.entries(self._group, send.first, send.last, READ_MAX) if send.last >= send.first else []
-        except EntryGoneError:
-            return  # compacted while the message waited, for a vote to be synced say; the core asks again, and sees
-        if entries:
-            self._asked.setdefault(send.to, (send.last, self._node.now_ns()))
-        self._node.send(send.to, Kind.RAFT, wire.encode_append(self._group, send, self._node.node, entries))
+    def _send_now(self, send: SendEntries, *, few: bool) -> None:
+        """Send entries, or a notice, or a question. ``few``: each of the entries is known to have few octets."""
+        if (self.flows or self._congested) and self._is_held_back(send, few):
+            return
+        rest = self._send_some(send)
+        if rest is not None:
+            self._send_while_it_may(rest)
+
+    def _is_held_back(self, send: SendEntries, few: bool) -> bool:
+        """Whether to keep it: something is held that comes before it, or too much is under way."""
+        flow = self.flows.get(send.to)
+        has_entries = send.last >= send.first
+        if flow is not None and flow.held is not None:
+            if send.first == flow.held.last + 1 and (send.commit or has_entries):
+                flow.held = _joined(flow.held, send)
+                return True
+            flow.held = None  # the core begins again, from what it knows the follower has
+        if flow is not None and has_entries:
+            flow.lost(send.first)
+        if not has_entries or self._may_go(send.to, few):
+            return False
+        self._hold(send)
+        return True
+
+    def _may_go(self, node: NodeId, few: bool) -> bool:
+        flow = self.flows.get(node)
+        if flow is not None and flow.octets >= self._node.limits.follower_bytes_max:
+            return False
+        return few or node not in self._congested
+
+    def _hold(self, send: SendEntries) -> None:
+        self.flows.setdefault(send.to, _Flow()).held = send
+        if send.to in self._congested:
+            self._wait_for_link(send.to)
+
+    def _send_while_it_may(self, send: SendEntries) -> None:
+        """Send one message after the other; hold the rest."""
+        rest: SendEntries | None = send
+        while rest is not None and self._may_go(rest.to, few=False):
+            rest = self._send_some(rest)
+        if rest is not None:
+            self._hold(rest)
+
+    def _send_some(self, send: SendEntries) -> SendEntries | None:
+        """Send one message of as many entries as fit into a frame, or one; returns the rest."""
+        entries: list[Entry] = []
+        if send.last >= send.first:
+            try:
+                entries = self._log.entries(self._group, send.first, send.last, self._octets_max)
+            except EntryGoneError:
+                return None  # compacted while the message waited, for a vote to be synced say; the core asks again
+            self._asked.setdefault(send.to, (entries[-1].index, self._node.now_ns()))
+        octets = self._node.send(send.to, Kind.RAFT, wire.encode_append(self._group, send, self._node.node, entries))
+        if octets > self._small and entries:
+            self.flows.setdefault(send.to, _Flow()).sent(entries[-1].index, octets)
+        if entries and entries[-1].index < send.last:
+            return _rest(send, entries[-1])
+        return None
 
     def _send_snapshot(self, send: SendSnapshot) -> None:
+        if send.to in self._congested:
+            self._chunks[send.to] = send
+            self._wait_for_link(send.to)
+            return
         try:
             index, term, data, last = self._log.snapshot_chunk(self._group, send.number)
             if send.number == 1 and index < send.index:
@@ -206,8 +335,21 @@ def _joined(first: SendEntries, then: SendEntries) -> SendEntries:
     )
 
 
-def _before_few(entries: Sequence[Entry]) -> LogIndex | None:
+def _rest(send: SendEntries, sent: Entry) -> SendEntries:
+    """What is left of a message whose entries up to ``sent`` have gone."""
+    return SendEntries(
+        to=send.to,
+        term=send.term,
+        prev_index=sent.index,
+        prev_term=sent.term,
+        commit=send.commit,
+        first=LogIndex(sent.index + 1),
+        last=send.last,
+    )
+
+
+def _before_few(entries: Sequence[Entry], octets_max: int) -> LogIndex | None:
     """The index before these entries if there are some of commands only, of few octets."""
-    if not entries or sum([len(entry.payload) for entry in entries]) > _FEW_OCTETS:
+    if not entries or sum([len(entry.payload) for entry in entries]) > octets_max:
         return None
     return None if any(entry.kind is not EntryKind.COMMAND for entry in entries) else LogIndex(entries[0].index - 1)

@@ -22,6 +22,7 @@ _GETTING: Final = 50
 _NOT_FOUND: Final = 404
 _FORCED: Final = 320
 _REGRET_S: Final = 0.02
+_LARGE: Final = 0.1
 _RACE_S: Final = 0.004
 _STEADY: Final = 0.5
 """So many sessions go on when a queue of theirs went, or a channel was closed; the others hang up."""
@@ -339,6 +340,8 @@ class Session(asyncio.Protocol):
             return
         queue = chance.choice(self.world.queues)
         padding = chance.choice((0, 10, 100, 1000)) if chance.random() < 0.2 else 20
+        if self.world.large_bytes and chance.random() < _LARGE:
+            count, padding = 1, self.world.large_bytes
         octets = []
         self._tell("publishes {} messages to {}, from {} on", count, queue.name, ledger.published + 1)
         for _ in range(count):

@@ -38,6 +38,7 @@ _PATIENCE_S: Final = 120.0
 _LOOK_S: Final = 0.05
 _TIDY_S: Final = 0.5
 _WAL_FILES_MAX: Final = 12
+_SMALL_FILE: Final = 16_384
 
 
 class World:
@@ -58,7 +59,9 @@ class World:
         self.draining = False
         self.queues = plan_queues(chance)
         self.moments = Moments(self)
-        self._wal_file_bytes = chance.choice((16_384, 65_536))
+        self._wal_file_bytes = chance.choice((_SMALL_FILE, 65_536))
+        self.large_bytes = chance.choice((0, 5000, 20_000)) if self._wal_file_bytes > _SMALL_FILE else 0
+        """Some messages are so large, in many frames between nodes; 0: none is."""
         limits = self._limits()
         count = chance.choice((1, 3, 3, 3, 3, 3, 5))
         self.node_ids = [NodeId(node) for node in range(1, count + 1)]
@@ -81,6 +84,8 @@ class World:
             batch_bytes_max=chance.choice((1024, 8192, 65_536)),
             batch_commands_max=chance.choice((2, 64, 4096)),
             entries_uncommitted_max=chance.choice((1, 4, 8)),
+            peer_frame_bytes_max=chance.choice((4096, 4096, 16_384, 1 << 21)),
+            follower_bytes_max=chance.choice((1, 16_384, 1 << 25)),
             publish_bytes_max=chance.choice((4096, 1 << 20)),
             wal_file_bytes=self._wal_file_bytes,
             wal_files_waiting=chance.choice((2, 3)),

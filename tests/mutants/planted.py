@@ -40,6 +40,10 @@ def _fleeting_queues(world: World) -> bool:
     return zealous and any(not plan.is_kept for plan in world.queues)
 
 
+def _large_messages(world: World) -> bool:
+    return world.large_bytes > 0 and len(world.nodes) > 1
+
+
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """In ``where`` (module:Class.function), ``text`` becomes ``instead``."""
@@ -184,6 +188,22 @@ MUTANTS = (
     Mutant("who waits for the answer of a queue that goes is told nothing",
            "node.client_requests:ClientRequests._await_no_longer", "awaited.group == group", "False",
            needs=_fleeting_queues),
+    Mutant("a link sends larger frames than its peer takes", "node.peers:PeerLink._waits",
+           "size <= self._frame_max and not", "not", needs=_large_messages),
+    Mutant("a small frame passes a large one of its group", "node.peers:PeerLink._waits",
+           "self._backlog.holds(stream)", "False", needs=_large_messages,
+           shown_by="node.test_parts:test_small_frames_of_others_pass_a_large_message"),
+    Mutant("a message holds all entries that the core counted", "node.sending:Sender._send_some",
+           "self._octets_max)", "1 << 40)",
+           shown_by="node.test_octets_to_followers:"
+                    "test_a_message_holds_as_many_entries_as_fit_into_a_frame"),
+    Mutant("the window in octets is never full", "node.sending:Sender._may_go",
+           "return False", "pass",
+           shown_by="node.test_octets_to_followers:"
+                    "test_a_follower_with_a_slow_disk_is_sent_no_more_than_the_window"),
+    Mutant("what was lost on the way fills the window for ever", "node.sending:Sender._is_held_back",
+           "flow.lost(send.first)", "pass", needs=_large_messages,
+           shown_by="node.test_octets_to_followers:test_entries_that_were_lost_are_not_under_way"),
 )  # fmt: skip
 
 

@@ -62,12 +62,18 @@ def test_entries_are_readable_at_once_and_shared(world: Any) -> None:
     assert all(entry is other for entry, other in zip(found, expected, strict=True))
 
 
-def test_entries_stop_behind_max_bytes_but_give_one(world: Any) -> None:
-    """AppendEntries must stay small, and must still carry an entry that is larger than the limit."""
+@pytest.mark.parametrize("memtable_bytes", [0, 1 << 20], ids=["on disk", "in memory"])
+def test_entries_fit_into_max_bytes_but_one_always_comes(make_world: Callable[..., Any], memtable_bytes: int) -> None:
+    """AppendEntries must fit into a frame, and must still carry an entry that is larger. What does not fit is not even
+    read: a follower that catches up would cost each large entry twice."""
+    world = make_world(memtable_bytes=memtable_bytes).open()
     group = world.create(1)
     world.append(group, 1, 5, size=1000)
-    for limit, count in ((1, 1), (1000, 1), (1001, 2), (2500, 3), (10**6, 5)):
+    world.step()
+    for limit, count in ((1, 1), (1000, 1), (1999, 1), (2000, 2), (2500, 2), (10**6, 5)):
+        before = world.log.counters()["disk_reads"]
         assert len(world.log.entries(group, LogIndex(1), LogIndex(5), limit)) == count
+        assert world.log.counters()["disk_reads"] - before == (0 if memtable_bytes else count)
 
 
 def test_entries_come_back_from_disk_unchanged(make_world: Callable[..., Any]) -> None:

@@ -29,6 +29,7 @@ def problem(path: Path, text: str) -> list[str]:
         ({"limits": {"tick_ms": "a"}}, "limits.tick_ms: 'a': must be a whole number"),
         ({"limits": {"tick_ms": True}}, "limits.tick_ms: True: must be a whole number"),
         ({"limits": {"tick_ms": 0}}, "limits.tick_ms: 0: must be positive"),
+        ({"limits": {"peer_frame_bytes_max": 4095}}, "limits.peer_frame_bytes_max: 4095: must be at least 4096"),
         ({"limits": None}, "limits: None: must be an object"),
         ({"users": [1]}, "users: [1]: must be an object of names and passwords"),
         ({"node": "1"}, "node: '1': must be a whole number"),
