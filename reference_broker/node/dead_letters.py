@@ -9,8 +9,8 @@ dropped, counted, and logged once a queue.
 
 *At least once*: each queue has a *mailer*, which publishes under an identity of its own and so hears when its letters
 are committed; then it tells the queue, which forgets them. What has nowhere to go, or is refused by a full queue, is
-tried again every ``dead_letter_retry_ms``, and stays in its queue meanwhile. A new leader is told all open letters
-again by its machine, so a letter may arrive twice and none is lost.
+tried again every ``dead_letter_retry_ms``, and stays in its queue meanwhile. A mailer ends with the leadership. A new
+leader is told all open letters again by its machine, so a letter that was under way may arrive twice, and none is lost.
 
 A letter that comes round to a queue it was in before without a consumer having rejected it is dropped, as RabbitMQ does
 it: nobody would ever stop it.
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -83,6 +83,11 @@ class DeadLetters:
         self._complained: set[GroupId] = set()
         self.counts: Counter[str] = Counter()
 
+    @property
+    def at_work(self) -> Collection[GroupId]:
+        """The queues with letters that are sent at least once by this node."""
+        return self._mailers.keys()
+
     def route(self, record: QueueRecord, letters: DeadLetter, contents: list[Letter]) -> None:
         """Send dead letters of a queue on their way."""
         reason, time_s = letters.reason.name.lower(), self._shard.now_ms() // 1000
@@ -104,8 +109,12 @@ class DeadLetters:
         self._complained.discard(record.group)
         for mailer in self._mailers.values():
             mailer.queue_removed(record)
-        if (gone := self._mailers.pop(record.group, None)) is not None:
-            gone.close()
+        self.lead_lost(record.group)
+
+    def lead_lost(self, group: GroupId) -> None:
+        """This node does not lead the queue any more: whoever does is told of all its letters."""
+        if (mailer := self._mailers.pop(group, None)) is not None:
+            mailer.close()
 
     def no_route(self, record: QueueRecord, key: str, count: int, what_then: str) -> None:
         """Count letters that have nowhere to go; the first time, say so."""
@@ -152,11 +161,15 @@ class Mailer:
         self._send(list(new))
 
     def close(self, text: str = "") -> None:
-        """The queue is gone, or the node stops."""
+        """The queue is gone or led elsewhere, or the node stops. What was published may still arrive; its channel ends
+        behind it, so that no target keeps a place for it."""
         self._closed = True
         for group in self._sessions:
-            self._propose(group, ChannelDown(self._channel))
+            self._propose(group, ChannelDown(self._channel), Lane.BULK)
         self._shard.forget_channel(self._channel)
+        self._sessions.clear()
+        self._open.clear()
+        self._unsent.clear()
 
     def committed(self, channel: int, group: GroupId, last: int) -> bool:
         """Letters have arrived: their queue may forget them."""
@@ -217,7 +230,7 @@ class Mailer:
             for number in range(first, last + 1):
                 self._open.pop(number, None)
         if settled:
-            self._propose(self._record.group, DeadLetterSettled(tuple(settled)))
+            self._propose(self._record.group, DeadLetterSettled(tuple(settled)), Lane.EXPRESS)
 
     def _later(self, ids: list[int]) -> None:
         self._unsent += ids
@@ -231,9 +244,9 @@ class Mailer:
         if not self._closed:
             self._send(sorted(number for number in unsent if number in self._open))
 
-    def _propose(self, group: GroupId, command: ChannelDown | DeadLetterSettled) -> None:
+    def _propose(self, group: GroupId, command: ChannelDown | DeadLetterSettled, lane: Lane) -> None:
         if (runner := self._shard.proposer(group)) is not None:
-            runner.propose(command, _SMALL, Lane.EXPRESS)
+            runner.propose(command, _SMALL, lane)
 
     # What else a connection is asked for: nothing is delivered to a mailer, and it has no socket.
 

@@ -279,6 +279,7 @@ class Hosting:
         runner = self.runners.pop(record.group)
         runner.stop()
         self._member_gone(record.group)
+        self._shard.lead_lost(record.group)
         self._shard.log.delete_group(record.group)
         self._stand_in(record, runner.pending).attach()
 

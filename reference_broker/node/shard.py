@@ -315,9 +315,14 @@ class Shard(LocalClients):
             self.hosting.tell_guests(runner)
             self.reconcile(runner)
         else:
-            self._drop_timer(runner.group)
+            self.lead_lost(runner.group)
         if runner.core.leader != NOBODY:
             self.leader_found()
+
+    def lead_lost(self, group: GroupId) -> None:
+        """Leave to the new leader what only a leader does for a queue."""
+        self._drop_timer(group)
+        self.dead_letters.lead_lost(group)
 
     def leader_found(self) -> None:
         """Let the reads go on that waited for a leader."""

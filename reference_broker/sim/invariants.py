@@ -75,6 +75,7 @@ INVARIANTS = {
         Invariant("X3", "a damaged file is refused by its name, or its torn end dropped", "damage"),
         Invariant("X4", "a queue loses a member only in the stay in which it is to leave", "member_checks"),
         Invariant("X5", "a channel hears an answer for each of its questions, and no other", "sessions"),
+        Invariant("X6", "only who leads a queue has its dead letters on their way, and their bodies in memory", "node"),
     )
 }
 

@@ -30,7 +30,7 @@ from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.ready import Role
 from reference_broker.sim import fifo_checks
 from reference_broker.sim.disk import PowerLossError, SimFiles
-from reference_broker.sim.invariants import ViolationError
+from reference_broker.sim.invariants import ViolationError, check
 from reference_broker.sim.loop import SimLoop
 from reference_broker.types import METADATA_GROUP, ConsumerId, Entry, EntryKind, GroupId, LogIndex, NodeId
 
@@ -313,6 +313,7 @@ class SimNode:
             await asyncio.sleep(_TICK_S)
             if self.shard is not None:
                 self._look_for_forgotten(self.shard)
+                self._look_at_mailers(self.shard)
                 for connection in list(self.shard.clients):
                     connection.tick()
 
@@ -329,6 +330,13 @@ class SimNode:
                 if consumer.status is Status.SUSPECTED and shard.life_of(channel.node) == channel.incarnation:
                     where = f"queue {host.record.name}: node {self.node} leads and can reach node {channel.node}"
                     raise ViolationError("I18", f"{where}, but {consumer.id} is suspended")
+
+    def _look_at_mailers(self, shard: SimShard) -> None:
+        """Who does not lead any more must leave the letters to its successor."""
+        for group in shard.dead_letters.at_work:
+            runner = shard.runners.get(group)
+            leads = runner is not None and isinstance(runner.host, QuorumQueue) and runner.host.leading
+            check(leads, "X6", f"node {self.node} does not lead group {group:x}, and sends its letters")
 
     def failed(self, error: str) -> None:
         """The shard gives up, which only an error of the drive may make it do."""

@@ -11,12 +11,13 @@ import pytest
 from pamqp import commands
 
 from reference_broker.amqp.testing import content
-from reference_broker.machines.commands import DeadLetterSettled, Enqueue
+from reference_broker.machines.commands import ChannelDown, DeadLetterSettled, Enqueue
 from reference_broker.machines.effects import DeadLetter, DeadLetterReason
 from reference_broker.machines.metadata import Policy, QueueRecord
 from reference_broker.node import metrics
 from reference_broker.node.config import Limits
 from reference_broker.node.dead_letters import DeadLetters
+from reference_broker.node.proposals import Lane
 from reference_broker.queues.quorum import Letter
 from reference_broker.types import ChannelId, GroupId, NodeId
 
@@ -34,9 +35,11 @@ class Runner:
 
     def __init__(self) -> None:
         self.proposed: list[Any] = []
+        self.lanes: list[Lane] = []
 
-    def propose(self, command: object, *_: object) -> None:
+    def propose(self, command: object, _size: int, lane: Lane = Lane.BULK) -> None:
         self.proposed.append(command)
+        self.lanes.append(lane)
 
 
 class Node:
@@ -44,10 +47,12 @@ class Node:
 
     def __init__(self, *names: str) -> None:
         self.node, self.incarnation, self.limits = NodeId(1), 1, Limits()
+        self.opened = 0
         self.policies: dict[str, Policy] = {}
         self.metadata = SimpleNamespace(machine=SimpleNamespace(policies=self.policies))
         self.queues: dict[str, Any] = {}
         self.timers: list[Callable[[], None]] = []
+        self.channels: dict[int, object] = {}
         self.source = Runner()
         for name in names:
             self.declare(name)
@@ -65,8 +70,13 @@ class Node:
     def now_ms(self) -> int:
         return 1_700_000_000_000
 
-    def new_channel(self, _connection: object, number: int) -> ChannelId:
-        return ChannelId(self.node, self.incarnation, 1, number)
+    def new_channel(self, connection: object, number: int) -> ChannelId:
+        self.opened += 1
+        self.channels[self.opened] = connection
+        return ChannelId(self.node, self.incarnation, self.opened, number)
+
+    def forget_channel(self, channel: ChannelId) -> None:
+        del self.channels[channel.connection]
 
     def later(self, _delay_s: float, call: Callable[[], None]) -> None:
         self.timers.append(call)
@@ -168,6 +178,53 @@ def test_a_target_that_confirms_settles_and_one_that_refuses_is_tried_again() ->
     assert node.arrived("target") == 4
     mailer.committed(1, target, 4)
     assert node.source.proposed[1:] == [DeadLetterSettled(((3, 3),))]
+
+
+def test_who_lost_the_lead_sends_nothing_more_and_keeps_nothing() -> None:
+    """The new leader is told of every letter that is not settled: from two nodes each would arrive twice, and a node
+    that is never told what became of them would keep the bodies for as long as it runs."""
+    node = Node("target", "full")
+    node.policy(dead_letter_routing_key="target")
+    node.die(1, 3)
+    node.policy(dead_letter_routing_key="full")
+    node.die(4)
+    mailer = node.letters._mailers[SOURCE.group]
+    mailer.rejected(1, node.queues["full"].record.group, 1, 1)
+    node.policy(dead_letter_routing_key="nowhere")
+    node.die(5)
+    node.letters.lead_lost(SOURCE.group)
+    assert (node.arrived("target"), node.arrived("full")) == (3, 1)
+    assert not mailer._open and not node.channels and not node.letters.at_work
+    node.declare("nowhere")
+    node.wait()
+    assert [node.arrived(name) for name in node.queues] == [3, 1, 0]
+    assert node.source.proposed == []
+
+
+def test_a_mailers_channel_ends_behind_what_it_published() -> None:
+    """In the other lane the end would overtake the letters, and the target keep a place for the channel for ever."""
+    node = Node("target")
+    node.policy(dead_letter_routing_key="target")
+    node.die(1, 3)
+    node.letters.lead_lost(SOURCE.group)
+    target = node.queues["target"].runner
+    assert [type(command) for command in target.proposed] == [Enqueue, ChannelDown]
+    assert target.proposed[1].channel == target.proposed[0].channel
+    assert target.lanes == [Lane.BULK] * 2
+
+
+def test_who_leads_again_sends_all_that_is_not_settled() -> None:
+    """Its machine tells it as it would tell any new leader; the identity is a new one, so that no answer to the old one
+    can settle a letter."""
+    node = Node("target")
+    node.policy(dead_letter_routing_key="target")
+    node.die(1, 3)
+    node.letters.lead_lost(SOURCE.group)
+    node.die(1, 3)
+    first, _, second = node.queues["target"].runner.proposed
+    assert first.channel != second.channel and second.run.count == 3
+    node.letters._mailers[SOURCE.group].committed(1, node.queues["target"].record.group, 3)
+    assert node.source.proposed == [DeadLetterSettled(((1, 3),))]
 
 
 def test_what_became_of_dead_letters_is_on_the_metrics_endpoint() -> None:

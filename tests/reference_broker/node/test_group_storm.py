@@ -225,6 +225,8 @@ class Node:
     def reconcile(self, runner: GroupRunner) -> None:
         self.reconciliation.reconcile(runner)
 
+    def lead_lost(self, group: GroupId) -> None: ...
+
     def queue_gone(self, record: QueueRecord) -> None:
         raise AssertionError("nobody deletes the queue")
 
