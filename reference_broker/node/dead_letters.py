@@ -5,7 +5,8 @@ A dead letter is published again like any message: to the exchange of ``x-dead-l
 death`). Only the default exchange exists here, which routes to the queue named by the key; letters for another one are
 dropped, counted, and logged once a queue.
 
-*At most once*: published without waiting for anything. What is lost when the leader dies in between is lost.
+*At most once*: published without waiting for anything, by the leader of the term in which they died (see
+:meth:`reference_broker.queues.quorum.QuorumQueue.apply`). What is lost when the leader dies in between is lost.
 
 *At least once*: each queue has a *mailer*, which publishes under an identity of its own and so hears when its letters
 are committed; then it tells the queue, which forgets them. What has nowhere to go, or is refused by a full queue, is

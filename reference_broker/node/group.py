@@ -361,14 +361,14 @@ class GroupRunner(Proposing):
         standing = (self.core.role, self.core.leader, self.core.term)
         if standing == self._standing:
             return
-        was_leader = self._standing[0] is Role.LEADER
+        was_leader, former_term = self._standing[0] is Role.LEADER, self._standing[2]
         self._standing = standing
         self._forget_publishes()  # they may have been overwritten since: nobody must wait for them
         self._sender.forget()
         self._guests.clear()
         self._start_over()
-        if standing[0] is Role.LEADER and not was_leader:
-            self.host.became_leader()
+        if standing[0] is Role.LEADER and not (was_leader and former_term == self.core.term):
+            self.host.became_leader(self.core.term)
         elif was_leader and standing[0] is not Role.LEADER:
             self.host.lost_leadership()
         self._node.leader_changed(self)

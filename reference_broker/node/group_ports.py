@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from reference_broker.node.answer_times import AnswerTimes
 from reference_broker.node.guests import Guest
 from reference_broker.node.node_ports import ProposingPorts
-from reference_broker.types import Entry, NodeId
+from reference_broker.types import Entry, NodeId, Term
 
 if TYPE_CHECKING:
     from reference_broker.node.group import GroupRunner
@@ -50,8 +50,8 @@ class Host(Protocol):
     def has_clients_on(self, node: NodeId) -> bool:
         """Whether somebody on that node waits for what is committed."""
 
-    def became_leader(self) -> None:
-        """This member leads now; everything committed so far is applied."""
+    def became_leader(self, term: Term) -> None:
+        """This member leads now, in that term. What was committed in earlier ones may still be to apply."""
 
     def lost_leadership(self) -> None:
         """This member no longer leads."""

@@ -26,7 +26,7 @@ from reference_broker.machines.metadata import (
     ReplicaGone,
     SetPolicy,
 )
-from reference_broker.types import METADATA_GROUP, Entry, NodeId
+from reference_broker.types import METADATA_GROUP, Entry, NodeId, Term
 
 Answered = Callable[[QueueRecord | None], None]
 
@@ -164,7 +164,7 @@ class MetadataHost:
         """Everybody may want to use a new queue at once."""
         return True
 
-    def became_leader(self) -> None:
+    def became_leader(self, term: Term) -> None:
         """Leading the metadata asks for nothing more."""
 
     def lost_leadership(self) -> None:

@@ -32,7 +32,7 @@ from reference_broker.machines.fifo import FifoMachine, Meta
 from reference_broker.machines.locality import local_effects
 from reference_broker.machines.metadata import ArgumentValue, QueueRecord
 from reference_broker.message_run import MessageRun
-from reference_broker.types import ChannelId, ConsumerId, Entry, GroupId, LogIndex, NodeId
+from reference_broker.types import ChannelId, ConsumerId, Entry, GroupId, LogIndex, NodeId, Term
 
 Piece = tuple[MessageRun, int, int, int]
 """A run and which of its messages: start, count, step."""
@@ -110,6 +110,7 @@ class QuorumQueue:
         self.track: Track | None = None
         """Where the latency anatomy of the queue is kept, if it is."""
         self.leading = False
+        self._leads_in = Term(0)
         self._clients = clients
         self._now_ms = now_ms
         self._effects: list[Effect] = []
@@ -126,8 +127,15 @@ class QuorumQueue:
         return [(command, command_size(command)) for command in commands]
 
     def apply(self, entry: Entry, end: int, skip: frozenset[int]) -> None:
-        """Apply one entry and keep its effects."""
-        self._effects.extend(self.machine.apply(Meta(entry.index, entry.term), entry.payload, end, skip))
+        """Apply one entry and keep its effects.
+
+        A leader may apply entries that an earlier leader has applied, too: after a restart all those behind its
+        snapshot. Dead letters that are sent at most once are for the leader of the term of their entry.
+        """
+        effects = self.machine.apply(Meta(entry.index, entry.term), entry.payload, end, skip)
+        if self.leading and entry.term != self._leads_in:
+            effects = [each for each in effects if not (isinstance(each, DeadLetter) and not each.first_id)]
+        self._effects.extend(effects)
 
     def run_effects(self, guests: Collection[Channels] = ()) -> None:
         """Execute what is this node's to execute: what became of enqueues first, then the rest as it arose. Then the
@@ -202,9 +210,9 @@ class QuorumQueue:
         """Whether a channel on that node publishes to the queue or consumes from it."""
         return node in self._client_nodes
 
-    def became_leader(self) -> None:
+    def became_leader(self, term: Term) -> None:
         """Start what only a leader does."""
-        self.leading = True
+        self.leading, self._leads_in = True, term
         self._client_nodes.clear()
         self._effects.extend(self.machine.become_leader())
         self.run_effects()

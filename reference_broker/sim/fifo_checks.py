@@ -12,10 +12,11 @@ from zlib import crc32
 
 from reference_broker.machines.config import Overflow
 from reference_broker.machines.consumers import IN_SERVICE, UNLIMITED, Status
+from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.fifo import FifoMachine
 from reference_broker.sim.invariants import ViolationError, check
 from reference_broker.sim.raft_checks import GroupTruth
-from reference_broker.types import ChannelId, ConsumerId, NodeId
+from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId
 
 COMPARE_EVERY: Final = 4
 LOOK_EVERY: Final = 16
@@ -96,6 +97,23 @@ def _look_at_limits(where: str, machine: FifoMachine) -> None:
     )
     check(not state.refusing or bool(above), "I28", f"{where}: refuses publishes with {limits} within its limits")
     check(not over or config.overflow is not Overflow.DROP_HEAD, "I28", f"{where}: {over} over its limits")
+
+
+class Letters:
+    """The dead letters that nobody waits for: each is sent by one leader, whoever leads later (X6)."""
+
+    def __init__(self) -> None:
+        self._sent: set[tuple[GroupId, int, int, int]] = set()
+
+    def sent(self, node: NodeId, group: GroupId, letters: DeadLetter) -> None:
+        """A node routes letters of a queue."""
+        if letters.first_id:
+            return
+        for span in letters.spans:
+            for number in range(span.start, span.start + span.count * span.step, span.step):
+                place = group, span.index, span.offset, number
+                check(place not in self._sent, "X7", f"node {node} sends {place} of group {group:x} once more")
+                self._sent.add(place)
 
 
 class Deliveries:

@@ -187,6 +187,7 @@ class SimShard(Shard):
     def dead_letter(self, group: GroupId, letters: DeadLetter, contents: list[Letter]) -> None:
         """Letters are about to be on their way."""
         self.story.buries(self.node, group, letters, contents)
+        self.owner.world.letters.sent(self.node, group, letters)
         self.moments.come("letters", self.owner)
         super().dead_letter(group, letters, contents)
 

@@ -127,6 +127,8 @@ MUTANTS = (
            needs=_kept_letters),
     Mutant("who lost the lead goes on to send dead letters", "node.shard:Shard.lead_lost",
            "self.dead_letters.lead_lost(group)", "pass", needs=_kept_letters),
+    Mutant("a leader sends dead letters again that an earlier one has sent", "queues.quorum:QuorumQueue.apply",
+           "entry.term != self._leads_in", "False"),
     Mutant("a mailer keeps what it sent", "node.dead_letters:Mailer.close", "self._open.clear()", "pass",
            shown_by="node.test_dead_letter_mailers:test_who_lost_the_lead_sends_nothing_more_and_keeps_nothing"),
     Mutant("the end of a mailer overtakes its letters", "node.dead_letters:Mailer.close", "Lane.BULK", "Lane.EXPRESS",

@@ -17,6 +17,7 @@ LIFE = 5
 GROUP = GroupId(7)
 ROUTE = b"\x00\x01q"
 NOW_MS = 1000
+TERM = Term(1)
 
 
 def content(body: bytes) -> bytes:
@@ -87,19 +88,19 @@ class Member:
         self.log: dict[int, bytes] = {}
         self.queue.payload = self.log.__getitem__
         if leading:
-            self.queue.became_leader()
+            self.queue.became_leader(TERM)
         self.told.take()
 
-    def append(self, *commands: Command, time_ms: int = NOW_MS) -> None:
+    def append(self, *commands: Command, time_ms: int = NOW_MS, term: Term = TERM) -> None:
         """One entry, applied; its effects wait."""
         index = LogIndex(len(self.log) + 1)
         self.log[index] = payload = b"".join(encode_batch(time_ms, commands))
-        entry = Entry(index, Term(1), EntryKind.COMMAND, 0, payload)
+        entry = Entry(index, term, EntryKind.COMMAND, 0, payload)
         self.queue.apply(entry, len(payload), frozenset())
 
-    def apply(self, *commands: Command, time_ms: int = NOW_MS) -> list[tuple[object, ...]]:
+    def apply(self, *commands: Command, time_ms: int = NOW_MS, term: Term = TERM) -> list[tuple[object, ...]]:
         """One entry, and what was told of it."""
-        self.append(*commands, time_ms=time_ms)
+        self.append(*commands, time_ms=time_ms, term=term)
         self.queue.run_effects()
         return self.told.take()
 
@@ -143,11 +144,27 @@ def test_dead_letters_go_with_their_contents_and_from_the_leader_only(leading: b
     assert {call[1] for call in calls if call[0] == "dead letter"} <= {DeadLetterReason.REJECTED}
 
 
+@pytest.mark.parametrize(
+    ("strategy", "again"), [("at-most-once", False), ("at-least-once", True)], ids=["at most once", "at least once"]
+)
+def test_letters_of_an_earlier_term_go_again_only_where_that_is_promised(strategy: str, again: bool) -> None:
+    """After a restart a leader applies all behind its snapshot once more: what died there was sent when it died."""
+    kept = {"dead_letter_strategy": strategy, "overflow": "reject-publish"}
+    member = Member(True, dead_letter_exchange="", **kept)
+    member.queue.became_leader(Term(TERM + 1))
+    consumer = ConsumerId(channel(), "c")
+    member.apply(Checkout(consumer, 10, False, 0, 1), Enqueue(channel(), 1, run(b"a", b"b")))
+    earlier = member.apply(Discard(consumer, ((0, 0),)))
+    assert [call[0] for call in earlier if call[0] == "dead letter"] == ["dead letter"] * again
+    now = member.apply(Discard(consumer, ((1, 1),)), term=Term(TERM + 1))
+    assert [call[0] for call in now if call[0] == "dead letter"] == ["dead letter"]
+
+
 def test_only_a_leader_keeps_the_timer() -> None:
     """Ticks of a member that does not lead would be proposals that nobody asked for."""
     member = Member(False, message_ttl=50)
     assert ("timer", NOW_MS + 50) not in member.apply(Enqueue(channel(), 1, run(b"a")))
-    member.queue.became_leader()
+    member.queue.became_leader(TERM)
     assert member.told.take() == [("watch", HERE), ("timer", NOW_MS + 50)]
     assert ("timer", NOW_MS + 200) in Member(True, message_ttl=200).apply(Enqueue(channel(), 1, run(b"a")))
     member.queue.lost_leadership()
