@@ -22,11 +22,11 @@ LOG_RATIO: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
-    """One line of the chart: the steps of one run in the order of their settings.
+    """One line of the chart: steps of one run in the order of the setting along which they lie.
 
     ``points`` has the columns ``step``, ``setting`` (text), ``delivered_per_s`` and ``latency_ns``; a row without a
     latency is left out. ``knee`` is the ``step`` to be marked, None when there is none, ``rule`` what is
-    written beside it.
+    written beside it. Steps that are not ``joined`` lie on no line: nothing leads from one to the next.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Path:
     dash: str = "solid"
     knee: int | None = None
     rule: str = "knee"
+    joined: bool = True
 
 
 def figure(paths: Sequence[Path], *, quantity: str, height: int = 460) -> theme.Figure:
@@ -44,9 +45,9 @@ def figure(paths: Sequence[Path], *, quantity: str, height: int = 460) -> theme.
     rates = pd.concat([path.points["delivered_per_s"] for path in drawn]) if drawn else pd.Series(dtype=float)
     logarithmic = _wide(rates)
     span = _span(drawn, logarithmic=logarithmic)
-    traces = [_trace(path, span, logarithmic=logarithmic) for path in drawn]
-    rings = [ring for path in drawn if (ring := _ring(path)) is not None]
     many = len(drawn) > 1
+    traces = [_trace(path, span, logarithmic=logarithmic, named=many) for path in drawn]
+    rings = [ring for path in drawn if (ring := _ring(path)) is not None]
     return {
         "data": [*rings, *traces],
         "layout": theme.layout(
@@ -76,11 +77,12 @@ def _rate_axis(rates: pd.Series[float], *, logarithmic: bool) -> dict[str, Any]:
     return theme.rate_axis("delivered")
 
 
-def _trace(path: Path, span: tuple[float, float], *, logarithmic: bool) -> dict[str, Any]:
+def _trace(path: Path, span: tuple[float, float], *, logarithmic: bool, named: bool) -> dict[str, Any]:
     points = path.points
+    where = f", {theme.plain(path.name)}" if named else ""
     return {
         "type": "scatter",
-        "mode": "lines+markers+text",
+        "mode": "lines+markers+text" if path.joined else "markers+text",
         "name": theme.plain(path.name),
         "x": points["delivered_per_s"].round(1).tolist(),
         "y": (points["latency_ns"] / 1e6).round(6).tolist(),
@@ -91,7 +93,8 @@ def _trace(path: Path, span: tuple[float, float], *, logarithmic: bool) -> dict[
         "textfont": {"size": 12.5, "color": "@ink"},
         "line": {"color": path.colour, "width": 2, "dash": path.dash, "shape": "linear"},
         "marker": {"color": path.colour, "size": 8, "symbol": path.marker},
-        "hovertemplate": "<b>%{text}</b><br>%{x:,.0f} msg/s delivered<br>%{y:,.3~r} {unit}<extra></extra>",
+        "hovertemplate": f"<b>%{{text}}{where}</b><br>%{{x:,.0f}} msg/s delivered<br>"
+        "%{y:,.3~r} {unit}<extra></extra>",
         "cliponaxis": False,
         "meta": {"latency": ["y"]},
     }

@@ -34,7 +34,7 @@ def figure(spectrum: pd.DataFrame, *, quantity: str, height: int = 440) -> theme
         for trace in _lines(
             points[(points["step"] == step) & (points["series"] == name)],
             colour=theme.scale_token(position, len(steps)),
-            marker=theme.SETTING_MARKERS[position % len(theme.SETTING_MARKERS)],
+            marker=theme.marker(position),
             dash=theme.DASHES[number % 2],
             suffix=f", {name}" if len(series) > 1 else "",
         )

@@ -118,6 +118,11 @@ def resolve(node: Any, theme: str) -> Any:
             return node
 
 
+def marker(position: int) -> str:
+    """The marker of the ``position``-th (from 0) of several lines of one figure."""
+    return SETTING_MARKERS[position % len(SETTING_MARKERS)]
+
+
 def plain(name: str) -> str:
     """A name as literal text of a figure: plotly reads a little HTML in texts, and templates read braces."""
     escaped = name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -14,11 +14,11 @@ import pandas as pd
 from reports.charts import shares
 from reports.charts.shares import Look
 from reports.pages import settings, words
+from reports.pages.findings import curve
 from reports.pages.model import Anatomy, Chart, Column, Kind, Sentence, Table
 from reports.pages.tables import cells, latency_column
 from reports.pipeline.schema import SAMPLES_ABOVE
 from reports.pipeline.tables import Tables
-from reports.stats import knee
 
 OUTSIDE: Final = "outside"
 TOTAL: Final = "total"
@@ -159,8 +159,8 @@ def _chart_finding(parts: pd.DataFrame) -> str:
 def _sentences(run: pd.Series[Any], steps: pd.DataFrame, stages: pd.DataFrame) -> list[str]:
     """The step to look at, its largest stage in the mean and its slowest at p99, and what was not followed."""
     delivery = stages[stages["chain"] == "delivery"]
-    found = knee.sweep(steps, latency="e2e_p99_ns") if settings.swept(run) else None
-    at = steps.index[-1] if found is None else steps.index[steps["step"] == found.steps["step"].iloc[found.knee]][0]
+    found = curve(run, steps)
+    at = steps.index[-1] if found is None else steps.index[steps["step"] == found.knee_step][0]
     step, name = steps.loc[at], settings.long(steps, settings.swept(run))[int(at)]
     mine = delivery[delivery["step"] == step["step"]]
     timed = mine[(mine["stage"] != TOTAL) & (mine["count"] > 0)]
@@ -218,7 +218,8 @@ def _table(run: pd.Series[Any], stages: pd.DataFrame, named: Mapping[int, str], 
         meaning=rows["stage"].map(MEANINGS).fillna(""),
         slowest=_slowest(rows),
         p999_ns=rows["p999_ns"].where(rows["count"] >= SAMPLES_ABOVE * 1000),
-    ).sort_values(["chain_rank", "step", "rank"])
+        place=rows["step"].map({step: place for place, step in enumerate(named)}),
+    ).sort_values(["chain_rank", "place", "rank"])
     columns = (
         Column(name="setting", title=heading),
         Column(name="chain", title="chain"),

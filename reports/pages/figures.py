@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
@@ -12,6 +13,7 @@ from reports.charts import knee, spectrum, theme, timeline
 from reports.pages import settings, words
 from reports.pages.model import Chart, Column, Kind, Table
 from reports.pages.tables import cells, latency_column
+from reports.stats.knee import Sweep
 from reports.stats.lead import lead_series
 
 MARKED: Final = (
@@ -40,63 +42,94 @@ SERIES_WORDS: Final[Mapping[str, str]] = {
 }
 
 
-def knee_path(run: pd.Series[Any], steps: pd.DataFrame, **look: Any) -> knee.Path:
-    """The steps of a run as a line of the knee curve."""
-    column = f"{lead_series(run, 'e2e')}_p99_ns"
+def knee_paths(run: pd.Series[Any], sweep: Sweep, **look: Any) -> list[knee.Path]:
+    """The steps of a run as lines of the knee curve, each named by the settings that it holds fixed. Steps that share
+    no line are points."""
+    names, lines = settings.swept(run), sweep.lead_lines
+    fixed = settings.long(sweep.steps, tuple(name for name in sweep.varied if name != sweep.lead))
     points = pd.DataFrame(
         {
-            "step": steps["step"],
-            "setting": settings.short(steps, settings.swept(run)),
-            "delivered_per_s": steps["delivered_per_s"],
-            "latency_ns": steps[column],
+            "step": sweep.steps["step"],
+            "setting": settings.short(sweep.steps, (sweep.lead,) if sweep.lead else names),
+            "settings": settings.short(sweep.steps, names),
+            "delivered_per_s": sweep.steps["delivered_per_s"],
+            "latency_ns": sweep.steps[sweep.latency],
         }
     )
-    return knee.Path(points=points, **look)
+    shared = look | {"knee": int(points["step"].iloc[sweep.knee])}
+    many = len(sweep.varied) > 1
+    paths = [knee.Path(name=fixed[rows[0]] if many else "", points=points.iloc[list(rows)], **shared) for rows in lines]
+    alone = points.iloc[[row for row in range(len(points)) if not any(row in rows for rows in lines)]]
+    if len(alone):
+        alone = alone.assign(setting=alone["settings"])
+        paths.append(knee.Path(name=settings.words_of(names), points=alone, joined=False, **shared))
+    return paths
 
 
-def knee_chart(run: pd.Series[Any], steps: pd.DataFrame, *, at: int | None, finding: str, prefix: str) -> Chart:
-    """The knee curve of one run; ``at`` is the step of the knee."""
-    names = settings.swept(run)
+def knee_chart(run: pd.Series[Any], sweep: Sweep, *, finding: str, prefix: str) -> Chart:
+    """The knee curve of one run."""
     queue = str(run["queue_types"]).split(",")[0]
-    look = {"colour": theme.queue_token(queue), "marker": theme.QUEUE_MARKERS.get(queue, "circle")}
-    path = knee_path(run, steps, name=str(run["run_id"]), knee=at, rule=KNEE_RULE, **look)
-    heading = settings.words_of(names)
-    columns = (
-        Column(name="setting", title=heading),
-        Column(name="delivered_per_s", title="delivered", kind=Kind.RATE, unit="msg/s"),
-        latency_column("latency_ns", "end-to-end p99"),
+    paths = knee_paths(
+        run, sweep, rule=KNEE_RULE, colour=theme.queue_token(queue), marker=theme.QUEUE_MARKERS.get(queue, "circle")
     )
+    if len(paths) > 1:
+        paths = [
+            replace(path, colour=theme.scale_token(at, len(paths)), marker=theme.marker(at))
+            for at, path in enumerate(paths)
+        ]
     return Chart(
         anchor=f"{prefix}knee",
         title="End-to-end p99 against delivered rate",
         unit="ms",
         latency=True,
-        how_to_read=f"Each point is a step, labelled by its {heading}; to the right is more, up is later. "
-        "Where the line turns upward, a higher setting buys waiting instead of messages. The ring marks the knee: "
-        "the setting with the highest delivered rate per unit of p99.",
+        how_to_read=f"Each point is a step, {_knee_labels(sweep)}; to the right is more, up is later. "
+        f"{_knee_turn(sweep)}The ring marks the knee: the setting with the highest delivered rate per unit of p99.",
         finding=finding,
-        figure=knee.figure([path], quantity="end-to-end p99"),
-        table=Table(
-            caption="Delivered rate and p99 by setting",
-            file=f"{run['run_id']}-knee.csv",
-            columns=columns,
-            rows=cells(path.points, columns),
-        ),
+        figure=knee.figure(paths, quantity="end-to-end p99"),
+        table=_knee_table(run, paths),
+    )
+
+
+def _knee_labels(sweep: Sweep) -> str:
+    if sweep.lead is None or len(sweep.varied) == 1:
+        return f"labelled by its {settings.words_of(sweep.varied)}"
+    others = settings.words_of(tuple(name for name in sweep.varied if name != sweep.lead))
+    return f"labelled by its {settings.words_of((sweep.lead,))}, and each line holds {others} fixed"
+
+
+def _knee_turn(sweep: Sweep) -> str:
+    return "Where a line turns upward, a higher setting buys waiting instead of messages. " if sweep.lines else ""
+
+
+def _knee_table(run: pd.Series[Any], paths: Sequence[knee.Path]) -> Table:
+    columns = (
+        Column(name="settings", title=settings.words_of(settings.swept(run))),
+        Column(name="delivered_per_s", title="delivered", kind=Kind.RATE, unit="msg/s"),
+        latency_column("latency_ns", "end-to-end p99"),
+    )
+    return Table(
+        caption="Delivered rate and p99 by setting",
+        file=f"{run['run_id']}-knee.csv",
+        columns=columns,
+        rows=cells(pd.concat([path.points for path in paths]), columns),
     )
 
 
 def spectrum_chart(
     run: pd.Series[Any], steps: pd.DataFrame, points: pd.DataFrame, *, kind: str, prefix: str
 ) -> Chart | None:
-    """The percentile spectrum of end-to-end or confirm latency; None when nothing of it was recorded."""
+    """The percentile spectrum of end-to-end or confirm latency, a line per step in the order of ``steps``; None when
+    nothing of it was recorded."""
     shown = [name for name in (f"{kind}_sched", kind) if (points["series"] == name).any()]
     if not shown:
         return None
     by_step = dict(zip(steps["step"], settings.short(steps, settings.swept(run)), strict=True))
     chosen = points[points["series"].isin(shown) & points["step"].isin(by_step)]
     chosen = chosen.assign(
-        setting=chosen["step"].map(by_step), order=chosen["series"].map({name: n for n, name in enumerate(shown)})
-    ).sort_values(["step", "order", "percentile"])
+        setting=chosen["step"].map(by_step),
+        place=chosen["step"].map({step: n for n, step in enumerate(by_step)}),
+        order=chosen["series"].map({name: n for n, name in enumerate(shown)}),
+    ).sort_values(["place", "order", "percentile"])
     drawn = chosen.assign(series=chosen["series"].map(SERIES_WORDS))
     word = {"e2e": "End-to-end", "confirm": "Confirm"}[kind]
     return Chart(

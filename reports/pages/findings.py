@@ -29,15 +29,30 @@ class Curve:
     names: tuple[str, ...]
 
     @property
+    def knee_step(self) -> int:
+        """The number of the step at the knee."""
+        return int(self.steps["step"].iloc[self.sweep.knee])
+
+    def along(self, setting: str, row: int) -> str:
+        """The value of one setting: ``in-flight limit 200``."""
+        return settings.long(self.steps.iloc[[row]], (setting,))[0]
+
+    def held(self, setting: str, row: int) -> str:
+        """What the other settings are while one changes: `` at prefetch 1000``; nothing when no other changes."""
+        others = tuple(name for name in self.sweep.varied if name != setting)
+        return f" at {settings.long(self.steps.iloc[[row]], others)[0]}" if others else ""
+
+    @property
     def steps(self) -> pd.DataFrame:
         """The steps of the curve, in the order of their settings."""
         return self.sweep.steps
 
 
 def curve(run: pd.Series[Any], steps: pd.DataFrame) -> Curve | None:
-    """The knee curve of a run; None without a sweep, or with fewer than two steps that delivered."""
+    """The knee curve of a run; None without a sweep, or with fewer than two settings that delivered."""
     names = settings.swept(run)
-    found = knee.sweep(steps, latency=f"{lead_series(run, 'e2e')}_p99_ns") if names else None
+    latency = f"{lead_series(run, 'e2e')}_p99_ns"
+    found = knee.sweep(steps, settings.values(steps, names), latency=latency) if names else None
     return None if found is None else Curve(sweep=found, names=tuple(settings.long(found.steps, names)))
 
 
@@ -89,7 +104,7 @@ def headline(run: pd.Series[Any], steps: pd.DataFrame) -> Table | None:
         latency_column(f"{series}_p999_ns", "p99.9"),
     )
     names = settings.swept(run)
-    source = found.steps if found is not None else steps.reset_index(drop=True)
+    source = found.steps if found is not None else settings.in_order(steps, names)
     settled = settings.short(source, names)
     heading = [Column(name="setting", title=settings.words_of(names) if names else "step")]
     leads: list[tuple[int, tuple[str, ...]]]
@@ -112,9 +127,13 @@ def _merits(sweep: knee.Sweep) -> list[tuple[int, str]]:
     """The rows that are best at something, in the order of the settings, and at what."""
     merits: dict[int, list[str]] = {}
     lowest = int(sweep.steps[sweep.latency].argmin())
+    many = len(sweep.varied) > 1
     chosen = (
         (sweep.knee, "knee"),
-        (sweep.enough, f"{_ENOUGH} of peak"),
+        *(
+            (each.row, f"{_ENOUGH} of peak" + (f", lowest {settings.words_of((each.setting,))}" if many else ""))
+            for each in sweep.enough
+        ),
         (sweep.peak, "peak rate"),
         (lowest, "lowest p99"),
     )
@@ -130,12 +149,13 @@ def _numbers(row: pd.Series[Any], columns: Sequence[Column]) -> list[Cell]:
 
 def _of_sweep(found: Curve, prefix: str) -> list[Sentence]:
     at_knee, at_steps = f"{prefix}knee", f"{prefix}steps"
-    return [
+    said = [
         Sentence(text=_peak(found), anchor=at_knee),
         Sentence(text=_knee(found), anchor=at_knee),
         Sentence(text=_gain(found), anchor=at_steps, see="table"),
-        Sentence(text=_beyond(found), anchor=at_knee),
     ]
+    beyond = " ".join(_beyond(found, each) for each in found.sweep.beyond)
+    return [*said, Sentence(text=beyond, anchor=at_knee)] if beyond else said
 
 
 def _peak(found: Curve) -> str:
@@ -147,9 +167,15 @@ def _peak(found: Curve) -> str:
 def knee_sentences(found: Curve) -> str:
     """The knee, and beside it the setting that a reader who wants rate first would take."""
     sweep = found.sweep
-    if sweep.enough == sweep.knee:
+    if all(each.row == sweep.knee for each in sweep.enough):
         return _knee(found)
-    return f"{_knee(found)} The smallest setting with {_ENOUGH} of the peak is {found.names[sweep.enough]}."
+    return " ".join([_knee(found), *(_enough(found, each) for each in sweep.enough)])
+
+
+def _enough(found: Curve, least: knee.Enough) -> str:
+    name = settings.words_of((least.setting,)) if len(found.sweep.varied) > 1 else "setting"
+    value = found.along(least.setting, least.row).removeprefix("" if name == "setting" else f"{name} ")
+    return f"The smallest {name} with {_ENOUGH} of the peak{found.held(least.setting, least.row)} is {value}."
 
 
 def _knee(found: Curve) -> str:
@@ -165,24 +191,30 @@ def _knee(found: Curve) -> str:
 
 def _gain(found: Curve) -> str:
     gain = found.sweep.biggest_gain
+    if gain is None:
+        return "No two steps differ in one setting alone, so what each setting gains by itself is not known."
     if gain.factor <= NOTICEABLE:
         return "No setting delivers noticeably more than its neighbour."
     before, after = (words.rate(found.sweep.rate_at(row)) for row in (gain.before, gain.after))
+    lower, higher = (found.along(gain.setting, row) for row in (gain.before, gain.after))
     return (
-        f"The biggest gain between neighbours is from {found.names[gain.before]} to {found.names[gain.after]}: "
+        f"The biggest gain between neighbours is from {lower} to {higher}{found.held(gain.setting, gain.before)}: "
         f"{words.times(gain.factor)} the rate ({before} to {after})."
     )
 
 
-def _beyond(found: Curve) -> str:
-    sweep, last = found.sweep, len(found.steps) - 1
-    if sweep.knee == last:
-        more = "and the rate has stopped rising" if sweep.saturated else "so a higher one may deliver still more"
-        return f"The knee is the last setting measured, {more}."
-    growth = sweep.beyond_latency
+def _beyond(found: Curve, beyond: knee.Beyond) -> str:
+    held = found.held(beyond.setting, beyond.row)
+    if beyond.row == found.sweep.knee:
+        name = settings.words_of((beyond.setting,))
+        highest = f"has the highest {name} measured{held}" if held else "is the highest setting measured"
+        more = "and the rate has stopped rising" if beyond.saturated else "so a higher one may deliver still more"
+        return f"The knee {highest}, {more}."
+    growth = beyond.latency
     then = f"multiplies p99 by {words.significant(growth)}" if growth >= NOTICEABLE else "hardly changes p99"
-    p99 = words.latency(sweep.latency_ns_at(last))
-    return f"Beyond the knee, {found.names[last]} delivers {_change(sweep.beyond_rate - 1)} and {then}, to {p99}."
+    p99 = words.latency(found.sweep.latency_ns_at(beyond.row))
+    name = found.along(beyond.setting, beyond.row)
+    return f"Beyond the knee, {name}{held} delivers {_change(beyond.rate - 1)} and {then}, to {p99}."
 
 
 def _change(more: float) -> str:

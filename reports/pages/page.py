@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from reports.charts import knee, theme
 from reports.pages import findings, settings
-from reports.pages.figures import knee_path
+from reports.pages.figures import knee_paths
 from reports.pages.model import Chart, Column, Kind, Page, Run, Table
 from reports.pages.run import run_section
 from reports.pages.tables import cells, latency_column
@@ -72,7 +73,8 @@ def _shared(tables: Tables) -> list[Chart]:
             title="End-to-end p99 against delivered rate, all runs",
             unit="ms",
             latency=True,
-            how_to_read="Each line is a run, each point a step labelled by its setting. Further right and "
+            how_to_read="Each line is a run, or of a grid one line through it; each point is a step labelled by its "
+            "setting. Further right and "
             "further down is better. Colour tells the queue type, the dash tells runs of one type apart, rings mark "
             "the knees.",
             finding=_best(sweeps),
@@ -83,23 +85,22 @@ def _shared(tables: Tables) -> list[Chart]:
 
 
 def _paths(sweeps: Sequence[tuple[pd.Series[Any], findings.Curve]]) -> list[knee.Path]:
-    """A line per run: colour and marker by queue type, dash by its turn among the runs of that type."""
+    """The lines of every run: colour and marker by queue type, dash by its turn among the runs of that type."""
     seen: dict[str, int] = {}
-    paths = []
+    paths: list[knee.Path] = []
     for run, found in sweeps:
         queue = str(run["queue_types"]).split(",")[0]
         turn = seen[queue] = seen.get(queue, -1) + 1
-        paths.append(
-            knee_path(
+        paths += [
+            replace(path, name=", ".join(filter(None, (str(run["run_id"]), path.name))))
+            for path in knee_paths(
                 run,
-                found.steps,
-                name=str(run["run_id"]),
-                knee=int(found.steps["step"].iloc[found.sweep.knee]),
+                found.sweep,
                 colour=theme.queue_token(queue),
                 marker=theme.QUEUE_MARKERS.get(queue, "circle"),
                 dash=theme.DASHES[turn % len(theme.DASHES)],
             )
-        )
+        ]
     return paths
 
 
@@ -111,7 +112,7 @@ def _best(sweeps: Sequence[tuple[pd.Series[Any], findings.Curve]]) -> str:
 def _points_table(paths: Sequence[knee.Path]) -> Table:
     columns = (
         Column(name="run", title="run"),
-        Column(name="setting", title="setting"),
+        Column(name="settings", title="setting"),
         Column(name="delivered_per_s", title="delivered", kind=Kind.RATE, unit="msg/s"),
         latency_column("latency_ns", "end-to-end p99"),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
@@ -28,6 +29,7 @@ _LEDGER_CHIPS: Final = {
 def run_section(tables: Tables, *, prefix: str, rebuild: Sequence[str], files: Sequence[tuple[str, int]]) -> Run:
     """Everything about the one run that ``tables`` hold; ``prefix`` goes before each anchor."""
     run = tables.runs.iloc[0]
+    tables = replace(tables, steps=settings.in_order(tables.steps, settings.swept(run)))
     ledger = tables.ledger.iloc[0] if len(tables.ledger) else None
     found = checks(tables)
     return Run(
@@ -114,5 +116,4 @@ def _knee(run: pd.Series[Any], steps: pd.DataFrame, prefix: str) -> Chart | None
     found = findings.curve(run, steps)
     if found is None:
         return None
-    at = int(found.steps["step"].iloc[found.sweep.knee])
-    return knee_chart(run, found.steps, at=at, finding=findings.knee_sentences(found), prefix=prefix)
+    return knee_chart(run, found.sweep, finding=findings.knee_sentences(found), prefix=prefix)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
+
+from reports.stats import axes
 
 NAMES = {
     "in_flight": "in-flight limit",
@@ -13,6 +15,8 @@ NAMES = {
     "ack_interval": "ack interval",
     "rate": "rate per publisher",
     "size_bytes": "message size",
+    "ack_after_ms": "ack timeout (ms)",
+    "consumer_latency_us": "consumer latency (µs)",
     "publishers": "publishers",
     "consumers": "consumers",
     "persistent": "persistent",
@@ -20,10 +24,33 @@ NAMES = {
 }
 """Settings in the words of the documentation."""
 
+IN_FLIGHT_UNLIMITED: Final = 1 << 30
+"""The in-flight limit of a plan whose publishers take confirms and wait for none."""
+_WORDS: Final = {
+    ("in_flight", 0): "none",
+    ("in_flight", IN_FLIGHT_UNLIMITED): "unlimited",
+    ("prefetch", 0): "unlimited",
+    ("ack_interval", 0): "automatic",
+    ("ack_after_ms", 0): "none",
+    ("rate", None): "unlimited",
+}
+"""Values that stand for the absence of a limit."""
+
 
 def swept(run: pd.Series[Any]) -> tuple[str, ...]:
     """The settings that differ between steps, in the order to show."""
     return tuple(json.loads(run["swept"] or "[]"))
+
+
+def values(steps: pd.DataFrame, names: tuple[str, ...]) -> pd.DataFrame:
+    """The swept settings of each step as numbers, a column each: what :mod:`reports.stats.axes` puts in order."""
+    return axes.axes([json.loads(text) for text in steps["settings"]], names)
+
+
+def in_order(steps: pd.DataFrame, names: tuple[str, ...]) -> pd.DataFrame:
+    """The steps from the lowest setting to the highest, in whatever order they ran."""
+    ran = steps.sort_values("step", kind="stable")
+    return ran.iloc[axes.order(values(ran, names))].reset_index(drop=True) if names else ran.reset_index(drop=True)
 
 
 def words_of(names: tuple[str, ...]) -> str:
@@ -51,10 +78,12 @@ def long(steps: pd.DataFrame, names: tuple[str, ...]) -> list[str]:
 
 def _value(settings: dict[str, Any], name: str) -> str:
     match settings.get(name):
-        case None:
-            return "none" if name != "rate" else "unlimited"
         case bool() as flag:
             return "yes" if flag else "no"
+        case (int() | None) as value if (name, value) in _WORDS:
+            return _WORDS[name, value]
+        case None:
+            return "none"
         case int() | float() as number:
             return f"{number:.10g}"
         case other:

@@ -4,53 +4,94 @@ The knee is the step with the highest power, rate / p99 (Kleinrock): before it, 
 latency grows faster than the rate. Beside it stands a rule that asks for rate first: the smallest setting with at least
 95 % of the peak. The two differ when the curve bends slowly, and then both are worth saying.
 
-A step is compared with its neighbours in the order of the plan, which is the order of the swept setting.
+The knee and the peak need no order. What is smaller, next or beyond is said of one setting while the others are held:
+along the lines of :mod:`reports.stats.axes`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from reports.stats.axes import Line, lines, order
+
 ENOUGH: Final = 0.95
 """Part of the peak rate that counts as enough."""
 
 SATURATED: Final = 0.05
-"""A sweep is saturated when the last doubling or step of its setting gains less than this part of the rate."""
+"""A line is saturated when its last step gains less than this part of the rate."""
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """The rise of the rate from one step to the next: ``factor`` is after / before."""
+    """The rise of the rate from one step to the next of a line: ``factor`` is after / before."""
 
+    setting: str
     before: int
     after: int
     factor: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
-    """What a sweep shows. ``peak``, ``knee``, ``enough`` and the ends of ``biggest_gain`` are rows of ``steps``.
+class Enough:
+    """The step with the lowest value of ``setting`` that has enough of the peak, with the others as at the peak."""
 
-    ``steps`` are the steps that have a rate and a latency, in order; rates are messages per second, latencies
-    nanoseconds. ``beyond_rate`` and ``beyond_latency`` are the factors from the knee to the last step: what the
-    settings past the knee gain, and what they cost; both 1.0 when the knee is the last step.
+    setting: str
+    row: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beyond:
+    """The step with the highest value of ``setting``, with the others as at the knee. ``rate`` and ``latency`` are the
+    factors from the knee to there; ``row`` is the knee itself when nothing lies beyond it. ``saturated``: the last step
+    gained next to nothing."""
+
+    setting: str
+    row: int
+    rate: float
+    latency: float
+    saturated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """What a sweep shows. ``peak``, ``knee`` and all other rows are rows of ``steps``.
+
+    ``steps`` are the steps that have a rate and a latency, in the order of their settings; of a setting that was
+    measured several times, the step with the median rate. Rates are messages per second, latencies nanoseconds.
+    ``varied`` are the settings that differ. ``enough`` and ``beyond`` have an entry for each of them along which the
+    peak, or the knee, can be compared: several in a grid, none where settings change together; then ``biggest_gain`` is
+    None, too.
     """
 
     steps: pd.DataFrame
     rate: str
     latency: str
+    varied: tuple[str, ...]
+    lines: tuple[Line, ...]
     peak: int
     knee: int
-    enough: int
-    biggest_gain: Gain
-    saturated: bool
-    beyond_rate: float
-    beyond_latency: float
+    enough: tuple[Enough, ...]
+    biggest_gain: Gain | None
+    beyond: tuple[Beyond, ...]
+
+    @property
+    def lead(self) -> str | None:
+        """The setting with the longest lines: the one to draw along. None without a line."""
+        return max(self.lines, key=lambda line: len(line.rows)).setting if self.lines else None
+
+    @property
+    def lead_lines(self) -> list[tuple[int, ...]]:
+        """The rows of each line along the leading setting."""
+        return [line.rows for line in self.lines if line.setting == self.lead]
 
     def label(self, row: int) -> str:
         """The step in words."""
@@ -65,38 +106,72 @@ class Sweep:
         return float(self.steps[self.latency].iloc[row])
 
 
-def sweep(steps: pd.DataFrame, *, latency: str, rate: str = "delivered_per_s") -> Sweep | None:
-    """The knee of a sweep; None with fewer than two steps that have a rate and a latency.
+def sweep(steps: pd.DataFrame, values: pd.DataFrame, *, latency: str, rate: str = "delivered_per_s") -> Sweep | None:
+    """The knee of a sweep; None with fewer than two settings that have a rate and a latency.
 
     :param steps: rows of the table ``steps`` of one run, in any order
+    :param values: the swept settings of these rows, in the same order (:func:`reports.stats.axes.axes`)
     :param latency: a column of p99 latencies, such as that of the series to lead with (:mod:`reports.stats.lead`)
     :param rate: a column of rates; ``confirmed_per_s`` to judge by confirms
     """
-    usable = steps[steps[latency].notna() & (steps[latency] > 0) & (steps[rate] > 0)]
-    ordered = usable.sort_values("step", kind="stable", ignore_index=True)
-    if len(ordered) < 2:
+    usable = (steps[latency].notna() & (steps[latency] > 0) & (steps[rate] > 0)).to_numpy()
+    measured, settings = steps[usable].reset_index(drop=True), values[usable].reset_index(drop=True)
+    settings = settings[[name for name in settings.columns if settings[name].nunique() > 1]]
+    typical = _typical(measured[rate].tolist(), settings)
+    if len(typical) < 2:
         return None
-    rates, latencies = _values(ordered, rate), _values(ordered, latency)
-    knee, last = int(np.argmax(rates / latencies)), len(ordered) - 1
+    ordered, settings = (frame.iloc[typical].reset_index(drop=True) for frame in (measured, settings))
+    rates, latencies = _column(ordered, rate), _column(ordered, latency)
+    peak, knee = int(np.argmax(rates)), int(np.argmax(rates / latencies))
+    found = lines(settings)
     return Sweep(
         steps=ordered,
         rate=rate,
         latency=latency,
-        peak=int(np.argmax(rates)),
+        varied=tuple(map(str, settings.columns)),
+        lines=tuple(found),
+        peak=peak,
         knee=knee,
-        enough=int(np.argmax(rates >= ENOUGH * rates.max())),
-        biggest_gain=_biggest_gain(rates),
-        saturated=bool(rates[last] < (1 + SATURATED) * rates[last - 1]),
-        beyond_rate=float(rates[last] / rates[knee]),
-        beyond_latency=float(latencies[last] / latencies[knee]),
+        enough=tuple(_enough(line, rates) for line in found if peak in line.rows),
+        biggest_gain=_biggest_gain(found, rates),
+        beyond=tuple(_beyond(line, knee, rates, latencies) for line in found if knee in line.rows),
     )
 
 
-def _biggest_gain(rates: npt.NDArray[np.float64]) -> Gain:
-    factors = rates[1:] / rates[:-1]
-    after = int(np.argmax(factors)) + 1
-    return Gain(before=after - 1, after=after, factor=float(factors[after - 1]))
+def _typical(rates: Sequence[float], settings: pd.DataFrame) -> list[int]:
+    """A row per setting, from the lowest to the highest: of equal settings the one with the (lower) median rate, for
+    the best of several is luck."""
+    equal: dict[tuple[float, ...], list[int]] = {}
+    found = settings.to_numpy().tolist()
+    for row in order(settings):
+        equal.setdefault(tuple(found[row]), []).append(row)
+    return [sorted(rows, key=lambda row: rates[row])[(len(rows) - 1) // 2] for rows in equal.values()]
 
 
-def _values(frame: pd.DataFrame, column: str) -> npt.NDArray[np.float64]:
-    return frame[column].to_numpy(dtype=np.float64)
+def _enough(line: Line, rates: Floats) -> Enough:
+    least = ENOUGH * rates.max()
+    return Enough(setting=line.setting, row=next(row for row in line.rows if rates[row] >= least))
+
+
+def _biggest_gain(found: Sequence[Line], rates: Floats) -> Gain | None:
+    gains = [
+        Gain(setting=line.setting, before=before, after=after, factor=float(rates[after] / rates[before]))
+        for line in found
+        for before, after in pairwise(line.rows)
+    ]
+    return max(gains, key=lambda gain: gain.factor, default=None)
+
+
+def _beyond(line: Line, knee: int, rates: Floats, latencies: Floats) -> Beyond:
+    *_, before, last = line.rows
+    return Beyond(
+        setting=line.setting,
+        row=last,
+        rate=float(rates[last] / rates[knee]),
+        latency=float(latencies[last] / latencies[knee]),
+        saturated=bool(rates[last] < (1 + SATURATED) * rates[before]),
+    )
+
+
+def _column(frame: pd.DataFrame, name: str) -> Floats:
+    return frame[name].to_numpy(dtype=np.float64)

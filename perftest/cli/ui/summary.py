@@ -65,25 +65,33 @@ def schedule_note(rows: Sequence[Mapping[str, Any]]) -> str:
 def knee_sentence(rows: Sequence[Mapping[str, Any]]) -> str:
     """Where the curve bends, by the rules of the report: :mod:`reports.stats.knee`.
 
-    Judged by the latency from the intended time where there was a schedule. Empty when fewer than three steps have a
-    rate and a latency.
+    Judged by the latency from the intended time where there was a schedule. Empty when fewer than three settings have
+    a rate and a latency.
     """
     # pandas takes 0.3 s to import: only here, after the measurement.
     import pandas as pd
 
+    from reports.stats.axes import axes
     from reports.stats.knee import ENOUGH, sweep
 
     columns = [
         {"step": row["step"], "label": row["label"], "delivered_per_s": row["delivered_per_s"], "p99_ns": _p99(row)}
         for row in rows
     ]
-    found = sweep(pd.DataFrame(columns), latency="p99_ns") if columns else None
+    settings = [row["settings"] for row in rows]
+    names = list(settings[0]) if settings else []
+    found = sweep(pd.DataFrame(columns), axes(settings, names), latency="p99_ns") if columns else None
     if found is None or len(found.steps) < 3:
         return ""
+    smallest = [
+        f"{found.label(each.row)} is the smallest{'' if len(found.varied) == 1 else f' {each.setting}'}"
+        for each in found.enough
+    ]
+    enough = f"; {', '.join(smallest)} with {ENOUGH:.0%} of it" if smallest else ""
     return (
         f"Knee at {found.label(found.knee)} (highest rate / p99): {found.rate_at(found.knee):,.0f} msg/s at p99 "
         f"{milliseconds(int(found.latency_ns_at(found.knee)))} ms. Peak {found.rate_at(found.peak):,.0f} msg/s at "
-        f"{found.label(found.peak)}; {found.label(found.enough)} is the first with {ENOUGH:.0%} of it."
+        f"{found.label(found.peak)}{enough}."
     )
 
 

@@ -408,12 +408,23 @@ def test_the_summary_names_the_knee(records: ModuleType) -> None:
         figures = {"count": 1, **{f"{name}_ns": int(p99_ms * 1e6) for name in ("p50", "p95", "p99", "max")}}
         rates = {f"{name}_per_s": rate for name in ("published", "confirmed", "delivered")}
         cpu = {"worker_cpu_us_per_message": 2.0, "broker_cpu_us_per_message": None}
-        return {"label": label, "step": step, **rates, **cpu, "latency": {"e2e": figures, "confirm": figures}}
+        settings = {name: int(value) for name, value in (each.split("=") for each in label.split())}
+        latency = {"e2e": figures, "confirm": figures}
+        return {"label": label, "step": step, "settings": settings, **rates, **cpu, "latency": latency}
 
     rows = [row(1, "in_flight=1", 1000, 1), row(2, "in_flight=20", 15_000, 2), row(3, "in_flight=200", 20_000, 9)]
     assert knee_sentence(rows) == (
         "Knee at in_flight=20 (highest rate / p99): 15,000 msg/s at p99 2.00 ms. "
-        "Peak 20,000 msg/s at in_flight=200; in_flight=200 is the first with 95% of it."
+        "Peak 20,000 msg/s at in_flight=200; in_flight=200 is the smallest with 95% of it."
+    )
+    assert knee_sentence(rows[::-1]) == knee_sentence(rows)
+    grid = [
+        row(at, f"in_flight={in_flight} prefetch={prefetch}", 1000 * (in_flight + prefetch), 1)
+        for at, (in_flight, prefetch) in enumerate(((9, 1), (1, 1), (9, 90), (1, 90)), 1)
+    ]
+    assert knee_sentence(grid).endswith(
+        "Peak 99,000 msg/s at in_flight=9 prefetch=90; in_flight=9 prefetch=90 is the smallest in_flight, "
+        "in_flight=9 prefetch=90 is the smallest prefetch with 95% of it."
     )
     assert knee_sentence(rows[:2]) == "" and knee_sentence([]) == ""
     rows[2]["latency"]["e2e_sched"] = {"p99_ns": 10**6, "count": 0}

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from perftest.spec.units import IN_FLIGHT_UNLIMITED
 from reports.pages import figures, findings, settings
 from reports.pages.model import Page, Run, Status, Table
 from reports.pages.page import page
@@ -54,6 +55,86 @@ def test_the_figure_also_names_the_setting_that_is_enough(sample_tables: ModuleT
     assert finding.endswith("4.63 ms. The smallest setting with 95 % of the peak is in-flight limit 1000.")
     both = replace(sample_tables.SWEEP, steps=sample_tables.IN_FLIGHT[:4])
     assert "smallest setting" not in _run(sample_tables, both).charts[0].finding
+
+
+def test_a_descending_sweep_reads_as_a_rising_one(sample_tables: ModuleType) -> None:
+    """The order in which steps ran is chance; the order of their settings is not."""
+    rising, falling = (_run(sample_tables, sample) for sample in (sample_tables.SWEEP, sample_tables.DESCENDING))
+    assert _texts(falling) == _texts(rising)
+    assert falling.charts[0].finding == rising.charts[0].finding
+    assert falling.charts[0].table.rows == rising.charts[0].table.rows
+    assert falling.headline is not None and rising.headline is not None
+    assert falling.headline.rows == rising.headline.rows
+    assert [row[0] for row in falling.steps.rows] == ["1", "5", "20", "200", "1000", "10000"]
+    colours = [
+        {trace["name"]: trace["line"]["color"] for trace in run.charts[1].figure["data"]} for run in (rising, falling)
+    ]
+    assert colours[0] == colours[1]
+
+
+def test_a_grid_is_told_line_by_line(sample_tables: ModuleType) -> None:
+    """Nine steps in an order drawn by a seed: each sentence says what changed and what was held."""
+    run = _run(sample_tables, sample_tables.GRID)
+    assert _texts(run)[:4] == [
+        "The delivered rate peaks at 205,000 msg/s, with in-flight limit 1000 and prefetch 1000; "
+        "p99 end to end is 9.65 ms there.",
+        "In-flight limit 1000 and prefetch 1000 is the knee, the highest delivered rate per unit of p99: 100.0 % of "
+        "the peak at p99 9.65 ms.",
+        "The biggest gain between neighbours is from prefetch 10 to prefetch 100 at in-flight limit 1000: "
+        "6.4 times the rate (32,000 msg/s to 204,000 msg/s).",
+        "The knee has the highest in-flight limit measured at prefetch 1000, so a higher one may deliver still more. "
+        "The knee has the highest prefetch measured at in-flight limit 1000, and the rate has stopped rising.",
+    ]
+    assert run.charts[0].finding.endswith(
+        "The smallest in-flight limit with 95 % of the peak at prefetch 1000 is 1000. "
+        "The smallest prefetch with 95 % of the peak at in-flight limit 1000 is 100."
+    )
+    assert run.headline is not None
+    assert [row[:2] for row in run.headline.rows] == [
+        ("10 / 1000", "lowest p99"),
+        ("1000 / 100", "95 % of peak, lowest prefetch"),
+        ("1000 / 1000", "knee, 95 % of peak, lowest in-flight limit, peak rate"),
+    ]
+
+
+def test_a_grid_is_drawn_as_a_line_for_each_value_that_is_held(sample_tables: ModuleType) -> None:
+    """A line from one prefetch to the next would show a curve that nobody measured."""
+    chart = _run(sample_tables, sample_tables.GRID).charts[0]
+    lines = [trace for trace in chart.figure["data"] if trace["mode"] == "lines+markers+text"]
+    assert [(trace["name"], [text.strip() for text in trace["text"]]) for trace in lines] == [
+        ("prefetch 10", ["10", "100", "1000"]),
+        ("prefetch 100", ["10", "100", "1000"]),
+        ("prefetch 1000", ["10", "100", "1000"]),
+    ]
+    assert len({(trace["line"]["color"], trace["marker"]["symbol"]) for trace in lines}) == 3
+    assert "labelled by its in-flight limit, and each line holds prefetch fixed" in chart.how_to_read
+    assert len(chart.table.rows) == 9
+
+
+def test_a_grid_of_three_settings_holds_two(sample_tables: ModuleType) -> None:
+    """Eighteen steps: six lines of three in-flight limits."""
+    run = _run(sample_tables, sample_tables.CUBE)
+    assert "from prefetch 10 to prefetch 100 at in-flight limit 1000 and message size 100" in _texts(run)[2]
+    lines = [trace for trace in run.charts[0].figure["data"] if "lines" in trace["mode"]]
+    assert len(lines) == 6
+    assert lines[0]["name"] == "prefetch 10 and message size 100"
+    assert len(run.charts[0].table.rows) == len(run.steps.rows) == 18
+
+
+def test_no_limit_is_the_last_setting_and_has_a_word(sample_tables: ModuleType) -> None:
+    """1073741824 in flight is nothing that anybody asked for."""
+    run = _run(sample_tables, sample_tables.UNLIMITED)
+    assert [row[0] for row in run.steps.rows] == ["10", "1000", "unlimited"]
+    assert any(text.startswith("Beyond the knee, in-flight limit unlimited delivers") for text in _texts(run))
+
+
+def test_settings_that_change_together_are_points_without_a_line(sample_tables: ModuleType) -> None:
+    """Which of the two made the difference is not known."""
+    run = _run(sample_tables, sample_tables.TOGETHER)
+    assert "No two steps differ in one setting alone, so what each setting gains by itself is not known." in _texts(run)
+    assert not any("Beyond the knee" in text or "smallest" in text for text in _texts(run))
+    points = [trace for trace in run.charts[0].figure["data"] if trace["name"] != "knee"]
+    assert [trace["mode"] for trace in points] == ["markers+text"]
 
 
 def test_one_setting_has_no_knee_and_says_so(sample_tables: ModuleType) -> None:
@@ -216,7 +297,11 @@ def test_several_runs_share_a_figure_and_keep_their_anchors_apart(sample_tables:
         (("rate",), {"rate": 2.5}, "2.5", "rate per publisher 2.5"),
         (("persistent",), {"persistent": False}, "no", "persistent no"),
         (("in_flight", "prefetch"), {"in_flight": 1, "prefetch": 20}, "1 / 20", "in-flight limit 1 and prefetch 20"),
+        (("in_flight",), {"in_flight": 1 << 30}, "unlimited", "in-flight limit unlimited"),
+        (("ack_interval",), {"ack_interval": 0}, "automatic", "ack interval automatic"),
+        (("persistent",), {"persistent": True}, "yes", "persistent yes"),
         (("new_one",), {"new_one": "x"}, "x", "new_one x"),
+        (("new_one",), {"new_one": [1]}, "[1]", "new_one [1]"),
         ((), {}, "as asked", "as asked"),
     ],
 )
@@ -291,6 +376,11 @@ def test_tables_are_rectangular(sample_tables: ModuleType) -> None:
     assert len(checked) > 15
     for table in checked:
         assert {len(row) for row in table.rows} == {len(table.columns)}, table.caption
+
+
+def test_the_word_unlimited_is_that_of_the_plan() -> None:
+    """The reports know the number from results alone."""
+    assert settings.IN_FLIGHT_UNLIMITED == IN_FLIGHT_UNLIMITED
 
 
 def test_findings_know_no_curve_without_two_points(sample_tables: ModuleType) -> None:

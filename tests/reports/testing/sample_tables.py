@@ -26,12 +26,14 @@ NODES = ("node1", "node2", "node3")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step of a sample: a setting, what it delivered per second, and the shape of its latency."""
+    """One step of a sample: the value of the first swept setting and ``others``, those of the others, what the step
+    delivered per second, and the shape of its latency."""
 
-    setting: int
+    setting: int | None
     rate: float
     p50_ns: float
     sigma: float = 0.30
+    others: tuple[int | None, ...] = ()
 
 
 IN_FLIGHT = (
@@ -72,8 +74,12 @@ class Sample:
         (38.6, "reconnected", "publisher 0: to node2"),
     )
 
+    def swept_in(self, step: Step) -> dict[str, int | None]:
+        """The swept settings of a step."""
+        return dict(zip(self.swept, (step.setting, *step.others), strict=False))
+
     def label(self, step: Step) -> str:
-        return f"{self.swept[0]}={step.setting}" if self.swept else "as asked"
+        return " ".join(f"{name}={value}" for name, value in self.swept_in(step).items()) or "as asked"
 
 
 def tables(*samples: Sample) -> Tables:
@@ -125,8 +131,8 @@ def _settings(sample: Sample, step: Step) -> dict[str, Any]:
         "persistent": True,
         "mandatory": False,
     }
-    settings |= {sample.swept[0]: step.setting} if sample.swept else {}
-    return settings | ({"rate": step.rate} if is_open(sample, step) else {"rate": None})
+    settings |= {"rate": step.rate if is_open(sample, step) else None}
+    return settings | sample.swept_in(step)
 
 
 def is_open(sample: Sample, step: Step) -> bool:
@@ -486,6 +492,57 @@ _ROWS = {
 }
 
 SWEEP = Sample()
+GRID = Sample(
+    run_id="20261121-141502-grid-0003",
+    name="sweep",
+    title="In-flight limit and prefetch",
+    swept=("in_flight", "prefetch"),
+    steps=tuple(
+        Step(setting=in_flight, others=(prefetch,), rate=rate, p50_ns=p50_ns)
+        for in_flight, prefetch, rate, p50_ns in (
+            (1000, 1000, 205_000, 4.8e6),
+            (10, 1000, 9_400, 1.05e6),
+            (100, 10, 31_000, 3.1e6),
+            (100, 1000, 52_000, 1.9e6),
+            (1000, 10, 32_000, 30e6),
+            (10, 10, 9_000, 1.1e6),
+            (1000, 100, 204_000, 4.9e6),
+            (10, 100, 9_300, 1.06e6),
+            (100, 100, 51_000, 1.95e6),
+        )
+    ),
+)
+"""Every combination of three values each, in an order drawn by a seed."""
+CUBE = replace(
+    GRID,
+    run_id="20261121-151502-cube-0004",
+    swept=("in_flight", "prefetch", "size_bytes"),
+    steps=tuple(
+        replace(step, others=(*step.others, size), rate=step.rate / (1 if size == 100 else 1.5))
+        for size in (10_000, 100)
+        for step in GRID.steps
+    ),
+)
+DESCENDING = replace(SWEEP, run_id="20261121-161502-in_flight-down", steps=IN_FLIGHT[::-1])
+UNLIMITED = Sample(
+    run_id="20261121-171502-in_flight-free",
+    swept=("in_flight",),
+    steps=(
+        Step(setting=1 << 30, rate=120_000, p50_ns=90e6),
+        Step(setting=1000, rate=110_000, p50_ns=8e6),
+        Step(setting=10, rate=12_000, p50_ns=0.9e6),
+    ),
+)
+TOGETHER = replace(
+    GRID,
+    run_id="20261121-181502-pairs-0005",
+    swept=("publishers", "in_flight"),
+    steps=tuple(
+        Step(setting=publishers, others=(in_flight,), rate=rate, p50_ns=2e6)
+        for publishers, in_flight, rate in ((1, 1000, 90_000), (10, 100, 95_000), (100, 10, 60_000))
+    ),
+)
+"""Settings that change together: no step differs from another in one of them alone."""
 VIOLATED = replace(SWEEP, run_id="20261121-111502-in_flight-bad1", verdict="violated", lost=3)
 SINGLE = Sample(
     run_id="20261121-121502-run-0001",
