@@ -19,13 +19,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from reference_broker.types import NOBODY, GroupId, NodeId
 
-VERSION: Final = 3
-"""Of the snapshot. 1 knew no changes of membership and no policies, 2 no members that return; they can be read."""
+VERSION: Final = 4
+"""Of the snapshot and of what commands mean. 1 knew no changes of membership and no policies, 2 no members that return,
+3 no leaders elected by the declaration; they can be read. A node that knows less applies nothing of a newer leader's,
+so the members of a queue agree on whether its first leader is elected already."""
 
 ArgumentValue = str | int | bool
 
@@ -37,7 +39,8 @@ class QueueRecord:
     ``members`` are the nodes on which a member is wanted, ``leaving`` those whose member is being removed, and
     ``returning`` those among these that get another one once it has left.
     ``founders`` had a member from the start; ``stays`` has (node, number) for each that was added later, and
-    ``changes`` is the highest number given. ``leader`` is the node that leads first, if it can.
+    ``changes`` is the highest number given. ``leader`` is the node that leads first, if it can; with ``elected`` the
+    declaration has elected it, for the first term of the queue's group.
     """
 
     name: str
@@ -50,6 +53,7 @@ class QueueRecord:
     stays: tuple[tuple[NodeId, int], ...] = ()
     changes: int = 0
     leader: NodeId = NOBODY
+    elected: bool = False
 
     def stay(self, node: NodeId) -> int:
         """The number of the node's stay: 0 for a founder that was never removed."""
@@ -64,6 +68,11 @@ class QueueRecord:
         """What a replica that begins on ``node`` takes for the group's members: nobody, if it joins those that are
         there, and learns of them from their log."""
         return () if self.stay(node) else self.founders or self.members
+
+    def elected_by(self, node: NodeId) -> NodeId:
+        """Whom the replica of a founder on ``node`` has voted for in the first term, by the declaration; nobody, if
+        the replica joined later or the declaration elected nobody."""
+        return self.leader if self.elected and not self.stay(node) else NOBODY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,8 +279,8 @@ class MetadataMachine:
         """The state, canonical: equal states give equal octets."""
         state = {
             "version": VERSION,
-            "queues": [asdict(self.queues[name]) for name in sorted(self.queues)],
-            "policies": [asdict(self.policies[name]) for name in sorted(self.policies)],
+            "queues": [_plain(self.queues[name]) for name in sorted(self.queues)],
+            "policies": [_plain(self.policies[name]) for name in sorted(self.policies)],
         }
         return json.dumps(state, separators=(",", ":"), sort_keys=True).encode()
 
@@ -371,7 +380,7 @@ def _without(nodes: tuple[NodeId, ...], node: NodeId) -> tuple[NodeId, ...]:
 
 def encode(commands: Sequence[MetadataCommand]) -> bytes:
     """The commands as a log entry."""
-    rows = [{"op": _NAMES[type(command)], **asdict(command)} for command in commands]
+    rows = [{"op": _NAMES[type(command)], **_plain(command)} for command in commands]
     return json.dumps(rows, separators=(",", ":")).encode()
 
 
@@ -391,7 +400,7 @@ def decode(payload: bytes | memoryview) -> list[MetadataCommand]:
 
 def record_to_json(record: QueueRecord) -> bytes:
     """A record as each member keeps it beside the queue's data."""
-    return json.dumps(asdict(record), separators=(",", ":"), sort_keys=True).encode()
+    return json.dumps(_plain(record), separators=(",", ":"), sort_keys=True).encode()
 
 
 def record_from_json(raw: dict[str, Any]) -> QueueRecord:
@@ -408,7 +417,15 @@ def record_from_json(raw: dict[str, Any]) -> QueueRecord:
         stays=tuple((NodeId(node), int(number)) for node, number in raw.get("stays", ())),
         changes=int(raw.get("changes", 0)),
         leader=NodeId(raw.get("leader", NOBODY)),
+        elected=bool(raw.get("elected", False)),
     )
+
+
+def _plain(value: MetadataCommand | QueueRecord | Policy) -> dict[str, Any]:
+    """The fields, in their order, and those of a record or policy among them: what ``asdict`` makes of these, without
+    copying each of their tuples."""
+    fields = {name: getattr(value, name) for name in type(value).__slots__}
+    return {name: _plain(each) if isinstance(each, QueueRecord | Policy) else each for name, each in fields.items()}
 
 
 def _policy_from_json(raw: dict[str, Any]) -> Policy:

@@ -28,7 +28,7 @@ from reference_broker.node.proposals import Lane
 from reference_broker.node.requests import Answer, Answered
 from reference_broker.queues.quorum import Piece
 from reference_broker.queues.session import PublishSession
-from reference_broker.types import ChannelId, ConsumerId, GroupId
+from reference_broker.types import NOBODY, ChannelId, ConsumerId, GroupId
 
 if TYPE_CHECKING:
     from reference_broker.node.hosting import Queue
@@ -163,14 +163,17 @@ class ClientRequests(asyncio.Protocol):
         def answered(queue: Queue) -> None:
             if self._has_come(channel, awaited):
                 try:
-                    self._declared(channel, event, declaration.check(event, queue))
+                    is_new = queue.record.group == record.group and queue.runner.leader != NOBODY
+                    self._declared(channel, event, declaration.check(event, queue), is_new=is_new)
                 except RefusedError as refused:
                     self._refuse(event.channel, refused.code, refused.text, "queue.declare")
                 self._resume(channel)
 
         self._shard.declare(record, answered)
 
-    def _declared(self, channel: Channel, event: QueueDeclare, queue: Queue) -> None:
+    def _declared(self, channel: Channel, event: QueueDeclare, queue: Queue, *, is_new: bool = False) -> None:
+        """Answer. What this very declare has created was empty then, and nobody need be asked for its counts."""
+
         def counted(counts: Answer) -> None:
             if "error" in counts:
                 self._refuse_uncounted(event.channel, queue, counts, "queue.declare")
@@ -178,7 +181,10 @@ class ClientRequests(asyncio.Protocol):
                 self.core.queue_declare_ok(event.channel, queue.record.name, counts["ready"], counts["consumers"])
 
         if not event.nowait:
-            self._count(channel, queue, counted)
+            if is_new:
+                self.core.queue_declare_ok(event.channel, queue.record.name, 0, 0)
+            else:
+                self._count(channel, queue, counted)
 
     def _count(self, channel: Channel, queue: Queue, counted: Answered) -> None:
         """Call with what the queue's leader counts, or with why it does not."""

@@ -54,8 +54,12 @@ def new_record(event: QueueDeclare, name: str, nodes: list[NodeId], random_bits:
         raise RefusedError(ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
     arguments = _arguments(event, name)
     _check_kind(event, name)
-    group = GroupId(random_bits(63) | 1)
-    return QueueRecord(name=name, group=group, members=tuple(sorted(nodes)), arguments=arguments)
+    return QueueRecord(name=name, group=new_group(random_bits), members=tuple(sorted(nodes)), arguments=arguments)
+
+
+def new_group(random_bits: Callable[[int], int]) -> GroupId:
+    """An id that no other queue has, nor an earlier one of the same name."""
+    return GroupId(random_bits(63) | 1)
 
 
 def consumer_priority(event: Consume) -> int:

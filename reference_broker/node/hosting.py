@@ -259,8 +259,7 @@ class Hosting:
         self._create(record.group, record_to_json(record))
         runner = self._run_queue(record, None)
         self._take_early(runner)
-        if record.leader == self.node:
-            runner.lead_if_nobody_does()
+        self._lead_first(record, runner)
 
     def _join(self, record: QueueRecord) -> None:
         """A member here from now on: blank, until the leader has told it everything."""
@@ -270,7 +269,11 @@ class Hosting:
         self._create(record.group, record_to_json(record))
         runner = self._run_queue(record, None, proxy.pending)
         self._take_early(runner)
-        if record.leader == self.node and not record.stay(self.node):
+        self._lead_first(record, runner)
+
+    def _lead_first(self, record: QueueRecord, runner: GroupRunner) -> None:
+        """A queue of a program that elected nobody by the declaration gets its first leader at once, too."""
+        if record.leader == self.node and not record.stay(self.node) and not record.elected:
             runner.lead_if_nobody_does()
 
     def _leave(self, record: QueueRecord) -> None:
@@ -296,7 +299,8 @@ class Hosting:
     ) -> GroupRunner:
         host = QuorumQueue(record, self._shard, self._shard.now_ms)
         members, life = record.first_configuration(self.node), record.stay(self.node)
-        runner = self._run(record.group, members, host, state, pending, life=life)
+        elected = record.elected_by(self.node)
+        runner = self._run(record.group, members, host, state, pending, life=life, elected=elected)
         host.payload, host.track = runner.payload, runner.track
         self._has(Queue(record, host, runner, record.stay(self.node)))
         return runner
@@ -326,6 +330,7 @@ class Hosting:
         pending: _Lanes | None,
         *,
         life: int,
+        elected: NodeId = NOBODY,
     ) -> GroupRunner:
         shard = self._shard
         view, hard_state = LogView(), HardState(term=Term(0), voted_for=NOBODY)
@@ -339,11 +344,13 @@ class Hosting:
         )
         core = RaftCore(self.node, members, view, hard_state, config, timer.randint, host.version, life)
         runner = self.runners[group] = GroupRunner(group, core, shard.log, host, shard, pending)
-        self.census.member_knows(group, core.leader)
         if state is not None and state.snapshot is not None:
             runner.restore(state.state)
         for entry in state.special if state is not None else ():
             core.recovered(entry)
+        if elected != NOBODY:
+            core.founded(elected, blank=state is None)
+        self.census.member_knows(group, core.leader)
         for member in shard.config.members:
             if member.node != self.node and shard.life_of(member.node) is None:
                 runner.peer_down(member.node)

@@ -27,7 +27,8 @@ def placed(
     up: Collection[NodeId],
     census: Census,
 ) -> QueueRecord:
-    """The record with members, founders and first leader. The cost does not depend on how many queues there are."""
+    """The record with members, founders and a first leader, whom the declaration elects. What it costs does not depend
+    on how many queues there are."""
     arguments, held, led = dict(record.arguments), census.members, census.led
     wanted = arguments.get("x-quorum-initial-group-size", GROUP_SIZE)
     size = min(int(wanted), len(nodes))
@@ -36,4 +37,4 @@ def placed(
     if arguments.get("x-queue-leader-locator") == "balanced":
         leader = min(order, key=lambda node: (node not in up, led[node], node != here, node))
     members = tuple(sorted([leader, *[node for node in order if node != leader][: size - 1]]))
-    return replace(record, members=members, founders=members, leader=leader)
+    return replace(record, members=members, founders=members, leader=leader, elected=True)

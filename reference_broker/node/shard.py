@@ -17,6 +17,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence, Set
+from dataclasses import replace
 
 from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.log.config import LogConfig
@@ -28,6 +29,7 @@ from reference_broker.log.system import LogSystem
 from reference_broker.machines.commands import NodeDown, NodeUp, Tick
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import QueueRecord
+from reference_broker.node import declaration
 from reference_broker.node.alarms import NO_ALARM, Alarm, Alarms
 from reference_broker.node.answer_times import AnswerTimes
 from reference_broker.node.clock import host_clock
@@ -171,7 +173,7 @@ class Shard(LocalClients):
 
         def committed(existing: QueueRecord | None) -> None:
             if existing is None:  # declared and deleted again within entries that this node jumped over
-                self.declare(record, answered)
+                self.declare(replace(record, group=declaration.new_group(self.random_bits)), answered)
                 return
             queue = self.queues[existing.name]
             if isinstance(queue.runner, Proxy):

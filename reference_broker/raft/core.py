@@ -32,7 +32,7 @@ Readys). At 1,000 entries/s, a batch of commands each, that is 1.5 % of a core.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
 from reference_broker.raft.config import Jitter, RaftConfig
 from reference_broker.raft.configuration import Configuration
@@ -45,7 +45,9 @@ from reference_broker.raft.ready import HardState, Ready, Role
 from reference_broker.raft.roles import Roles
 from reference_broker.types import NOBODY, Entry, EntryKind, LogIndex, NodeId, Term
 
-__all__ = ["NotLeaderError", "RaftConfig", "RaftCore", "SafetyViolationError"]
+FIRST_TERM: Final = Term(1)
+
+__all__ = ["FIRST_TERM", "NotLeaderError", "RaftConfig", "RaftCore", "SafetyViolationError"]
 
 
 class RaftCore(Roles):
@@ -97,6 +99,23 @@ class RaftCore(Roles):
         if self.log.snapshot_index < entry.index <= self.log.last_index:
             self.note(entry)
             self._reconfigured()
+
+    def founded(self, leader: NodeId, *, blank: bool) -> None:
+        """The decision that created the group has elected the leader of its first term: every founder's vote in it is
+        given to ``leader``. Call it on each founder in each life, before any input.
+
+        Since all founders begin in that term, nobody can stand for it, and ``leader`` needs to ask nobody. It leads
+        at once if it is ``blank``, that is, if nothing of this replica was found on disk: then nothing of it was heard
+        by anybody, as no message leaves before the term is on disk. Otherwise it may have led that term before, and
+        waits for an election like all others.
+        """
+        if self.term > FIRST_TERM:
+            return
+        self.raise_term(FIRST_TERM)
+        if self.voted_for == NOBODY:
+            self.vote_for(leader)
+        if blank and leader == self.node:
+            self._become_leader()
 
     def _reconfigured(self) -> None:
         """Another configuration is in effect; a timer that was drawn under the one before is drawn anew."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 from reference_broker.machines.metadata import (
     Answer,
     DeclareQueue,
@@ -13,7 +16,7 @@ from reference_broker.machines.metadata import (
     decode,
     encode,
 )
-from reference_broker.types import GroupId, NodeId
+from reference_broker.types import NOBODY, GroupId, NodeId
 
 MEMBERS = (NodeId(1), NodeId(2), NodeId(3))
 FIRST = QueueRecord(name="q", group=GroupId(11), members=MEMBERS, arguments=(("delivery_limit", 3),), founders=MEMBERS)
@@ -54,3 +57,20 @@ def test_a_snapshot_is_the_state() -> None:
     restored = MetadataMachine.restore(machine.snapshot())
     assert restored.queues == machine.queues
     assert restored.snapshot() == machine.snapshot()
+
+
+def test_a_record_of_an_older_program_elects_nobody() -> None:
+    """Its members began in no term: one that took the first for its own would not be alone in that."""
+    machine = MetadataMachine()
+    machine.apply(encode([declare(replace(FIRST, leader=NodeId(2), elected=True), 1)]))
+    assert machine.queues["q"].elected_by(NodeId(1)) == NodeId(2)
+    older = json.loads(machine.snapshot())
+    older["version"] = 3
+    del older["queues"][0]["elected"]
+    assert MetadataMachine.restore(json.dumps(older).encode()).queues["q"].elected_by(NodeId(1)) == NOBODY
+
+
+def test_a_member_that_joined_later_had_no_vote_in_the_declaration() -> None:
+    """It learns its term from those that are there."""
+    record = replace(FIRST, leader=NodeId(2), elected=True, stays=((NodeId(3), 1),))
+    assert [record.elected_by(node) for node in MEMBERS] == [NodeId(2), NodeId(2), NOBODY]

@@ -46,10 +46,11 @@ class QuietCluster:
         """Start these, or all, and wait until all that run know of every queue."""
         ready: set[NodeId] = set()
         for node in nodes or NODES:
-            self._start(node, ready)
+            self.begin(node, lambda node=node: ready.add(node))
         self.wait(lambda: len(ready) == len(nodes or NODES))
 
-    def _start(self, node: NodeId, ready: set[NodeId]) -> None:
+    def begin(self, node: NodeId, ready: Callable[[], None]) -> None:
+        """Start one, and call when it knows of every queue."""
         self.lives[node] += 1
         loop = self.loops[node] = SimLoop(self.scheduler, self.network, f"n{node}")  # type: ignore[abstract]
         loop.on_error = _raise
@@ -67,7 +68,7 @@ class QuietCluster:
             )
             loop.on_idle = lambda: self._write(shard)
             loop.create_task(shard.start())
-            shard.when_ready(lambda: ready.add(node))
+            shard.when_ready(ready)
 
         loop.run(begin)
 

@@ -4,16 +4,22 @@ slow the one that somebody does."""
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from reference_broker.machines.metadata import QueueRecord, record_to_json
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.server import Node
 from reference_broker.node.status import status, summary
+from reference_broker.raft import wire
 from reference_broker.raft.core import RaftCore
+from reference_broker.raft.ready import Role
+from reference_broker.types import METADATA_GROUP, GroupId, NodeId
 from tests.reference_broker.node.quiet_cluster import NODES, names, quiet_cluster
 
 
@@ -130,3 +136,40 @@ def test_a_tick_gives_no_turn_to_a_group_in_which_nothing_comes_of_it(monkeypatc
         ticks.of(monkeypatch, RaftCore, "tick")
         cluster.pass_time(1)
         assert ticks.count > 100 > turns.count
+
+
+def test_a_declare_asks_nobody_for_a_vote_and_is_answered_by_a_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metadata group has agreed on the queue and its leader: everything else would be said twice."""
+    said: Counter[str] = Counter()
+    encode = wire.encode
+
+    def noted(group: GroupId, message: Any) -> Any:
+        said[type(message).__name__] += group != METADATA_GROUP
+        return encode(group, message)
+
+    monkeypatch.setattr(wire, "encode", noted)
+    with quiet_cluster() as cluster:
+        shard, loop, led = cluster.shards[NODES[1]], cluster.loops[NODES[1]], list[bool]()
+        for name in names(10):
+            record = shard.place(QueueRecord(name=name, group=GroupId(len(led) + 1), members=()))
+            answered = len(led)
+            loop.run(lambda record=record: shard.declare(record, lambda queue: led.append(queue.runner.leader == 2)))
+            cluster.wait(lambda answered=answered: len(led) > answered)
+        cluster.wait_for_leaders()
+        assert all(led) and set(+said) == {"AppendReply"}
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_a_restart_knows_whom_the_declaration_elected(node: NodeId) -> None:
+    """Power was lost when the group was on disk, and nothing else of it. A founder that forgot its vote could give it
+    once more; a leader that led its first term again could write other entries in place of those that it lost."""
+    with quiet_cluster() as cluster:
+        shard = cluster.shards[node]
+        record = shard.place(QueueRecord(name="q", group=GroupId(99), members=()))
+        record = replace(record, leader=NODES[0])
+        cluster.loops[node].run(lambda: shard.log.create_group(record.group, record_to_json(record)))
+        shard.log.run_pending()
+        cluster.stop()
+        cluster.begin(node, lambda: None)
+        core = cluster.shards[node].runners[record.group].core
+        assert (core.role, core.term, core.voted_for) == (Role.FOLLOWER, 1, NODES[0])
