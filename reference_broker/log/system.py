@@ -101,13 +101,14 @@ class LogSystem:
         """Read what is there, or start afresh, and begin to write.
 
         ``notify`` is called from the log's threads. With ``threads`` False there are none, and the owner drives the
-        log with :meth:`run_pending`. With ``gather``, which is called when something waits to be written, the owner
-        says by :meth:`write` when it is. ``new_store`` gives the 16 octets that mark a new pair of directories.
+        log with :meth:`run_pending`, or its :attr:`workers` one by one. With ``gather``, which is called when
+        something waits to be written, the owner says by :meth:`write` when it is. ``new_store`` gives the 16 octets
+        that mark a new pair of directories.
 
         Raises a :class:`~reference_broker.log.errors.LogError` that says what to do, or :class:`OSError`.
         """
         parts = open_parts(config, files, notify, new_store)
-        system = cls(config, files, parts, gather if threads else None)
+        system = cls(config, files, parts, gather)
         system._write_resets(parts.resets)
         system._housekeeping.submit(Sweep())
         if threads:

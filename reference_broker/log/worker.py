@@ -50,9 +50,9 @@ class Worker(Generic[Op]):
 
     def go(self, *, here: bool) -> None:
         """Have what was handed over done: in the calling thread, which must be the only one that hands over, if
-        ``here`` and the worker's own is idle; else by the worker's."""
+        ``here`` and the worker's own is idle, or there is none; else by the worker's, or by :meth:`run_pending`."""
         with self._lock:
-            if not self._pending or not self._asleep:
+            if not self._pending or not (self._asleep or self._thread is None):
                 return  # a thread at work looks for more before it sleeps
             if not here:
                 self._wake_up()

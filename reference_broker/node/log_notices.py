@@ -63,7 +63,7 @@ class LogNotices:
         """Called in one of the log's threads, or in this one within :meth:`_write`."""
         self._notices.append(notices)
         if self._writing_here and get_ident() == self._thread:
-            self._take_notices()
+            self._guarded(self._take_notices)  # a defect behind the news is none of the log, which is not done yet
         else:
             self._loop.call_soon_threadsafe(self._guarded, self._take_notices)
 

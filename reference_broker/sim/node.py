@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,7 @@ from reference_broker.amqp.link import ConnectionConfig
 from reference_broker.log.errors import LogError
 from reference_broker.log.notices import Notice, SnapshotInstalled, SnapshotTaken
 from reference_broker.log.opening import RecoveredGroup
+from reference_broker.log.system import LogSystem
 from reference_broker.machines.consumers import Status
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import QueueRecord
@@ -42,6 +44,7 @@ AMQP_PORT: Final = 5672
 PEER_PORT: Final = 5700
 _TICK_S: Final = 0.5
 _READ: Final = 0.1
+_SLOW_S: Final = 0.001
 _EPOCH_MS: Final = 1_700_000_000_000
 _SECRET: Final = b"what only the nodes of the world know"
 
@@ -72,6 +75,7 @@ class SimShard(Shard):
             now_ms=owner.now_ms,
             random_bits=owner.world.chance.getrandbits,
         )
+        setattr(self.log, "write", partial(owner.write, self.log))  # noqa: B010 - a method, for this log alone
 
     def _show_log(self) -> None:
         """Before the first member is at work: some are deleted while the shard is still being made."""
@@ -290,6 +294,23 @@ class SimNode:
         self.is_lost = self.is_awaited = False
         self.start()
 
+    def write(self, log: LogSystem) -> None:
+        """What the loop does at its :meth:`LogSystem.write`: it writes itself, and hears what is on disk before this
+        returns; or it wakes the log's thread. Which one depends on the drive's speed in production, here on chance."""
+        writing, loop, scheduler = log.workers[0], self.loop, self.world.scheduler
+        assert loop is not None
+        if writing.name in self._busy:
+            return  # the thread is awake and takes this along
+        if self.sync_s < _SLOW_S and self.world.chance.random() < self.world.inline_share:
+            writing.go(here=True)
+            loop.paused_until = max(loop.paused_until, scheduler.now + self._sync_time())
+        else:
+            self._wake(writing)
+
+    def _wake(self, worker: Worker[Any]) -> None:
+        self._busy.add(worker.name)
+        self.world.scheduler.after(self._sync_time(), self._disk, worker, self.incarnation)
+
     def _begin(self) -> None:
         assert self.loop is not None
         try:
@@ -390,10 +411,9 @@ class SimNode:
                 if core.commit_index != member.commit:
                     self.world.story.committed(self.node, runner, member.commit)
                 self.world.raft.looked_at(self.node, runner)
-        for worker in shard.log.workers:
-            if worker.waits and worker.name not in self._busy:
-                self._busy.add(worker.name)
-                self.world.scheduler.after(self._sync_time(), self._disk, worker, self.incarnation)
+        housekeeping = shard.log.workers[1]
+        if housekeeping.waits and housekeeping.name not in self._busy:
+            self._wake(housekeeping)
 
     def _sync_time(self) -> float:
         return self.sync_s * (0.2 + 4 * self.world.chance.random() ** 3)

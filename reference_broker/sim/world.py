@@ -63,6 +63,8 @@ class World:
         self._wal_file_bytes = chance.choice((_SMALL_FILE, 65_536))
         self.large_bytes = chance.choice((0, 5000, 20_000)) if self._wal_file_bytes > _SMALL_FILE else 0
         """Some messages are so large, in many frames between nodes; 0: none is."""
+        self.inline_share = chance.choice((0.0, 0.5, 1.0))
+        """How many of the writes that a node's loop may do itself it does."""
         limits = self._limits()
         count = chance.choice((1, 3, 3, 3, 3, 3, 5))
         self.node_ids = [NodeId(node) for node in range(1, count + 1)]

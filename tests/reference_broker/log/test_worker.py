@@ -55,6 +55,24 @@ def test_the_owner_does_it_while_the_worker_is_idle() -> None:
     worker.close()
 
 
+def test_what_is_handed_over_while_the_owner_does_it_comes_next() -> None:
+    """What is on disk is told during the write, and whoever hears it asks for more: for a snapshot, or a fresh log."""
+    done: list[str] = []
+    asked: list[int] = []
+
+    def handle(operations: list[str]) -> None:
+        if "a" in operations:
+            worker.submit("b")
+        done.extend(operations)
+
+    worker: Worker[str] = Worker("worker", handle, lambda: asked.append(len(done)))
+    worker.submit("a")
+    worker.go(here=True)
+    assert done == ["a"] and asked == [0, 0], "asked again for what came meanwhile"
+    worker.go(here=True)
+    assert done == ["a", "b"]
+
+
 def test_the_worker_keeps_the_order_while_it_is_busy() -> None:
     record = Record()
     worker = Worker("worker", record.handle, lambda: None)

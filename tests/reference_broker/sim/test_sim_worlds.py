@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from reference_broker.log.notices import Notice
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.node.hosting import Hosting
+from reference_broker.node.log_notices import LogNotices
 from reference_broker.sim.__main__ import main
 from reference_broker.sim.invariants import INVARIANTS
 from reference_broker.sim.runs import run_world
@@ -26,6 +28,22 @@ def test_no_invariant_is_violated(seed: int) -> None:
     outcome = run_world(seed, STEPS)
     assert not outcome.error, f"{outcome.error}\nreplay with: make sim SEED={seed} STEPS={STEPS}"
     assert outcome.events >= STEPS
+
+
+def test_worlds_write_in_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a fast drive the event loop writes by itself: a simulator that has threads write always, or never, would not
+    see what most nodes do."""
+    told = {True: 0, False: 0}
+    notify = LogNotices.notify
+
+    def noted(notices: LogNotices, news: list[Notice]) -> None:
+        told[notices._writing_here] += 1
+        notify(notices, news)
+
+    monkeypatch.setattr(LogNotices, "notify", noted)
+    for seed in SEEDS[:4]:
+        assert not run_world(seed, 1000).error
+    assert min(told.values()) > 100
 
 
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
