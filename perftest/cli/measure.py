@@ -55,7 +55,7 @@ def _run(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[RunWrite
     with target(plan, options.cluster, options.out) as cluster:
         if cluster is not None:
             plan = on_bundled(plan, cluster)
-        writer = RunWriter(options.out, plan, ["perftest", *sys.argv[1:]])
+        writer = RunWriter(options.out, plan, options.command or ["perftest", *sys.argv[1:]])
         writer.objectives = options.objectives
         writer.legacy = _legacy(writer) if options.legacy_latency else None
         writer.describe_broker(**broker_facts(plan, cluster))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from perftest.cli.exits import Exit
-from perftest.cli.options.command import ENVIRONMENT, REPEATED, TableCommand, show_and_leave
+from perftest.cli.options.command import ENVIRONMENT, REPEATED, WORDS, TableCommand, show_and_leave
 
 if TYPE_CHECKING:
     from perftest.cli.options.choices import Choices
@@ -48,7 +49,7 @@ def run(ctx: click.Context, /, **given: Any) -> None:
     options = run_options(choices)
     for note in choices.notes:
         click.echo(f"note: {note}", err=True)
-    ctx.exit(measure(plan, options))
+    ctx.exit(measure(plan, replace(options, command=("perftest", "run", *ctx.meta[WORDS]))))
 
 
 def run_options(choices: Choices) -> Options:

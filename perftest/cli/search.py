@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from perftest.cli.exits import Exit
-from perftest.cli.sections import COUNT, DURATION, PART, SIZE, SectionedCommand, json_option, option
+from perftest.cli.sections import (
+    ACK_INTERVAL,
+    COUNT,
+    DURATION,
+    IN_FLIGHT,
+    PART,
+    PREFETCH,
+    SIZE,
+    SectionedCommand,
+    json_option,
+    option,
+)
 from perftest.cli.target import only_one_target, split_uris, target_options
 
 if TYPE_CHECKING:
@@ -62,12 +73,19 @@ NUMBERS: Final = NumbersType()
     "--in-flight",
     "in_flight",
     section="Load",
-    type=COUNT,
+    type=IN_FLIGHT,
     default=None,
-    help="Most unconfirmed messages per publisher.  [default: 1000]",
+    help="Most unconfirmed messages per publisher; unlimited, or no_confirms.  [default: 1000]",
 )
 @option(
-    "-q", "--qos", "--prefetch", "prefetch", section="Load", type=COUNT, default=None, help="Prefetch.  [default: 1000]"
+    "-q",
+    "--qos",
+    "--prefetch",
+    "prefetch",
+    section="Load",
+    type=PREFETCH,
+    default=None,
+    help="Prefetch; 0 or unlimited: no limit.  [default: 1000]",
 )
 @option(
     "-A",
@@ -75,9 +93,9 @@ NUMBERS: Final = NumbersType()
     "--ack-interval",
     "ack_interval",
     section="Load",
-    type=COUNT,
+    type=ACK_INTERVAL,
     default=None,
-    help="Acknowledge every N deliveries.  [default: 1]",
+    help="Acknowledge every N deliveries; or automatic.  [default: 1]",
 )
 @option("-s", "--size", "size_bytes", section="Load", type=SIZE, default=None, help="Octets of body.  [default: 1000]")
 @option("--slo", "slos", section="Judgement", multiple=True, help='Objective, such as "e2e.p99<20ms"; repeatable.')
@@ -137,7 +155,7 @@ def _asked(
 
     targets = split_uris(uri, uris)
     only_one_target(targets, cluster)
-    plan = _base_plan(targets, workload, flags)
+    plan, swept = _base_plan(targets, workload, flags)
     objectives, problems = [], check_plan(plan, lambda field: f"--{field.replace('_', '-')}")
     for text in slos:
         try:
@@ -149,32 +167,32 @@ def _asked(
         problems.append(Problem(path="", value=flags["repeats"], rule=rule, fix="use 1, 3 or 5", file="--repeats"))
     if problems:
         raise SpecError(problems)
-    return Asked(plan=plan, objectives=tuple(objectives), out=out, cluster=cluster, as_json=as_json)
+    return Asked(plan=plan, swept=swept, objectives=tuple(objectives), out=out, cluster=cluster, as_json=as_json)
 
 
-def _base_plan(targets: tuple[str, ...], workload: str | None, flags: dict[str, Any]) -> Plan:
-    """One isolated step with the load that was asked for."""
-    from perftest.cli.searching import LOAD_FLAGS
+def _base_plan(targets: tuple[str, ...], workload: str | None, flags: dict[str, Any]) -> tuple[Plan, tuple[str, ...]]:
+    """One isolated step with the load that was asked for, and what the workload file sweeps."""
+    from perftest.cli.again import LOAD_FLAGS, beside, plan_of_words
     from perftest.cli.workload import find
     from perftest.spec import plan_for
-    from perftest.spec.plan import Isolation, Plan, QueueSpec, Settings, Step
+    from perftest.spec.plan import Isolation, Settings, Step
 
     changes = {name: flags[name] for name in LOAD_FLAGS if flags[name] is not None}
-    if workload is not None:
-        base = plan_for(find(workload), targets)
-        settings = replace(base.steps[0].settings, **changes)
-    else:
-        settings = Settings(**changes)
-        base = Plan(
-            name="search",
-            title="perftest search",
-            uris=targets,
-            queues=(QueueSpec(name="perftest"),),
-            steps=(),
-            isolation=Isolation.ISOLATED,
-        )
+    base = plan_for(find(workload), targets) if workload is not None else plan_of_words(beside(targets))
+    load = base.steps[0].settings if workload is not None else Settings()
+    settings = replace(load, **changes)
     step = Step(number=1, label="", settings=settings, duration_s=flags["duration_s"], warmup_s=flags["warmup_s"])
-    return replace(base, name="search", isolation=Isolation.ISOLATED, steps=(step,), swept=(), drain_s=flags["drain_s"])
+    plan = replace(
+        base,
+        name="search",
+        title="perftest search",
+        uris=targets,
+        isolation=Isolation.ISOLATED,
+        steps=(step,),
+        swept=(),
+        drain_s=flags["drain_s"],
+    )
+    return plan, base.swept
 
 
 def _number(text: str) -> float:

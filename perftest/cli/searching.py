@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from perftest.cli.again import LOAD_FLAGS, run_again, sweep_again
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.interrupts import Interrupts
 from perftest.cli.measured_broker import target
 from perftest.cli.probe import Limit, Probe, probe
-from perftest.cli.target import typed_again
 from perftest.engine.api import StopRequest
 from perftest.results.writer import run_id
 from perftest.search.bracket import Answer, Search
@@ -27,17 +27,17 @@ from perftest.spec.slo import Objective, Verdict, judge, shown
 if TYPE_CHECKING:
     from infra.local_cluster import Cluster
 
-LOAD_FLAGS: Final = ("publishers", "consumers", "in_flight", "prefetch", "ack_interval", "size_bytes")
-"""What the command line can change of a workload's load."""
 KEPT_UP: Final = 0.99
 """Part of the asked rate that must be published, and of the published that must be delivered, for a probe to pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What the command line comes down to."""
+    """What the command line comes down to. ``swept`` are the settings that the workload file sweeps: the search holds
+    them at the first value of each."""
 
     plan: Plan
+    swept: tuple[str, ...]
     objectives: tuple[Objective, ...]
     out: Path
     cluster: Path | None
@@ -113,7 +113,7 @@ def find_rate(asked: Asked, flags: Mapping[str, Any]) -> Exit:
         )
         while not prober.stop.finishing and (rate := state.next_rate()) is not None:
             _probe_rate(prober, state, settings, rate)
-        return _conclude(prober, state.answer(), settings, flags)
+        return _conclude(prober, state.answer(), flags)
 
 
 def _free_rate(prober: Prober, settings: Settings) -> float:
@@ -170,11 +170,11 @@ def _not_kept_up(found: Probe, rate: float) -> list[str]:
     return missed
 
 
-def _conclude(prober: Prober, answer: Answer, settings: Settings, flags: Mapping[str, Any]) -> Exit:
+def _conclude(prober: Prober, answer: Answer, flags: Mapping[str, Any]) -> Exit:
     """Say what was found, and how sure it is."""
     words = [_found(answer, " and ".join(objective.text for objective in prober.asked.objectives))]
     if answer.rate is not None:
-        words.append(f"to see it again: {_again(prober.asked, answer.rate, settings, flags)}")
+        words.append(f"to see it again: {_again(prober.asked, answer.rate, flags)}")
     if answer.limited:
         words += prober.limits_in_words()
     elif not answer.converged:
@@ -209,22 +209,14 @@ def _found(answer: Answer, objectives: str) -> str:
     return f"the highest rate that meets {objectives}: {answer.rate:,.0f} msg/s ({bracket})"
 
 
-def _again(asked: Asked, rate: float, settings: Settings, flags: Mapping[str, Any]) -> str:
+def _again(asked: Asked, rate: float, flags: Mapping[str, Any]) -> str:
     """The command that makes the load at this rate."""
-    target = typed_again(asked.plan.uris, asked.cluster)
-    each = rate / (settings.publishers * asked.plan.publishing.channels)
+    plan = asked.plan
+    each = rate / (plan.steps[0].settings.publishers * plan.publishing.channels)
     if flags["workload"] is not None:
-        return f"perftest sweep {flags['workload']}{target} --vary rate={each:g}{_changes(flags)}"
-    queue = " -u perftest -qq -e amq.default" if asked.plan.uris else ""
-    load = f"-r {each:g} -x {settings.publishers} -y {settings.consumers} -c {settings.in_flight}"
-    acks = f"-q {settings.prefetch} -A {settings.ack_interval} -s {settings.size_bytes}"
-    return f"perftest run{target}{queue} {load} {acks} -z 60"
-
-
-def _changes(flags: Mapping[str, Any]) -> str:
-    """What the flags change of a workload, as ``sweep`` has it."""
-    given = {name: flags[name] for name in LOAD_FLAGS if flags[name] is not None}
-    return "".join(f" --set load.{name.removesuffix('_bytes')}={value}" for name, value in given.items())
+        changed = [name for name in LOAD_FLAGS if flags[name] is not None]
+        return sweep_again(flags["workload"], plan, asked.cluster, each, [*asked.swept, *changed])
+    return run_again(plan, asked.cluster, each)
 
 
 # The best setting

@@ -107,6 +107,9 @@ DURATION: Final = QuantityType("duration", "parse_duration_s")
 SIZE: Final = QuantityType("size", "parse_size_bytes")
 COUNT: Final = QuantityType("count", "parse_count")
 RATE: Final = QuantityType("rate", "parse_rate")
+IN_FLIGHT: Final = QuantityType("count", "parse_in_flight")
+PREFETCH: Final = QuantityType("count", "parse_prefetch")
+ACK_INTERVAL: Final = QuantityType("count", "parse_ack_interval")
 
 
 class PartType(click.ParamType[float]):

@@ -31,6 +31,8 @@ class Options:
         the flag that names the broker in a command to copy.
     ``resumed``
         the run whose steps this one takes up.
+    ``command``
+        the command that makes this run again; empty: what was typed.
     ``is_round``
         whether this run is one of several, after which it is said what to do next.
     """
@@ -53,3 +55,4 @@ class Options:
     target: str = ""
     resumed: Path | None = None
     is_round: bool = False
+    command: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ import yaml
 
 from perftest.importers.notes import Note
 from perftest.spec.check import check
+from perftest.spec.condense import spelled
 from perftest.spec.load import parse_workload
 from perftest.spec.problem import Problem, SpecError
 
@@ -43,7 +44,7 @@ _WIDTH: Final = 120
 
 def to_yaml(workload: dict[str, Any], origin: str = "", notes: Sequence[Note] = ()) -> str:
     """The text of a workload file; what is not as it was in the source stands in comments above."""
-    parts = [*_heading(origin, notes)]
+    parts, workload = [*_heading(origin, notes)], spelled(workload)
     for key in ORDER:
         if key in workload:
             parts.append(("\n" if key in _APART else "") + _entry(key, workload[key]))

@@ -24,6 +24,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from perftest.spec.units import WORDS
+
 SCHEMA_VERSION: Final = 1
 """Raised when a reader of the previous version would misread a run directory. Readers refuse what they do not know."""
 
@@ -93,5 +95,9 @@ HLOG_TAG: Final = "{series};step={step};phase={phase};host={host};worker={worker
 ``series`` is one of :class:`perftest.metrics.interval.Series`, or ``stage.<chain>.<stage>``: where within the broker
 the time went, of one node (its name is the worker) over the whole steady time of a step; see
 :mod:`perftest.results.stages`."""
+
+SETTING_WORDS: Final = WORDS
+"""Values of a step's ``settings`` that are no numbers to a person, by setting: ``in_flight`` 0 is ``no_confirms``, 2^30
+``unlimited``; ``prefetch`` 0 ``unlimited``; ``ack_interval`` 0 ``automatic``."""
 
 STAGE_PREFIX: Final = "stage."

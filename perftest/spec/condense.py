@@ -15,7 +15,7 @@ from perftest.spec.behaviour import Connecting, Consuming, Cycle, Publishing
 from perftest.spec.models import SCHEMA_VERSION
 from perftest.spec.plan import Background, Isolation, Plan, QueueSpec, Settings, Step
 from perftest.spec.sweeping import FIELD_OF_SETTING, in_order
-from perftest.spec.units import IN_FLIGHT_UNLIMITED, UNLIMITED, UnitError, parse_duration_s
+from perftest.spec.units import UNLIMITED, WORDS, UnitError, parse_duration_s
 
 ALWAYS: Final = ("in_flight", "prefetch", "ack_interval", "size", "publishers", "consumers")
 """Keys of the load that are written with their default, too."""
@@ -81,6 +81,32 @@ def workload_of(plan: Plan) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value not in ("", None, {}, [])}
 
 
+def spelled(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a workload file with words for the settings that have them: what was made of numbers, such as the
+    workloads of other tools."""
+    sweep = dict(content.get("sweep") or {})
+    if "setting" in sweep:
+        sweep["values"] = [_spelled(sweep["setting"], value) for value in sweep["values"]]
+    if "steps" in sweep:
+        sweep["steps"] = [_all_spelled(step) for step in sweep["steps"]]
+    changed: dict[str, Any] = {
+        "load": _all_spelled(content.get("load") or {}),
+        "background": [
+            {**each, "load": _all_spelled(each.get("load") or {})} for each in content.get("background") or ()
+        ],
+        "sweep": sweep,
+    }
+    return {name: changed.get(name, value) for name, value in content.items()}
+
+
+def _all_spelled(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _spelled(name, value) for name, value in settings.items()}
+
+
+def _spelled(setting: str, value: Any) -> Any:
+    return WORDS[setting].get(value, value) if setting in WORDS and isinstance(value, int) else value
+
+
 def duration(seconds: float) -> str | float:
     """``5m``, ``90s``, ``250ms``: what reads best and is exactly this, otherwise the number of seconds."""
     for unit, factor in (("h", 1 / 3600), ("m", 1 / 60), ("s", 1.0), ("ms", 1e3), ("us", 1e6)):
@@ -106,12 +132,12 @@ def _setting(field: str) -> str:
     return _SETTING_OF_FIELD.get(field, field)
 
 
-def _written(setting: str, value: Any) -> Any:
-    """A setting's value, as a file has it."""
+def written(setting: str, value: Any) -> Any:
+    """A setting's value (of the field of :class:`~perftest.spec.plan.Settings`), as a file has it."""
     if setting == "rate":
         return UNLIMITED if value is None else _number(value)
-    if setting == "in_flight" and value == IN_FLIGHT_UNLIMITED:
-        return UNLIMITED
+    if value in WORDS.get(setting, ()):
+        return WORDS[setting][value]
     if setting == "ack_after":
         return duration(value / 1e3) if value else 0
     if setting == "consumer_latency":
@@ -129,7 +155,7 @@ def _load(settings: Settings, swept: set[str]) -> dict[str, Any]:
     for field in fields(Settings):
         setting, value = _setting(field.name), getattr(settings, field.name)
         if setting not in swept and (setting in ALWAYS or value != getattr(usual, field.name)):
-            found[setting] = _written(setting, value)
+            found[setting] = written(setting, value)
     return found
 
 
@@ -221,7 +247,7 @@ def _sweep(plan: Plan) -> dict[str, Any]:
 
 
 def _point(settings: Settings, swept: tuple[str, ...]) -> dict[str, Any]:
-    return {_setting(field): _written(_setting(field), getattr(settings, field)) for field in swept}
+    return {_setting(field): written(_setting(field), getattr(settings, field)) for field in swept}
 
 
 def _timing(step: Step, drain_s: float) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from perftest.spec.behaviour import Bodies, Connecting, Consuming, Cycle, Exchan
 from perftest.spec.models import Load, Queue, Workload
 from perftest.spec.plan import Background, Isolation, Plan, QueueSpec, Settings, Step
 from perftest.spec.sweeping import field_of, in_order, label, points, settings_swept, swept_value
-from perftest.spec.units import format_duration
+from perftest.spec.units import WORDS, format_duration
 
 
 def settings_of(load_section: Load) -> Settings:
@@ -119,9 +119,7 @@ def describe(plan: Plan) -> list[dict[str, object]]:
             "label": step.label,
             "publishers": step.settings.publishers,
             "consumers": step.settings.consumers,
-            "in_flight": step.settings.in_flight,
-            "prefetch": step.settings.prefetch,
-            "ack_interval": step.settings.ack_interval,
+            **{name: _shown(name, getattr(step.settings, name)) for name in WORDS},
             "rate": step.settings.rate,
             "size_bytes": step.settings.size_bytes,
             "duration": format_duration(step.duration_s),
@@ -129,6 +127,11 @@ def describe(plan: Plan) -> list[dict[str, object]]:
         }
         for step in plan.steps
     ]
+
+
+def _shown(setting: str, value: int) -> int | str:
+    """A number where the value is one, else its word."""
+    return WORDS[setting].get(value, value)
 
 
 def total_s(plan: Plan) -> float:

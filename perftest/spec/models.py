@@ -20,12 +20,15 @@ from perftest.spec.units import (
     RATE_UNITS,
     SIZE_UNITS,
     UNLIMITED,
+    WORDS,
     UnitError,
+    parse_ack_interval,
     parse_count,
     parse_duration_s,
+    parse_in_flight,
+    parse_prefetch,
     parse_rate,
     parse_size_bytes,
-    parse_window,
 )
 
 SCHEMA_VERSION: Final = 1
@@ -52,20 +55,30 @@ def _parse_paced(value: object) -> float:
     return rate
 
 
-def _schema(units: Any, description: str, *extra: str) -> WithJsonSchema:
+def _schema(units: Any, description: str, *extra: str, least: int = 0) -> WithJsonSchema:
     names = "|".join([*(unit.replace("/", "\\/") for unit in units)])
     pattern = f"^[0-9][0-9_]*(\\.[0-9]+)?\\s*({names})?$"
-    choices: list[dict[str, object]] = [{"type": "number", "minimum": 0}, {"type": "string", "pattern": pattern}]
+    choices: list[dict[str, object]] = [{"type": "number", "minimum": least}, {"type": "string", "pattern": pattern}]
     return WithJsonSchema({"anyOf": [*choices, *({"const": word} for word in extra)], "description": description})
 
 
 Duration = Annotated[float, _read(parse_duration_s), _schema(DURATION_UNITS, "seconds, or with a unit: 5m, 30s")]
 Size = Annotated[int, _read(parse_size_bytes), _schema(SIZE_UNITS, "octets, or with a unit: 1kB (1000), 1KiB (1024)")]
 Count = Annotated[int, _read(parse_count), _schema(COUNT_UNITS, "a whole number; k and M are allowed")]
-Window = Annotated[
+InFlight = Annotated[
     int,
-    _read(parse_window),
-    _schema(COUNT_UNITS, "most unconfirmed messages per publisher; 0: no confirms", UNLIMITED),
+    _read(parse_in_flight),
+    _schema(COUNT_UNITS, "most unconfirmed messages per publisher", *WORDS["in_flight"].values(), least=1),
+]
+Prefetch = Annotated[
+    int,
+    _read(parse_prefetch),
+    _schema(COUNT_UNITS, "basic.qos of each consumer; 0: unlimited", *WORDS["prefetch"].values()),
+]
+AckInterval = Annotated[
+    int,
+    _read(parse_ack_interval),
+    _schema(COUNT_UNITS, "one basic.ack (multiple) every N deliveries", *WORDS["ack_interval"].values(), least=1),
 ]
 Rate = Annotated[
     float | None,
@@ -125,11 +138,9 @@ class Queue(Model):
 class Load(Model):
     """How publishers and consumers behave, where the sweep does not say otherwise."""
 
-    in_flight: Window = 1000
-    prefetch: Annotated[Count, Field(description="basic.qos of each consumer; 0: unlimited")] = 1000
-    ack_interval: Annotated[
-        Count, Field(description="one basic.ack (multiple) every N deliveries; 0: automatic acknowledgement")
-    ] = 1
+    in_flight: InFlight = 1000
+    prefetch: Prefetch = 1000
+    ack_interval: AckInterval = 1
     rate: Rate = None
     size: Size = 1000
     ack_after: Annotated[

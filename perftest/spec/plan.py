@@ -36,12 +36,14 @@ class Settings:
     """One point of the space that is swept.
 
     ``in_flight``
-        most unconfirmed messages per publisher; 0 publishes without confirms (PerfTest ``-c`` absent),
-        :data:`~perftest.spec.units.IN_FLIGHT_UNLIMITED` with confirms that nothing waits for (PerfTest ``-c 0``).
+        most unconfirmed messages per publisher; :data:`~perftest.spec.units.NO_CONFIRMS` (0) publishes without confirms
+        (PerfTest ``-c`` absent), :data:`~perftest.spec.units.IN_FLIGHT_UNLIMITED` with confirms that nothing waits for
+        (PerfTest ``-c 0``).
     ``prefetch``
         ``basic.qos`` of each consumer; 0 is unlimited (``-q``).
     ``ack_interval``
-        one ``basic.ack`` (multiple) every N deliveries; 1 acks each message; 0 is automatic acknowledgement (``-A``).
+        one ``basic.ack`` (multiple) every N deliveries; 1 acks each message (``-A 0`` and ``-A 1``);
+        :data:`~perftest.spec.units.AUTOMATIC_ACK` (0) is automatic acknowledgement (``-a``).
     ``rate``
         messages per second of each publisher; None publishes as fast as confirms allow: a closed loop (``-r``).
     ``size_bytes``

@@ -10,15 +10,16 @@ from typing import Final, TypeVar
 
 from perftest.spec.models import Sweep
 from perftest.spec.units import (
-    IN_FLIGHT_UNLIMITED,
-    UNLIMITED,
     UnitError,
     format_duration,
+    in_words,
+    parse_ack_interval,
     parse_count,
     parse_duration_s,
+    parse_in_flight,
+    parse_prefetch,
     parse_rate,
     parse_size_bytes,
-    parse_window,
 )
 
 STEPS_MAX: Final = 1000
@@ -34,14 +35,15 @@ FIELD_OF_SETTING: Final = {
 """Where a name in a workload file and the field of :class:`~perftest.spec.plan.Settings` differ."""
 
 _READ: Final[Mapping[str, Callable[[object], Number]]] = {
-    "in_flight": parse_window,
+    "in_flight": parse_in_flight,
+    "prefetch": parse_prefetch,
+    "ack_interval": parse_ack_interval,
     "size": parse_size_bytes,
     "rate": parse_rate,
     "ack_after": lambda value: round(parse_duration_s(value) * 1e3),
     "consumer_latency": lambda value: round(parse_duration_s(value) * 1e6),
 }
 _SHOW: Final[Mapping[str, Callable[[Number], str]]] = {
-    "in_flight": lambda value: UNLIMITED if value == IN_FLIGHT_UNLIMITED else _plain(value),
     "ack_after": lambda value: format_duration((value or 0) / 1e3),
     "consumer_latency": lambda value: format_duration((value or 0) / 1e6),
 }
@@ -70,13 +72,9 @@ def swept_value(setting: str, value: object) -> Number:
 
 
 def label(setting: str, value: Number) -> str:
-    """``rate=unlimited``, ``size=1000``."""
-    shown = UNLIMITED if value is None else _SHOW.get(setting, _plain)(value)
+    """``rate=unlimited``, ``size=1000``, ``in_flight=no_confirms``."""
+    shown = _SHOW[setting](value) if setting in _SHOW else in_words(setting, value)
     return f"{setting}={shown}"
-
-
-def _plain(value: Number) -> str:
-    return format(value, ".15g")
 
 
 def settings_swept(sweep: Sweep | None) -> tuple[str, ...]:

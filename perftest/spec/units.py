@@ -35,8 +35,21 @@ COUNT_UNITS: Final[Mapping[str, float]] = {"k": 1000, "K": 1000, "M": 1000**2}
 RATE_UNITS: Final[Mapping[str, float]] = {**COUNT_UNITS, "/s": 1, "k/s": 1000, "M/s": 1000**2}
 
 UNLIMITED: Final = "unlimited"
+NO_CONFIRMS: Final = 0
+"""An in-flight limit of a channel without confirms."""
 IN_FLIGHT_UNLIMITED: Final = 1 << 30
 """Confirms, but no limit (PerfTest's ``-c 0``)."""
+AUTOMATIC_ACK: Final = 0
+"""An ack interval of consumers with automatic acknowledgement."""
+PREFETCH_UNLIMITED: Final = 0
+"""A prefetch of 0 has no limit, in the protocol and so everywhere."""
+
+WORDS: Final[Mapping[str, Mapping[int, str]]] = {
+    "in_flight": {NO_CONFIRMS: "no_confirms", IN_FLIGHT_UNLIMITED: UNLIMITED},
+    "prefetch": {PREFETCH_UNLIMITED: UNLIMITED},
+    "ack_interval": {AUTOMATIC_ACK: "automatic"},
+}
+"""Values of settings that are no numbers to a person: a file, ``--vary`` and a label have the word."""
 
 
 class UnitError(ValueError):
@@ -63,11 +76,33 @@ def parse_count(value: object) -> int:
     return _whole(_quantity(value, COUNT_UNITS, "count", "1000, 1k or 2M"), value, "count", "1000, 1k or 2M")
 
 
-def parse_window(value: object) -> int:
-    """A count, or ``unlimited``: confirms that no publisher waits for. Raises :class:`UnitError`."""
-    if isinstance(value, str) and value.strip() == UNLIMITED:
-        return IN_FLIGHT_UNLIMITED
-    return parse_count(value)
+def parse_in_flight(value: object) -> int:
+    """A count, or ``unlimited`` (confirms that no publisher waits for), or ``no_confirms``. 0 is refused: PerfTest's
+    ``-c 0`` is the former, and many take 0 for the latter. Raises :class:`UnitError`."""
+    fix = "write no_confirms to publish without confirms, or unlimited for confirms that no publisher waits for"
+    word = _worded("in_flight", value)
+    return _count_above_0(value, "an in-flight limit of 0 says two things", fix) if word is None else word
+
+
+def parse_prefetch(value: object) -> int:
+    """A count; 0 and ``unlimited`` are no limit. Raises :class:`UnitError`."""
+    word = _worded("prefetch", value)
+    return parse_count(value) if word is None else word
+
+
+def parse_ack_interval(value: object) -> int:
+    """A count, or ``automatic``: automatic acknowledgement. 0 is refused: PerfTest's ``-A 0`` acknowledges each message
+    by itself. Raises :class:`UnitError`."""
+    fix = "write automatic for automatic acknowledgement, or 1 to acknowledge each message by itself"
+    word = _worded("ack_interval", value)
+    return _count_above_0(value, "an ack interval of 0 says two things", fix) if word is None else word
+
+
+def in_words(setting: str, value: int | float | None) -> str:
+    """A value of a setting as a file has it: ``no_confirms``, ``unlimited``, ``1000``."""
+    if value is None:
+        return UNLIMITED
+    return WORDS.get(setting, {}).get(int(value)) or format(value, ".15g")
 
 
 def parse_rate(value: object) -> float | None:
@@ -87,6 +122,18 @@ def format_duration(seconds: float) -> str:
     minutes, rest = divmod(rest, 60)
     parts = [(hours, "h"), (minutes, "m"), (rest, "s")]
     return "".join(f"{amount:g}{unit}" for amount, unit in parts if amount) or "0s"
+
+
+def _worded(setting: str, value: object) -> int | None:
+    """The value that a word means; None for anything else."""
+    return next((number for number, word in WORDS[setting].items() if value == word), None)
+
+
+def _count_above_0(value: object, rule: str, fix: str) -> int:
+    count = parse_count(value)
+    if not count:
+        raise UnitError(rule, fix)
+    return count
 
 
 def _quantity(value: object, units: Mapping[str, float], kind: str, examples: str) -> float:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from perftest.results.schema import SETTING_WORDS
 from reports.stats import axes
 
 NAMES = {
@@ -24,17 +25,8 @@ NAMES = {
 }
 """Settings in the words of the documentation."""
 
-IN_FLIGHT_UNLIMITED: Final = 1 << 30
-"""The in-flight limit of a plan whose publishers take confirms and wait for none."""
-_WORDS: Final = {
-    ("in_flight", 0): "none",
-    ("in_flight", IN_FLIGHT_UNLIMITED): "unlimited",
-    ("prefetch", 0): "unlimited",
-    ("ack_interval", 0): "automatic",
-    ("ack_after_ms", 0): "none",
-    ("rate", None): "unlimited",
-}
-"""Values that stand for the absence of a limit."""
+_NO_LIMIT: Final = {("ack_after_ms", 0): "none", ("rate", None): "unlimited"}
+"""Other values that stand for the absence of a limit."""
 
 
 def swept(run: pd.Series[Any]) -> tuple[str, ...]:
@@ -77,11 +69,14 @@ def long(steps: pd.DataFrame, names: tuple[str, ...]) -> list[str]:
 
 
 def _value(settings: dict[str, Any], name: str) -> str:
-    match settings.get(name):
+    value = settings.get(name)
+    if isinstance(value, int) and value in SETTING_WORDS.get(name, ()):
+        return SETTING_WORDS[name][value].replace("_", " ")
+    match value:
         case bool() as flag:
             return "yes" if flag else "no"
-        case (int() | None) as value if (name, value) in _WORDS:
-            return _WORDS[name, value]
+        case (int() | None) as value if (name, value) in _NO_LIMIT:
+            return _NO_LIMIT[name, value]
         case None:
             return "none"
         case int() | float() as number:

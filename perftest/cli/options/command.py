@@ -16,6 +16,8 @@ from perftest.cli.sections import SectionedCommand, SectionedOption
 
 ENVIRONMENT: Final = "perftest.environment"
 """Key of ``click.Context.meta``: names of the variables that were obeyed."""
+WORDS: Final = "perftest.words"
+"""Key of ``click.Context.meta``: the words of the command line, and behind them what the environment said."""
 REPEATED: Final = "perftest.repeated"
 """Key of ``click.Context.meta``: what there is to say of options that were given more than once."""
 
@@ -45,6 +47,7 @@ class TableCommand(SectionedCommand):
         surrounding = environment.from_environment(os.environ)
         obeyed = {key: values for key, values in surrounding.items() if key not in line.values}
         ctx.meta[ENVIRONMENT] = [BY_KEY[key].variable for key in obeyed]
+        ctx.meta[WORDS] = [*args, *_canonical(obeyed)]
         ctx.meta[REPEATED] = line.repeated()
         return super().parse_args(ctx, list(_canonical({**obeyed, **line.values})))
 

@@ -17,7 +17,7 @@ OPTIONS = section(
     ),
     value(
         "-q --qos --prefetch",
-        "count",
+        "prefetch",
         "N",
         "Prefetch of each consumer, at most 65535; 0 is unlimited.",
         default="0",
@@ -34,7 +34,7 @@ OPTIONS = section(
     ),
     value(
         "-A --multi-ack-every --ack-interval",
-        "count",
+        "ack_interval",
         "N",
         "Acknowledge every N deliveries with the multiple flag; 0 or 1: each by itself.",
         default="1",

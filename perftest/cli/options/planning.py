@@ -14,6 +14,7 @@ from perftest.spec.check import SIZE_BYTES_MIN, check_plan
 from perftest.spec.plan import Isolation, Plan, Settings, Step
 from perftest.spec.problem import Problem, SpecError
 from perftest.spec.rules import is_stamped
+from perftest.spec.units import AUTOMATIC_ACK, NO_CONFIRMS
 
 _NAME_MAX = 40
 _WARMUP_S_MAX = 5.0
@@ -83,7 +84,7 @@ def _step(choices: Choices, publishing: Publishing) -> Step:
 def _settings(choices: Choices, publishing: Publishing) -> Settings:
     in_flight = choices["confirm"]
     if publishing.transaction and not choices.is_given("confirm"):
-        in_flight = 0  # transactions take the place of the confirms that the bundled cluster has by default
+        in_flight = NO_CONFIRMS  # transactions take the place of the confirms that the bundled cluster has by default
     persistent = choices["quorum"] or choices.local or "persistent" in choices["flags"]
     return Settings(
         in_flight=in_flight,
@@ -105,8 +106,8 @@ def _ack_interval(choices: Choices) -> int:
         if choices["multi_ack_every"] > 1:
             rule = "-a and -A: nothing is acknowledged by consumers with automatic acknowledgement"
             choices.problem(["autoack", "multi_ack_every"], rule, "leave out one of them", choices["multi_ack_every"])
-        return 0
-    return max(int(choices["multi_ack_every"]), 1)  # -A 0 means: each message by itself
+        return AUTOMATIC_ACK
+    return int(choices["multi_ack_every"])
 
 
 def _rate(choices: Choices) -> float | None:

@@ -15,9 +15,13 @@ from perftest.spec.behaviour import Allocation, Argument, Arrivals, ExitWhen
 from perftest.spec.slo import Objective, parse_objective
 from perftest.spec.units import (
     IN_FLIGHT_UNLIMITED,
+    NO_CONFIRMS,
     UnitError,
+    parse_ack_interval,
     parse_count,
     parse_duration_s,
+    parse_in_flight,
+    parse_prefetch,
     parse_rate,
     parse_size_bytes,
 )
@@ -74,10 +78,20 @@ def _signed(text: str) -> int:
 
 
 def _in_flight(text: str) -> int:
-    """PerfTest's -c: a window; 0 is confirms without a limit, a negative number (or ``off``) no confirms."""
+    """PerfTest's -c: 0 is confirms without a limit, a negative number (or ``off``) no confirms; beside it the words of
+    a workload file."""
     if text == "off" or _is_negative(text):
-        return 0
-    return (0 if text == "unlimited" else parse_count(text)) or IN_FLIGHT_UNLIMITED
+        return NO_CONFIRMS
+    return IN_FLIGHT_UNLIMITED if _is_zero(text) else parse_in_flight(text)
+
+
+def _prefetch(text: str) -> int:
+    return parse_prefetch(text)
+
+
+def _ack_interval(text: str) -> int:
+    """PerfTest's -A: 0 acknowledges each message by itself; beside it the words of a workload file."""
+    return 1 if _is_zero(text) else parse_ack_interval(text)
 
 
 def _signed_rate(text: str) -> float | None:
@@ -255,6 +269,10 @@ def _choice(text: str, known: tuple[str, ...]) -> str:
     if text not in known:
         raise UnitError(f"{text!r} is not one of {', '.join(known)}", f"write {' or '.join(known)}")
     return text
+
+
+def _is_zero(text: str) -> bool:
+    return re.fullmatch(r"0+", text.strip()) is not None
 
 
 def _is_negative(text: str) -> bool:

@@ -16,7 +16,7 @@ from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results.summary import RATES, PhaseTotals, Tally
 from perftest.results.trust import supports
 from perftest.spec.plan import Plan, Step, is_open_loop
-from perftest.spec.units import format_duration
+from perftest.spec.units import format_duration, in_words
 
 EVENTS_KEPT: Final = 20
 RECENT_S: Final = 5.0
@@ -178,9 +178,9 @@ class Board:
         settings = self._step.settings
         parts = [
             f"step {self._step.number}/{self.last_step}",
-            f"in-flight {settings.in_flight or 'no confirms'}",
-            f"prefetch {settings.prefetch or 'unlimited'}",
-            f"ack interval {settings.ack_interval or 'auto'}",
+            f"in-flight {in_words('in_flight', settings.in_flight).replace('_', ' ')}",
+            f"prefetch {in_words('prefetch', settings.prefetch)}",
+            f"ack interval {in_words('ack_interval', settings.ack_interval)}",
             f"{settings.size_bytes} B",
         ]
         parts += [f"{settings.rate:g} msg/s each"] if settings.rate is not None else []

@@ -172,6 +172,12 @@ def test_confirms_without_a_limit_are_not_no_confirms(text: str, expected: int) 
     assert plan(f"-h amqp://h -c {text}").steps[0].settings.in_flight == expected
 
 
+@pytest.mark.parametrize(("text", "expected"), [("-A 0", 1), ("-A 1", 1), ("-A 7", 7), ("-A automatic", 0), ("-a", 0)])
+def test_an_ack_interval_of_0_is_perftests(text: str, expected: int) -> None:
+    """PerfTest's -A 0 acknowledges each message by itself; what it calls automatic is -a."""
+    assert plan(f"-h amqp://h {text}").steps[0].settings.ack_interval == expected
+
+
 @pytest.mark.parametrize(
     ("line", "note"),
     [

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from perftest.cli.again import plan_of_words
 from perftest.cli.exits import CliError
 from perftest.cli.served import Served
 from perftest.cli.ui.board import Board
@@ -272,6 +273,27 @@ def test_notes_and_variables_are_told_before_the_run(
     settings = engine.plans[0].steps[0].settings
     assert (settings.publishers, settings.consumers) == (3, 2)
     assert "note: without effect here: -hst (there is no JVM)\nnote: from the environment: PRODUCERS\n" in err
+
+
+def test_the_command_of_a_run_has_what_the_environment_said(
+    call: Call, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Typed elsewhere, the command of a manifest makes the same plan; a password is not kept."""
+    for name, value in (
+        ("PRODUCERS", "3"),
+        ("CONFIRM", "0"),
+        ("VARIABLE_RATE", "100:60,1000:10"),
+        ("MULTI_ACK_EVERY", "0"),
+    ):
+        monkeypatch.setenv(name, value)
+    run(call, tmp_path, "-h", "amqp://me:secret@h", "-s", "50", "--ui", "none")
+    (path,) = (tmp_path / "runs").iterdir()
+    verb, *words = json.loads(path.joinpath("manifest.json").read_text())["command"][1:]
+    assert verb == "run" and "secret" not in str(words)
+    again = plan_of_words(words)
+    for part in ("steps", "queues", "exchange", "consuming", "connecting"):
+        assert getattr(again, part) == getattr(engine.plans[0], part), part
+    assert again.publishing.rate_cycle == ((100.0, 60.0), (1000.0, 10.0))
 
 
 def test_the_variables_are_listed(call: Call) -> None:

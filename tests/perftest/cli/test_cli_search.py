@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 
+import workloads
 from perftest.cli import probe as probing
 from perftest.cli import searching
+from perftest.cli.again import plan_of_words
 from perftest.cli.probe import REMEDIES, Limit, Probe
 from perftest.engine.api import StopRequest
 from perftest.results.trust import Status, step_checks
+from perftest.spec.codec import plan_from_json
 from perftest.spec.plan import Plan
 
 Call = Callable[..., tuple[int, str, str]]
@@ -44,7 +51,7 @@ class Broker:
         asked = settings.rate * settings.publishers if settings.rate is not None else None
         rate = self.limit if asked is None else min(asked, self.limit)
         if asked is None:
-            rate *= min(settings.in_flight, 100) / 100
+            rate *= min(settings.in_flight or 100, 100) / 100
         p99 = 5e6 if rate <= self.fast else 80e6
         row = {
             "label": plan.steps[0].label,
@@ -104,11 +111,15 @@ def test_the_highest_rate_that_meets_the_objective(call: Call, broker: Broker, t
     [
         ((), r"perftest run -r \d+ -x 1 -y 1 -c 1000 -q 1000 -A 1 -s 1000 -z 60"),
         (("--cluster", "kept"), r"perftest run --cluster kept -r \d+ "),
-        (("-h", "amqp://guest:guest@h"), r"perftest run -h amqp://h -u perftest -qq -e amq.default -r \d+ "),
+        (
+            ("-h", "amqp://guest:guest@h"),
+            r"perftest run -h amqp://h -u perftest -qq -e amq.default -prsd 0 -cal round-robin -r \d+ ",
+        ),
         (("-h", "amqp://me:secret@h"), r"perftest run -h 'amqp://me:\*\*\*@h' -u"),
         (
             ("--workload", "flow_control/in_flight", "-s", "50"),
-            r"perftest sweep flow_control/in_flight --vary rate=\d+ --set load.size=50\n",
+            r"perftest sweep flow_control/in_flight --isolated --vary rate=\d+ "
+            r"--set load.in_flight=1 --set load.size=50\n",
         ),
     ],
 )
@@ -118,6 +129,67 @@ def test_what_was_found_can_be_made_again(
     """At the same broker, with the same load; a password is not shown."""
     _, out, _ = call("search", *SLO, *flags, "--out", str(tmp_path))
     assert re.search(rf"to see it again: {command}", out)
+
+
+LOADS = st.fixed_dictionaries(
+    {},
+    optional={
+        "-x": st.integers(1, 7).map(str),
+        "-y": st.integers(0, 7).map(str),
+        "-c": st.one_of(st.integers(1, 5000).map(str), st.sampled_from(["no_confirms", "unlimited", "2k"])),
+        "-q": st.one_of(st.integers(100, 60_000).map(str), st.sampled_from(["0", "unlimited"])),
+        "-A": st.one_of(st.integers(1, 100).map(str), st.just("automatic")),
+        "-s": st.one_of(st.integers(28, 5000).map(str), st.just("4KiB")),
+    },
+)
+TARGETS = st.sampled_from([(), ("-h", "amqp://h"), ("-H", "amqp://h1,amqps://h2:5671/v")])
+WORKLOADS = st.sampled_from(["", *workloads.names()])
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(load=LOADS, target=TARGETS, workload=WORKLOADS)
+def test_the_command_to_see_it_again_has_the_same_load(
+    call: Call, broker: Broker, load: dict[str, str], target: tuple[str, ...], workload: str
+) -> None:
+    """What is shown is typed: it must give the plan that was measured, whatever was asked for."""
+    broker.plans.clear()
+    broker.fast = 1e9
+    flags = [word for pair in load.items() for word in pair]
+    flags += ["--workload", workload] if workload else []
+    with TemporaryDirectory() as out:
+        code, said, err = call("search", *SLO, *target, *flags, "--max-probes", "1", "--out", out)
+    assume(code != 2)  # the load contradicts itself
+    assert code == 0, err
+    shown = re.search(r"to see it again: perftest (.*)", said)
+    assert shown is not None
+    verb, *words = shlex.split(shown[1])
+    again = plan_of_words(words) if verb == "run" else swept_again(call, words)
+    probed = broker.plans[-1]
+    assert again.steps[0].settings == probed.steps[0].settings
+    parts = ("uris", "queues", "exchange", "publishing", "consuming", "connecting", "background", "workers", "seed")
+    assert {name: getattr(again, name) for name in parts} == {name: getattr(probed, name) for name in parts}
+
+
+def swept_again(call: Call, words: list[str]) -> Plan:
+    code, out, err = call("sweep", *words, "--dry-run", "--json")
+    assert code == 0, err
+    return plan_from_json(json.loads(out)["plan"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("-c", "0"), "write no_confirms to publish without confirms, or unlimited"),
+        (("-A", "0"), "write automatic for automatic acknowledgement, or 1"),
+    ],
+)
+def test_a_zero_that_says_two_things_is_refused(
+    call: Call, broker: Broker, flags: tuple[str, ...], says: str, tmp_path: Path
+) -> None:
+    """To PerfTest -c 0 is confirms without a limit, and -A 0 each message by itself."""
+    code, _, err = call("search", *SLO, *flags, "--out", str(tmp_path))
+    assert (code, broker.plans) == (2, [])
+    assert says in err
 
 
 def test_the_rate_is_that_of_the_whole_load(call: Call, broker: Broker, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from perftest.importers.openmessaging import import_openmessaging
 from perftest.importers.rabbittesttool import import_playlist, import_topology
 from perftest.importers.section import Section
 from perftest.importers.write import problems_of, to_yaml
+from perftest.spec.condense import spelled
 from perftest.spec.expand import expand
 from perftest.spec.load import parse_workload
 from perftest.spec.problem import SpecError
@@ -160,7 +161,7 @@ def accepted(imported: Imported) -> None:
     for workload in imported.workloads:
         assert problems_of(workload.content, "f") == []
         text = to_yaml(workload.content, "f", workload.notes)
-        assert yaml.safe_load(text) == workload.content
+        assert yaml.safe_load(text) == spelled(workload.content)
         assert expand(parse_workload(text, "f")[0], ()).steps
 
 

@@ -188,7 +188,7 @@ schema: 1
 name: whole
 title: every section
 queues: [{name: q, type: classic, durable: false, auto_delete: true, bound: false}]
-load: {in_flight: 0, rate: 0, ack_after: 20ms, ack_interval: 5}
+load: {in_flight: no_confirms, rate: 0, ack_after: 20ms, ack_interval: 5}
 exchange: {name: e, type: topic}
 publishing:
   channels: 3

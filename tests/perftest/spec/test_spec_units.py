@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perftest.spec.sweeping import swept_value
 from perftest.spec.units import (
+    IN_FLIGHT_UNLIMITED,
+    WORDS,
     UnitError,
     format_duration,
+    in_words,
+    parse_ack_interval,
     parse_count,
     parse_duration_s,
+    parse_in_flight,
+    parse_prefetch,
     parse_rate,
     parse_size_bytes,
 )
@@ -75,3 +84,39 @@ def test_a_formatted_duration_is_the_same_duration(milliseconds: int) -> None:
     if text:
         total += parse_duration_s(text)
     assert total == pytest.approx(milliseconds / 1000)
+
+
+@pytest.mark.parametrize(
+    ("read", "value", "meaning"),
+    [
+        (parse_in_flight, "no_confirms", 0),
+        (parse_in_flight, "unlimited", IN_FLIGHT_UNLIMITED),
+        (parse_in_flight, "2k", 2000),
+        (parse_prefetch, "unlimited", 0),
+        (parse_prefetch, 0, 0),
+        (parse_prefetch, 5, 5),
+        (parse_ack_interval, "automatic", 0),
+        (parse_ack_interval, "1", 1),
+    ],
+)
+def test_what_is_no_number_has_a_word(read: Callable[[object], int], value: object, meaning: int) -> None:
+    """Nobody has to know which number stands for none."""
+    assert read(value) == meaning
+
+
+@pytest.mark.parametrize("read", [parse_in_flight, parse_ack_interval])
+@pytest.mark.parametrize("value", [0, "0", 0.0])
+def test_a_zero_that_says_two_things_is_refused(read: Callable[[object], int], value: object) -> None:
+    """PerfTest's -c 0 is confirms without a limit, to others it is no confirms: a wrong guess measures another load."""
+    with pytest.raises(UnitError, match="says two things") as caught:
+        read(value)
+    assert caught.value.fix.startswith("write ")
+
+
+@pytest.mark.parametrize("setting", WORDS)
+def test_every_word_reads_as_it_is_shown(setting: str) -> None:
+    """A label of a sweep, and a file that was written from a plan, are typed again."""
+    for value, word in WORDS[setting].items():
+        assert in_words(setting, value) == word
+        assert swept_value(setting, word) == value
+    assert in_words(setting, 17) == "17"
