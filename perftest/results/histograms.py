@@ -110,8 +110,8 @@ class Merged:
         return int(_HIGHEST[index]) if index < len(self._counts) else 0
 
     def summary(self) -> dict[str, int | float]:
-        """One entry of a result row's ``latency``."""
-        percentiles = {name: self.percentile_ns(percent) for name, percent in PERCENTILES.items()}
+        """One entry of a result row's ``latency``. A percentile is the top of its bucket, never above the maximum."""
+        percentiles = {name: min(self.percentile_ns(percent), self.max_ns) for name, percent in PERCENTILES.items()}
         return {"count": self.count, **percentiles, "max_ns": self.max_ns, "mean_ns": round(self.mean_ns, 1)}
 
 

@@ -39,6 +39,8 @@ _COOKIE_MASK = ~0xF0
 _WORD_MASK = 0xF0
 _V2_WORD = 0x10
 _BUCKETS_MAX = 64 * 1024
+_BITS = 11
+"""Values of so many bits have a bucket each."""
 _PAYLOAD_MAX = _HEADER.size + 9 * _BUCKETS_MAX
 
 Counts = npt.NDArray[np.uint64]
@@ -105,10 +107,20 @@ def total(counts: Counts) -> int:
     return int(counts.sum())
 
 
-def maximum(counts: Counts) -> int:
-    """Highest value, as the highest equivalent value of its bucket; 0 without samples."""
-    used = np.flatnonzero(counts)
-    return int(buckets().highest[used[-1]]) if used.size else 0
+def bucket_of(value_ns: int) -> int:
+    """The bucket that counts a value; the last one counts what is beyond all."""
+    exponent = max(value_ns.bit_length() - _BITS, 0)
+    return min((exponent << (_BITS - 1)) + (value_ns >> exponent), bucket_count() - 1)
+
+
+def check_maximum(counts: Counts, max_ns: int) -> None:
+    """That a recorded maximum belongs to a histogram: its bucket is the highest in use.
+
+    :raises PayloadError: when it is not
+    """
+    at = bucket_of(max_ns)
+    if (not counts[at] or counts[at + 1 :].any()) and counts.any():
+        raise PayloadError(f"its highest value is not in the bucket of the maximum, {max_ns} ns")
 
 
 def mean(counts: Counts) -> float:

@@ -7,7 +7,7 @@ keys and then lets go of what it has, which costs shuffle, never memory.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,16 +20,40 @@ KEYS_MAX: Final = 256
 """Keys a partial merge holds; one key's counts are 270 KB, so 70 MB."""
 
 
+class Recorded(NamedTuple):
+    """A histogram and its exact maximum in nanoseconds, which buckets only bound."""
+
+    counts: str | hdr.Counts
+    """A payload, until something is added: a histogram that stays alone is never decoded."""
+    max_ns: int
+
+    def plus(self, payload: str, max_ns: int) -> Recorded:
+        """With another histogram added; changes the counters of this one in place."""
+        counts = hdr.decode(self.counts) if isinstance(self.counts, str) else self.counts
+        counts += hdr.decode(payload)
+        return Recorded(counts, max(self.max_ns, max_ns))
+
+    def columns(self) -> Row:
+        """As it stands in a row."""
+        payload = self.counts if isinstance(self.counts, str) else hdr.encode(self.counts)
+        return {"payload": payload, "max_ns": self.max_ns}
+
+
+RECORDED: Final = ("payload", "max_ns")
+"""The columns of a histogram; all others are its key."""
+
+
 def merge_partial(batches: Batches) -> Batches:
-    """Merge payloads of equal keys within a partition. All columns but ``payload`` are the key."""
-    held: dict[tuple[Any, ...], str | hdr.Counts] = {}
+    """Merge histograms of equal keys within a partition. All columns but those of RECORDED are the key."""
+    held: dict[tuple[Any, ...], Recorded] = {}
     schema: pa.Schema | None = None
     for batch in batches:
         schema = batch.schema
-        keys = [batch.column(name).to_pylist() for name in batch.schema.names if name != "payload"]
-        payloads = batch.column("payload").to_pylist()
-        for key, payload in zip(zip(*keys, strict=True), payloads, strict=True):
-            held[key] = _added(held.get(key), payload)
+        keys = [batch.column(name).to_pylist() for name in batch.schema.names if name not in RECORDED]
+        recorded = [batch.column(name).to_pylist() for name in RECORDED]
+        for key, payload, max_ns in zip(zip(*keys, strict=True), *recorded, strict=True):
+            before = held.get(key)
+            held[key] = Recorded(payload, max_ns) if before is None else before.plus(payload, max_ns)
             if len(held) > KEYS_MAX:
                 yield _let_go(held, schema)
                 held = {}
@@ -37,42 +61,30 @@ def merge_partial(batches: Batches) -> Batches:
         yield _let_go(held, schema)
 
 
-def _added(held: str | hdr.Counts | None, payload: str) -> str | hdr.Counts:
-    """A key's first payload is kept as it is: a key that stays alone is never decoded."""
-    if held is None:
-        return payload
-    counts = hdr.decode(held) if isinstance(held, str) else held
-    counts += hdr.decode(payload)
-    return counts
-
-
-def _let_go(held: dict[tuple[Any, ...], str | hdr.Counts], schema: pa.Schema) -> pa.RecordBatch:
-    names = [name for name in schema.names if name != "payload"]
-    rows = [
-        dict(zip(names, key, strict=True)) | {"payload": merged if isinstance(merged, str) else hdr.encode(merged)}
-        for key, merged in held.items()
-    ]
+def _let_go(held: dict[tuple[Any, ...], Recorded], schema: pa.Schema) -> pa.RecordBatch:
+    names = [name for name in schema.names if name not in RECORDED]
+    rows = [dict(zip(names, key, strict=True)) | merged.columns() for key, merged in held.items()]
     return pa.RecordBatch.from_pylist(rows, schema)
 
 
 def merge_group(group: pa.Table) -> pa.Table:
-    """Merge all payloads of one key into one row."""
-    payloads = group.column("payload").to_pylist()
-    merged: str | hdr.Counts | None = None
-    for payload in payloads:
-        merged = _added(merged, payload)
-    first = group.slice(0, 1)
-    text = merged if isinstance(merged, str) or merged is None else hdr.encode(merged)
-    at = group.schema.get_field_index("payload")
-    return first.set_column(at, group.schema.field(at), pa.array([text], pa.string()))
+    """Merge all histograms of one key into one row."""
+    first, *others = zip(*(group.column(name).to_pylist() for name in RECORDED), strict=True)
+    merged = Recorded(*first)
+    for payload, max_ns in others:
+        merged = merged.plus(payload, max_ns)
+    row = group.slice(0, 1).to_pylist()[0] | merged.columns()
+    return pa.Table.from_pylist([row], group.schema)
 
 
 def percentiles(batches: Batches) -> Batches:
-    """Add count, mean, percentiles and maximum of the payload to each row."""
+    """Add count, mean and percentiles of the histogram to each row. A percentile is the top of its bucket, but never
+    above the maximum."""
     for batch in batches:
         columns: dict[str, list[int | float]] = {name: [] for name in SUMMARY.names}
-        for payload in batch.column("payload").to_pylist():
-            for name, value in _summary(hdr.decode(payload)).items():
+        recorded = [batch.column(name).to_pylist() for name in RECORDED]
+        for payload, max_ns in zip(*recorded, strict=True):
+            for name, value in _summary(hdr.decode(payload), max_ns).items():
                 columns[name].append(value)
         arrays = [pa.array(columns[field.name], field.type) for field in SUMMARY]
         yield pa.RecordBatch.from_arrays([*batch.columns, *arrays], schema=with_summary(batch.schema))
@@ -83,21 +95,21 @@ SUMMARY: Final = pa.schema(
         pa.field("count", pa.int64()),
         pa.field("mean_ns", pa.float64()),
         *(pa.field(f"{name}_ns", pa.int64()) for name in PERCENTILES),
-        pa.field("max_ns", pa.int64()),
     ]
 )
+FIGURES: Final = (*SUMMARY.names, "max_ns")
+"""What is told of a histogram in a column each."""
 
 
 def with_summary(schema: pa.Schema) -> pa.Schema:
-    """The schema of a batch of payloads once :func:`percentiles` was through it."""
+    """The schema of a batch of histograms once :func:`percentiles` was through it."""
     return pa.schema([*schema, *SUMMARY])
 
 
-def _summary(counts: hdr.Counts) -> dict[str, int | float]:
+def _summary(counts: hdr.Counts, max_ns: int) -> dict[str, int | float]:
     values = hdr.values_at(counts, tuple(PERCENTILES.values()))
     row: dict[str, int | float] = {"count": hdr.total(counts), "mean_ns": hdr.mean(counts)}
-    row |= {f"{name}_ns": value for name, value in zip(PERCENTILES, values, strict=True)}
-    return row | {"max_ns": hdr.maximum(counts)}
+    return row | {f"{name}_ns": min(value, max_ns) for name, value in zip(PERCENTILES, values, strict=True)}
 
 
 SPECTRUM: Final = pa.schema(
@@ -115,15 +127,15 @@ SPECTRUM: Final = pa.schema(
 
 
 def spectrum(batches: Batches) -> Batches:
-    """The points of the percentile curve of each (run_id, step, series, payload)."""
+    """The points of the percentile curve of each (run_id, step, series, payload, max_ns)."""
     for batch in batches:
         rows: list[Row] = []
         for row in batch.to_pylist():
-            counts = hdr.decode(row.pop("payload"))
+            counts, max_ns = hdr.decode(row.pop("payload")), row.pop("max_ns")
             samples = hdr.total(counts)
             for point in hdr.curve(counts, tuple(PERCENTILES.values())):
-                supported = supports(samples, point.percentile)
-                rows.append(row | point._asdict() | {"supported": supported})
+                figures = {"value_ns": min(point.value_ns, max_ns), "supported": supports(samples, point.percentile)}
+                rows.append(row | point._asdict() | figures)
         yield pa.RecordBatch.from_pylist(rows, SPECTRUM)
 
 

@@ -24,6 +24,8 @@ from reports.pipeline.source import seconds_to_ns
 
 RAW_MAX: Final = 200
 ROWS_PER_BATCH: Final = 4096
+MS_PER_S: Final = 1000
+"""A log's times are in seconds, its maxima in milliseconds."""
 PHASES: Final = ("warmup", "steady", "drain")
 
 _PROBLEM: Final = [
@@ -53,6 +55,7 @@ PARSED_HISTOGRAMS: Final = _parsed(
     ("worker", _TEXT),
     ("start_ns", _INT),
     ("length_ns", _INT),
+    ("max_ns", _INT),
     ("payload", _TEXT),
 )
 PARSED_EVENTS: Final = _parsed(
@@ -217,14 +220,15 @@ def _histogram_parser(split: Row) -> Parser:
             return None
         if text.startswith('"'):
             return None
-        tag, start, length, payload = _histogram_cells(text)
+        tag, start, length, maximum, payload = _histogram_cells(text)
         row = _tag(tag) | {
             "start_ns": base_ns + _seconds("start", start),
             "length_ns": _seconds("length", length),
+            "max_ns": _seconds("maximum", maximum) // MS_PER_S,
             "payload": payload,
         }
         try:
-            hdr.decode(payload)
+            hdr.check_maximum(hdr.decode(payload), row["max_ns"])
         except hdr.PayloadError as error:
             raise LineError(f"payload: {error}") from error
         return row
@@ -232,12 +236,12 @@ def _histogram_parser(split: Row) -> Parser:
     return parse
 
 
-def _histogram_cells(text: str) -> tuple[str, str, str, str]:
+def _histogram_cells(text: str) -> tuple[str, str, str, str, str]:
     cells = text.split(",")
     if len(cells) != 5 or not cells[0].startswith("Tag="):
         raise LineError(f"{len(cells)} cells where a tag, start, length, maximum and payload belong")
-    tag, start, length, _, payload = cells
-    return tag.removeprefix("Tag="), start, length, payload
+    tag, start, length, maximum, payload = cells
+    return tag.removeprefix("Tag="), start, length, maximum, payload
 
 
 def _seconds(name: str, text: str) -> int:

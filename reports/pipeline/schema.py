@@ -51,7 +51,7 @@ def _summary(prefix: str, nullable: bool) -> tuple[Column, ...]:
         integer(f"{prefix}count", "samples", nullable),
         real(f"{prefix}mean_ns", "mean of the merged histogram; never a headline", nullable),
         *_percentiles(prefix, tuple(PERCENTILES), nullable),
-        integer(f"{prefix}max_ns", "highest value, within 3 significant figures", nullable),
+        integer(f"{prefix}max_ns", "highest value; of stages within the broker, the top of its bucket", nullable),
     )
 
 

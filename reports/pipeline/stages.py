@@ -5,9 +5,12 @@ hosts are in :mod:`reports.pipeline.use`.
 
     splits -> parse ----> damaged lines -> quarantine
                 |
-                +-> intervals  -> align -> intervals -> slots ---------> timeline
-                +-> histograms -> align -> merge(slot) -> percentiles -/
-                |                            |
+                +-> intervals  -> clock -> slots -> intervals ---------> timeline
+                |                   +-> origins -+                        |
+                |                                 v                        |
+                +-> histograms -> clock --------> slots -> merge(slot) -> percentiles
+                |                                            |
+                |                            +---------------+
                 |                            +-> steady -> merge(step) -> merge(run) -> percentiles -> latency
                 |                                             +-> spectrum
                 +-> histograms of stages -> merge(step) -> percentiles -> stages
@@ -17,8 +20,9 @@ Every stage ends in an explicit select, so that its columns are what its schema 
 histograms only; nothing here averages one. A histogram belongs to a slot by the middle of its interval: a histogram
 cannot be split, and intervals of different workers start a little apart.
 
-A slot is counted from the first interval of its step and phase. Were it counted from the run's start, workers whose
-intervals straddle a boundary would fall into two slots in turns.
+A slot is counted from the first interval of its step and phase, also that of a histogram: a series whose first
+values come late has no histogram of the first interval. Were it counted from the run's start, workers whose intervals
+straddle a boundary would fall into two slots in turns. Logs have times in whole milliseconds, so slots go by these.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark program gives it
 from pyspark.sql.types import StructType
 
@@ -78,17 +82,39 @@ def quarantine(parsed: Iterable[DataFrame], known: DataFrame) -> DataFrame:
 # --- time ------------------------------------------------------------------------------------------------------------
 
 
-def align(records: DataFrame, hosts: DataFrame, runs: DataFrame) -> DataFrame:
-    """Put intervals on the coordinator's clock and into slots; adds ``slot``, ``t_s`` and the run's context."""
-    phase = Window.partitionBy("run_id", "step", "phase")
-    middle = F.col("start_ns") + F.col("length_ns") / 2 - F.min("start_ns").over(phase)
+MS_NS: Final = 1_000_000
+PHASE: Final = ("run_id", "step", "phase")
+
+
+def on_one_clock(records: DataFrame, hosts: DataFrame, runs: DataFrame) -> DataFrame:
+    """Put intervals on the coordinator's clock; adds ``t_s``, the run's context, and ``from_ns`` and ``to_ns``, between
+    which the interval lies by whole milliseconds."""
+    offset_ns = F.coalesce(F.col("offset_ns"), F.lit(0))
+    from_ns = F.col("start_ns") - F.col("start_ns") % MS_NS - offset_ns
     return (
         records.join(F.broadcast(hosts), ["run_id", "host"], "left")
         .join(F.broadcast(runs), "run_id")
-        .withColumn("start_ns", F.col("start_ns") - F.coalesce(F.col("offset_ns"), F.lit(0)))
-        .withColumn("slot", F.floor(middle / F.col("interval_ns")).cast("long"))
+        .withColumn("from_ns", from_ns)
+        .withColumn("to_ns", F.col("from_ns") + F.col("length_ns") - F.col("length_ns") % MS_NS)
+        .withColumn("start_ns", F.col("start_ns") - offset_ns)
         .withColumn("t_s", since_start("start_ns"))
         .drop("offset_ns")
+    )
+
+
+def origins(intervals: DataFrame) -> DataFrame:
+    """Where the slots of each step and phase begin: with its first interval."""
+    return intervals.groupBy(*PHASE).agg(F.min("from_ns").alias("origin_ns"))
+
+
+def into_slots(records: DataFrame, begins: DataFrame) -> DataFrame:
+    """Add ``slot``; ``begins`` are the :func:`origins`, the same for intervals and histograms."""
+    # Differences first: Unix time in nanoseconds is beyond what a double tells apart.
+    middle = F.col("from_ns") - F.coalesce("origin_ns", "from_ns") + (F.col("to_ns") - F.col("from_ns")) / 2
+    return (
+        records.join(F.broadcast(begins), list(PHASE), "left")
+        .withColumn("slot", F.floor(middle / F.col("interval_ns")).cast("long"))
+        .drop("from_ns", "to_ns", "origin_ns")
     )
 
 
@@ -96,14 +122,14 @@ def align(records: DataFrame, hosts: DataFrame, runs: DataFrame) -> DataFrame:
 
 
 def merge_histograms(payloads: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Payloads of equal keys added up, exactly: first within partitions, then per key."""
-    wanted = payloads.select(*keys, "payload")
+    """Histograms of equal keys added up, exactly: first within partitions, then per key."""
+    wanted = payloads.select(*keys, *histograms.RECORDED)
     partial = wanted.mapInArrow(histograms.merge_partial, wanted.schema)
-    return partial.groupBy(*keys).applyInArrow(histograms.merge_group, wanted.schema).select(*keys, "payload")
+    return partial.groupBy(*keys).applyInArrow(histograms.merge_group, wanted.schema).select(*wanted.columns)
 
 
 def percentiles(payloads: DataFrame) -> DataFrame:
-    """Count, mean, percentiles and maximum beside each payload."""
+    """Count, mean and percentiles beside each histogram and its maximum."""
     summary = struct_of(histograms.SUMMARY)
     return payloads.mapInArrow(histograms.percentiles, StructType([*payloads.schema.fields, *summary.fields]))
 
@@ -116,7 +142,8 @@ def latency(step_payloads: DataFrame, run_payloads: DataFrame) -> DataFrame:
 
 def spectrum(step_payloads: DataFrame, planned: DataFrame) -> DataFrame:
     """The table ``spectrum``."""
-    points = step_payloads.select("run_id", "step", "series", "payload").mapInArrow(histograms.spectrum, SPECTRUM)
+    recorded = step_payloads.select("run_id", "step", "series", *histograms.RECORDED)
+    points = recorded.mapInArrow(histograms.spectrum, SPECTRUM)
     return conform(with_label(points, planned), schema.SPECTRUM)
 
 
@@ -147,7 +174,7 @@ def with_label(frame: DataFrame, planned: DataFrame) -> DataFrame:
 
 def one_column_per_series(summaries: DataFrame, keys: Sequence[str], series: Sequence[str]) -> DataFrame:
     """A row per key with ``{series}_{figure}`` columns, null for a series that was not recorded."""
-    figures = tuple(histograms.SUMMARY.names)
+    figures = histograms.FIGURES
     entry = F.struct(F.col("series"), F.struct(*figures))
     by_series = F.map_from_entries(F.collect_list(entry))
     wide = summaries.where(F.col("series").isin(*series)).groupBy(*keys).agg(by_series.alias("by_series"))

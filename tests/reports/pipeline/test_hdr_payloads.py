@@ -54,7 +54,7 @@ def test_figures_are_those_of_hdrhistogram(values: list[int], percentiles: list[
     counts = hdr.decode(payload_of(values))
     assert hdr.values_at(counts, tuple(percentiles)) == [expected.get_value_at_percentile(p) for p in percentiles]
     assert hdr.total(counts) == expected.get_total_count()
-    assert hdr.maximum(counts) == expected.get_max_value()
+    hdr.check_maximum(counts, expected.get_max_value())
     assert hdr.mean(counts) == pytest.approx(expected.get_mean_value(), rel=1e-12)
 
 
@@ -65,6 +65,7 @@ def test_every_bucket_edge_is_hdrhistograms() -> None:
     for index in [*range(4200), *range(4200, hdr.bucket_count(), 97), hdr.bucket_count() - 1]:
         lowest = oracle.get_value_from_index(index)
         assert edges.lowest[index] == lowest
+        assert hdr.bucket_of(int(edges.lowest[index])) == hdr.bucket_of(int(edges.highest[index])) == index
         assert edges.highest[index] == oracle.get_highest_equivalent_value(lowest)
 
 
@@ -82,10 +83,31 @@ def test_totals_beyond_32_bits_survive() -> None:
 def test_no_samples_are_no_error() -> None:
     """An interval in which nothing was delivered has an empty histogram, and a report all the same."""
     counts = hdr.decode(payload_of([]))
-    assert (hdr.total(counts), hdr.maximum(counts), hdr.mean(counts)) == (0, 0, 0.0)
+    assert (hdr.total(counts), hdr.mean(counts)) == (0, 0.0)
+    hdr.check_maximum(counts, 0)
     assert hdr.values_at(counts, (50.0, 99.0)) == [0, 0]
     assert hdr.curve(counts) == []
     assert hdr.encode(counts) == payload_of([])
+
+
+@pytest.mark.parametrize("value", [1, 2047, 2048, 4_194_305, 3_599_999_999_999])
+def test_a_maximum_lies_in_the_highest_bucket(value: int) -> None:
+    """A maximum of another histogram would be shown as the worst message of this one."""
+    counts = hdr.decode(payload_of([1, value]))
+    top = int(np.flatnonzero(counts)[-1])
+    lowest, highest = int(hdr.buckets().lowest[top]), int(hdr.buckets().highest[top])
+    for inside in (lowest, value, highest):
+        hdr.check_maximum(counts, inside)
+    for outside in (lowest - 1, highest + 1):
+        with pytest.raises(hdr.PayloadError, match="bucket of the maximum"):
+            hdr.check_maximum(counts, outside)
+
+
+def test_a_value_beyond_all_buckets_keeps_its_maximum() -> None:
+    """Longer than an hour: counted in the last bucket, and told as it was."""
+    counts = np.zeros(hdr.bucket_count(), dtype=np.uint64)
+    counts[-1] = 1
+    hdr.check_maximum(counts, 10 * hdr.HIGHEST)
 
 
 def test_curve_ends_where_samples_end_and_meets_the_table(synthetic_runs: ModuleType) -> None:

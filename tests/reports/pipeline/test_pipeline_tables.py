@@ -22,7 +22,7 @@ from reports.pipeline.tables import Tables
 
 pytestmark = pytest.mark.spark
 
-SWEEP, OPEN, KILLED, BARE, MIXED = "run-sweep", "run-open", "run-killed", "run-bare", "run-mixed"
+SWEEP, OPEN, KILLED, BARE, MIXED, LATE = "run-sweep", "run-open", "run-killed", "run-bare", "run-mixed", "run-late"
 OFFSET_NS = 300_000_000
 STAGES = ("stage.delivery.fsync", "stage.delivery.total", "stage.confirm.fsync")
 
@@ -40,7 +40,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory, make_run: Callable[..., Path]) -> dict[str, Path]:
-    """A sweep; an open loop over two hosts whose clocks differ; a killed run, damaged; one with intervals only."""
+    """A sweep; an open loop over two hosts whose clocks differ; a killed run, damaged; one with intervals only; one in
+    whose first steady interval nothing arrived."""
     base = tmp_path_factory.mktemp("runs")
     sweep = make_run(base / SWEEP, run_id=SWEEP, steps=(1, 16, 256), stages=STAGES)
     opened = make_run(
@@ -52,7 +53,18 @@ def runs(tmp_path_factory: pytest.TempPathFactory, make_run: Callable[..., Path]
     for file in (files.LATENCY_HLOG, files.EVENTS, files.HOST, files.BROKER, files.LEDGER):
         (bare / file).unlink()
     mixed = make_run(base / MIXED, run_id=MIXED, steps=(16, 64), steady=2, open_loop=True, without_rate=(64,))
-    return {SWEEP: sweep, OPEN: opened, KILLED: killed, BARE: bare, MIXED: mixed}
+    late = make_run(base / LATE, run_id=LATE, steps=(4, 16))
+    _delay(late)
+    return {SWEEP: sweep, OPEN: opened, KILLED: killed, BARE: bare, MIXED: mixed, LATE: late}
+
+
+def _delay(late: Path) -> None:
+    """The histograms of the second that begins 1.5 s after the start, the first steady one, are not there."""
+    log = late / files.LATENCY_HLOG
+    lines = log.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if not re.match(r"Tag=[^,]*phase=steady[^,]*,1\.50", line)]
+    assert len(kept) < len(lines)
+    log.write_text("".join(kept))
 
 
 def _damage(killed: Path) -> None:
@@ -80,14 +92,14 @@ def published(
 Log = list[tuple[dict[str, str], str, str]]
 
 
-def log_of(path: Path) -> Log:
-    """(tag, start, payload) of every line, read the slow way."""
+def log_of(path: Path, part: int = 1) -> Log:
+    """(tag, start, payload) of every line, read the slow way; ``part`` 3 is the maximum instead of the start."""
     found = []
     for line in (path / files.LATENCY_HLOG).read_text().splitlines():
-        match = re.fullmatch(r"Tag=([^,]*),([^,]*),[^,]*,[^,]*,(.*)", line)
-        if match:
-            series, *pairs = match[1].split(";")
-            found.append((dict(pair.split("=") for pair in pairs) | {"series": series}, match[2], match[3]))
+        cells = line.split(",")
+        if cells[0].startswith("Tag="):
+            series, *pairs = cells[0].removeprefix("Tag=").split(";")
+            found.append((dict(pair.split("=") for pair in pairs) | {"series": series}, cells[part], cells[4]))
     return found
 
 
@@ -104,18 +116,21 @@ def test_merged_histograms_are_those_of_hdrhistogram(
 ) -> None:
     """Everything a report says of latency rests on this: the same octets as decode_and_add over the union."""
     expected: dict[tuple[int, str], list[str]] = defaultdict(list)
-    for tag, _, payload in log_of(runs[run_id]):
+    largest: dict[tuple[int, str], int] = defaultdict(int)
+    for tag, maximum, payload in log_of(runs[run_id], part=3):
         if tag["phase"] == "steady" and tag["series"] not in STAGES:
-            expected[int(tag["step"]), tag["series"]].append(payload)
-            expected[schema.WHOLE_RUN, tag["series"]].append(payload)
+            for step in (int(tag["step"]), schema.WHOLE_RUN):
+                expected[step, tag["series"]].append(payload)
+                largest[step, tag["series"]] = max(largest[step, tag["series"]], round(float(maximum) * 1e6))
     latency = published[1].of(run_id).latency
     assert {(row.step, row.series) for row in latency.itertuples()} == set(expected)
     for _, row in latency.iterrows():
         whole = union(expected[row["step"], row["series"]])
         assert row["payload"] == whole.encode().decode()
-        assert row["count"] == whole.get_total_count() and row["max_ns"] == whole.get_max_value()
+        assert row["count"] == whole.get_total_count()
+        assert row["max_ns"] == largest[row["step"], row["series"]] <= whole.get_max_value()
         for name, percentile in schema.PERCENTILES.items():
-            assert row[f"{name}_ns"] == whole.get_value_at_percentile(percentile)
+            assert row[f"{name}_ns"] == min(whole.get_value_at_percentile(percentile), row["max_ns"])
 
 
 def interval_rows(path: Path) -> list[dict[str, str]]:
@@ -184,6 +199,20 @@ def test_the_timeline_adds_up_to_the_steps(published: tuple[Published, Tables]) 
             assert (mine["delivered_per_s"] * mine["length_s"]).sum() == pytest.approx(step["delivered"])
             assert mine["e2e_count"].sum() == step["e2e_count"]
             assert (mine["e2e_max_ns"] <= step["e2e_max_ns"]).all() and mine["e2e_max_ns"].max() == step["e2e_max_ns"]
+
+
+@pytest.mark.parametrize("run_id", [SWEEP, OPEN, LATE])
+def test_a_slot_has_the_histograms_of_its_own_intervals(published: tuple[Published, Tables], run_id: str) -> None:
+    """The model counts a latency for each delivery. Slots of histograms that began with the first histogram would show
+    each second's latencies a second too early."""
+    timeline = published[1].of(run_id).timeline
+    deliveries = timeline["delivered_per_s"] * timeline["length_s"]
+    missing = timeline["e2e_count"].isna()
+    assert missing.sum() == (1 if run_id == LATE else 0)
+    assert timeline["e2e_count"][~missing].tolist() == pytest.approx(deliveries[~missing].tolist())
+    assert missing[(timeline["step"] == 1) & (timeline["phase"] == "steady") & (timeline["slot"] == 0)].tolist() == [
+        run_id == LATE
+    ]
 
 
 def test_slots_merge_workers_exactly(published: tuple[Published, Tables], runs: dict[str, Path]) -> None:

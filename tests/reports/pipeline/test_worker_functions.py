@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -146,6 +147,11 @@ HLOG_DAMAGE = {
     "start in words": (lambda line: line.replace(",0.500,", ",soon,"), "start is 'soon'"),
     "not finite": (lambda line: line.replace(",0.500,", ",Infinity,"), "start is 'Infinity'"),
     "unknown phase": (lambda line: line.replace("phase=warmup", "phase=lunch"), "phase is 'lunch'"),
+    "maximum of another": (
+        lambda line: re.sub(r"(Tag=[^,]*,[^,]*,[^,]*),[^,]*", r"\1,9.000000", line),
+        "bucket of the maximum",
+    ),
+    "maximum in words": (lambda line: re.sub(r"(Tag=[^,]*,[^,]*,[^,]*),[^,]*", r"\1,long", line), "maximum is 'long'"),
 }
 
 
@@ -199,7 +205,7 @@ def test_json_lines_of_the_wrong_shape_are_set_aside(
     assert reason in damaged[0]["problem"]
 
 
-PAYLOADS = pa.schema([("step", pa.int64()), ("series", pa.string()), ("payload", pa.string())])
+PAYLOADS = pa.schema([("step", pa.int64()), ("series", pa.string()), ("payload", pa.string()), ("max_ns", pa.int64())])
 
 
 def payload(*values: int) -> str:
@@ -210,11 +216,15 @@ def payload(*values: int) -> str:
     return text
 
 
+def recorded(step: int, *values: int) -> dict[str, Any]:
+    return {"step": step, "series": "e2e", "payload": payload(*values), "max_ns": max(values)}
+
+
 @pytest.mark.parametrize("keys_max", [1, 2, 256])
 def test_partial_merge_loses_nothing_when_it_must_let_go(monkeypatch: pytest.MonkeyPatch, keys_max: int) -> None:
     """The bound on memory must never cost a sample."""
     monkeypatch.setattr(histograms, "KEYS_MAX", keys_max)
-    rows = [{"step": at % 3, "series": "e2e", "payload": payload(at, 10 * at)} for at in range(1, 13)]
+    rows = [recorded(at % 3, at, 10 * at) for at in range(1, 13)]
     batches = [pa.RecordBatch.from_pylist(rows[:5], PAYLOADS), pa.RecordBatch.from_pylist(rows[5:], PAYLOADS)]
     merged = rows_of(histograms.merge_partial(iter(batches)))
     for step in range(3):
@@ -222,7 +232,18 @@ def test_partial_merge_loses_nothing_when_it_must_let_go(monkeypatch: pytest.Mon
         parts = [row for row in merged if row["step"] == step]
         table = pa.Table.from_pylist(parts, PAYLOADS)
         (final,) = histograms.merge_group(table).to_pylist()
-        assert final == {"step": step, "series": "e2e", "payload": payload(*expected)}
+        assert final == recorded(step, *expected)
+
+
+def test_the_maximum_is_the_recorded_one_and_no_percentile_exceeds_it() -> None:
+    """The top of a bucket is up to a thousandth more than any message took; p99.9 of few samples is the maximum."""
+    (row,) = rows_of(histograms.percentiles(iter([pa.RecordBatch.from_pylist([recorded(1, 7, 4_194_305)], PAYLOADS)])))
+    assert row["max_ns"] == row["p999_ns"] == row["p99_ns"] == 4_194_305
+    assert hdr.values_at(hdr.decode(row["payload"]), (99.9,))[0] > 4_194_305
+    spectrum = pa.schema([("run_id", pa.string()), *PAYLOADS])
+    batch = pa.RecordBatch.from_pylist([{"run_id": "r"} | recorded(1, *range(1, 10), *[4_194_305] * 90)], spectrum)
+    points = rows_of(histograms.spectrum(iter([batch])))
+    assert {point["value_ns"] for point in points if point["percentile"] > 50} == {4_194_305}
 
 
 def test_empty_input_is_no_error() -> None:
@@ -240,7 +261,7 @@ def test_batches_have_the_declared_types(tmp_path: Path, make_run: Callable[...,
     run = make_run(tmp_path / "run", steps=(1,), workers=1)
     for batch in parsing.parse_histograms(splits_of(run, files.LATENCY_HLOG)):
         assert batch.schema == parsing.PARSED_HISTOGRAMS
-    source_batch = pa.RecordBatch.from_pylist([{"step": 1, "series": "e2e", "payload": payload(7)}], PAYLOADS)
+    source_batch = pa.RecordBatch.from_pylist([recorded(1, 7)], PAYLOADS)
     for batch in histograms.percentiles(iter([source_batch])):
         assert batch.schema == histograms.with_summary(PAYLOADS)
 

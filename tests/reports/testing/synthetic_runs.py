@@ -149,9 +149,10 @@ def _write_stages(log: TextIO, shape: Shape, slots: list[Slot], random: np.rando
         begin = (min(s.start_ns for s in slots if (s.step, s.phase) == (step, "steady")) - STARTED_NS) / 1e9
         for series in shape.stages:
             for node in range(1, shape.nodes + 1):
-                recorded = histogram(random.integers(1_000, 10**7, 50 * node))
+                values = random.integers(1_000, 10**7, 50 * node)
+                recorded, maximum = histogram(values), int(values.max())
                 tag = schema.HLOG_TAG.format(series=series, step=step, phase="steady", host="host0", worker=f"n{node}")
-                log.write(f"Tag={tag},{begin:.3f},4.000,9.000,{recorded.encode().decode()}\n")
+                log.write(f"Tag={tag},{begin:.3f},4.000,{_in_ms(maximum)},{recorded.encode().decode()}\n")
 
 
 def _write_hlog_header(log: TextIO) -> None:
@@ -176,8 +177,13 @@ def _write_interval(rows: Any, log: TextIO, shape: Shape, slot: Slot, worker: in
     for name, recorded in histograms.items():
         tag = schema.HLOG_TAG.format(series=name, step=slot.step, phase=slot.phase, host=f"host{host}", worker=worker)
         begin = (start_ns - STARTED_NS) / 1e9
-        maximum = recorded.get_max_value() / 1e6
-        log.write(f"Tag={tag},{begin:.3f},{length_s:.3f},{maximum:.3f},{recorded.encode().decode()}\n")
+        maximum = int(series[name].max())
+        log.write(f"Tag={tag},{begin:.3f},{length_s:.3f},{_in_ms(maximum)},{recorded.encode().decode()}\n")
+
+
+def _in_ms(value_ns: int) -> str:
+    """A maximum as a histogram log has it, exact to the nanosecond."""
+    return f"{value_ns // 10**6}.{value_ns % 10**6:06d}"
 
 
 def _perftest_cells(
