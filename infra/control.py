@@ -72,7 +72,8 @@ def change(cluster: Cluster, request: Mapping[str, object]) -> dict[str, Any]:
         if "error" in answer:
             raise ClusterError(str(answer["error"]), _control(node), str(answer.get("fix") or "see the node's log"))
         return answer
-    fix = "bring nodes back with `perftest broker start --node NODE` or `perftest broker resume NODE`"
+    where = f"--dir {cluster.directory}"
+    fix = f"bring nodes back: `perftest broker start --node NODE {where}`, or `perftest broker resume NODE {where}`"
     raise ClusterError("no node of this cluster answers", cluster.directory, fix)
 
 

@@ -25,7 +25,7 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -69,6 +69,7 @@ __all__ = [
     "temporary",
 ]  # fmt: skip
 
+NODES: Final = 3
 BASE_PORT: Final = 5691
 """Away from 5672, so that a RabbitMQ on the same machine is neither disturbed nor measured by mistake."""
 _TEMPORARY: Final = ".broker-"
@@ -96,20 +97,25 @@ class _Launched:
 
 
 def start(
-    directory: Path, *, nodes: int = 3, base_port: int = BASE_PORT, directories: Directories | None = None
+    directory: Path,
+    *,
+    nodes: int | None = None,
+    base_port: int | None = None,
+    directories: Directories | None = None,
 ) -> Cluster:
     """Start (or start again, with their data) nodes that outlive this process. Raises :class:`ClusterError`.
 
-    AMQP ports are ``base_port`` and up; peer, control and metrics ports 100, 200 and 300 above them. Of a cluster with
-    data, a majority is left running when another node cannot start: :class:`NotAllStartedError`.
+    AMQP ports are ``base_port`` and up; peer, control and metrics ports 100, 200 and 300 above them. What is not given
+    is as it was before; of a new cluster it is :data:`NODES`, :data:`BASE_PORT` and its own directory. Of a cluster
+    with data, a majority is left running when another node cannot start: :class:`NotAllStartedError`.
     """
     directory = directory.absolute()
     before = _before(directory, nodes)
+    nodes = len(before.nodes) if before else nodes or NODES
     asked = directories or Directories()
     identity, kept = (before.cluster, kept_directories(before, asked)) if before else (_new_identity(), asked)
-    ports = [[base_port + offset + number for offset in PORT_OFFSETS] for number in range(nodes)]
-    for port in (port for row in ports for port in row):
-        _require_free(port)
+    ports = _ports_from(base_port or BASE_PORT, nodes) if base_port or before is None else _ports_of(before)
+    _require_free([port for row in ports for port in row], "or choose other ports with --port")
     launched = _launch(plan(directory, identity, ports, kept, before), exit_with_stdin=False)
     try:
         failures = _await_ready(launched)
@@ -132,9 +138,8 @@ def start_node(cluster: Cluster, name: str) -> Cluster:
     if not cluster.secret_file.exists() and any(is_alive(other) for other in cluster.nodes):
         fix = f"`perftest broker stop --dir {cluster.directory}`, then `perftest broker start` makes a new one for all"
         raise ClusterError("the secret that the other nodes know is gone", str(cluster.secret_file), fix)
-    for role in PORT_ROLES:
-        if getattr(node, role):
-            _require_free(getattr(node, role))
+    fix = "or stop the cluster and start all of it on other ports with --port"
+    _require_free([getattr(node, role) for role in PORT_ROLES], fix)
     launched = _launch(cluster, exit_with_stdin=False, only=node.name)
     try:
         if failure := _await_ready(launched).get(node.name):
@@ -153,7 +158,8 @@ def replace_node(cluster: Cluster, name: str) -> Cluster:
     """
     node = cluster.node(name)
     if is_alive(node):
-        raise ClusterError(f"{node.name} already runs", f"pid {node.pid}", f"`perftest broker kill {node.name}` first")
+        fix = f"`perftest broker kill {node.name} --dir {cluster.directory}` first"
+        raise ClusterError(f"{node.name} already runs", f"pid {node.pid}", fix)
     answer = change(cluster, {"op": "replace-node", "node": node.name})
     blank = replace(node, first_life=int(answer["life"]), pid=0, start_time=0)
     cluster = replace(cluster, nodes=tuple(blank if other == node else other for other in cluster.nodes))
@@ -240,8 +246,8 @@ def _new_identity() -> str:
     return f"local-{secrets.token_hex(4)}"
 
 
-def _before(directory: Path, nodes: int) -> Cluster | None:
-    """The cluster whose data lies in the directory, if there is one and it can be started with as many nodes."""
+def _before(directory: Path, nodes: int | None) -> Cluster | None:
+    """The cluster whose data lies in the directory, if there is one and it can be started, with as many nodes."""
     if not (directory / STATE_FILE).exists():
         return None
     before = load(directory)
@@ -249,7 +255,7 @@ def _before(directory: Path, nodes: int) -> Cluster | None:
         stopping = f"stop it with `perftest broker stop --dir {directory}`"
         fix = f"{stopping}, bring one node back with --node, or choose another --dir"
         raise ClusterError("a cluster already runs here", str(directory), fix)
-    if len(before.nodes) != nodes:
+    if nodes not in (None, len(before.nodes)):
         what = f"the data here is that of {len(before.nodes)} nodes, not {nodes}"
         raise ClusterError(what, str(directory), f"use --nodes {len(before.nodes)}, or another --dir")
     return before
@@ -329,17 +335,30 @@ def _forget_ended() -> None:
     _KEPT[:] = [child for child in _KEPT if child.poll() is None]
 
 
-def _require_free(port: int) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except (OSError, OverflowError) as error:
-            used = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-            what = f"port {port} is in use" if used else f"port {port} cannot be used: {error}"
-            raise ClusterError(
-                what, f"{HOST}:{port}", "stop what listens there, or choose other ports with --port"
-            ) from error
+def _require_free(ports: Sequence[int], or_else: str) -> None:
+    """Raises :class:`ClusterError` that names all ports that cannot be had; 0 is none."""
+    used = []
+    for port in filter(None, ports):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except (OSError, OverflowError) as error:
+                if not (isinstance(error, OSError) and error.errno == errno.EADDRINUSE):
+                    what = f"port {port} cannot be used: {error}"
+                    raise ClusterError(what, f"{HOST}:{port}", "choose other ports with --port") from error
+                used.append(str(port))
+    if used:
+        what = f"port {used[0]} is in use" if len(used) == 1 else f"ports {', '.join(used)} are in use"
+        raise ClusterError(what, f"{HOST}:{used[0]}", f"stop what listens there, {or_else}")
+
+
+def _ports_from(base_port: int, nodes: int) -> list[list[int]]:
+    return [[base_port + offset + number for offset in PORT_OFFSETS] for number in range(nodes)]
+
+
+def _ports_of(cluster: Cluster) -> list[list[int]]:
+    return [[getattr(node, role) for role in PORT_ROLES] for node in cluster.nodes]
 
 
 def _ports_for(nodes: int) -> list[list[int]]:

@@ -22,8 +22,8 @@ import psutil
 from infra.cluster import Cluster, ClusterError, Node, node_config
 
 NODE_COMMAND: Final = (sys.executable, "-m", "reference_broker.node")
-SET_BY_HAND: Final = ("limits", "sync")
-"""Keys of ``node.json`` that no command writes; a start keeps them as it finds them."""
+SET_BY_HAND: Final = ("limits", "sync", "users")
+"""Keys of ``node.json`` that no command sets; a start keeps them as it finds them."""
 STOP_GRACE_S: Final = 5.0
 _POLL_S: Final = 0.02
 

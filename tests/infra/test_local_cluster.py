@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from infra import local_cluster, node_process
-from infra.cluster import STATE_FILE, save
+from infra.cluster import PORT_ROLES, STATE_FILE, save
 from infra.local_cluster import ClusterError, Directories, NotAllStartedError, is_alive
 
 STAND_IN = """
@@ -113,10 +113,49 @@ def test_a_second_start_in_the_directory_is_refused(
 
 
 def test_a_port_in_use_is_named(kept: local_cluster.Cluster, tmp_path: Path, base_port: int) -> None:
-    """Which port, and what to do."""
-    with pytest.raises(ClusterError, match=f"port {base_port + 200} is in use") as caught:
+    """All of them, and what to do."""
+    ports = ", ".join(str(base_port + 200 + number) for number in range(3))
+    with pytest.raises(ClusterError, match=f"ports {ports} are in use") as caught:
         local_cluster.start(tmp_path / "other", base_port=base_port)
     assert "--port" in caught.value.fix and not (tmp_path / "other" / "cluster.json").exists()
+    with pytest.raises(ClusterError, match=f"port {base_port + 200} is in use"):
+        local_cluster.start(tmp_path / "other", nodes=1, base_port=base_port)
+
+
+def test_a_cluster_keeps_its_ports_and_its_number_of_nodes(
+    kept: local_cluster.Cluster, tmp_path: Path, base_port: int
+) -> None:
+    """Its clients know it by them; only whoever names other ports moves it."""
+    local_cluster.stop(kept)
+    again = local_cluster.start(tmp_path / "cluster")
+    assert again.uris == kept.uris
+    assert [[getattr(node, role) for role in PORT_ROLES] for node in again.nodes] == [
+        [getattr(node, role) for role in PORT_ROLES] for node in kept.nodes
+    ]
+    local_cluster.stop(again)
+    one = local_cluster.start(tmp_path / "one", nodes=1, base_port=base_port + 1)
+    local_cluster.stop(one)
+    one = local_cluster.start(tmp_path / "one")
+    local_cluster.stop(one)
+    assert [node.amqp_port for node in one.nodes] == [base_port + 1]
+    one = local_cluster.start(tmp_path / "one", base_port=base_port + 2)
+    local_cluster.stop(one)
+    assert [node.amqp_port for node in one.nodes] == [base_port + 2]
+
+
+def test_kept_ports_that_somebody_else_took_are_named_and_nothing_starts(
+    kept: local_cluster.Cluster, tmp_path: Path, base_port: int
+) -> None:
+    """A node on another port would be one that no client finds."""
+    local_cluster.stop(kept)
+    with socket.create_server(("127.0.0.1", base_port + 1)):
+        with pytest.raises(ClusterError, match=f"port {base_port + 1} is in use") as caught:
+            local_cluster.start(tmp_path / "cluster")
+        assert caught.value.fix == "stop what listens there, or choose other ports with --port"
+        with pytest.raises(ClusterError, match=f"port {base_port + 1} is in use") as caught:
+            local_cluster.start_node(kept, "node2")
+        assert "start all of it on other ports" in caught.value.fix
+    assert [row["state"] for row in local_cluster.status(local_cluster.load(tmp_path / "cluster"))] == ["down"] * 3
 
 
 def test_data_is_kept_over_a_restart_with_as_many_nodes(
@@ -173,7 +212,7 @@ def test_what_was_set_by_hand_and_a_replaced_nodes_first_life_are_kept(
     local_cluster.stop(kept)
     save(replace(kept, nodes=(*kept.nodes[:2], replaced)))
     config = Path(kept.nodes[0].data_dir) / "node.json"
-    by_hand = {"limits": {"wal_files_waiting": 2}, "sync": False}
+    by_hand = {"limits": {"wal_files_waiting": 2}, "sync": False, "users": {"guest": "guest", "other": "secret"}}
     config.write_text(json.dumps(json.loads(config.read_text()) | by_hand | {"cluster": "of another"}))
     for start in (
         lambda: local_cluster.start(tmp_path / "cluster", base_port=base_port),
@@ -181,7 +220,7 @@ def test_what_was_set_by_hand_and_a_replaced_nodes_first_life_are_kept(
     ):
         again = start()
         plain = json.loads(config.read_text())
-        assert (plain["limits"], plain["sync"], plain["cluster"]) == (*by_hand.values(), kept.cluster)
+        assert {key: plain[key] for key in by_hand} == by_hand and plain["cluster"] == kept.cluster
         assert [node.first_life for node in again.nodes] == [0, 0, 1002]
         local_cluster.kill(again, "node1")
     assert json.loads((Path(replaced.data_dir) / "node.json").read_text())["first_life"] == 1002

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _FOR_ALL = ("nodes", "port", "wal_dir", "segment_dir", "logs_dir")
 
+_AS_BEFORE = "{}  [default: {}, or what the cluster in --dir has]"
+
 
 def _role(name: str, what: str) -> Callable[[Any], Any]:
     text = f"Where the nodes keep {what}, each in a directory of its own there.  [default: in --dir]"
@@ -29,7 +31,7 @@ def _role(name: str, what: str) -> Callable[[Any], Any]:
     "perftest broker start --node node2                  bring back one that was killed",
     "perftest broker start --node node2 --replace        or one that lost its directories",
 )
-@option("--nodes", section="Topology", type=click.Choice(["1", "3", "5"]), default="3", help="How many nodes.")
+@option("--nodes", section="Topology", type=click.Choice(["1", "3", "5"]), help=_AS_BEFORE.format("How many nodes.", 3))
 @option("--node", section="Topology", help="Start only this node of a cluster, on its data and its ports.")
 @option(
     "--replace",
@@ -41,24 +43,26 @@ def _role(name: str, what: str) -> Callable[[Any], Any]:
     "--port",
     section="Target",
     type=click.IntRange(1, 65_000),
-    default=5691,
-    help="AMQP port of the first node; the others follow. Peer, control and metrics ports lie 100, 200 and 300 above.",
+    help=_AS_BEFORE.format(
+        "AMQP port of the first node; the others follow. Peer, control and metrics ports lie 100, 200 and 300 above.",
+        5691,
+    ),
 )
 @_role("--wal-dir", "their write-ahead logs")
 @_role("--segment-dir", "their segment files")
 @_role("--logs-dir", "what they write about themselves")
 def start(
-    nodes: str,
+    nodes: str | None,
     node: str | None,
     replace: bool,
     directory: Path,
-    port: int,
+    port: int | None,
     wal_dir: Path | None,
     segment_dir: Path | None,
     logs_dir: Path | None,
     as_json: bool,
 ) -> None:
-    """Start a cluster, with the data of an earlier one in the same directory."""
+    """Start a cluster; or the one that was in the directory before, with its data, as many nodes and its ports."""
     from infra import local_cluster
 
     if node is not None:
@@ -71,7 +75,8 @@ def start(
     places = {"wal_dir": wal_dir, "segment_dir": segment_dir, "logs_dir": logs_dir}
     directories = local_cluster.Directories(**{role: str(path.absolute()) for role, path in places.items() if path})
     try:
-        cluster = local_cluster.start(directory, nodes=int(nodes), base_port=port, directories=directories)
+        count = int(nodes) if nodes is not None else None
+        cluster = local_cluster.start(directory, nodes=count, base_port=port, directories=directories)
     except local_cluster.NotAllStartedError as error:
         print_status(error.cluster, as_json)
         raise

@@ -59,7 +59,9 @@ def metrics(node: str | None, directory: Path, as_json: bool) -> None:
     cluster = load(directory)
     asked = [cluster.node(node)] if node is not None else [n for n in cluster.nodes if local_cluster.is_alive(n)]
     if not asked:
-        raise CliError("no node of this cluster runs", str(directory), "start it with `perftest broker start`")
+        raise CliError(
+            "no node of this cluster runs", str(directory), f"start it with `perftest broker start --dir {directory}`"
+        )
     answers = {item.name: _metrics(item) for item in asked}
     if as_json:
         print_table([{"node": name, "metrics": families} for name, families in answers.items()], as_json=True)

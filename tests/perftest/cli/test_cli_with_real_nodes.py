@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pika
 import psutil
 import pytest
 
@@ -97,6 +98,23 @@ def test_a_kept_cluster_is_measured_and_stopped(tmp_path: Path, base_port: int) 
         code, out, _ = perftest("broker", "stop", "--dir", directory, "--json")
     assert (code, json.loads(out)) == (0, {"stopped": ["node1", "node2", "node3"]})
     assert perftest("broker", "status", "--dir", directory)[0] == 1
+
+
+def test_a_cluster_that_is_started_again_is_where_its_clients_look_for_it(tmp_path: Path, base_port: int) -> None:
+    """The same command without --port: the default ports would be those of nobody, or of somebody else."""
+    directory = str(tmp_path / "broker")
+    uris: list[list[str]] = []
+    for options in (["--nodes", "1", "--port", str(base_port)], []):
+        code, out, err = perftest("broker", "start", "--dir", directory, *options, "--json")
+        try:
+            assert code == 0, err
+            uris.append([row["uri"] for row in json.loads(out)])
+            with pika.BlockingConnection(pika.URLParameters(uris[0][0])) as connection:
+                channel = connection.channel()
+                channel.queue_declare("kept", durable=True, arguments={"x-queue-type": "quorum"}, passive=not options)
+        finally:
+            perftest("broker", "stop", "--dir", directory)
+    assert uris[0] == uris[1] == [f"amqp://guest:guest@127.0.0.1:{base_port}/%2f"]
 
 
 def test_ctrl_c_in_the_terminal_ends_the_step_in_good_order(tmp_path: Path) -> None:
