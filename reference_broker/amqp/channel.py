@@ -8,8 +8,9 @@ its own header and body frames may come.
 
 ``HANDLERS`` is the table of every method a client may send on a channel, ``NOT_IMPLEMENTED`` those that this broker
 refuses with 540 and a sentence. What is in neither belongs to the server and is refused with 503. A handler answers by
-itself what needs no broker and otherwise appends an event; the broker's answer comes back through one of the
-``*_ok`` methods. A question with ``nowait`` gets none: neither does the broker give it, nor does it come out here.
+itself what needs no broker and otherwise appends an event; the broker's answer comes back through one of the ``*_ok``
+methods; until then the channel is *held*, and nothing more of it is read. A question with ``nowait`` gets none: neither
+does the broker give it, nor does it come out here.
 
 Invariants: delivery tags grow by one per delivery and are never used twice; a consumer tag is in ``consumers`` from
 basic.consume until its cancellation is answered (with
@@ -18,7 +19,7 @@ basic.consume until its cancellation is answered (with
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
@@ -49,8 +50,6 @@ class Consumer:
     nowait: bool
     cancelling: bool = False
     """The client asked to cancel and waits for the answer."""
-    successor: Consumer | None = None
-    """A subscription under the same tag, asked for before this one's cancellation was answered."""
     template: object = None
 
 
@@ -78,10 +77,12 @@ class Channel:
         "confirms",
         "consumers",
         "global_prefetch",
+        "held",
         "last_queue",
         "next_delivery_tag",
         "number",
         "prefetch",
+        "takes_runs",
         "unacked",
     )
 
@@ -89,6 +90,8 @@ class Channel:
         self.number = number
         self._link = link
         self.closing = False
+        self.held: deque[tuple[bytes, int]] | None = None
+        """While the broker owes an answer: the frames that came since (:mod:`~reference_broker.amqp.unread`)."""
         self.consumers: dict[str, Consumer] = {}
         self.unacked = Unacked()
         self.next_delivery_tag = 1
@@ -97,6 +100,9 @@ class Channel:
         self.global_prefetch = 0
         self.last_queue = ""
         self.assembly: Assembly | None = None
+        self.takes_runs = True
+        """Whether whole messages and acknowledgements may be read many at a time: it is open and not held, and no
+        content is being put together."""
         self._awaiting: Counter[str] = Counter()
         self._generated_tags = count(1)
 
@@ -181,19 +187,14 @@ class Channel:
 
     def _consume(self, method: commands.Basic.Consume) -> None:
         queue = self._queue_name(method.queue, method)
-        taken = self.consumers.get(method.consumer_tag)
-        if taken is not None and (not taken.cancelling or taken.successor is not None):
+        if method.consumer_tag in self.consumers:
             text = f"attempt to reuse consumer tag '{method.consumer_tag}'"
             raise HardError(ReplyCode.NOT_ALLOWED, text, _id(method))
         if self.global_prefetch:
             text = f"queue '{queue}' in vhost '{self._link.vhost}' does not support global qos"
             raise HardError(ReplyCode.NOT_IMPLEMENTED, text, _id(method))
         tag = method.consumer_tag or self._new_tag()
-        consumer = Consumer(tag, method.no_ack, method.nowait)
-        if taken is None:
-            self.consumers[tag] = consumer
-        else:
-            taken.successor = consumer
+        self.consumers[tag] = Consumer(tag, method.no_ack, method.nowait)
         self._link.events.append(
             Consume(
                 channel=self.number,
@@ -242,6 +243,12 @@ class Channel:
     def begin_content(self, route: Route) -> None:
         """basic.publish came; its content header is due."""
         self.assembly = Assembly(route, self.number, self._link)
+        self.takes_runs = False
+
+    def end_content(self) -> None:
+        """The content is complete."""
+        self.assembly = None
+        self.takes_runs = True
 
     # -- the broker's answers --------------------------------------------------------------------------------------
 
@@ -275,7 +282,7 @@ class Channel:
         """The subscription is over, as the client asked. What it holds unacknowledged stays so."""
         consumer = self.consumers.get(tag)
         if consumer is not None and consumer.cancelling:
-            self._end_consumer(consumer)
+            del self.consumers[tag]
             self._link.send(self.number, commands.Basic.CancelOk(tag))
 
     def cancelled_by_broker(self, tag: str) -> None:
@@ -283,16 +290,11 @@ class Channel:
         consumer = self.consumers.get(tag)
         if consumer is None:
             return
-        self._end_consumer(consumer)
+        del self.consumers[tag]
         if consumer.cancelling:
             self._link.send(self.number, commands.Basic.CancelOk(tag))
         elif "consumer_cancel_notify" in self._link.capabilities:
             self._link.send(self.number, commands.Basic.Cancel(tag, True))
-
-    def _end_consumer(self, consumer: Consumer) -> None:
-        del self.consumers[consumer.tag]
-        if consumer.successor is not None:
-            self.consumers[consumer.tag] = consumer.successor
 
 
 def get_tag(queue: str) -> str:

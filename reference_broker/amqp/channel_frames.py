@@ -80,7 +80,7 @@ class ChannelFrames(Closing):
             raise HardError(ReplyCode.UNEXPECTED_FRAME, f"expected method frame, got {what} frame instead")
         content = assembly.header(payload) if kind == HEADER else assembly.body(payload)
         if content is not None:
-            channel.assembly = None
+            channel.end_content()
             self._runs.add_publish(assembly.route, content, 1, None, assembly.ttl_ms)
 
     def _method_on_channel(self, channel: Channel, payload: bytes, frame: bytes) -> None:

@@ -24,6 +24,7 @@ from reference_broker.amqp.frames import Inbox
 from reference_broker.amqp.link import ConnectionConfig, Link
 from reference_broker.amqp.outbound import Outbound
 from reference_broker.amqp.runs import RunBuilder
+from reference_broker.amqp.unread import Unread
 
 _LAST_WORDS: Final = re.compile(
     rb"\x01\x00\x00(?:\x00\x00\x00\x04\x00\x0a\x00\x33\xce|(?P<close>\x00\x00..\x00\x0a\x00\x32))", re.DOTALL
@@ -55,6 +56,7 @@ class Closing(Outbound):
         super().__init__(Link(config))
         self._config = config
         self._inbox = Inbox()
+        self._unread = Unread(self._channels)
         self._runs = RunBuilder(self._link)
         self._publishes = PublishReader(self._link, self._runs)
         self._phase = Phase.HEADER
@@ -79,6 +81,23 @@ class Closing(Outbound):
         close = commands.Channel.Close(error.code, reply_text(error.code, error.text), class_id, method)
         self._link.send(channel.number, close)
 
+    def hold(self, channel: int) -> None:
+        """The broker owes the channel an answer: what its client sends from here on waits for :meth:`release`."""
+        if (found := self._channel(channel)) is not None:
+            found.takes_runs = False
+            self._unread.hold(found)
+
+    def release(self, channel: int) -> None:
+        """The channel has its answer: what waits is read next."""
+        if (found := self._channel(channel)) is not None and found.held is not None:
+            found.takes_runs = found.assembly is None
+            self._unread.release(found)
+
+    @property
+    def held_octets(self) -> int:
+        """How much was received that waits for answers of the broker."""
+        return self._unread.held_octets
+
     def channel_error(self, channel: int, code: int, text: str, method_name: str = "") -> list[Event]:
         """Close a channel with an exception. ``method_name`` is the one at fault, such as ``queue.declare``."""
         if (found := self._channel(channel)) is not None:
@@ -97,6 +116,8 @@ class Closing(Outbound):
         self._confirming.pop(channel.number, None)
         self._publishes.forget()
         channel.assembly = None
+        channel.takes_runs = False
+        self._unread.release(channel)
         channel.consumers.clear()
         self._link.events.append(ChannelClosed(channel.number))
 

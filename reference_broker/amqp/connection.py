@@ -19,9 +19,10 @@ nothing a client sends ends in anything else: ``receive`` does not raise.
 Invariant: events gathered by the readers are emitted before any other event. For how channels and connections end see
 :mod:`~reference_broker.amqp.closing`.
 
-The caller answers every event that asks for it (see :mod:`~reference_broker.amqp.events`), and keeps the order of a
-channel's events while one of them waits for its answer: a queue.declare and the publishes behind it come
-out of one ``receive``.
+The caller answers every event that asks for it (see :mod:`~reference_broker.amqp.events`). Until it has, it *holds* the
+channel: what the client sends there waits, unread (:mod:`~reference_broker.amqp.unread`). For that the caller must hear
+of an event before anything behind it is read. So reading stops at a method of a channel as long as there are events,
+and after one that made some; ``go_on`` reads on. Runs of publishes and of acknowledgements come out in one go.
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ from reference_broker.amqp.frames import (
 )
 from reference_broker.amqp.link import ConnectionConfig, Octets
 from reference_broker.amqp.settles import SettleReader
+
+_EVENTS_FIRST: Final = -1
+"""In the place of how many octets are needed to read on: none, but somebody must look at the events."""
 
 
 class ServerConnection(ChannelFrames):
@@ -120,7 +124,8 @@ class ServerConnection(ChannelFrames):
     # -- octets in, octets out -------------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_s: float) -> list[Event]:
-        """Take octets from the client. Never raises for anything that they may be."""
+        """Take octets from the client, and return events: once these are handled, :meth:`go_on` may have more. Never
+        raises for anything that the octets may be."""
         self._now_s = self._heard_s = now_s
         buffer = self._inbox.push(data)
         if buffer is None or self._phase is Phase.CLOSED:
@@ -128,8 +133,19 @@ class ServerConnection(ChannelFrames):
         if self._phase in OVER:
             self._search_last_words(buffer)
             return self._take_events()
-        self._read(buffer)
+        self._read(buffer, 0, 0)
         return self._take_events()
+
+    def go_on(self) -> list[Event]:
+        """Read on behind the events that were returned last. Empty if nothing is left to be read now."""
+        while not self._link.events and (stretch := self._unread.next()) is not None:
+            self._read(*stretch)
+        return self._take_events()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether :meth:`go_on` has something to read."""
+        return bool(self._unread)
 
     def take_output(self) -> list[Octets]:
         """The buffers to write now, in order."""
@@ -172,25 +188,31 @@ class ServerConnection(ChannelFrames):
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def _read(self, buffer: bytes) -> None:
-        """Consume what can be, keep the rest; turn errors into their close methods."""
-        at = 0
+    def _read(self, buffer: bytes, at: int, number: int) -> None:
+        """Consume what can be from ``at`` on, keep the rest; turn errors into their close methods. What was held for a
+        channel has its ``number``, else that is 0."""
         if self._phase is Phase.HEADER:
             at = self._protocol_header(buffer)
         try:
             while self._phase not in OVER and self._phase is not Phase.HEADER:
-                reached, need = self._read_some(buffer, at)
+                reached, need = self._read_some(buffer, at, number)
                 if need:
-                    self._inbox.keep(buffer[reached:], need)
+                    self._stop(buffer, reached, number, need)
                     break
                 at = reached
             self._runs.flush()
         except HardError as error:
             self._runs.flush()
             self._close_connection(error)
-            self._search_last_words(buffer[at:])
+            self._search_last_words((b"" if number else buffer[at:]) + self._unread.rest())
         except RefusedError as error:
             self._refuse(str(error))
+
+    def _stop(self, buffer: bytes, at: int, number: int, need: int) -> None:
+        if need == _EVENTS_FIRST:
+            self._unread.put_back(buffer, at, number)
+        elif not number:  # what was held consists of whole frames: it is read to its end
+            self._inbox.keep(buffer[at:], need)
 
     def _protocol_header(self, buffer: bytes) -> int:
         if not PROTOCOL_HEADER.startswith(buffer[:8]):
@@ -204,9 +226,10 @@ class ServerConnection(ChannelFrames):
         self._link.send(0, handshake.start(self._config))
         return len(PROTOCOL_HEADER)
 
-    def _read_some(self, buffer: bytes, at: int) -> tuple[int, int]:
+    def _read_some(self, buffer: bytes, at: int, held_for: int) -> tuple[int, int]:
         """Consume from ``at`` on as far as one way of reading leads. Returns the position reached, and the octets
-        needed from there on to get further, 0 if it can go on at once."""
+        needed from there on to get further, 0 if it can go on at once. Behind what was ``held_for`` a channel nothing
+        more comes: the rest of a message that is cut off there is read frame by frame."""
         publishes = self._publishes
         try:
             reached = publishes.take(buffer, at)
@@ -217,20 +240,25 @@ class ServerConnection(ChannelFrames):
             return at, 0  # read again, the frames of a closing channel are dropped
         if reached > at:
             return reached, 0
-        if publishes.need:
+        if publishes.need and not held_for:
             return at, publishes.need
         size = octets_needed(buffer, at, self._link.payload_max)
         if size > len(buffer) - at:
             return at, size
-        return self._general(buffer, at, size), 0
+        return self._general(buffer, at, size)
 
-    def _general(self, buffer: bytes, at: int, size: int) -> int:
-        """Read one frame of any kind; returns the position after it."""
+    def _general(self, buffer: bytes, at: int, size: int) -> tuple[int, int]:
+        """Read one frame of any kind; returns the position after it, and 0, or that the events come first."""
         kind, number, payload, end = read_frame(buffer, at, size)
+        channel = self._channels.get(number)
+        if channel is not None and channel.held is not None:
+            return self._unread.keep(buffer, at, channel, self._link.payload_max), 0
         if kind == METHOD and number and self._learn_route(buffer[at:end], number, payload):
-            return at  # now that the route is known, the fast path may have the whole message
+            return at, 0  # now that the route is known, the fast path may have the whole message
         if kind == METHOD and payload[:4] != PUBLISH_OCTETS:
             self._runs.flush()
+            if number and self._link.events:
+                return at, _EVENTS_FIRST
         if kind == HEARTBEAT:
             self._heartbeat_frame(number, payload)
         elif self._phase is not Phase.RUNNING and (number or kind != METHOD):
@@ -239,7 +267,9 @@ class ServerConnection(ChannelFrames):
             self._connection_frame(kind, payload)
         else:
             self._channel_frame(kind, number, payload, buffer[at:end] if kind == METHOD else b"")
-        return end
+            if kind == METHOD and self._link.events:
+                return end, _EVENTS_FIRST
+        return end, 0
 
     def _heartbeat_frame(self, number: int, payload: bytes) -> None:
         if number:

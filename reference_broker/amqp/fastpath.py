@@ -99,9 +99,9 @@ class PublishReader:
         """
         self.need = 0
         route = self._route
-        if route is not None and buffer.startswith(self._prefix, at) and route.channel.assembly is None:
+        if route is not None and buffer.startswith(self._prefix, at) and route.channel.takes_runs:
             return self._take_uniform(buffer, at, route)
-        if route is not None and buffer.startswith(self._method, at) and route.channel.assembly is None:
+        if route is not None and buffer.startswith(self._method, at) and route.channel.takes_runs:
             reached = self._take_varied(buffer, at, route)
             if reached > at:
                 return reached
@@ -197,7 +197,7 @@ class PublishReader:
         if content > size or content - at > _PUBLISH_FRAME_MAX:
             return at
         route = self._routes.get(buffer[at:content])
-        if route is None or route.channel.assembly is not None:
+        if route is None or not route.channel.takes_runs:
             return at
         header_end, body_size = self._header(buffer, at, content, route.channel.number)
         if not header_end:

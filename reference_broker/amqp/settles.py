@@ -51,7 +51,7 @@ class SettleReader:
             return at
         kind, number, _length, _class, _method, tag, bits, end = _SETTLE.unpack_from(buffer, at)
         channel = self._channels.get(number)
-        if kind != METHOD or end != FRAME_END or channel is None or channel.closing or channel.assembly is not None:
+        if kind != METHOD or end != FRAME_END or channel is None or not channel.takes_runs:
             return at
         if method != _REJECT and bits & 1:
             self._settle_multiple(channel, tag, method, bits)

@@ -68,7 +68,10 @@ class ScriptedClient:
 
     def raw(self, octets: bytes) -> list[Event]:
         """Send octets; returns the events they caused."""
-        events = self.server.receive(octets, self.now_s)
+        events = more = self.server.receive(octets, self.now_s)
+        while more:
+            more = self.server.go_on()
+            events += more
         self.events += events
         return events
 

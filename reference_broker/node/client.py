@@ -1,13 +1,12 @@
 """A client's connection: the protocol core on one side, the queues on the other.
 
 Publishes and acknowledgements go straight to the queue's group. What needs an answer from the log first (declare,
-delete, purge,
-consume, cancel) makes its channel *busy*: later events of the channel wait their turn, so that a client which does
-not wait for
-its answers still gets them in order. Nothing here is per message: events carry runs and ranges.
+delete, purge, consume, cancel) makes its channel *busy*: the core keeps what comes on the channel behind that unread,
+so that a client which does not wait for its answers still gets them in order. Nothing here is per message: events carry
+runs and ranges.
 
 Two valves bound memory: while publishes of more than ``publish_bytes_max`` octets or in more than
-``publish_commands_max`` commands await their commit, while a busy channel has events waiting, or after a publish
+``publish_commands_max`` commands await their commit, while too much waits behind busy channels, or after a publish
 during an alarm of any node, the socket is not read; and consumers without acknowledgement get their credit back only
 when the socket takes what it was given.
 """
@@ -44,6 +43,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _EVERYTHING: Final = 2**63
+_HELD_OCTETS_MAX: Final = 1 << 20
+"""Behind the busy channels of one connection."""
 _OUTCOMES: Final[dict[Outcome, type[Settle | Return | Discard]]] = {
     Outcome.SETTLE: Settle,
     Outcome.RETURN: Return,
@@ -66,6 +67,8 @@ class ClientConnection(ClientRequests):
         """It published while an alarm of a node was on: it is not read until the alarm is over."""
         self._read_ns = 0
         self._reading = True
+        self._is_taking = False
+        """Events are being handled, and the core reads on when that is done."""
         self._writing = True
         self._credit_owed: list[tuple[Consumer, IdRange]] = []
         self._handlers |= {Publish: self._publish, Settled: self._settled}
@@ -81,7 +84,7 @@ class ClientConnection(ClientRequests):
         """Octets in, whatever they are. A defect of ours costs this connection, not the node."""
         self._read_ns = self._shard.now_ns()
         try:
-            self._take(self.core.receive(data, self._loop.time()))
+            self._take_all(self.core.receive(data, self._loop.time()))
         except Exception:
             log.exception("defect while serving a client")
             self._take(self.core.connection_error(_INTERNAL_ERROR, "defect in the broker, see its log"))
@@ -222,6 +225,20 @@ class ClientConnection(ClientRequests):
     def _touch(self) -> None:
         self._shard.touch(self)
 
+    def _take_all(self, events: list[Event]) -> None:
+        """Do what the core tells, and have it read on."""
+        self._is_taking = True
+        try:
+            self._take(events)
+            while self.core.has_more:
+                self._take(self.core.go_on())
+        finally:
+            self._is_taking = False
+
+    def _read_on(self) -> None:
+        if self.core.has_more and not self._is_taking:
+            self._take_all(self.core.go_on())
+
     def _take(self, events: list[Event]) -> None:
         for event in events:
             self._take_one(event)
@@ -324,8 +341,7 @@ class ClientConnection(ClientRequests):
 
     def _regulate(self, transport: asyncio.Transport) -> None:
         """Open or shut the valve. It opens again at half of what shut it, or it would flutter."""
-        stuck = any(channel.waiting for channel in self._channels.values() if channel.awaited)
-        wanted = not (self._is_full() or stuck or self._blocked)
+        wanted = not (self._is_full() or self._blocked or self.core.held_octets > _HELD_OCTETS_MAX)
         if wanted != self._reading:
             self._reading = wanted
             if wanted:

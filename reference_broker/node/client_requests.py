@@ -1,8 +1,8 @@
 """What a client asks of queues and waits for: declare, delete, purge, consume, cancel, get.
 
-Each needs an answer from the log, or from another node, and makes its channel *busy* until that has come; later events
-of the channel wait their turn. A queue that is deleted answers nothing more, so what is awaited of it is answered when
-it goes. :class:`~reference_broker.node.client.ClientConnection` is the other half.
+Each needs an answer from the log, or from another node, and makes its channel *busy* until that has come; what its
+client sends behind that waits in the core. A queue that is deleted answers nothing more, so what is awaited of it is
+answered when it goes. :class:`~reference_broker.node.client.ClientConnection` is the other half.
 
 Invariant: a busy channel waits for one :class:`Awaited`, and whatever comes for another one is not for it.
 """
@@ -143,6 +143,10 @@ class ClientRequests(asyncio.Protocol):
     @abstractmethod
     def _take(self, events: list[Event]) -> None:
         """Do what the core tells."""
+
+    @abstractmethod
+    def _read_on(self) -> None:
+        """Have the core read what waited for answers, unless that comes about by itself."""
 
     def _declare(self, channel: Channel, event: QueueDeclare) -> None:
         name = event.queue or f"amq.gen-{secrets.token_urlsafe(16)}"
@@ -396,8 +400,9 @@ class ClientRequests(asyncio.Protocol):
         return correlation
 
     def _await(self, channel: Channel, awaited: Awaited | None = None) -> Awaited:
-        """Hold the channel's events back until this has come."""
+        """Hold back what the channel's client sends until this has come."""
         channel.awaited = awaited or Awaited()
+        self.core.hold(channel.id.channel)
         return channel.awaited
 
     @staticmethod
@@ -426,6 +431,9 @@ class ClientRequests(asyncio.Protocol):
         while channel.waiting and channel.awaited is None:
             event = channel.waiting.popleft()
             self._handlers[type(event)](channel, event)
+        if channel.awaited is None:
+            self.core.release(channel.id.channel)
+        self._read_on()
         self._touch()
 
     def _propose(
@@ -437,4 +445,5 @@ class ClientRequests(asyncio.Protocol):
 
     def _refuse(self, channel: int, code: int, text: str, method: str) -> None:
         self._take(self.core.channel_error(channel, code, text, method))
+        self._read_on()
         self._touch()

@@ -125,12 +125,11 @@ class Session(asyncio.Protocol):
         self._send(amqp.method(channel, method))
 
     def _heard(self, channel: int, method: base.Frame) -> None:
-        """An answer: to the oldest question of its kind."""
+        """An answer: to the oldest question."""
         asked = self._asked[channel]
-        wanted = next((each for each in asked if method.name.startswith(each)), None)
-        if wanted is None:
-            raise ViolationError("X5", f"{self.client.host}: {method.name} on channel {channel}, which asks {[*asked]}")
-        asked.remove(wanted)
+        fits = bool(asked) and method.name.startswith(asked[0])
+        check(fits, "X5", f"{self.client.host}: {method.name} on channel {channel}, which asks {[*asked]}")
+        asked.popleft()
 
     def _send(self, octets: bytes) -> None:
         if self.transport is not None and not self.is_over:

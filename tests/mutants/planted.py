@@ -208,6 +208,8 @@ MUTANTS = (
     Mutant("a policy that is taken back at once stays", "machines.fifo:FifoMachine._update_config",
            "self._outbox.settings_changed()", "pass", needs=_policies,
            shown_by="node.test_reconciliation:test_a_policy_that_is_taken_back_at_once_does_not_stay"),
+    Mutant("what is sent behind a request is done before it", "amqp.closing:Closing.hold", "self._unread.hold(found)",
+           "found.takes_runs = True"),
     Mutant("who waits for the answer of a queue that goes is told nothing",
            "node.client_requests:ClientRequests._await_no_longer", "awaited.group == group", "False",
            needs=_fleeting_queues),

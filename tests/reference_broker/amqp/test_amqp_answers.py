@@ -15,7 +15,7 @@ from reference_broker.amqp.events import (
     QueueDelete,
     QueuePurge,
 )
-from reference_broker.amqp.testing import ScriptedClient, publish
+from reference_broker.amqp.testing import ScriptedClient, method, publish
 
 Basic, Queue = commands.Basic, commands.Queue
 
@@ -152,9 +152,13 @@ def test_a_tag_may_be_used_again_right_after_its_cancel() -> None:
     ]:
         client = opened()
         client.consume(tag="c")
-        events = client.send(1, Basic.Cancel("c", nowait=nowait), Basic.Consume(0, "q", "c"))
-        assert [type(event) for event in events] == [Cancel, Consume]
+        (event,) = client.server.receive(method(1, Basic.Cancel("c", nowait=nowait), Basic.Consume(0, "q", "c")), 0.0)
+        assert event == Cancel(1, "c", nowait)
+        client.server.hold(1)
+        assert client.server.go_on() == []
         client.server.cancel_ok(1, "c")
+        client.server.release(1)
+        assert [type(event) for event in client.server.go_on()] == [Consume]
         client.server.consume_ok(1, "c")
         assert names(client) == expected
     (event,) = client.send(1, Basic.Cancel("c"))

@@ -93,11 +93,15 @@ def serve(peer: socket.socket) -> None:
     broker = OneQueueBroker(server)
     while data := peer.recv(1 << 16):
         events = server.receive(data, 0.0)
-        for event in events:
-            broker.handle(event)
+        is_over = False
+        while events:
+            for event in events:
+                broker.handle(event)
+                is_over = is_over or isinstance(event, ConnectionClosed)
+            events = server.go_on()
         server.flush_confirms()
         peer.sendall(b"".join(server.take_output()))
-        if any(isinstance(event, ConnectionClosed) for event in events):
+        if is_over:
             return
 
 

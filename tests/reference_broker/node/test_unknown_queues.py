@@ -60,18 +60,18 @@ def test_what_exists_nowhere_is_looked_for_once(request_: base.Frame, granted: t
     run(scenario)
 
 
-def test_a_channel_that_closes_meanwhile_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its number may be another channel's by then."""
+def test_a_close_behind_the_request_waits_for_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client hears of its request first, as from RabbitMQ."""
 
     async def scenario(world: World) -> None:
         looking: list[Callable[[], None]] = []
         monkeypatch.setattr(world.shard.reading, "look_again", looking.append)
         client = Client(world)
-        client.send(1, Basic.Get(0, "late"), Channel.Close(200, "", 0, 0), Channel.Open())
-        await world.settle()
-        client.heard()
-        looking.pop()()
+        client.send(1, Basic.Get(0, "late"), Channel.Close(200, "", 0, 0))
         await world.settle()
         assert client.heard() == []
+        looking.pop()()
+        await world.settle()
+        assert [type(each) for each in client.heard()] == [Channel.Close, Channel.CloseOk]
 
     run(scenario)
