@@ -20,7 +20,7 @@ FACETS = ("plan", "host", "durability", "validity", "safety")
 
 @click.command(
     cls=SectionedCommand,
-    exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.TREND, Exit.NOT_COMPARABLE),
+    exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.MISSED, Exit.NOT_COMPARABLE),
     examples=(
         "perftest compare baseline/ candidate/                    six repetitions in each",
         "perftest compare baseline/ candidate/ --metric p99 --markdown > summary.md",
@@ -105,7 +105,7 @@ def exit_code(result: Comparison) -> Exit:
         return Exit.SAFETY
     if result.refused or not result.lines:
         return Exit.NOT_COMPARABLE
-    return Exit.TREND if result.count(Verdict.REGRESSED) else Exit.OK
+    return Exit.MISSED if result.count(Verdict.REGRESSED) else Exit.OK
 
 
 def _unlike(result: Comparison, base: Path, candidate: Path, code: Exit) -> CliError:

@@ -162,5 +162,5 @@ def exit_code(
     if state == "interrupted":
         return Exit.INTERRUPTED
     if missed:
-        return Exit.TREND
+        return Exit.MISSED
     return Exit.OK if rows and is_valid(rows, run_trust) else Exit.UNTRUSTED

@@ -12,7 +12,7 @@ class Exit(IntEnum):
     RUN_ERROR = 1
     USAGE = 2
     SAFETY = 3
-    TREND = 4
+    MISSED = 4
     UNTRUSTED = 5
     NOT_COMPARABLE = 6
     INTERRUPTED = 130
@@ -23,7 +23,7 @@ MEANING = {
     Exit.RUN_ERROR: "the run could not be made or ended early (broker, network, drive)",
     Exit.USAGE: "wrong option or workload file",
     Exit.SAFETY: "messages were lost, duplicated, reordered or damaged",
-    Exit.TREND: "an objective or an asserted trend was missed, or a figure got worse",
+    Exit.MISSED: "an objective was missed, or a figure got worse",
     Exit.UNTRUSTED: "the result is not trustworthy, for example limited by the load generator",
     Exit.NOT_COMPARABLE: "the runs cannot be compared",
     Exit.INTERRUPTED: "interrupted; what was measured is kept",

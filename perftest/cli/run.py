@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=TableCommand,
-    exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.TREND, Exit.UNTRUSTED, Exit.INTERRUPTED),
+    exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.MISSED, Exit.UNTRUSTED, Exit.INTERRUPTED),
     examples=(
         "perftest run -z 10",
         "perftest run -h amqp://user:secret@rabbit1 -u q -qq -c 200 -q 500 -A 10 -z 60",

@@ -49,7 +49,7 @@ NUMBERS: Final = NumbersType()
 
 @click.command(
     cls=SectionedCommand,
-    exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.TREND, Exit.UNTRUSTED, Exit.INTERRUPTED),
+    exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.MISSED, Exit.UNTRUSTED, Exit.INTERRUPTED),
     examples=(
         'perftest search --slo "e2e.p99<20ms" --slo "loss==0"',
         'perftest search -h amqp://rabbit1 -x 4 -y 4 -s 4KiB --slo "confirm.p99<10ms" --time 30s',

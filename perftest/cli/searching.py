@@ -314,4 +314,4 @@ def _code(prober: Prober, *, found: bool, valid: bool) -> Exit:
         return Exit.INTERRUPTED
     if not valid:
         return Exit.UNTRUSTED
-    return Exit.OK if found else Exit.TREND
+    return Exit.OK if found else Exit.MISSED

@@ -28,7 +28,7 @@ UNFINISHED: Final = "unfinished"
 ROUNDS_MIN: Final = 3
 """Fewer say nothing about how much rounds differ."""
 CONFIDENCE: Final = 0.95
-_GRAVITY: Final = (Exit.SAFETY, Exit.RUN_ERROR, Exit.INTERRUPTED, Exit.TREND, Exit.UNTRUSTED)
+_GRAVITY: Final = (Exit.SAFETY, Exit.RUN_ERROR, Exit.INTERRUPTED, Exit.MISSED, Exit.UNTRUSTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,10 @@
 
 Theory of operation. The workers do everything that touches a message; the coordinator says when. A step is a warm-up
 and a steady phase; each phase is cut into intervals of the plan's length, and always at its end, so no interval spans
-two phases. There is one schedule of cuts, in absolute times of the monotonic clock: the workers are told a moment
-ahead, and each cuts at that very time. A live run opens the clients once, changes their settings from step to step, and
-drains after the last; an isolated one opens, drains and closes in every step. Whatever happens, what was recorded goes
-to the sink, the ledger is closed, and the workers end.
+two phases. A live change ends an interval, too, so none spans two settings. There is one schedule of cuts, in absolute
+times of the monotonic clock: the workers are told a moment ahead, and each cuts at that very time. A live run opens the
+clients once, changes their settings from step to step, and drains after the last; an isolated one opens, drains and
+closes in every step. Whatever happens, what was recorded goes to the sink, the ledger is closed, and the workers end.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class _Run:
             self._event("step_started", label=step.label, settings=settings)
             await self._guard(self._clients.apply(settings))
             self._event("setting_changed", text=step.label)
-            self._cut_at = _now()
+            await self._cut_after_change(step)
         await self._phase(step, Phase.WARMUP, step.warmup_s)
         if step.warmup_s and not self._over:
             self._event("steady", text=f"warm-up of {step.warmup_s:g} s is over")
@@ -178,6 +178,12 @@ class _Run:
         self._event("step_ended", label=step.label)
         if self._isolated or step is self._plan.steps[-1] or self._over:
             await self._wind_down(step)
+
+    async def _cut_after_change(self, step: Step) -> None:
+        """Close the interval in which clients changed from one setting to the next, one by one: it belongs to neither,
+        and is recorded as warm-up, which is in no figure."""
+        self._cut_at = _now() + BEGIN_LEAD_S
+        await self._cut(step, Phase.WARMUP, self._run_clock(self._cut_at))
 
     async def _open_clients(self, settings: dict[str, Any]) -> None:
         first = self._broker == BrokerProperties()

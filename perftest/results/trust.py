@@ -301,8 +301,6 @@ _LOOPS: Final = {
 
 def _place(manifest: Mapping[str, Any]) -> Check | None:
     broker = manifest.get("broker") or {}
-    if broker.get("modelled"):
-        return _warn("modelled", "drives were modelled: latencies are computed, not those of this machine's disks")
     uris: Sequence[str] = broker.get("uris") or ()
     if uris and all(_is_loopback(uri) for uri in uris):
         return _warn("loopback", "broker and load share this machine over loopback: no network, and a common CPU")

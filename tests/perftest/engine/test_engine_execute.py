@@ -96,6 +96,32 @@ def test_a_live_sweep_is_recorded_without_a_gap(stub: ModuleType) -> None:
     assert not workers()
 
 
+@pytest.mark.parametrize("warmup_s", [0.0, 0.1])
+def test_no_interval_mixes_two_settings(stub: ModuleType, warmup_s: float) -> None:
+    """While clients change, and more of them connect, the load is neither the one nor the other: that is in no figure,
+    even where a step has no warm-up."""
+    sink = MemorySink()
+    settings = (
+        Settings(in_flight=1, size_bytes=100),
+        Settings(in_flight=5, size_bytes=100, publishers=20, consumers=20),
+    )
+    steps = tuple(
+        Step(number=number, label="", settings=one, duration_s=0.4, warmup_s=warmup_s)
+        for number, one in enumerate(settings, start=1)
+    )
+    outcome = run(stub, lambda uri: plan(uri, steps=steps, workers=2), sink)
+    assert outcome.state == "finished", outcome
+    (changed_ns,) = (event["t_ns"] for event in sink.events if event["kind"] == "setting_changed")
+    second = [interval for interval in sink.intervals if interval.step == 2]
+    mixed = {(i.worker, i.phase) for i in second if i.start_ns < changed_ns}
+    assert mixed == {("0", "warmup"), ("1", "warmup")}
+    assert {i.phase for i in second} == {"warmup", "steady", "drain"}
+    for worker in ("0", "1"):
+        mine = [interval for interval in sink.intervals if interval.worker == worker]
+        assert all(a.start_ns + a.length_ns == b.start_ns for a, b in pairwise(mine))
+    assert sum(interval.published for interval in sink.intervals) == sink.ledgers[0]["published"]
+
+
 def test_latencies_of_an_interval_are_histograms_that_agree_with_its_counts(stub: ModuleType) -> None:
     sink = MemorySink()
     run(stub, lambda uri: plan(uri, Settings(in_flight=5, size_bytes=100, rate=500.0)), sink)
