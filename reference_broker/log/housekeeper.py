@@ -18,7 +18,7 @@ from reference_broker.log.config import LogConfig
 from reference_broker.log.errors import DamagedSnapshotError, LogError
 from reference_broker.log.extents import Extents, intersects
 from reference_broker.log.files import File, Files, sync_ns
-from reference_broker.log.memtable import size_of
+from reference_broker.log.live_entries import LiveEntries
 from reference_broker.log.notices import Notice, SnapshotInstalled, SnapshotRejected, SnapshotTaken
 from reference_broker.log.operations import (
     HousekeeperOp,
@@ -152,14 +152,11 @@ class Housekeeper:
         file = self._files.create(name)
         try:
             source = SnapshotSource(
-                head,
-                lambda offset, size: state[offset : offset + size],
-                lambda index: self._state.read(group, index),
-                lambda index: size_of(table, index),
+                head, lambda offset, size: state[offset : offset + size], LiveEntries(self._state, group)
             )
-            source.write(file)
+            size = source.write(file)
             file.write([head.encode()], 0)
-            places = read_entries(file.read, source.size, head, name)
+            places = read_entries(file.read, size, head, name)
         except LogError:
             file.close()
             if group.deleted or table.floor >= key.last_index:

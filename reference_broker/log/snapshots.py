@@ -22,7 +22,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from reference_broker.log.errors import DamagedSnapshotError
 from reference_broker.log.extents import Extents, Place, Ranges, checked
@@ -199,71 +199,119 @@ def _records(read: Read, offset: int, end: int) -> Iterator[tuple[int, Place, in
         yield index, place, offset
 
 
+class Entries(Protocol):
+    """Where a source finds the live entries."""
+
+    def places(self, first: int, last: int) -> list[Place]:
+        """Sizes and checks of entries from ``first`` on, up to ``last`` or fewer; at least one."""
+
+    def entry(self, index: int) -> Entry:
+        """A whole entry."""
+
+    def read(self, index: int, offset: int, size: int) -> bytes:
+        """A piece of an entry's payload."""
+
+
 class SnapshotSource:
     """A snapshot as the stream that another member receives: any part of it, at any time, until released.
 
-    The stream is never built as a whole: it may be much larger than memory. ``read_state(offset, size)`` reads the
-    state's octets, ``fetch(index)`` a live entry, ``place(index)`` gives a live entry's size.
+    The stream is never built as a whole: it may be much larger than memory. Where its entries start is found out as far
+    as chunks were asked for; so the first chunk costs what it holds, however many entries are live.
+    ``read_state(offset, size)`` reads the state's octets.
     """
 
-    __slots__ = ("_fetch", "_firsts", "_head", "_ordinals", "_read_state", "_starts", "key", "live", "size")
+    __slots__ = ("_end", "_entries", "_firsts", "_head", "_next", "_ordinals", "_read_state", "_starts", "key", "live")
 
-    def __init__(
-        self, head: SnapshotHead, read_state: Read, fetch: Callable[[int], Entry], size_of: Callable[[int], int]
-    ) -> None:
+    def __init__(self, head: SnapshotHead, read_state: Read, entries: Entries) -> None:
         self.key = head.key
         self.live = head.live
         self._head = SnapshotHead(
             head.group, 0, head.key, True, head.key, head.state_size, head.state_crc, head.live
         ).encode()
         self._read_state = read_state
-        self._fetch = fetch
+        self._entries = entries
         self._firsts = array("Q")
         self._ordinals = array("Q")
         self._starts = array("Q")
-        at = len(self._head) + head.state_size
-        for first, last in head.live:
-            self._firsts.append(first)
-            self._ordinals.append(len(self._starts))
-            for index in range(first, last + 1):
-                self._starts.append(at)
-                at += _RECORD_SIZE + size_of(index)
-        self.size = at
+        """Ranges of entries that are planned: the first index of each, and its ordinal; and where each entry starts."""
+        self._end = len(self._head) + head.state_size
+        """Where what is planned ends in the stream."""
+        self._next = (0, head.live[0][0]) if head.live else (0, 0)
+        """The range, and the index in it, to be planned next."""
 
     def chunk(self, number: int) -> tuple[bytes, bool] | None:
         """Chunk ``number``, counted from 1, and whether it is the last. None behind the end."""
         start = (number - 1) * CHUNK_BYTES
-        if number < 1 or start >= self.size:
+        self._plan(start + CHUNK_BYTES)
+        if number < 1 or start >= self._end:
             return None
-        end = min(start + CHUNK_BYTES, self.size)
-        return b"".join(self._parts(start, end)), end == self.size
+        end = min(start + CHUNK_BYTES, self._end)
+        return b"".join(self._parts(start, end)), end == self._end and self._is_planned
 
-    def write(self, file: File) -> None:
-        """Write the whole stream."""
+    def write(self, file: File) -> int:
+        """Write the whole stream; returns its octets."""
         number, offset, last = 1, 0, False
         while not last and (chunk := self.chunk(number)) is not None:
             data, last = chunk
             file.write([data], offset)
             number, offset = number + 1, offset + len(data)
+        return offset
+
+    @property
+    def _is_planned(self) -> bool:
+        return self._next[0] == len(self.live)
+
+    def _plan(self, octet: int) -> None:
+        """Find out where entries start, until the stream is known beyond ``octet``."""
+        while self._end <= octet and not self._is_planned:
+            at, index = self._next
+            first, last = self.live[at]
+            if index == first:
+                self._firsts.append(first)
+                self._ordinals.append(len(self._starts))
+            places = self._entries.places(index, last)
+            for place in places:
+                self._starts.append(self._end)
+                self._end += _RECORD_SIZE + place.size
+            index += len(places)
+            if index <= last:
+                self._next = (at, index)
+            else:
+                self._next = (at + 1, self.live[at + 1][0] if at + 1 < len(self.live) else 0)
 
     def _parts(self, start: int, end: int) -> Iterator[bytes]:
         head = self._head
         if start < len(head):
             yield head[start:end]
-        state_end = self._starts[0] if self._starts else self.size
+        state_end = self._starts[0] if self._starts else self._end
         first, last = max(start, len(head)), min(end, state_end)
         if first < last:
             yield self._read_state(first - len(head), last - first)
         if end <= state_end:
             return
         ordinal = bisect_right(self._starts, max(start, state_end)) - 1
-        while ordinal < len(self._starts) and self._starts[ordinal] < end:
-            at = self._starts[ordinal]
-            yield self._record(ordinal)[max(0, start - at) : end - at]
+        while ordinal < len(self._starts) and (at := self._starts[ordinal]) < end:
             ordinal += 1
+            record_end = self._starts[ordinal] if ordinal < len(self._starts) else self._end
+            if start <= at and record_end <= end:
+                yield from _record(self._entries.entry(self._index(ordinal - 1)))
+            else:
+                yield from self._part(self._index(ordinal - 1), max(0, start - at), end - at)
 
-    def _record(self, ordinal: int) -> bytes:
+    def _index(self, ordinal: int) -> int:
         group = bisect_right(self._ordinals, ordinal) - 1
-        entry = self._fetch(self._firsts[group] + ordinal - self._ordinals[group])
-        fields = _ENTRY.pack(entry.index, entry.term, len(entry.payload), entry.crc, entry.kind)
-        return _with_crc(fields) + entry.payload
+        return self._firsts[group] + ordinal - self._ordinals[group]
+
+    def _part(self, index: int, start: int, end: int) -> Iterator[bytes]:
+        """Octets ``start..end`` of the record of an entry, or to its end."""
+        [place] = self._entries.places(index, index)
+        if start < _RECORD_SIZE:
+            yield _with_crc(_ENTRY.pack(index, place.term, place.size, place.crc, place.kind))[start:end]
+        first, last = max(start - _RECORD_SIZE, 0), min(end - _RECORD_SIZE, place.size)
+        if first < last:
+            yield self._entries.read(index, first, last - first)
+
+
+def _record(entry: Entry) -> tuple[bytes, bytes]:
+    fields = _ENTRY.pack(entry.index, entry.term, len(entry.payload), entry.crc, entry.kind)
+    return _with_crc(fields), entry.payload

@@ -27,7 +27,7 @@ from reference_broker.log.wal import WalFile
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, Term
 
 Op = TypeVar("Op")
-_READS: Final = 3
+READS: Final = 3
 """So often a place may return other octets than were written before that counts as damage: the file may have been
 closed under the reader."""
 
@@ -43,11 +43,18 @@ class Installed:
 
 @dataclass(slots=True, eq=False)
 class Pinned:
-    """A snapshot that is being sent, the file with its state, and the snapshot files that must stay for it."""
+    """A snapshot that is being sent, and the snapshot files that must stay for it. ``source`` and the ``file`` with the
+    state belong to the owner's thread, which opens them after the lock."""
 
-    source: SnapshotSource
-    file: File
+    head: SnapshotHead
     keys: frozenset[SnapshotKey]
+    source: SnapshotSource | None = None
+    file: File | None = None
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.file is not None:
+            self.file.close()
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +96,7 @@ class Group:
     def release(self) -> None:
         """Let go of a snapshot being sent."""
         if self.pinned is not None:
-            self.pinned.file.close()
+            self.pinned.close()
             self.pinned = None
             self.table.pinned = ()
             self.table.prune()
@@ -174,24 +181,26 @@ class LogState:
         Raises :class:`EntryGoneError` if it is neither, and :class:`DamagedLogError` if the disk returns other octets
         than were written.
         """
-        table = group.table
         failures: Counter[Place] = Counter()
         while True:
-            with self.lock:
-                entry = table.memory.get(index)
-                place = table.place(index) if entry is None else None
-                file = self._file_of(group, place)
+            entry, place, file = self.find(group, index)
             if entry is not None:
                 return entry
             if place is None:
                 raise EntryGoneError(group.id, index)
-            payload = self._read(group, file, place)
+            payload = self.read_at(group, file, place, 0, place.size)
             if len(payload) == place.size and zlib.crc32(payload) == place.crc:
-                self.counters.disk_reads += 1
                 return Entry(LogIndex(index), Term(place.term), EntryKind(place.kind), place.crc, payload)
             failures[place] += 1
-            if failures[place] == _READS:
+            if failures[place] == READS:
                 raise DamagedLogError(self.path_of(group, place.file), place.offset, "an entry fails its check")
+
+    def find(self, group: Group, index: int) -> tuple[Entry | None, Place | None, File | None]:
+        """An entry that is in memory; otherwise where it is on disk, and the file unless that is a segment."""
+        with self.lock:
+            entry = group.table.memory.get(index)
+            place = group.table.place(index) if entry is None else None
+            return entry, place, self._file_of(group, place)
 
     def _file_of(self, group: Group, place: Place | None) -> File | None:
         if place is None or place.file < KEPT_FILE:
@@ -201,15 +210,19 @@ class LogState:
         wal_file = self.wal_files.get(place.file)
         return wal_file.file if wal_file else None
 
-    def _read(self, group: Group, file: File | None, place: Place) -> bytes:
-        """The octets at a place; none if the file was closed because it went, or is unreadable."""
+    def read_at(self, group: Group, file: File | None, place: Place, offset: int, size: int) -> bytes:
+        """Octets ``offset..offset + size`` of what is at a place; fewer or others if the file was closed because it
+        went, or is unreadable."""
         try:
             if place.file < KEPT_FILE:
-                self.counters.segment_reads += 1
                 file = self.segment_files.opened(group.id, -place.file)
-            return file.read(place.offset, place.size) if file is not None else b""
+            octets = file.read(place.offset + offset, size) if file is not None else b""
         except OSError:
             return b""
+        if offset == 0:
+            self.counters.disk_reads += 1
+            self.counters.segment_reads += place.file < KEPT_FILE
+        return octets
 
     def path_of(self, group: Group, file: int) -> str:
         """Which file a place's file number stands for, in words for an error message."""

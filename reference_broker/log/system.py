@@ -27,6 +27,7 @@ from reference_broker.log.errors import SnapshotGoneError, UnknownGroupError
 from reference_broker.log.extents import Ranges, checked
 from reference_broker.log.files import Files
 from reference_broker.log.housekeeper import Housekeeper, group_directory
+from reference_broker.log.live_entries import LiveEntries
 from reference_broker.log.memtable import Table, check_readable, check_still_live, size_of
 from reference_broker.log.notices import Notice
 from reference_broker.log.opening import Opened, RecoveredGroup, SnapshotRef, open_parts
@@ -353,33 +354,30 @@ class LogSystem:
         Raises :class:`~reference_broker.log.errors.SnapshotGoneError` if there is none or the chunk is behind its end.
         """
         found = self._group(group)
-        if found.pinned is None:
+        if found.pinned is None or found.pinned.source is None:
             if number != 1 or found.snapshot is None:
                 raise SnapshotGoneError(group, number)
-            self._pin(found)
-        assert found.pinned is not None
-        source = found.pinned.source
+            source = self._pin(found)
+        else:
+            source = found.pinned.source
         chunk = source.chunk(number)
         if chunk is None:
             raise SnapshotGoneError(group, number)
         data, last = chunk
         return LogIndex(source.key.last_index), Term(source.key.last_term), data, last
 
-    def _pin(self, found: Group) -> None:
+    def _pin(self, found: Group) -> SnapshotSource:
         """Make sure that neither the snapshot's file nor its live entries go away while it is sent."""
         with self._state.lock:
             head = found.snapshot
             assert head is not None
             found.table.pinned = head.live
-            keys = frozenset((head.key, found.kept))
-            file = self._files.open(f"{group_directory(self._parts.data_dir, found.id)}/{head.key.name}")
-            source = SnapshotSource(
-                head,
-                lambda offset, size: file.read(head.size + offset, size),
-                lambda index: self._state.read(found, index),
-                lambda index: size_of(found.table, index),
-            )
-            found.pinned = Pinned(source, file, keys)
+            pinned = found.pinned = Pinned(head, frozenset((head.key, found.kept)))
+        file = pinned.file = self._files.open(f"{group_directory(self._parts.data_dir, found.id)}/{head.key.name}")
+        pinned.source = SnapshotSource(
+            head, lambda offset, size: file.read(head.size + offset, size), LiveEntries(self._state, found)
+        )
+        return pinned.source
 
     def release_snapshot(self, group: GroupId) -> None:
         """All receivers are done: the snapshot may be replaced."""

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
-from reference_broker.log.errors import EntryGoneError, MissingEntriesError, SnapshotGoneError
+from reference_broker.log.errors import DamagedLogError, EntryGoneError, MissingEntriesError, SnapshotGoneError
+from reference_broker.log.live_entries import LiveEntries
+from reference_broker.log.memory_files import MemoryFile
+from reference_broker.log.memtable import Table
 from reference_broker.log.notices import GroupCreated, SnapshotInstalled, SnapshotRejected, SnapshotTaken
-from reference_broker.log.snapshots import SnapshotSource
+from reference_broker.log.snapshots import CHUNK_BYTES, SnapshotSource
 from reference_broker.types import LogIndex, Term
 
 
@@ -275,6 +278,126 @@ def test_a_snapshot_being_sent_stays_whole(make_world: Callable[..., Any]) -> No
     sender.step()
     assert wal_files(sender) < before
     assert sender.log.snapshot_chunk(group, 1)[0] == 24
+
+
+@pytest.fixture
+def octets_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of all reads of files."""
+    sizes: list[int] = []
+    read = MemoryFile.read
+
+    def counted(self: MemoryFile, offset: int, size: int) -> bytes:
+        sizes.append(size)
+        return read(self, offset, size)
+
+    monkeypatch.setattr(MemoryFile, "read", counted)
+    return sizes
+
+
+def test_each_octet_of_a_large_entry_is_read_once(make_world: Callable[..., Any], octets_read: list[int]) -> None:
+    """A message of 100 MiB is sent in a hundred chunks. To read and check it whole for each of them took seconds of
+    the leader, for each follower that came back."""
+    sender, group = large_donor(make_world)
+    live = 2 * LARGE
+    octets_read.clear()
+    whole = send(sender, group)
+    assert len(whole) == 8
+    assert live <= sum(octets_read) < live + 10_000
+    assert max(octets_read) <= CHUNK_BYTES
+    receiver = make_world(wal_file_bytes=1 << 24).open()
+    receiver.create(1)
+    receiver.install(group, whole, {index: sender.log.entries(group, LogIndex(index), LogIndex(index), 1)[0]
+                                    for index in (4, 20)})  # fmt: skip
+    receiver.check_readable()
+
+
+def test_the_first_chunk_costs_what_it_holds(make_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backlog of millions must not be walked through on the event loop, under the lock that the log's threads need,
+    before the first octet is sent."""
+    world = make_world(wal_file_bytes=1 << 24).open()
+    group = world.create(1)
+    world.append(group, 1, 20_000, size=200)
+    world.step()
+    world.snapshot(group, 20_000, 1, [(1, 20_000)])
+    world.step()
+    looked_up, held = [0], [0]
+    place, lock = Table.place, world.log._state.lock
+
+    def counted(self: Table, index: int) -> Any:
+        looked_up[0] += 1
+        held[0] = held[0] + 1 if lock.locked() else 0
+        assert held[0] <= 256, "the lock is let go now and then"
+        return place(self, index)
+
+    class Lock:
+        locked = lock.locked
+
+        def __enter__(self) -> None:
+            lock.acquire()
+            held[0] = 0
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+
+    world.log._state.lock = Lock()
+    monkeypatch.setattr(Table, "place", counted)
+    octets = len(world.log.snapshot_chunk(group, 1)[2])
+    assert octets == CHUNK_BYTES
+    assert looked_up[0] < 2 * octets // 200, "one look-up to plan each entry, and one to read it"
+    monkeypatch.undo()
+    world.log._state.lock = lock
+    chunks = send(world, group)
+    assert [number for number, chunk in enumerate(chunks, 1) if chunk[3]] == [len(chunks)]
+
+
+def test_receivers_at_a_pace_of_their_own_get_the_same(make_world: Callable[..., Any]) -> None:
+    sender, group = large_donor(make_world)
+    whole = send(sender, group)
+    for number in (1, 2, 1, 3, 2, 4, 3, 5, 8, 7, 6, 4, 1, 8):
+        assert sender.log.snapshot_chunk(group, number) == whole[number - 1]
+
+
+def test_an_entry_that_moves_while_it_is_sent_arrives_whole(make_world: Callable[..., Any]) -> None:
+    """Its WAL file is used again: the second half must come from the segment."""
+    sender, group = large_donor(make_world, wal_file_bytes=1 << 20)
+    whole = send(sender, group)
+    chunks = [sender.log.snapshot_chunk(group, number) for number in (1, 2)]
+    before = sender.log.counters()["segment_entries"]
+    sender.roll()
+    assert sender.log.counters()["segment_entries"] > before
+    chunks += [sender.log.snapshot_chunk(group, number) for number in range(3, 9)]
+    assert chunks == whole
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_large_entry_that_rotted_is_not_sent_as_sound(number: int, make_world: Callable[..., Any]) -> None:
+    """The follower would refuse the snapshot again and again, and nobody would know where the damage is."""
+    sender, group = large_donor(make_world)
+    for index in (1, 2, 3):
+        sender.log.snapshot_chunk(group, index)
+    sender.log.release_snapshot(group)
+    [place] = LiveEntries(sender.log._state, sender.log._group(group)).places(4, 4)
+    name = sender.log._state.wal_files[place.file].path
+    sender.files.flip(name, place.offset + number * CHUNK_BYTES)
+    with pytest.raises(DamagedLogError, match="an entry fails its check"):
+        send(sender, group)
+
+
+LARGE = 7 * CHUNK_BYTES // 2
+
+
+def large_donor(make_world: Callable[..., Any], wal_file_bytes: int = 1 << 24) -> tuple[Any, Any]:
+    """A member that has a snapshot at 20 and two entries much larger than a chunk, on disk only."""
+    world = make_world(wal_file_bytes=wal_file_bytes, memtable_bytes=0).open()
+    group = world.create(1)
+    world.append(group, 1, 3)
+    world.append(group, 4, size=LARGE)
+    world.append(group, 5, 15)
+    world.append(group, 20, size=LARGE)
+    world.step()
+    world.snapshot(group, 20, 1, [(4, 4), (20, 20)])
+    world.step()
+    return world, group
 
 
 @pytest.mark.parametrize("installed", [False, True])
