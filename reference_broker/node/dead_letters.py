@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -133,11 +133,11 @@ class DeadLetters:
                 self.no_route(record, key, len(contents), "dropped")
                 continue
             wanted = [content for content in contents if not is_cycle_of(content, key, address, self)]
-            if wanted:
-                run = MessageRun.of(_route(address, key), wanted)
+            for batch in _batches(wanted, self._shard.limits.batch_bytes_max):
+                run = MessageRun.of(_route(address, key), batch)
                 command = Enqueue(ChannelId(self._shard.node, self._shard.incarnation, 0, 0), _UNTRACKED, run)
                 target.runner.propose(command, command_size(command))
-                self.counts["routed"] += len(wanted)
+            self.counts["routed"] += len(wanted)
 
 
 class Mailer:
@@ -192,20 +192,22 @@ class Mailer:
                 self._later(list(range(first_id, last_id + 1)))
 
     def _send(self, ids: list[int]) -> None:
-        """Publish letters; neighbours for one queue as one run."""
+        """Publish letters; neighbours for one queue as one run, of no more octets than a batch of commands."""
         address = self._owner.address(self._record)
         run: list[int] = []
-        run_key = ""
+        run_key, octets = "", 0
         for number in ids:
             published_key, content = self._open[number]
             key = address.key_for(published_key)
             if is_cycle_of(content, key, address, self._owner):
                 self._settle([(number, number)])
                 continue
-            if run and (number != run[-1] + 1 or key != run_key):
+            is_full = octets + len(content) > self._shard.limits.batch_bytes_max
+            if run and (number != run[-1] + 1 or key != run_key or is_full):
                 self._publish(run, address, run_key)
-                run = []
+                run, octets = [], 0
             run_key = key
+            octets += len(content)
             run.append(number)
         self._publish(run, address, run_key)
 
@@ -286,6 +288,20 @@ def _by_key(address: Address, dead: list[tuple[str, bytes]]) -> list[tuple[str, 
     for published_key, content in dead:
         found.setdefault(address.key_for(published_key), []).append(content)
     return list(found.items())
+
+
+def _batches(contents: list[bytes], octets_max: int) -> Iterator[list[bytes]]:
+    """The contents in lists of at most so many octets, or of one."""
+    batch: list[bytes] = []
+    octets = 0
+    for content in contents:
+        if batch and octets + len(content) > octets_max:
+            yield batch
+            batch, octets = [], 0
+        batch.append(content)
+        octets += len(content)
+    if batch:
+        yield batch
 
 
 def _route(address: Address, key: str) -> bytes:

@@ -243,3 +243,21 @@ def test_what_became_of_dead_letters_is_on_the_metrics_endpoint() -> None:
     samples = families["reference_broker_dead_letters"].samples
     assert {s.labels["outcome"]: s.value for s in samples} == {"routed": 2, "no_route": 0, "cycle": 0}
     assert {s.name for s in samples} == {"reference_broker_dead_letters_total"}
+
+
+@pytest.mark.parametrize("first_id", [0, 1], ids=["at most once", "at least once"])
+def test_letters_go_in_commands_of_no_more_octets_than_a_batch(first_id: int) -> None:
+    """A thousand letters of 256 KiB in one command were an entry that no follower took."""
+    node = Node("graveyard")
+    node.limits = Limits(batch_bytes_max=10_000)
+    node.policy(dead_letter_routing_key="graveyard")
+    sizes = [3000, 3000, 3000, 3000, 40_000, 10, 10]
+    letters: list[Letter] = [(ROUTE, content(1, bytes(size), commands.Basic.Properties())) for size in sizes]
+    node.letters.route(SOURCE, DeadLetter(first_id, (), DeadLetterReason.REJECTED, 1), letters)
+    proposed = node.queues["graveyard"].runner.proposed
+    assert [command.run.count for command in proposed] == [3, 1, 1, 2]
+    assert sum(command.run.count for command in proposed) == len(sizes)
+    assert all(command.run.count == 1 or len(command.run.data) <= 10_000 for command in proposed)
+    if first_id:
+        assert [command.first_seq for command in proposed] == [1, 4, 5, 6]
+    assert node.letters.counts == {"routed": len(sizes), "cycle": 0}
