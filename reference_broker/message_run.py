@@ -88,6 +88,12 @@ class MessageRun:
         start = int(self.ends[position - 1]) if position else 0
         return bytes(self.data[start : int(self.ends[position])])
 
+    def content_size(self, position: int) -> int:
+        """Octets of the raw frames of one message."""
+        if self.ends is None:
+            return self.stride
+        return int(self.ends[position]) - (int(self.ends[position - 1]) if position else 0)
+
     @property
     def body_size(self) -> int:
         """Octets of the body of each message of a uniform run; of a ragged one, the octets per content, about.

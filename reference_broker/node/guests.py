@@ -21,6 +21,7 @@ commands were applied since the leader told it of those that were, it gets LEADI
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from struct import Struct
 from typing import Final, Protocol
 
@@ -63,11 +64,12 @@ class Guest:
     def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
         """Send messages to a consumer there."""
         tag = consumer.tag.encode()
-        for run, start, count, step in pieces:
-            head = _DELIVER.pack(delivery_count, first_message_id, len(tag), 1)
-            part = extract(run, start, count, step)
-            self._add(_DELIVERED, consumer.channel.pack(), head, tag, *part.buffers())
-            first_message_id += count
+        for piece in pieces:
+            for run, start, count, step in _parts(piece):
+                head = _DELIVER.pack(delivery_count, first_message_id, len(tag), 1)
+                part = extract(run, start, count, step)
+                self._add(_DELIVERED, consumer.channel.pack(), head, tag, *part.buffers())
+                first_message_id += count
 
     def confirm(self, channel: ChannelId, group: GroupId, last: int) -> None:
         """Enqueues are committed."""
@@ -100,6 +102,22 @@ class Guest:
         self._octets += sum(map(len, buffers))
         if self._octets >= _FRAME_BYTES:
             self.flush()
+
+
+def _parts(piece: Piece) -> Iterator[Piece]:
+    """The piece in parts of at most a frame's octets, or of one message."""
+    run, start, count, step = piece
+    if len(run.data) <= _FRAME_BYTES:
+        yield piece
+        return
+    first, octets = 0, 0
+    for number in range(count):
+        size = run.content_size(start + number * step)
+        if number > first and octets + size > _FRAME_BYTES:
+            yield run, start + first * step, number - first, step
+            first, octets = number, 0
+        octets += size
+    yield run, start + first * step, count - first, step
 
 
 def extract(run: MessageRun, start: int, count: int, step: int) -> MessageRun:

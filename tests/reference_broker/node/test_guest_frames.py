@@ -1,0 +1,66 @@
+"""What the leader tells the clients of a node without a member arrives there, in frames of a bounded size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reference_broker.message_run import MessageRun
+from reference_broker.node import guests
+from reference_broker.node.guests import Guest
+from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId
+
+KB = 1024
+CONSUMER = ConsumerId(ChannelId(NodeId(4), 1, 2, 3), "tag")
+
+
+class Link:
+    """Keeps the frames."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+
+    def send(self, _node: NodeId, _kind: int, buffers: list[bytes | memoryview]) -> int:
+        self.frames.append(b"".join(buffers))
+        return len(self.frames[-1])
+
+
+class Clients:
+    """Keeps what they are told."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[int, bytes]] = []
+
+    def deliver(self, _consumer: ConsumerId, first_id: int, pieces: list[Any], _count: int) -> None:
+        for run, start, count, step in pieces:
+            for number in range(count):
+                self.got.append((first_id, run.content(start + number * step)))
+                first_id += 1
+
+
+def ragged(sizes: list[int]) -> MessageRun:
+    return MessageRun.of(b"\0\0", [bytes([number % 256]) * size for number, size in enumerate(sizes)])
+
+
+UNIFORM = MessageRun(40, b"\0\0", b"".join(bytes([number]) * 100 * KB for number in range(40)), 100 * KB)
+MIXED = ragged([300 * KB, 10, 900 * KB, 3000 * KB, 0, 1, 800 * KB, 800 * KB])
+
+
+@pytest.mark.parametrize(
+    "piece", [(UNIFORM, 0, 40, 1), (UNIFORM, 3, 12, 3), (MIXED, 0, 8, 1), (MIXED, 1, 3, 2), (MIXED, 3, 1, 1)]
+)
+def test_a_delivery_of_many_octets_goes_in_several_frames(piece: tuple[MessageRun, int, int, int]) -> None:
+    """A run that an earlier version wrote holds a thousand dead letters of 256 KiB."""
+    run, start, count, step = piece
+    link, clients = Link(), Clients()
+    guest = Guest(GroupId(7), NodeId(4), 1, link)
+    guest.deliver(CONSUMER, 10, [piece, (MIXED, 5, 1, 1)], 0)
+    guest.flush()
+    largest = max(run.content_size(start + number * step) for number in range(count))
+    assert all(len(frame) <= 1024 * KB + max(largest, 1024 * KB) + KB for frame in link.frames)
+    for frame in link.frames:
+        group, effects = guests.unpack_effects(memoryview(frame))
+        guests.tell(clients, group, effects)  # type: ignore[arg-type]
+    expected = [run.content(start + number * step) for number in range(count)] + [MIXED.content(5)]
+    assert clients.got == list(enumerate(expected, 10))
