@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from reference_broker.machines.commands import Enqueue
+from reference_broker.node.config import Limits
 from reference_broker.node.proposals import Lane, Proposer, Segment
 
 ANY: Final = 1 << 60
@@ -63,6 +64,14 @@ class Outbox:
             self._cut_lane(bulk, bytes_max, commands_max, batch, segments)
         self.urgent, self.overdue = self.urgent and self.octets > 0, self.overdue and self.octets > 0
         return batch, segments
+
+    def cut_for_link(self, limits: Limits, *, congested: bool) -> tuple[list[Any], list[Segment]] | None:
+        """The next batch for another node. On a congested link few octets go, or what is in the express lane; None if
+        there is nothing in it: then many publishes wait for the link."""
+        many = congested and self.octets > limits.small_message_bytes
+        if many and not self.holds(Lane.EXPRESS):
+            return None
+        return self.cut(limits.batch_bytes_max, limits.batch_commands_max, 0 if many else ANY)
 
     def _cut_lane(
         self,

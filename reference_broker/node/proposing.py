@@ -179,12 +179,17 @@ class Proposing(ABC):
             self._node.wake(self)
 
     def _forward(self) -> None:
-        """Send the outbox to the leader, in batches. If the link is down the commands stay pending."""
+        """Send the outbox to the leader, in batches. If the link is down the commands stay pending; if the link is
+        congested, many publishes stay here."""
         _role, leader, term = self._standing
         head = Proposal(group=self.group, term=term, lazy=not self._outbox.urgent).pack()
         limits = self._node.limits
         while self._outbox.octets:
-            commands, segments = self._outbox.cut(limits.batch_bytes_max, limits.batch_commands_max)
+            batch = self._outbox.cut_for_link(limits, congested=leader in self._node.congested)
+            if batch is None:
+                self._node.when_writable(leader, self)
+                return
+            commands, segments = batch
             now_ns = self._node.now_ns()
             for _node, lane, _incarnation, first, count in segments:
                 if lane is Lane.BULK:

@@ -132,7 +132,11 @@ class Proxy:
         head = Proposal(group=self.group, term=self.term, lazy=not self._outbox.urgent).pack()
         limits = self._node.limits
         while self._outbox.octets:
-            commands, segments = self._outbox.cut(limits.batch_bytes_max, limits.batch_commands_max)
+            cut = self._outbox.cut_for_link(limits, congested=self.leader in self._node.congested)
+            if cut is None:
+                self._node.when_writable(self.leader, self)
+                return
+            commands, segments = cut
             batch: list[Any] = encode_batch(self._now_ms(), commands)
             sealed = seal(batch, segments, self._node.now_ns(), self._node.anatomy.clock)
             self._node.send(self.leader, Kind.PROPOSE, [head, sealed])

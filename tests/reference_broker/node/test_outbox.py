@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.machines.commands import Enqueue, Settle
+from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import MessageRun
+from reference_broker.node.config import Limits
 from reference_broker.node.outbox import Outbox
+from reference_broker.node.peers import Kind
 from reference_broker.node.proposals import Lane
-from reference_broker.types import ChannelId, ConsumerId, NodeId
+from reference_broker.node.proxy import Proxy
+from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId, Term
 
+LIMITS = Limits()
 CHANNEL = ChannelId(NodeId(1), 1, 1, 1)
 SETTLE = Settle(ConsumerId(CHANNEL, "c"), ((0, 0),))
 
@@ -67,3 +73,62 @@ def test_the_bulk_lane_waits_for_the_rest_of_the_express_lane() -> None:
     assert not outbox.octets
     outbox = filled(1, settles=3)
     assert [type(each) for each in outbox.cut(128, 10)[0]] == [Settle, Settle]
+
+
+def test_few_octets_go_on_a_congested_link() -> None:
+    outbox = filled(5, settles=1)
+    batch = outbox.cut_for_link(LIMITS, congested=True)
+    assert batch is not None and len(batch[0]) == 2
+
+
+def test_many_publishes_wait_for_a_congested_link_and_settles_do_not() -> None:
+    """They would pile up on the connection, beside the commands that the node keeps anyway."""
+    outbox = filled(LIMITS.small_message_bytes // 10, 1, settles=2)
+    batch = outbox.cut_for_link(LIMITS, congested=True)
+    assert batch is not None and batch[0] == [SETTLE, SETTLE]
+    assert outbox.cut_for_link(LIMITS, congested=True) is None
+    assert outbox.octets == LIMITS.small_message_bytes // 10 * 10 + 10
+    batch = outbox.cut_for_link(LIMITS, congested=False)
+    assert batch is not None and len(batch[0]) == 2
+    assert not outbox.octets
+
+
+class Node:
+    """What a proxy needs of its node."""
+
+    node, incarnation, limits = NodeId(4), 1, LIMITS
+
+    def __init__(self) -> None:
+        self.congested = {NodeId(1)}
+        self.sent: list[Kind] = []
+        self.waiting: list[tuple[int, object]] = []
+        self.anatomy = Anatomy(clock=1)
+
+    def send(self, _node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> int:
+        self.sent.append(kind)
+        return sum(map(len, buffers))
+
+    def now_ns(self) -> int:
+        return 1
+
+    def wake(self, runner: object) -> None: ...
+
+    def when_writable(self, node: NodeId, runner: object) -> None:
+        self.waiting.append((node, runner))
+
+
+def test_a_proxy_goes_on_when_the_link_to_the_leader_takes_octets_again() -> None:
+    node = Node()
+    record = QueueRecord(name="q", group=GroupId(7), members=(NodeId(1),))
+    proxy = Proxy(record, node, lambda: 0)  # type: ignore[arg-type]
+    proxy.leading(NodeId(1), Term(1), 0, 0)
+    count = LIMITS.small_message_bytes // 10
+    proxy.propose(enqueue(1, count), 10 * count)
+    proxy.propose(enqueue(1 + count, 1), 10)
+    proxy.turn()
+    assert node.waiting == [(NodeId(1), proxy)]
+    assert Kind.PROPOSE not in node.sent
+    node.congested.clear()
+    proxy.turn()
+    assert node.sent.count(Kind.PROPOSE) == 1
+    assert len(node.waiting) == 1
