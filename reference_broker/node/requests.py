@@ -48,6 +48,9 @@ class Requests:
             return
         self._next = number % 0xFFFFFFFF + 1
         body = json.dumps(request, separators=(",", ":")).encode()
+        if _NUMBER.size + len(body) > limits.request_bytes_max:
+            answered(failure(f"the request takes {len(body)} octets", "ask for less"))
+            return
         if not self._node.send(node, Kind.REQUEST, [_NUMBER.pack(number), body]):
             answered(failure(f"node {node} cannot be reached", "start it, or mend the network between the nodes"))
             return
@@ -59,9 +62,12 @@ class Requests:
 
     def frame(self, node: NodeId, kind: int, body: memoryview) -> None:
         """A request or an answer of a peer. Raises ValueError if it is damaged."""
-        if not _NUMBER.size < len(body) <= self._node.limits.request_bytes_max:
+        if len(body) <= _NUMBER.size:
             raise ValueError(f"request or answer of {len(body)} octets")
         (number,) = _NUMBER.unpack_from(body)
+        if len(body) > self._node.limits.request_bytes_max:
+            self._too_large(node, kind, number, len(body))
+            return
         content = json.loads(bytes(body[_NUMBER.size :]))
         if not isinstance(content, dict):
             raise ValueError("a request or an answer that is no object")
@@ -70,6 +76,18 @@ class Requests:
                 self._finish(number, content)
             return
         self._answerer(node, content, lambda answer: self._answer(node, number, answer))
+
+    def _too_large(self, node: NodeId, kind: int, number: int, octets: int) -> None:
+        """The peer has another limit. To close the link for it would break all queues on it, at each try."""
+        what = "answer" if kind == Kind.ANSWER else "request"
+        refused = failure(
+            f"the {what} takes {octets} octets, node {self._node.node} takes {self._node.limits.request_bytes_max}",
+            "set limits.request_bytes_max of all nodes to the same value",
+        )
+        if kind == Kind.REQUEST:
+            self._answer(node, number, refused)
+        elif (waiting := self._waiting.get(number)) is not None and waiting[0] == node:
+            self._finish(number, refused)
 
     def peer_down(self, node: NodeId) -> None:
         """What was asked of the peer will not be answered."""

@@ -19,6 +19,7 @@ class Node:
     """What requests need of their node, with timers that fire when told."""
 
     def __init__(self, **limits: int) -> None:
+        self.node = HERE
         self.limits = Limits(**limits)
         self.sent: list[tuple[NodeId, Kind, bytes]] = []
         self.timers: list[tuple[float, Callable[[], None]]] = []
@@ -121,7 +122,7 @@ def test_an_answer_that_is_too_long_says_so_instead() -> None:
     assert len(body) <= 200 and "octets" in json.loads(body[4:])["error"]
 
 
-@pytest.mark.parametrize("body", [b"", b"\0\0\0\1", b"\0\0\0\1[]", b"\0\0\0\1{", b"\0\0\0\1" + b" " * 300 + b"{}"])
+@pytest.mark.parametrize("body", [b"", b"\0\0\0\1", b"\0\0\0\1[]", b"\0\0\0\1{"])
 def test_what_is_no_request_costs_the_link_and_nothing_else(body: bytes) -> None:
     """Peers hang up on ValueError."""
     node = Node(request_bytes_max=200)
@@ -129,3 +130,23 @@ def test_what_is_no_request_costs_the_link_and_nothing_else(body: bytes) -> None
     with pytest.raises(ValueError):
         node.requests.frame(THERE, Kind.ANSWER, memoryview(body))
     assert not node.answers
+
+
+def test_a_request_that_is_too_long_is_refused_at_home() -> None:
+    """The peer would take none of it."""
+    node = Node(request_bytes_max=200)
+    node.requests.ask(THERE, {"op": "x" * 200}, node.answers.append)
+    assert not node.sent
+    assert [list(answer) for answer in node.answers] == [["error", "fix"]]
+
+
+@pytest.mark.parametrize("kind", [Kind.REQUEST, Kind.ANSWER])
+def test_a_peer_with_another_limit_is_told_and_the_link_stays(kind: Kind) -> None:
+    """It asks again and again: each time the link would break, with all queues on it."""
+    node = Node(request_bytes_max=300)
+    if kind is Kind.ANSWER:
+        node.ask()
+    node.hear(THERE, kind, 1, {"long": "x" * 300})
+    said = node.answers if kind is Kind.ANSWER else [json.loads(body[4:]) for _to, _kind, body in node.sent]
+    assert len(said) == 1 and "request_bytes_max" in said[0]["fix"]
+    assert not node.asked
