@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-WINDOW_BYTES: Final = 32 << 20
-"""Twice what a batch holds as a rule. A larger one is read whole. A multiple of a sector."""
+WINDOW_BYTES: Final = 4 << 20
+"""So small that the C library has memory for one at hand: windows of 32 MiB are mapped and unmapped each time, and a
+start took twice the CPU. A larger batch is read whole. A multiple of a sector."""
 
 
 class Windows:
