@@ -17,14 +17,14 @@ from __future__ import annotations
 import json
 import logging
 import random
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.machines.metadata import QueueRecord, record_from_json, record_to_json
 from reference_broker.node import guests
 from reference_broker.node.busiest import Busiest
+from reference_broker.node.campaigns import Campaigns
 from reference_broker.node.census import Census
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.group_ports import Host
@@ -88,11 +88,13 @@ class Hosting:
         """The other queues."""
         self.census = Census(shard.node)
         self.busiest = Busiest(_BUSIEST, self._commits)
+        self.campaigns = Campaigns(self._stand)
         self._shard = shard
         self.is_current = False
         """Whether all that was committed before this life has been heard."""
-        self._early: deque[tuple[GroupId, NodeId, Message]] = deque(maxlen=_EARLY_MAX)
+        self._early: dict[GroupId, list[tuple[NodeId, Message]]] = {}
         """Messages for groups that are not here: a new queue's first ones may overtake the news of the queue."""
+        self._early_count = 0
         self._guests: dict[GroupId, set[NodeId]] = {}
         """Nodes without a member that want to know who leads, whether or not this node does, or has a member. One may
         have heard that a member is here again before this node has heard that the former one is to go."""
@@ -113,7 +115,7 @@ class Hosting:
         """Start the members that were here."""
         for group, state in recovered.items():
             if group != METADATA_GROUP:
-                self._run_queue(record_from_json(json.loads(self._shard.log.groups_meta[group])), state)
+                self._run_queue(record_from_json(json.loads(state.meta)), state)
 
     def became_current(self) -> None:
         """All that was committed before this life has been heard: blank replicas may begin, and what is still here of
@@ -207,16 +209,28 @@ class Hosting:
         if (runner := self.runners.get(group)) is not None:
             runner.step(node, message)
         else:
-            self._early.append((group, node, message))
+            self._early.setdefault(group, []).append((node, message))
+            self._early_count += 1
+            if self._early_count > _EARLY_MAX:
+                self._early_count -= len(self._early.pop(next(iter(self._early))))
 
-    def peer_up(self, node: NodeId, *, lead: bool) -> None:
-        """A link stands; with ``lead`` this node is the one to see to it that groups without leaders get one."""
+    def peer_up(self, node: NodeId, *, up: Collection[NodeId]) -> None:
+        """A link stands; ``up`` are the nodes that can be reached now, this one among them. Once they are a majority,
+        this node stands for the groups without a leader that it voted for itself in last; where nobody voted yet, the
+        lowest node does."""
         for runner in self.runners.values():
             runner.peer_up(node)
-            if lead:
-                runner.lead_if_nobody_does()
         for proxy in self.proxies.values():
             proxy.peer_up(node)
+        if 2 * len(up) > len(self._shard.config.members):
+            lowest = min(up)
+            groups = sorted(self.census.leaderless, key=lambda group: group != METADATA_GROUP)  # the rest as they are
+            self.campaigns.begin(
+                group for group in groups if (self.runners[group].core.voted_for or lowest) == self.node
+            )
+
+    def _stand(self, group: GroupId) -> None:
+        self.runners[group].lead_if_nobody_does()
 
     def peer_down(self, node: NodeId) -> None:
         """A link broke."""
@@ -308,6 +322,7 @@ class Hosting:
     def _member_gone(self, group: GroupId) -> None:
         self.census.member_gone(group)
         self.busiest.gone(group)
+        self.campaigns.decided(group)
 
     def _commits(self) -> Iterator[tuple[GroupId, LogIndex]]:
         return ((group, self.runners[group].core.commit_index) for group in self.runners if group != METADATA_GROUP)
@@ -317,9 +332,10 @@ class Hosting:
         self.census.queue_is(queue.record)
 
     def _take_early(self, runner: GroupRunner) -> None:
-        for group, node, message in list(self._early):
-            if group == runner.group:
-                runner.step(node, message)
+        early = self._early.pop(runner.group, [])
+        self._early_count -= len(early)
+        for node, message in early:
+            runner.step(node, message)
 
     def _run(
         self,

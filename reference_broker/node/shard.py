@@ -13,6 +13,7 @@ connection that has something to say is flushed. So one turn makes at most one e
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import secrets
 import time
@@ -62,6 +63,11 @@ _NODE_COMMAND_BYTES = 64
 _FORGET_EVERY = 64
 _SLOT_S = 0.01
 _RETRY_TICKS = 10
+_LEADERS_TOLD = 10
+_TICKED_MAX = 1000
+"""How many groups one tick is for."""
+_ELECTIONS_MAX = 20
+"""How many elections may begin in one tick because a timer ran out: with two nodes left of three, 800 a second."""
 
 
 def _now_ms() -> int:
@@ -122,6 +128,8 @@ class Shard(LocalClients):
         self._waiting_to_send: dict[NodeId, dict[Runner, None]] = {}
         """Who has more to send to a peer than its link takes now, in the order of arrival."""
         self._touched: dict[Connection, None] = {}  # a set, in the order of arrival
+        self._led: list[GroupRunner] = []
+        """Who has found a leader since the last tick."""
         self._turn_scheduled = False
         self._tick_task: asyncio.Task[None] | None = None
         self._turns = 0
@@ -309,10 +317,11 @@ class Shard(LocalClients):
 
     def leader_changed(self, runner: GroupRunner) -> None:
         """Note it, and let those go on who waited for a leader."""
-        level = logging.DEBUG if runner.core.leader == NOBODY else logging.INFO  # an election is one line, not three
-        core = runner.core
-        log.log(level, "group %x: %s, leader %d, term %d", runner.group, core.role, core.leader, core.term)
+        if runner.core.leader != NOBODY:
+            self._led.append(runner)
         self.hosting.census.member_knows(runner.group, runner.core.leader)
+        if runner.core.role not in (Role.PRE_CANDIDATE, Role.CANDIDATE):
+            self.hosting.campaigns.decided(runner.group)
         if runner.core.role is Role.LEADER:
             self.hosting.tell_guests(runner)
             self.reconcile(runner)
@@ -335,8 +344,7 @@ class Shard(LocalClients):
     def peer_up(self, node: NodeId, incarnation: int) -> None:
         """A peer is there: groups resume with it, leaders tell their machines."""
         self._up[node] = incarnation
-        first = min(self._up) == self.node and 2 * len(self._up) > len(self.config.members)
-        self.hosting.peer_up(node, lead=first)
+        self.hosting.peer_up(node, up=self._up)
         for group in self._watchers.get(node, ()):
             self._tell(group, node)
 
@@ -481,16 +489,40 @@ class Shard(LocalClients):
             if ticks % _RETRY_TICKS == 0:
                 self._reconciliation.retry()
             self._tick_groups()
+            self._tell_of_leaders()
+
+    def _tell_of_leaders(self) -> None:
+        """A line of the log for each leader found, but one for all when they are many."""
+        led, self._led = self._led, []
+        if len(led) > _LEADERS_TOLD:
+            mine = sum(runner.core.role is Role.LEADER for runner in led)
+            log.info("%d groups found a leader, %d of them this node", len(led), mine)
+            return
+        for runner in led:
+            core = runner.core
+            log.info("group %x: %s, leader %d, term %d", runner.group, core.role, core.leader, core.term)
 
     def _tick_groups(self) -> None:
         """One unit of Raft's time for the groups that wait for something. The next tick looks at them again; a group
-        that waits for nothing is left alone until something happens to it."""
-        stirred, self._stirred = self._stirred, {}
-        for runner in stirred:
+        that waits for nothing is left alone until something happens to it.
+
+        When very many wait, time passes more slowly for them: each tick is for those that have waited longest, and so
+        many may begin an election in it, lest the loss of a node leaves the others no time for their peers. The
+        metadata group does not wait for the queues.
+        """
+        self.hosting.campaigns.tick()
+        metadata, elections = self.runners[METADATA_GROUP], 0
+        due = dict.fromkeys(itertools.islice(self._stirred, _TICKED_MAX))
+        if metadata in self._stirred:
+            due = {metadata: None, **due}
+        for runner in due:
+            del self._stirred[runner]
             if not isinstance(runner, GroupRunner) or self.runners.get(runner.group) is not runner:
                 continue  # a proxy waits for no time; or removed since
             if runner.group != METADATA_GROUP:
                 self.hosting.busiest.note(runner.group, runner.core.commit_index)
             if runner.core.needs_tick:
-                runner.tick()
+                if elections < _ELECTIONS_MAX or runner.core.leader != NOBODY:
+                    runner.tick()
+                    elections += runner.scheduled and runner.core.role is not Role.LEADER
                 self._stirred[runner] = None

@@ -456,7 +456,7 @@ class World:
             return
         self.links[a, b], self.links[b, a] = deque(), deque()
         for one, other in ((a, b), (b, a)):
-            self.nodes[one].hosting.peer_up(other, lead=False)
+            self.nodes[one].hosting.peer_up(other, up=())
             self.nodes[one].tell(other)
 
     def cut(self, a: NodeId, b: NodeId) -> None:

@@ -13,11 +13,13 @@ from typing import Any, cast
 import pytest
 
 from reference_broker.machines.metadata import QueueRecord, record_to_json
+from reference_broker.node import shard as shard_module
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.server import Node
 from reference_broker.node.status import status, summary
 from reference_broker.raft import wire
 from reference_broker.raft.core import RaftCore
+from reference_broker.raft.elections import Elections
 from reference_broker.raft.ready import Role
 from reference_broker.types import METADATA_GROUP, GroupId, NodeId
 from tests.reference_broker.node.quiet_cluster import NODES, names, quiet_cluster
@@ -173,3 +175,46 @@ def test_a_restart_knows_whom_the_declaration_elected(node: NodeId) -> None:
         cluster.begin(node, lambda: None)
         core = cluster.shards[node].runners[record.group].core
         assert (core.role, core.term, core.voted_for) == (Role.FOLLOWER, 1, NODES[0])
+
+
+def test_a_start_finds_the_leaders_of_before_with_one_election_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All members of all groups stood against each other, and whoever had the lowest number led everything."""
+    with quiet_cluster() as cluster:
+        for node in NODES:
+            cluster.declare(names(100, f"of-{node}-"), on=node)
+        before = {node: len(cluster.shards[node].hosting.census.leading) for node in NODES}
+        cluster.stop()
+        rounds, elections = Calls(), Calls()
+        rounds.of(monkeypatch, Elections, "pre_vote")
+        elections.of(monkeypatch, Elections, "stand")
+        cluster.start()
+        cluster.wait_for_leaders()
+        after = {node: len(cluster.shards[node].hosting.census.leading) for node in NODES}
+        assert all(abs(after[node] - before[node]) < 20 for node in NODES)
+        assert elections.count < 330 and rounds.count < 400
+
+
+def test_so_many_elections_begin_in_a_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that is lost leaves thousands of groups without a leader: those that look for one must leave the others
+    time to hear each other, or they lose each other, too. The metadata group does not wait for them."""
+    monkeypatch.setattr(shard_module, "_ELECTIONS_MAX", 2)
+    begun: Counter[int] = Counter()
+    with quiet_cluster() as cluster:
+        cluster.declare(names(100))
+        shard = cluster.shards[NODES[0]]
+        cluster.stop(*NODES[1:])
+        cluster.wait(lambda: len(shard.hosting.census.leaderless) == 101)
+        cluster.pass_time(0.1)
+        campaign = RaftCore.campaign
+
+        def counted(core: RaftCore) -> None:
+            begun[int(cluster.scheduler.now / 0.05)] += 1
+            begun[-1] += core is shard.runners[METADATA_GROUP].core
+            campaign(core)
+
+        monkeypatch.setattr(RaftCore, "campaign", counted)
+        cluster.pass_time(5)
+        metadata = begun.pop(-1)
+        assert metadata > 10 and 1 <= max(begun.values()) <= 4
+        cluster.start(*NODES[1:])
+        cluster.wait_for_leaders()
