@@ -45,10 +45,12 @@ def report(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
     RUN is the directory of a run, or one that holds several: the rounds of a sweep.
     """
     from perftest.results.reader import read_manifest, run_directories
+    from perftest.results.schema import MANIFEST
 
     found = [each for run in runs for each in run_directories(run)]
     for run in found:
-        read_manifest(run)  # refuse what is no run before a JVM is started
+        if len(found) == 1 or not (run / MANIFEST).exists():
+            read_manifest(run)  # refuse what is no run; of several, the pipeline leaves out a damaged one
     several = Path("runs") / f"report-{datetime.now(UTC):%Y%m%d-%H%M%S}" if len(runs) > 1 else None
     page = build_report(found, out or several, runs[0])
     click.echo(json.dumps({"report": str(page)}) if as_json else str(page))
@@ -93,6 +95,8 @@ def _pipeline(runs: Sequence[Path], store: Path) -> None:
     command = [sys.executable, "-m", "reports.pipeline", *(str(run) for run in runs), "--store", str(store)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
+        for path, reason in json.loads(done.stdout)["left_out"].items():
+            click.echo(f"left out: {path}: {reason}", err=True)
         return
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     first = next((line for line in lines if line.startswith("error:")), _cause(lines))

@@ -27,7 +27,9 @@ _LEFT_OUT: Final = ("payload",)
 def write_report(store: Path, out: Path, *, target: Path, command: Sequence[str]) -> Path:
     """See :func:`reports.build`."""
     tables = report_store.read_tables(store)
-    made = page(tables, generated=_generated(tables), rebuild=command, files=_files(tables, leave_out=target))
+    left_out = report_store.read_manifest(store).left_out
+    raw = _files(tables, leave_out=target)
+    made = page(tables, generated=_generated(tables), rebuild=command, files=raw, left_out=left_out)
     html = render(made)
     try:
         (out / "data").mkdir(parents=True, exist_ok=True)
@@ -51,6 +53,7 @@ def summary(made: Page, tables: Tables) -> dict[str, Any]:
     """What the page says, for programs: per run its sentences, trust list and steps (units as in the store)."""
     return {
         "schema": SUMMARY_VERSION,
+        "banners": [banner.text for banner in made.banners],
         "runs": [
             {
                 "run_id": run.run_id,

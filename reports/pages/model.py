@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from reports.charts.theme import Figure
@@ -156,11 +156,12 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """The whole page. ``shared`` charts and ``overview`` compare the runs and are empty when there is but one."""
+    """The whole page. ``shared`` charts and ``overview`` compare the runs and are empty when there is but one;
+    ``banners`` speak of the page, not of one run."""
 
     title: str
     generated: str
     runs: tuple[Run, ...]
     shared: tuple[Chart, ...] = ()
     overview: Table | None = None
-    notes: tuple[str, ...] = field(default=())
+    banners: tuple[Banner, ...] = ()

@@ -11,10 +11,11 @@ import pandas as pd
 from reports.charts import knee, theme
 from reports.pages import findings, settings
 from reports.pages.figures import knee_paths
-from reports.pages.model import Chart, Column, Kind, Page, Run, Table
+from reports.pages.model import Banner, Chart, Column, Kind, Page, Run, Table
 from reports.pages.run import run_section
 from reports.pages.tables import cells, latency_column
 from reports.pipeline.tables import Tables
+from reports.stats.check import Status
 from reports.stats.lead import lead_series, with_lead
 
 
@@ -24,11 +25,13 @@ def page(
     generated: str,
     rebuild: Sequence[str] = (),
     files: Mapping[str, Sequence[tuple[str, int]]] | None = None,
+    left_out: Mapping[str, str] | None = None,
 ) -> Page:
     """The page of all runs in ``tables``.
 
     ``generated`` is the line at the foot; ``rebuild`` the command that makes the page again; ``files`` the raw files
-    (name, octets) by run id, of the runs whose directories can be reached.
+    (name, octets) by run id, of the runs whose directories can be reached; ``left_out`` the run directories that could
+    not be reported, and why.
     """
     known, tables = files or {}, with_lead(tables)
     ids = [str(run_id) for run_id in tables.runs["run_id"]]
@@ -48,6 +51,10 @@ def page(
         runs=tuple(sections),
         shared=tuple(_shared(tables)) if many else (),
         overview=_overview(tables) if many else None,
+        banners=tuple(
+            Banner(status=Status.WARN, title="A run was left out", text=f"{path}: {reason}.")
+            for path, reason in (left_out or {}).items()
+        ),
     )
 
 

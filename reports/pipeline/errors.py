@@ -13,6 +13,10 @@ class RunDirectoryError(PipelineError):
     """A directory is no run directory, or one of a version or shape that this reader does not know."""
 
 
+class DamagedRunError(RunDirectoryError):
+    """A file without which a run cannot be reported is damaged."""
+
+
 class EmptyRunError(PipelineError):
     """A run has no interval to report."""
 

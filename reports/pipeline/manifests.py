@@ -21,6 +21,7 @@ Row = dict[str, Any]
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 DEFAULT_INTERVAL_S: Final = 1.0
+INTERVAL_MAX_S: Final = 86_400.0
 
 
 def run_row(run: RunSource, last_ns: int) -> Row:
@@ -83,7 +84,7 @@ def context_row(run: RunSource) -> Row:
 def interval_s(run: RunSource) -> float:
     """The nominal length of an interval."""
     value = _part(run.manifest, "plan").get("interval_s")
-    usable = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    usable = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < INTERVAL_MAX_S
     return float(value) if usable and value is not None else DEFAULT_INTERVAL_S
 
 
@@ -188,4 +189,4 @@ def _text(record: Row, key: str) -> str:
 
 def _whole(record: Row, key: str, default: int | None) -> Any:
     value = record.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else default
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else default

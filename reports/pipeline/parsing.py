@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -159,7 +160,7 @@ def _interval_parser(split: Row) -> Parser:
     index = {name: header.index(name) for name in files.OWN_COLUMNS if name in header}
 
     def parse(text: str) -> Row | None:
-        cells = next(csv.reader([text]))
+        cells = _cells(text)
         if cells == header:
             return None
         if len(cells) != len(header):
@@ -169,6 +170,13 @@ def _interval_parser(split: Row) -> Parser:
         return _checked_interval(row)
 
     return parse
+
+
+def _cells(text: str) -> list[str]:
+    try:
+        return next(csv.reader([text]))
+    except csv.Error as error:
+        raise LineError(f"not CSV: {error}") from error
 
 
 def _checked_interval(row: Row) -> Row:
@@ -339,7 +347,7 @@ def _broker_sample(text: str) -> Row:
 def _object(text: str) -> Row:
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise LineError(f"not JSON: {error}") from error
     if not isinstance(value, dict):
         raise LineError("not a JSON object")
@@ -368,6 +376,8 @@ def _number(record: Row, key: str) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise LineError(f"{key} is {value!r}, not a number")
+    if not abs(value) <= sys.float_info.max:
+        raise LineError(f"{key} is {value!r:.20}, beyond what a double holds")
     return float(value)
 
 

@@ -28,6 +28,7 @@ from reports.pipeline.session import SMALL_JOB_BYTES
 
 WRITERS: Final = 2
 """Tables written at once. More would hold task slots while they wait for the same kept frames."""
+NO_INTERVAL: Final = "every interval is damaged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,7 @@ class Published:
     store: Path
     attempt: str
     runs: tuple[str, ...]
+    left_out: tuple[source.LeftOut, ...]
     rows: Mapping[str, int]
     seconds: float
 
@@ -44,30 +46,34 @@ class Published:
 def run(spark: SparkSession, paths: Sequence[Path], target: Path) -> Published:
     """Read these run directories, compute every table and publish them in the store at ``target``.
 
-    A run that the store already has is replaced; other runs of the store stay as they are.
+    A run that the store already has is replaced; other runs of the store stay as they are. A damaged or empty run is
+    left out, unless no other is left.
 
-    :raises RunDirectoryError: a directory cannot be read as a run
-    :raises EmptyRunError: a run has no usable interval
+    :raises RunDirectoryError: a directory is no run, or the only run is damaged
+    :raises EmptyRunError: no run has a usable interval
     :raises StoreError: the store cannot be written or is of another version
     :raises SparkError: a job failed
     """
     return run_sources(spark, source.open_runs(paths), target)
 
 
-def run_sources(spark: SparkSession, runs: Sequence[source.RunSource], target: Path) -> Published:
+def run_sources(spark: SparkSession, opened: source.Sources, target: Path) -> Published:
     """As :func:`run`, of directories that were opened before Spark was started."""
     began = time.monotonic()
     if (target / store.MANIFEST).exists():
         store.read_manifest(target)
-    ids = tuple(run.run_id for run in runs)
     with store.new_attempt(target) as attempt:
         with _jobs(target):
-            _write_all(spark, runs, attempt)
+            usable = _write_all(spark, opened.runs, attempt)
+        ids = tuple(run.run_id for run in usable)
+        damaged = [source.LeftOut(path=run.path, reason=NO_INTERVAL) for run in opened.runs if run not in usable]
+        left_out = (*opened.left_out, *damaged)
         rows = {
             table.name: sum(store.attempt_rows(attempt, table, run_id) for run_id in ids) for table in schema.TABLES
         }
-        store.publish(target, attempt, ids)
-    return Published(store=target, attempt=attempt.name, runs=ids, rows=rows, seconds=time.monotonic() - began)
+        store.publish(target, attempt, ids, {str(each.path): each.reason for each in left_out})
+    seconds = time.monotonic() - began
+    return Published(store=target, attempt=attempt.name, runs=ids, left_out=left_out, rows=rows, seconds=seconds)
 
 
 @contextmanager
@@ -87,29 +93,33 @@ def _first_line(error: Exception) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-def _check_not_empty(attempt: Path, run: source.RunSource) -> None:
-    if store.attempt_rows(attempt, schema.INTERVALS, run.run_id) == 0:
+def _usable(attempt: Path, runs: Sequence[source.RunSource]) -> list[source.RunSource]:
+    """The runs of which any interval can be used."""
+    usable = [run for run in runs if store.attempt_rows(attempt, schema.INTERVALS, run.run_id)]
+    if not usable:
         raise EmptyRunError(
-            f"no interval of the run {run.run_id} can be used",
-            str(run.path / files.INTERVALS_CSV),
-            "every line is damaged: copy the directory again from the host that made the run",
+            f"the run {runs[0].run_id}: {NO_INTERVAL}",
+            str(runs[0].path / files.INTERVALS_CSV),
+            "copy the directory again from the host that made the run",
         )
+    return usable
 
 
-def _write_all(spark: SparkSession, runs: Sequence[source.RunSource], attempt: Path) -> None:
+def _write_all(spark: SparkSession, runs: Sequence[source.RunSource], attempt: Path) -> list[source.RunSource]:
+    """Write every table of every run; the runs that can be published."""
     tables = _Tables(spark, runs)
     try:
         # Intervals first: without any there is no report, and nothing else need be computed.
         tables.write("intervals", attempt)
-        for run in runs:
-            _check_not_empty(attempt, run)
+        usable = _usable(attempt, runs)
         with ThreadPoolExecutor(WRITERS) as pool:
             write = inheritable_thread_target(spark)(tables.write)
             for done in [pool.submit(write, name, attempt) for name in tables.names if name != "intervals"]:
                 done.result()
     finally:
         tables.release()
-    _write_known(runs, attempt)
+    _write_known(usable, attempt)
+    return usable
 
 
 def _write_known(runs: Sequence[source.RunSource], attempt: Path) -> None:

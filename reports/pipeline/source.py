@@ -20,7 +20,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from perftest.results import schema as files
-from reports.pipeline.errors import EmptyRunError, RunDirectoryError
+from reports.pipeline.errors import DamagedRunError, EmptyRunError, RunDirectoryError
 
 SPLIT_BYTES: Final = 8 * 1024 * 1024
 """Large enough that a split costs seconds of work at most, small enough that one long run keeps every core busy."""
@@ -61,24 +61,48 @@ class RunSource:
         return int(self.manifest["started_ns"])
 
 
-def open_runs(paths: Iterable[Path]) -> list[RunSource]:
-    """Read the manifests of these run directories.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A run directory that cannot be reported beside others that can, and why."""
 
-    :raises RunDirectoryError: no directory, no manifest, unknown version, malformed or repeated id
-    :raises EmptyRunError: no interval was recorded
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """The runs to report, one at least, and those that had to be left out."""
+
+    runs: tuple[RunSource, ...]
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def open_runs(paths: Iterable[Path]) -> Sources:
+    """Read the manifests of these run directories. A damaged or empty run is left out, unless no other is left.
+
+    :raises RunDirectoryError: no directory, no manifest, unknown version, repeated id; or damage in the only run
+    :raises EmptyRunError: the only run has no interval
     """
     found: dict[str, RunSource] = {}
+    problems: dict[Path, DamagedRunError | EmptyRunError] = {}
     for path in dict.fromkeys(path.resolve() for path in paths):
-        run = _open_run(path)
+        try:
+            run = _open_run(path)
+        except (DamagedRunError, EmptyRunError) as error:
+            problems[path] = error
+            continue
         other = found.get(run.run_id)
         if other is not None:
             raise RunDirectoryError(
                 f"two directories hold the run {run.run_id}", f"{other.path} and {path}", "give one of them"
             )
         found[run.run_id] = run
+    if not found and problems:
+        raise next(iter(problems.values()))
     if not found:
         raise RunDirectoryError("no run was given", "the list of run directories is empty", "name at least one")
-    return list(found.values())
+    left_out = (LeftOut(path=path, reason=error.what) for path, error in problems.items())
+    return Sources(runs=tuple(found.values()), left_out=tuple(left_out))
 
 
 def splits(runs: Iterable[RunSource], file: str, size: int = SPLIT_BYTES) -> list[dict[str, object]]:
@@ -131,7 +155,7 @@ def _open_run(path: Path) -> RunSource:
         )
     run_id = manifest.get("id")
     if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
-        raise RunDirectoryError(
+        raise DamagedRunError(
             f"the run has no usable id: {run_id!r}",
             f"{path / files.MANIFEST}: id",
             "an id has letters, digits, '.', '_' and '-'; copy the directory again from the host that made the run",
@@ -144,10 +168,14 @@ def _open_run(path: Path) -> RunSource:
 
 def _check_manifest(path: Path, manifest: dict[str, Any]) -> None:
     """The few keys without which nothing can be placed in time."""
-    needed: dict[str, type] = {"started_ns": int, "plan": dict}
-    for key, kind in needed.items():
-        if not isinstance(manifest.get(key), kind):
-            raise RunDirectoryError(
+    started_ns = manifest.get("started_ns")
+    usable = {
+        "started_ns": isinstance(started_ns, int) and 0 <= started_ns < 2**63,
+        "plan": isinstance(manifest.get("plan"), dict),
+    }
+    for key, is_usable in usable.items():
+        if not is_usable:
+            raise DamagedRunError(
                 f"the manifest has no usable {key}: {manifest.get(key)!r}",
                 f"{path / files.MANIFEST}: {key}",
                 "the file was edited or damaged; copy the directory again from the host that made the run",
@@ -161,10 +189,10 @@ def _read_object(path: Path) -> dict[str, Any]:
         raise RunDirectoryError(
             f"not a run directory: {error.strerror or error}", str(path), "give a directory that perftest wrote"
         ) from error
-    except ValueError as error:
-        raise RunDirectoryError(f"not JSON: {error}", str(path), "copy the directory again from its host") from error
+    except (ValueError, RecursionError) as error:
+        raise DamagedRunError(f"not JSON: {error}", str(path), "copy the directory again from its host") from error
     if not isinstance(value, dict):
-        raise RunDirectoryError("not a JSON object", str(path), "copy the directory again from its host")
+        raise DamagedRunError("not a JSON object", str(path), "copy the directory again from its host")
     return value
 
 
@@ -176,7 +204,7 @@ def _check_intervals(path: Path) -> None:
     header, rest = _csv_header(file)
     missing = [column for column in files.OWN_COLUMNS if column not in (*header, *files.LATER_COLUMNS)]
     if header and missing:
-        raise RunDirectoryError(
+        raise DamagedRunError(
             f"columns are missing: {', '.join(missing)}",
             f"{file}: line 1",
             "the file is of another tool or was edited; give the directory as perftest wrote it",
@@ -194,9 +222,12 @@ def _empty(file: Path, what: str) -> EmptyRunError:
 
 
 def _csv_header(file: Path) -> tuple[list[str], bool]:
-    """Column names, and whether anything follows them."""
+    """Column names, and whether anything follows them; of a line that is no CSV, no name that anybody knows."""
     with file.open(encoding="utf-8", newline="", errors="replace") as lines:
-        header = next(csv.reader(lines), [])
+        try:
+            header = next(csv.reader(lines), [])
+        except csv.Error:
+            header = [""]
         return header, bool(lines.readline())
 
 
@@ -206,7 +237,7 @@ def _read_ledger(path: Path) -> tuple[dict[str, Any] | None, str | None]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None, None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return None, f"not readable: {error}"
     if not isinstance(value, dict) or value.get("schema") != files.SCHEMA_VERSION:
         return None, "not a ledger of a version known here"

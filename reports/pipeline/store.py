@@ -23,7 +23,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,10 +45,12 @@ WRITING: Final = ".writing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreManifest:
-    """The live attempt of each run, and the attempts that were live before the last publication."""
+    """The live attempt of each run, the attempts that were live before the last publication, and the run directories
+    that had to be left out of it, with the reasons."""
 
     runs: Mapping[str, str]
     previous: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_tables(store: Path, runs: Sequence[str] | None = None) -> Tables:
@@ -108,12 +110,16 @@ def new_attempt(store: Path) -> Iterator[Path]:
             raise
 
 
-def publish(store: Path, attempt: Path, runs: Sequence[str]) -> StoreManifest:
-    """Make an attempt the live one of its runs, and remove attempts that nobody can be reading."""
+def publish(
+    store: Path, attempt: Path, runs: Sequence[str], left_out: Mapping[str, str] | None = None
+) -> StoreManifest:
+    """Make an attempt the live one of its runs, and remove attempts that nobody can be reading. ``left_out``: run
+    directories that could not be taken in, and why."""
     with _locked(store):
         before = read_manifest(store) if (store / MANIFEST).exists() else StoreManifest(runs={})
         live = dict(before.runs) | dict.fromkeys(runs, attempt.name)
-        after = StoreManifest(runs=live, previous=tuple(sorted(set(before.runs.values()) - set(live.values()))))
+        previous = tuple(sorted(set(before.runs.values()) - set(live.values())))
+        after = StoreManifest(runs=live, previous=previous, left_out=left_out or {})
         _write_manifest(store, after)
         _remove_dead(store, {*after.runs.values(), *before.runs.values()})
     return after
@@ -150,7 +156,8 @@ def _manifest_of(content: Any, path: Path) -> StoreManifest:
             f"{path}: version",
             f"this tool knows version {STORE_VERSION}: remove the store and make the report again",
         )
-    return StoreManifest(runs=dict(content["runs"]), previous=tuple(content.get("previous", ())))
+    previous, left_out = tuple(content.get("previous", ())), dict(content.get("left_out", {}))
+    return StoreManifest(runs=dict(content["runs"]), previous=previous, left_out=left_out)
 
 
 def _write_manifest(store: Path, manifest: StoreManifest) -> None:
@@ -159,6 +166,7 @@ def _write_manifest(store: Path, manifest: StoreManifest) -> None:
         "published_ns": time.time_ns(),
         "runs": dict(manifest.runs),
         "previous": list(manifest.previous),
+        "left_out": dict(manifest.left_out),
     }
     beside = store / f"{MANIFEST}.{secrets.token_hex(4)}"
     with beside.open("w", encoding="utf-8") as file:

@@ -24,10 +24,12 @@ class Pipeline:
         self.commands: list[list[str]] = []
         self.returncode = 0
         self.stderr = ""
+        self.left_out: dict[str, str] = {}
 
     def __call__(self, command: list[str], **settings: Any) -> subprocess.CompletedProcess[str]:
         self.commands.append(command)
-        return subprocess.CompletedProcess(command, self.returncode, "", self.stderr)
+        stdout = json.dumps({"left_out": self.left_out}) if self.returncode == 0 else ""
+        return subprocess.CompletedProcess(command, self.returncode, stdout, self.stderr)
 
 
 @pytest.fixture
@@ -93,6 +95,21 @@ def test_several_runs_go_into_one_report(call: Call, pipeline: Pipeline, records
     runs = [str(records.write_run(tmp_path).path) for _ in range(2)]
     code, out, _ = call("report", *runs, "--out", str(tmp_path / "both"), "--json")
     assert (code, json.loads(out)) == (0, {"report": str(tmp_path / "both" / "report.html")})
+
+
+def test_a_damaged_run_of_several_is_named_and_left_out(
+    call: Call, pipeline: Pipeline, records: ModuleType, tmp_path: Path
+) -> None:
+    """The report of the others is made; alone, or where there is no run at all, it is an error."""
+    good, damaged = (records.write_run(tmp_path).path for _ in range(2))
+    (damaged / "manifest.json").write_text("{")
+    pipeline.left_out = {str(damaged): "not JSON"}
+    code, out, err = call("report", str(good), str(damaged), "--out", str(tmp_path / "both"))
+    assert (code, out) == (0, f"{tmp_path / 'both' / 'report.html'}\n")
+    assert f"left out: {damaged}: not JSON\n" in err
+    assert call("report", str(damaged))[0] == 1
+    code, _, err = call("report", str(good), str(tmp_path / "nowhere"))
+    assert code == 1 and "this is not a run" in err
 
 
 @pytest.mark.parametrize(

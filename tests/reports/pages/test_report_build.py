@@ -35,7 +35,7 @@ def store(tmp_path: Path, sample_tables: ModuleType) -> Path:
             place = attempt / table.name / f"run_id={sample.run_id}"
             place.mkdir(parents=True)
             parquet.write_table(pa.Table.from_pandas(frame, in_file, preserve_index=False), place / "part-0.parquet")
-        report_store.publish(directory, attempt, [sample.run_id])
+        report_store.publish(directory, attempt, [sample.run_id], {"runs/<cut short>": "the run has no interval"})
     return directory
 
 
@@ -70,6 +70,14 @@ def test_summary_says_what_the_page_says(store: Path, tmp_path: Path, sample_tab
     assert run["chips"]["Ledger"] == {"value": "nothing lost", "status": "pass"}
     assert [step["delivered_per_s"] for step in run["steps"]] == [step.rate for step in sample_tables.IN_FLIGHT]
     assert run["ledger"]["lost"] == 0
+
+
+def test_a_run_that_was_left_out_is_named(store: Path, tmp_path: Path) -> None:
+    """A reader who expects twenty runs must see which one is missing, and why."""
+    made = reports.build(store, tmp_path / "out")
+    assert "runs/&lt;cut short&gt;: the run has no interval." in made.read_text(encoding="utf-8")
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
+    assert summary["banners"] == ["runs/<cut short>: the run has no interval."]
 
 
 def test_raw_files_are_listed_while_they_are_there(

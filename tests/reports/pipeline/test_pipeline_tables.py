@@ -23,6 +23,7 @@ from reports.pipeline.tables import Tables
 pytestmark = pytest.mark.spark
 
 SWEEP, OPEN, KILLED, BARE, MIXED, LATE = "run-sweep", "run-open", "run-killed", "run-bare", "run-mixed", "run-late"
+SPOILED = "run-spoiled"
 OFFSET_NS = 300_000_000
 STAGES = ("stage.delivery.fsync", "stage.delivery.total", "stage.confirm.fsync")
 
@@ -41,7 +42,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory, make_run: Callable[..., Path]) -> dict[str, Path]:
     """A sweep; an open loop over two hosts whose clocks differ; a killed run, damaged; one with intervals only; one in
-    whose first steady interval nothing arrived."""
+    whose first steady interval nothing arrived; one without a usable interval."""
     base = tmp_path_factory.mktemp("runs")
     sweep = make_run(base / SWEEP, run_id=SWEEP, steps=(1, 16, 256), stages=STAGES)
     opened = make_run(
@@ -55,7 +56,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory, make_run: Callable[..., Path]
     mixed = make_run(base / MIXED, run_id=MIXED, steps=(16, 64), steady=2, open_loop=True, without_rate=(64,))
     late = make_run(base / LATE, run_id=LATE, steps=(4, 16))
     _delay(late)
-    return {SWEEP: sweep, OPEN: opened, KILLED: killed, BARE: bare, MIXED: mixed, LATE: late}
+    spoiled = make_run(base / SPOILED, run_id=SPOILED, steps=(1,), workers=1)
+    _spoil(spoiled)
+    return {SWEEP: sweep, OPEN: opened, KILLED: killed, BARE: bare, MIXED: mixed, LATE: late, SPOILED: spoiled}
+
+
+def _spoil(run: Path) -> None:
+    path = run / files.INTERVALS_CSV
+    header, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text(header + "".join(line.replace(",1000000000,", ",?,") for line in rest))
 
 
 def _delay(late: Path) -> None:
@@ -342,16 +351,21 @@ def _sorted(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return frame.sort_values([*keys, *[name for name in frame.columns if name not in keys]], ignore_index=True)
 
 
-def test_a_run_of_damaged_intervals_only_is_refused(
-    spark: SparkSession, tmp_path: Path, make_run: Callable[..., Path]
+def test_a_run_of_damaged_intervals_is_named_and_left_out(
+    published: tuple[Published, Tables], runs: dict[str, Path]
+) -> None:
+    """One spoiled run must not end the report of five others."""
+    result, tables = published
+    assert [(each.path, each.reason) for each in result.left_out] == [(runs[SPOILED], "every interval is damaged")]
+    assert set(result.runs) == set(tables.runs["run_id"]) == set(runs) - {SPOILED}
+
+
+def test_a_run_of_damaged_intervals_alone_is_refused(
+    spark: SparkSession, tmp_path: Path, runs: dict[str, Path]
 ) -> None:
     """A page without a single figure would look like a result; the store must stay as it was."""
-    spoiled = make_run(tmp_path / "run", run_id="run-spoiled", steps=(1,), workers=1)
-    path = spoiled / files.INTERVALS_CSV
-    header, *rest = path.read_text().splitlines(keepends=True)
-    path.write_text(header + "".join(line.replace(",1000000000,", ",?,") for line in rest))
-    with pytest.raises(EmptyRunError, match="no interval of the run run-spoiled"):
-        run(spark, [spoiled], tmp_path / "store")
+    with pytest.raises(EmptyRunError, match="run-spoiled: every interval is damaged"):
+        run(spark, [runs[SPOILED]], tmp_path / "store")
     assert not (tmp_path / "store" / store.MANIFEST).exists()
     assert not list((tmp_path / "store" / store.ATTEMPTS).iterdir())
 

@@ -45,6 +45,15 @@ def test_publishing_replaces_a_run_and_leaves_the_others(tmp_path: Path) -> None
     assert list(store.read_tables(tmp_path, ["c"]).ledger["run_id"]) == ["c"]
 
 
+def test_the_manifest_names_what_the_last_publication_left_out(tmp_path: Path) -> None:
+    """A page that is made from the store alone must name it, too; a run that was mended is no longer named."""
+    with store.new_attempt(tmp_path) as attempt:
+        assert store.publish(tmp_path, attempt, [], {"runs/b": "it is empty"}).left_out == {"runs/b": "it is empty"}
+    assert store.read_manifest(tmp_path).left_out == {"runs/b": "it is empty"}
+    publish(tmp_path, 1, "b")
+    assert store.read_manifest(tmp_path).left_out == {}
+
+
 def test_an_attempt_that_fails_leaves_the_store_as_it_was(tmp_path: Path) -> None:
     """A full disk in the middle of a report must not take the last good report along."""
     publish(tmp_path, 1, "a")

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from perftest.results import schema as files
 from reports.pipeline import source
 from reports.pipeline.__main__ import main
-from reports.pipeline.errors import EmptyRunError, PipelineError, RunDirectoryError
+from reports.pipeline.errors import DamagedRunError, EmptyRunError, PipelineError, RunDirectoryError
 
 
 def change_manifest(run: Path, **changes: object) -> None:
@@ -29,16 +29,22 @@ def without_column(run: Path) -> None:
 SPOILED: dict[str, tuple[Callable[[Path], object], type[PipelineError], str]] = {
     "no directory": (shutil.rmtree, RunDirectoryError, "not a run directory"),
     "no manifest": (lambda run: (run / files.MANIFEST).unlink(), RunDirectoryError, "not a run directory"),
-    "manifest cut": (lambda run: (run / files.MANIFEST).write_text('{"schema": 1,'), RunDirectoryError, "not JSON"),
-    "manifest a list": (lambda run: (run / files.MANIFEST).write_text("[]"), RunDirectoryError, "not a JSON object"),
+    "manifest cut": (lambda run: (run / files.MANIFEST).write_text('{"schema": 1,'), DamagedRunError, "not JSON"),
+    "manifest a list": (lambda run: (run / files.MANIFEST).write_text("[]"), DamagedRunError, "not a JSON object"),
     "later version": (lambda run: change_manifest(run, schema=2), RunDirectoryError, "version 2"),
-    "no id": (lambda run: change_manifest(run, id=None), RunDirectoryError, "no usable id"),
-    "an id that climbs": (lambda run: change_manifest(run, id="../x"), RunDirectoryError, "no usable id"),
-    "no start": (lambda run: change_manifest(run, started_ns="now"), RunDirectoryError, "started_ns"),
-    "no plan": (lambda run: change_manifest(run, plan=None), RunDirectoryError, "plan"),
+    "no id": (lambda run: change_manifest(run, id=None), DamagedRunError, "no usable id"),
+    "an id that climbs": (lambda run: change_manifest(run, id="../x"), DamagedRunError, "no usable id"),
+    "manifest nested without end": (
+        lambda run: (run / files.MANIFEST).write_text("[" * 100_000),
+        DamagedRunError,
+        "not JSON",
+    ),
+    "no start": (lambda run: change_manifest(run, started_ns="now"), DamagedRunError, "started_ns"),
+    "no plan": (lambda run: change_manifest(run, plan=None), DamagedRunError, "plan"),
     "no intervals": (lambda run: (run / files.INTERVALS_CSV).unlink(), EmptyRunError, "nothing was measured"),
     "empty intervals": (lambda run: (run / files.INTERVALS_CSV).write_text(""), EmptyRunError, "nothing was measured"),
-    "another tool's csv": (without_column, RunDirectoryError, "loop_lag_ns"),
+    "another tool's csv": (without_column, DamagedRunError, "loop_lag_ns"),
+    "no csv": (lambda run: (run / files.INTERVALS_CSV).write_text("x" * 200_000 + "\n1\n"), DamagedRunError, "columns"),
 }
 
 
@@ -55,6 +61,24 @@ def test_unusable_directories_are_told_in_three_lines(tmp_path: Path, make_run: 
     assert str(run) in where
 
 
+@pytest.mark.parametrize("name", SPOILED)
+def test_a_damaged_or_empty_run_is_left_out_beside_others(
+    tmp_path: Path, make_run: Callable[..., Path], name: str
+) -> None:
+    """Nineteen good rounds must not go without a report for the one that was interrupted in its first second. What is
+    no run at all is a mistake of the one who typed it."""
+    spoil, kind, words = SPOILED[name]
+    good, other = (make_run(tmp_path / run_id, run_id=run_id, steps=(1,)) for run_id in ("good", "other"))
+    spoil(other)
+    if kind is RunDirectoryError:
+        with pytest.raises(RunDirectoryError):
+            source.open_runs([good, other])
+        return
+    opened = source.open_runs([other, good])
+    assert [run.run_id for run in opened.runs] == ["good"]
+    assert [(each.path, words in each.reason) for each in opened.left_out] == [(other, True)]
+
+
 def test_a_header_alone_is_an_empty_run(tmp_path: Path, make_run: Callable[..., Path]) -> None:
     """A run that never got a connection has a header and nothing else; a page of zeros would be a lie."""
     run = make_run(tmp_path / "run", steps=(1,))
@@ -69,7 +93,7 @@ def test_the_same_directory_twice_is_one_run_and_a_copy_is_refused(
 ) -> None:
     """Counting a run twice doubles every rate of it."""
     run = make_run(tmp_path / "run", steps=(1,))
-    assert len(source.open_runs([run, tmp_path / "." / "run"])) == 1
+    assert len(source.open_runs([run, tmp_path / "." / "run"]).runs) == 1
     copy = tmp_path / "copy"
     shutil.copytree(run, copy)
     with pytest.raises(RunDirectoryError, match="two directories"):
@@ -80,7 +104,7 @@ def test_a_damaged_ledger_does_not_stop_the_report(tmp_path: Path, make_run: Cal
     """The figures are in other files; that the ledger is unreadable is itself a finding."""
     run = make_run(tmp_path / "run", steps=(1,))
     (run / files.LEDGER).write_text('{"schema": 1')
-    (opened,) = source.open_runs([run])
+    (opened,) = source.open_runs([run]).runs
     assert opened.ledger is None and opened.ledger_problem is not None and "not readable" in opened.ledger_problem
 
 

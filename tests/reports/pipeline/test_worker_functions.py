@@ -27,7 +27,7 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Rows:
 
 
 def splits_of(run: Path, file: str, size: int = source.SPLIT_BYTES) -> Iterator[pa.RecordBatch]:
-    rows = source.splits(source.open_runs([run]), file, size)
+    rows = source.splits(source.open_runs([run]).runs, file, size)
     return iter([pa.RecordBatch.from_pylist(rows, source.SPLIT_SCHEMA)])
 
 
@@ -120,6 +120,7 @@ INTERVAL_DAMAGE = {
     "a negative count": (lambda line: line.replace(",1000000000,", ",1000000000,-"), "intended is negative"),
     "no length": (lambda line: line.replace("1000000000", "0"), "length_ns is 0"),
     "beyond 64 bits": (lambda line: line.replace("1000000000", "9" * 30), "beyond 64 bits"),
+    "an endless cell": (lambda line: "x" * 200_000 + "\n", "not CSV"),
 }
 
 
@@ -192,6 +193,9 @@ def test_a_last_line_without_its_end_is_set_aside(tmp_path: Path, make_run: Call
         (files.BROKER, '{"t_ns": 1, "node": "n", "metrics": 3}', "metrics is not an object"),
         (files.BROKER, '{"t_ns": 1, "node": "n", "cpu_ns": 1.5}', "cpu_ns is 1.5"),
         (files.BROKER, "{'t_ns': 1}", "not JSON"),
+        (files.BROKER, "[" * 100_000, "not JSON"),
+        (files.HOST, '{"t_ns": 1, "host": "a", "load1": NaN}', "beyond what a double holds"),
+        (files.HOST, '{"t_ns": 1, "host": "a", "load1": 1' + "0" * 400 + "}", "beyond what a double holds"),
     ],
 )
 def test_json_lines_of_the_wrong_shape_are_set_aside(
