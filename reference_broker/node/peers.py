@@ -37,7 +37,8 @@ log = logging.getLogger(__name__)
 _HIGH_WATER_FRAMES: Final = 2
 """A link is congested when so many of the largest frames wait on it."""
 _DIAL_AGAIN_S: Final = 0.05
-_DIAL_AGAIN_MAX_S: Final = 1.0
+_DIAL_AGAIN_MAX_S: Final = 0.25
+"""Short: nothing is confirmed while nodes that start together wait for the end of a pause. A refusal costs 0.1 ms."""
 _COMPLAIN_AGAIN_S: Final = 10.0
 _ANYBODY: Final = NodeId(0)
 
