@@ -70,6 +70,8 @@ def _accept(state: State, outbox: Outbox, command: Enqueue, index: LogIndex, run
         expires = expiry.expiry_of(state, command.ttl_ms)
         for begin, length, size in limits.stretches_of_one_size(state, command.run, start):
             state.ready.backlog.push((index, run_offset, begin, length, expires, size))
+        if expires != NEVER:
+            state.expect_expiry()
         deal(state, outbox)
         refused = limits.refuse_tail(state, count)
     state.totals.enqueued += count - refused

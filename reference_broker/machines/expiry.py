@@ -38,7 +38,6 @@ def expiry_of(state: State, ttl_ms: int) -> int:
         ttl_ms = queue_ttl_ms if ttl_ms < 0 else min(ttl_ms, queue_ttl_ms)
     if ttl_ms < 0:
         return NEVER
-    state.expect_expiry()
     return min(state.now_ms + max(ttl_ms, 1), NEVER - 1)
 
 

@@ -84,6 +84,8 @@ PACED_MESSAGES_MIN: Final = 24
 _PACED_PREFETCHES: Final = 4
 _PACED_ENTRIES: Final = 8
 """So many entries after such a consumer's settle publishes flow freely again."""
+_LOOK_EVERY: Final = 64
+"""After so many entries a queue that used a time to live looks whether it still does."""
 _NEVER: Final = (-_PACED_ENTRIES, 0)
 
 
@@ -131,6 +133,8 @@ class FifoMachine:
                 limits.enforce(state, self._outbox)
         if state.is_timed:
             self._set_timer(was_due)
+            if not state.applied % _LOOK_EVERY:
+                state.notice_what_is_over()
         return self._outbox.effects()
 
     def _begin(self, time_ms: int) -> int | None:

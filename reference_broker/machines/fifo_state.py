@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final
 
 from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.consumers import Consumer
 from reference_broker.machines.dead_letters import DeadLetters
+from reference_broker.machines.origins import NEVER
 from reference_broker.machines.ready import Ready
 from reference_broker.machines.service_queue import ServiceQueue
 from reference_broker.types import ChannelId, ConsumerId, NodeId
@@ -74,8 +76,10 @@ class Channel:
 class State:
     """Everything a snapshot holds.
 
-    And four flags that follow from it and only save looking: what a queue does not use must not cost it anything.
-    ``is_limited``: it may be full. ``is_timed``: something may be due some time. ``is_plain``: neither.
+    And four flags that follow from it and only save looking: what a queue does not use, or no longer, must not cost it
+    anything. ``is_limited``: it may be full. ``is_timed``: something may be due some time. ``is_plain``: neither. Two
+    members may differ in them for a while, as one that was restored knows at once what the other has yet to notice:
+    they decide nothing.
     """
 
     __slots__ = (
@@ -88,6 +92,7 @@ class State:
         "is_limited",
         "is_plain",
         "is_timed",
+        "last_expiring",
         "last_used_ms",
         "lives",
         "now_ms",
@@ -116,6 +121,8 @@ class State:
         self.totals = Totals()
         self.is_expiring = False
         """False: no message here has a time to live."""
+        self.last_expiring = -1
+        """No message with a number above it has a time to live."""
         self.configure(config)
 
     def configure(self, config: FifoConfig) -> None:
@@ -129,9 +136,19 @@ class State:
         self.refusing = self.refusing and self.is_limited
 
     def expect_expiry(self) -> None:
-        """A message with a time to live has come."""
-        self.is_expiring = True
+        """The messages that came last have a time to live."""
+        backlog = self.ready.backlog
+        self.is_expiring, self.last_expiring = True, backlog.first_number + backlog.count - 1
         self.expect_ticks()
+
+    def notice_what_is_over(self) -> None:
+        """See whether any message with a time to live, or anything else that is due some time, is left. Not for every
+        entry: a consumer may hold many messages, one of them with a time to live."""
+        if self.is_expiring and self.last_expiring < self.ready.backlog.first_number:
+            held = (held.origin.expires for consumer in self.all_consumers() for held in consumer.held)
+            returned = (stretch[4].expires for stretch in self.ready.returned)
+            self.is_expiring = any(expires != NEVER for expires in chain(returned, held))
+        self.configure(self.config)
 
     def expect_ticks(self) -> None:
         """Something is due some time."""
