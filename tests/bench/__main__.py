@@ -27,7 +27,7 @@ from infra import rabbitmq_cluster
 from infra.local_cluster import ClusterError
 from infra.rabbitmq_cluster import RabbitMQError
 from perftest.results.provenance import host_facts, tool_facts
-from tests.bench import deep, idle, kills, loads, many_queues, recovery, start
+from tests.bench import deep, idle, kills, loads, many_queues, recovery, start, thousands
 from tests.bench.context import QUICK, Context, Lengths
 from tests.bench.figures import BenchError, findings
 from tests.bench.table import budgets_table, document, figures_table
@@ -36,6 +36,7 @@ BENCHES: dict[str, Callable[[Context, list[str]], None]] = {
     "recovery": recovery.measure,
     "kills": kills.measure,
     "start": start.measure,
+    thousands.BENCH: thousands.measure,
     **{load.name: loads.measure for load in loads.LOADS},
     **dict.fromkeys(many_queues.RATES, many_queues.measure),
     "idle": idle.measure,
@@ -97,6 +98,7 @@ def arguments() -> argparse.Namespace:
         "deep_messages": "messages in the deep queue",
         "idle_s": "seconds of idleness",
         "recovery_mib": "MiB of log to open",
+        "queues": "queues that nobody uses",
     }
     for name, what in lengths.items():
         default = getattr(Lengths(), name)

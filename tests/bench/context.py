@@ -30,9 +30,10 @@ class Lengths:
     deep_messages: int = 1_000_000
     idle_s: float = 30.0
     recovery_mib: int = 1024
+    queues: int = 2000
 
 
-QUICK = Lengths(rounds=1, seconds=2, kills=1, starts=1, deep_messages=50_000, idle_s=3.0, recovery_mib=64)
+QUICK = Lengths(rounds=1, seconds=2, kills=1, starts=1, deep_messages=50_000, idle_s=3.0, recovery_mib=64, queues=100)
 """To see that everything runs; its figures mean nothing."""
 
 

@@ -81,6 +81,9 @@ BUDGETS = (
     Budget("idle", "busiest_node_percent", "100 idle queues: busiest node", Bound.AT_MOST, 2, "% of a core"),
     Budget("kills", "gap_s", "longest gap without a confirm after kill -9", Bound.AT_MOST, 3, "s"),
     Budget("start", "first_confirm_s", "three nodes from start to the first confirm", Bound.AT_MOST, 2, "s"),
+    Budget("thousands of queues", "declare_ms", "2,000 queues, declared one by one: each", Bound.AT_MOST, 5, "ms"),
+    Budget("thousands of queues", "idle_percent", "2,000 idle queues: all nodes", Bound.AT_MOST, 2, "% of a core"),
+    Budget("thousands of queues", "start_again_s", "2,000 queues: start until all have leaders", Bound.AT_MOST, 5, "s"),
     Budget("recovery", "seconds", "a node with 1 GiB of log opens it", Bound.AT_MOST, 20, "s"),
 )
 
