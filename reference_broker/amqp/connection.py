@@ -67,6 +67,8 @@ class ServerConnection(ChannelFrames):
         self.name = connection_name
         self._settles = SettleReader(self._channels, self._runs)
         self._heartbeat_s = 0
+        self._must_look = False
+        """Reading has stopped for the sake of the events."""
         self._heard_s = self._spoke_s = now_s
 
     # -- what it is ------------------------------------------------------------------------------------------------
@@ -138,7 +140,8 @@ class ServerConnection(ChannelFrames):
 
     def go_on(self) -> list[Event]:
         """Read on behind the events that were returned last. Empty if nothing is left to be read now."""
-        while not self._link.events and (stretch := self._unread.next()) is not None:
+        self._must_look = False
+        while not self._must_look and (stretch := self._unread.next()) is not None:
             self._read(*stretch)
         return self._take_events()
 
@@ -210,6 +213,7 @@ class ServerConnection(ChannelFrames):
 
     def _stop(self, buffer: bytes, at: int, number: int, need: int) -> None:
         if need == _EVENTS_FIRST:
+            self._must_look = True
             self._unread.put_back(buffer, at, number)
         elif not number:  # what was held consists of whole frames: it is read to its end
             self._inbox.keep(buffer[at:], need)

@@ -185,17 +185,16 @@ class ClientConnection(ClientRequests):
             reply(value)
 
     def queue_removed(self, record: QueueRecord) -> None:
-        """A queue is gone: its consumers are told, who waits for its answer gets one, and what was published to it is
-        confirmed (as RabbitMQ does)."""
+        """A queue is gone: its consumers are told, and who waits for its answer gets one."""
         for channel in list(self._channels.values()):
-            self._leave_queue(channel, record.group)
+            self._leave_queue(channel, record)
             self._resume(channel)
 
-    def _leave_queue(self, channel: Channel, group: GroupId) -> None:
-        number = channel.id.channel
-        if (session := channel.sessions.pop(group, None)) is not None:
-            for first_seq, last_seq in self._resolved(session, _EVERYTHING):
-                self.core.confirm(number, first_seq, last_seq)
+    def _leave_queue(self, channel: Channel, record: QueueRecord) -> None:
+        number, group = channel.id.channel, record.group
+        session = channel.sessions.pop(group, None)
+        if session is not None and (unanswered := self._resolved(session, _EVERYTHING)):
+            self._answer_for(record.name, channel, unanswered)
         self._await_no_longer(channel, group)
         for tag, consumer in list(channel.consumers.items()):
             if consumer.group == group:
@@ -203,6 +202,18 @@ class ClientConnection(ClientRequests):
                 if not consumer.is_cancelled:  # else the client has heard of its end, and may use the tag again
                     self.core.cancelled_by_broker(number, tag)
         channel.groups.discard(group)
+
+    def _answer_for(self, name: str, channel: Channel, unanswered: list[IdRange]) -> None:
+        """What was published to a queue that is gone is confirmed, as RabbitMQ does: it went with the queue. But if a
+        queue of that name is there again, it may have come after the new one, and is refused."""
+
+        def looked(found: bool) -> None:
+            is_gone = found and name not in self._shard.queues
+            for first_seq, last_seq in unanswered if self._channels.get(channel.id.channel) is channel else ():
+                (self.core.confirm if is_gone else self.core.reject)(channel.id.channel, first_seq, last_seq)
+            self._touch()
+
+        self._shard.reading.look_again(looked)
 
     def flush(self) -> None:
         """Write what the core has to say; close when it has said its last; open or shut the valve."""
@@ -268,7 +279,10 @@ class ClientConnection(ClientRequests):
     def _publish(self, channel: Channel, event: Publish) -> None:
         queue = self._shard.queues.get(event.routing_key)
         if queue is None:
-            self._unroutable(event)
+            if channel.looked is None:
+                self._look_for_its_queue(channel, event)
+            else:
+                self._unroutable(channel, event, is_sure=channel.looked)
             return
         group = queue.record.group
         session = channel.sessions.get(group)
@@ -287,11 +301,18 @@ class ClientConnection(ClientRequests):
             self._blocked = True
             self.core.blocked(self._shard.alarms.reason)
 
-    def _unroutable(self, event: Publish) -> None:
+    def _unroutable(self, channel: Channel, event: Publish, *, is_sure: bool) -> None:
+        """No queue has this name; or nobody could tell, and the publisher must not take its messages for safe."""
+        last_seq = event.first_seq + event.run.count - 1
+        if channel.is_gone:
+            return
+        if not is_sure:
+            self.core.reject(event.channel, event.first_seq, last_seq)
+            return
         if event.mandatory:
             self.core.returned(event.channel, _NO_ROUTE, "NO_ROUTE", event.exchange, event.routing_key, event.run)
         if event.first_seq:
-            self.core.confirm(event.channel, event.first_seq, event.first_seq + event.run.count - 1)
+            self.core.confirm(event.channel, event.first_seq, last_seq)
 
     def _settled(self, channel: Channel, event: Settled) -> None:
         if (consumer := channel.consumers.get(event.consumer_tag)) is not None:
@@ -328,10 +349,11 @@ class ClientConnection(ClientRequests):
 
     def _forget(self, channel: Channel) -> None:
         """The channel is gone: every queue it dealt with must know."""
-        for number, known in list(self._channels.items()):
-            if known is channel:
-                del self._channels[number]
-        channel.waiting.clear()
+        if self._channels.get(channel.id.channel) is channel:
+            del self._channels[channel.id.channel]
+        if channel.waiting:  # what it has published goes to its queues first
+            channel.is_gone = True
+            return
         self._stop_waiting(channel)
         for session in channel.sessions.values():
             self._resolved(session, _EVERYTHING)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reference_broker.amqp.connection import ServerConnection
-from reference_broker.amqp.events import Cancel, Consume, Event, Get, QueueDeclare, QueueDelete, QueuePurge
+from reference_broker.amqp.events import Cancel, Consume, Event, Get, Publish, QueueDeclare, QueueDelete, QueuePurge
 from reference_broker.amqp.link import ConnectionConfig
 from reference_broker.machines import commands
 from reference_broker.machines.commands import Checkout, Purge, Return
@@ -101,7 +101,19 @@ class Awaited:
 class Channel:
     """What the shell keeps per channel."""
 
-    __slots__ = ("awaited", "consumers", "getting", "got", "groups", "id", "sessions", "sought", "waiting")
+    __slots__ = (
+        "awaited",
+        "consumers",
+        "getting",
+        "got",
+        "groups",
+        "id",
+        "is_gone",
+        "looked",
+        "sessions",
+        "sought",
+        "waiting",
+    )
 
     def __init__(self, channel: ChannelId) -> None:
         self.id = channel
@@ -115,6 +127,11 @@ class Channel:
         self.sought: Event | None = None
         """The last request for a queue that was not known here."""
         self.waiting: deque[Event] = deque()
+        """What was read together with a publish to a queue that is looked for: publishes and settles."""
+        self.looked: bool | None = None
+        """While these are done: whether this node knows by now of every queue that was there when they came."""
+        self.is_gone = False
+        """It has ended, and is kept for what waits."""
 
 
 class ClientRequests(asyncio.Protocol):
@@ -143,6 +160,10 @@ class ClientRequests(asyncio.Protocol):
     @abstractmethod
     def _take(self, events: list[Event]) -> None:
         """Do what the core tells."""
+
+    @abstractmethod
+    def _forget(self, channel: Channel) -> None:
+        """The channel is gone: every queue it dealt with must know."""
 
     @abstractmethod
     def _read_on(self) -> None:
@@ -375,13 +396,31 @@ class ClientRequests(asyncio.Protocol):
         channel.sought = event
         awaited = self._await(channel)
 
-        def is_current() -> None:
+        def looked(_found: bool) -> None:
             if self._has_come(channel, awaited):
                 self._handlers[type(event)](channel, event)
                 self._resume(channel)
 
-        self._shard.reading.look_again(is_current)
+        self._shard.reading.look_again(looked)
         return True
+
+    def _look_for_its_queue(self, channel: Channel, event: Publish) -> None:
+        """The same for publishes. One question serves all that was read together with the first of them."""
+        awaited = self._await(channel)
+        channel.waiting.append(event)
+
+        def looked(found: bool) -> None:
+            if self._has_come(channel, awaited):
+                channel.looked = found
+                while channel.waiting:
+                    waiting = channel.waiting.popleft()
+                    self._handlers[type(waiting)](channel, waiting)
+                channel.looked = None
+                if channel.is_gone:
+                    self._forget(channel)
+                self._resume(channel)
+
+        self._shard.reading.look_again(looked)
 
     def _ask(
         self, channel: Channel, queue: Queue, answer: Callable[[int], None], queue_gone: Callable[[], None]
@@ -427,11 +466,8 @@ class ClientRequests(asyncio.Protocol):
             channel.awaited = None
 
     def _resume(self, channel: Channel) -> None:
-        """Go on with what waits, unless the channel waits for something else by now."""
-        while channel.waiting and channel.awaited is None:
-            event = channel.waiting.popleft()
-            self._handlers[type(event)](channel, event)
-        if channel.awaited is None:
+        """Read what waits, unless the channel waits for something else by now."""
+        if channel.awaited is None and not channel.is_gone:
             self.core.release(channel.id.channel)
         self._read_on()
         self._touch()

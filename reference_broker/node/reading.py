@@ -63,22 +63,23 @@ class Reading:
 
         self._ask((METADATA_GROUP, "read-index"), answered)
 
-    def look_again(self, call: Callable[[], None]) -> None:
-        """Call once this node knows of every queue that was declared or deleted before now, or once it has not found
-        out within ``read_timeout_ms``."""
+    def look_again(self, call: Callable[[bool], None]) -> None:
+        """Call with True once this node knows of every queue that was declared or deleted before now, or with False
+        once it has not found out within ``read_timeout_ms``."""
         calls = [call]
 
-        def once() -> None:
+        def once(found: bool) -> None:
             if calls:
-                calls.pop()()
+                calls.pop()(found)
 
         def answered(answer: Answer) -> None:
             if "error" in answer:
-                once()
+                once(False)
             else:
-                self._shard.runners[METADATA_GROUP].when_applied(LogIndex(answer["index"]), once)
+                index = LogIndex(answer["index"])
+                self._shard.runners[METADATA_GROUP].when_applied(index, functools.partial(once, True))
 
-        self._shard.later(self._shard.limits.read_timeout_ms / 1000, once)
+        self._shard.later(self._shard.limits.read_timeout_ms / 1000, functools.partial(once, False))
         self._ask((METADATA_GROUP, "read-index"), answered)
 
     def leader_found(self) -> None:

@@ -45,6 +45,8 @@ class SimClient:
         self.gets = chance.choice((0.0, 0.0, 0.1))
         self.disgust = chance.choice((0.0, 0.0, 0.0, 0.5))
         self.haste = chance.choice((0.0, 0.0, 0.0, 0.2))
+        self.founds = chance.choice((0.0, 0.01, 0.03))
+        """How often it makes a new queue, to which others publish at once."""
         self.think_s = chance.choice((0.001, 0.004, 0.02))
         self._prefetches = chance.choice(((1,), (10,), (1, 5, 30), (100,)))
         self.loop = SimLoop(world.scheduler, world.network, self.host)  # type: ignore[abstract]

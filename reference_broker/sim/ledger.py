@@ -36,6 +36,8 @@ class Ledger:
         self.refused = 0
         self.buried = 0
         """Messages that were delivered out of the graveyard, and published elsewhere."""
+        self.is_unsure = False
+        """A node could not find out in time whether a queue exists: then it refuses what is published to it."""
         self._publishers = 0
         self._home: dict[int, QueuePlan] = {}
         self._deliveries: dict[tuple[str, int], int] = {}
@@ -71,7 +73,8 @@ class Ledger:
 
     def refuses(self, queue: QueuePlan, number: int) -> None:
         """A publisher was told that its message is not taken."""
-        check(queue.may_refuse, "I28", f"message {number} is refused by {queue.name}, which cannot be full")
+        may = queue.may_refuse or self.is_unsure
+        check(may, "I28", f"message {number} is refused by {queue.name}, which cannot be full")
         self.refused += 1
 
     def delivers(self, reader: Reader, body: bytes, redelivered: bool) -> int:

@@ -76,6 +76,20 @@ class SimShard(Shard):
             random_bits=owner.world.chance.getrandbits,
         )
         setattr(self.log, "write", partial(owner.write, self.log))  # noqa: B010 - a method, for this log alone
+        self._show_looks()
+
+    def _show_looks(self) -> None:
+        """Have the ledger know of a question for a queue that nobody could answer."""
+        look_again, ledger = self.reading.look_again, self.owner.world.ledger
+
+        def shown(call: Callable[[bool], None]) -> None:
+            def looked(found: bool) -> None:
+                ledger.is_unsure = ledger.is_unsure or not found
+                call(found)
+
+            look_again(looked)
+
+        setattr(self.reading, "look_again", shown)  # noqa: B010 - a method that is shown, not replaced
 
     def _show_log(self) -> None:
         """Before the first member is at work: some are deleted while the shard is still being made."""

@@ -77,6 +77,11 @@ def plan_queues(chance: Random) -> list[QueuePlan]:
     return [_sized(plan, chance) for plan in plans]
 
 
+def young_queue(number: int) -> QueuePlan:
+    """A queue that a client declares when others have long been at work."""
+    return _plan(f"young{number}", {}, has_limits=False)
+
+
 def _sized(plan: QueuePlan, chance: Random) -> QueuePlan:
     """Some begin with fewer or more members than others."""
     if chance.random() > _SIZED:

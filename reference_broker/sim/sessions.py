@@ -12,7 +12,7 @@ from pamqp import base, commands
 from reference_broker.sim import amqp
 from reference_broker.sim.invariants import ViolationError, check
 from reference_broker.sim.ledger import Reader
-from reference_broker.sim.queues import QueuePlan
+from reference_broker.sim.queues import QueuePlan, young_queue
 
 if TYPE_CHECKING:
     from reference_broker.sim.clients import SimClient
@@ -24,6 +24,7 @@ _FORCED: Final = 320
 _REGRET_S: Final = 0.02
 _LARGE: Final = 0.1
 _RACE_S: Final = 0.004
+_YOUNG_MAX: Final = 10
 _STEADY: Final = 0.5
 """So many sessions go on when a queue of theirs went, or a channel was closed; the others hang up."""
 
@@ -78,6 +79,7 @@ class Session(asyncio.Protocol):
         self._body: list[bytes] = []
         self._body_left = 0
         self._is_running = False
+        self._founding: QueuePlan | None = None
         self._asked: defaultdict[int, deque[str]] = defaultdict(deque)
         """By channel: what was asked and has no answer yet, in order."""
 
@@ -203,8 +205,8 @@ class Session(asyncio.Protocol):
                 self._ask(_PUBLISHING, commands.Confirm.Select())
             case commands.Confirm.SelectOk():
                 self._declare_next()
-            case commands.Queue.DeclareOk() if not self._is_running:
-                self._declare_next()
+            case commands.Queue.DeclareOk() if channel == _PUBLISHING:
+                self._declared()
             case commands.Channel.OpenOk():
                 self._subscribe(channel)
             case commands.Basic.ConsumeOk():
@@ -327,17 +329,22 @@ class Session(asyncio.Protocol):
                 self._do_with(subscription)
         if self.client.gets and chance.random() < self.client.gets:
             self._get()
+        if chance.random() < self.client.founds:
+            self._found_a_queue()
         if chance.random() < self.client.zeal:
             self._clear_a_queue()
         if chance.random() < self.client.restlessness and not (self.client.is_patient and self.waits_for()):
             chance.choice([self._die, self._leave, self._cancel_one, self._clear_a_queue])()
 
     def _publish(self) -> None:
-        chance, ledger = self.world.chance, self.world.ledger
+        chance = self.world.chance
         count = chance.randint(1, self.client.burst)
         if len(self._unconfirmed) + count > self.client.window:
             return
-        queue = chance.choice(self.world.queues)
+        self._publish_to(chance.choice(self.world.queues), count)
+
+    def _publish_to(self, queue: QueuePlan, count: int) -> None:
+        chance, ledger = self.world.chance, self.world.ledger
         padding = chance.choice((0, 10, 100, 1000)) if chance.random() < 0.2 else 20
         if self.world.large_bytes and chance.random() < _LARGE:
             count, padding = 1, self.world.large_bytes
@@ -354,6 +361,28 @@ class Session(asyncio.Protocol):
         """A time to live now and then, for a message that may expire without being missed."""
         chance = self.world.chance
         return chance.choice((0, 10, 500)) if queue.may_bury and chance.random() < 0.1 else None
+
+    def _found_a_queue(self) -> None:
+        """A queue that nobody else knows of. Once it is there, everybody publishes to it in the same moment."""
+        count = sum(queue.name.startswith("young") for queue in self.world.queues)
+        if count < _YOUNG_MAX and not self._asked[_PUBLISHING]:
+            self._founding = young_queue(self.world.next_queue())
+            self._declare(_PUBLISHING, self._founding)
+
+    def _declared(self) -> None:
+        founded, self._founding = self._founding, None
+        if not self._is_running:
+            self._declare_next()
+        elif founded is not None:
+            self.world.queues.append(founded)
+            for client in self.world.clients:
+                if client.session is not None and client.publishes:
+                    client.session.welcome(founded)
+
+    def welcome(self, queue: QueuePlan) -> None:
+        """Somebody else declared it."""
+        if self._is_running and not self.is_over and len(self._unconfirmed) < self.client.window:
+            self._publish_to(queue, 1)
 
     def _get(self) -> None:
         asks = self._subscriptions.get(_GETTING)

@@ -59,6 +59,7 @@ class World:
         self.story = Story(self.scheduler)
         self.draining = False
         self.queues = plan_queues(chance)
+        self._queues = 0
         self.moments = Moments(self)
         self._wal_file_bytes = chance.choice((_SMALL_FILE, 65_536))
         self.large_bytes = chance.choice((0, 5000, 20_000)) if self._wal_file_bytes > _SMALL_FILE else 0
@@ -99,6 +100,11 @@ class World:
     def living(self) -> list[SimNode]:
         """The nodes that run, or will."""
         return [node for node in self.nodes.values() if not node.is_lost]
+
+    def next_queue(self) -> int:
+        """A number for a queue that is made while the world runs."""
+        self._queues += 1
+        return self._queues
 
     def node_ended(self, node: SimNode) -> None:
         """A node's process ended: it comes back after a while."""

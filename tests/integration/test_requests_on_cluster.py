@@ -12,7 +12,9 @@ from typing import Any
 import pamqp.frame
 import pytest
 from pamqp import base, commands
+from pamqp.body import ContentBody
 from pamqp.commands import Basic, Channel, Queue
+from pamqp.header import ContentHeader
 
 from infra import local_cluster
 from infra.local_cluster import Cluster, Node
@@ -106,4 +108,31 @@ def test_requests_to_a_queue_that_is_deleted_meanwhile_are_answered(cluster: Clu
     finally:
         local_cluster.resume(cluster, home.name)
         for client in (owner, asking, deleting):
+            client.close()
+
+
+def test_a_queue_that_was_declared_on_another_node_a_moment_ago_gets_what_is_published(cluster: Cluster) -> None:
+    """A node that stands still while the queue is declared reads the publish before it hears of the queue. Once that
+    was "no route": dropped, and confirmed."""
+    declaring, publishing = RawClient(cluster.nodes[0]), RawClient(cluster.nodes[2])
+    publishing.send(1, commands.Confirm.Select())
+    publishing.hears(1, commands.Confirm.SelectOk)
+    try:
+        for number in range(5):
+            queue = f"young-{number}"
+            local_cluster.pause(cluster, cluster.nodes[2].name)
+            try:
+                declaring.send(1, Queue.Declare(0, queue, durable=True, arguments=QUORUM))
+                declaring.hears(1, Queue.DeclareOk)
+                content = pamqp.frame.marshal(ContentHeader(body_size=1), 1) + pamqp.frame.marshal(ContentBody(b"x"), 1)
+                publish = pamqp.frame.marshal(Basic.Publish(0, "", queue, mandatory=True), 1)
+                publishing.socket.sendall(publish + content)
+            finally:
+                local_cluster.resume(cluster, cluster.nodes[2].name)
+            channel, answer = publishing.next()
+            assert (channel, answer.name) == (1, "Basic.Ack")
+            declaring.send(1, Basic.Get(0, queue, no_ack=True))
+            declaring.hears(1, Basic.GetOk)
+    finally:
+        for client in (declaring, publishing):
             client.close()

@@ -35,9 +35,12 @@ def _kept_letters(world: World) -> bool:
     return any(plan.keeps_letters for plan in world.queues) and len(world.nodes) > 1
 
 
+def _new_queues(world: World) -> bool:
+    return len(world.nodes) > 1 and any(client.founds for client in world.clients)
+
+
 def _fleeting_queues(world: World) -> bool:
-    zealous = any(client.zeal for client in world.clients)
-    return zealous and any(not plan.is_kept for plan in world.queues)
+    return any(client.zeal for client in world.clients) and any(not plan.is_kept for plan in world.queues)
 
 
 def _large_messages(world: World) -> bool:
@@ -215,6 +218,9 @@ MUTANTS = (
     Mutant("a policy that is taken back at once stays", "machines.fifo:FifoMachine._update_config",
            "self._outbox.settings_changed()", "pass", needs=_policies,
            shown_by="node.test_reconciliation:test_a_policy_that_is_taken_back_at_once_does_not_stay"),
+    Mutant("a publish to a queue that is new elsewhere has no route", "node.client:ClientConnection._publish",
+           "if channel.looked is None:",
+           "if channel.looked is None and self._unroutable(channel, event, is_sure=True):", needs=_new_queues),
     Mutant("what is sent behind a request is done before it", "amqp.closing:Closing.hold", "self._unread.hold(found)",
            "found.takes_runs = True"),
     Mutant("who waits for the answer of a queue that goes is told nothing",

@@ -5,6 +5,7 @@ The deletion is committed before the queue can answer: the metadata group and th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ REFUSED: list[base.Frame] = [
 
 def delete(world: World, name: str = "q") -> None:
     """The deletion takes effect on this node, now."""
-    world.shard.hosting.queue_removed(world.shard.queues[name].record)
+    world.shard.hosting.queue_removed(world.shard.metadata.machine.queues.pop(name))
 
 
 def names(client: Client) -> list[str]:
@@ -130,16 +131,26 @@ def test_other_channels_of_the_connection_go_on() -> None:
     run(scenario)
 
 
-def test_what_was_published_before_the_refusal_is_confirmed_before_it() -> None:
-    """A closed channel hears nothing more."""
+@pytest.mark.parametrize(("is_there_again", "answer"), [(False, "Basic.Ack"), (True, "Basic.Nack")])
+def test_what_was_published_to_it_and_has_no_answer(
+    is_there_again: bool, answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It went with the queue, and is confirmed as in RabbitMQ. But a queue of that name may have been declared before
+    it was published, on another node: then a confirm would promise what nobody holds."""
 
     async def scenario(world: World) -> None:
-        client = Client(world)
+        looking: list[Callable[[bool], None]] = []
+        monkeypatch.setattr(world.shard.reading, "look_again", looking.append)
+        client, other = Client(world), Client(world)
         client.raw(publish(1, "q", b"body"))
-        client.send(1, Basic.Get(0, "q"))
         delete(world)
+        if is_there_again:
+            other.send(1, Queue.Declare(0, "q", durable=True, arguments=QUORUM))
         await world.settle()
-        assert names(client) == ["Basic.Ack", "Channel.Close"]
+        assert names(client) == []
+        looking.pop()(True)
+        await world.settle()
+        assert names(client) == [answer]
 
     run(scenario)
 

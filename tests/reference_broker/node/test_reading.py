@@ -139,19 +139,19 @@ def test_a_queue_that_was_deleted_meanwhile_is_said_to_be() -> None:
 def test_a_queue_that_is_not_known_here_is_looked_for_once() -> None:
     """It may have been declared on another node a moment ago; a metadata group that cannot say is not waited for."""
     node, looked = Node(), []
-    node.reading.look_again(lambda: looked.append("known"))
+    node.reading.look_again(looked.append)
     node.asked[0][2]({"index": 9})
     [(index, call)] = node.awaited
     assert index == 9 and not looked
     call()
     node.fire(below_s=4)
-    assert looked == ["known"]
+    assert looked == [True]
     node.member.leader = NOBODY
-    node.reading.look_again(lambda: looked.append("unknown"))
+    node.reading.look_again(looked.append)
     node.fire(below_s=2)
-    assert looked == ["known"]
+    assert looked == [True]
     node.fire(below_s=4)
-    assert looked == ["known", "unknown"]
+    assert looked == [True, False]
 
 
 def test_a_node_opens_when_it_has_applied_what_was_committed() -> None:

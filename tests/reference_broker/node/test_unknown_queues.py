@@ -28,7 +28,7 @@ def test_what_was_declared_elsewhere_meanwhile_is_found(
     """The request waits for the news, and what its channel asks after it waits, too."""
 
     async def scenario(world: World) -> None:
-        looking: list[Callable[[], None]] = []
+        looking: list[Callable[[bool], None]] = []
         monkeypatch.setattr(world.shard.reading, "look_again", looking.append)
         client, other = Client(world), Client(world)
         client.send(1, request_, Queue.Declare(0, "q", passive=True))
@@ -36,7 +36,7 @@ def test_what_was_declared_elsewhere_meanwhile_is_found(
         assert client.heard() == [] and len(looking) == 1
         other.send(1, Queue.Declare(0, "late", durable=True, arguments=QUORUM))
         await world.settle()
-        looking.pop()()
+        looking.pop()(True)
         await world.settle()
         assert [type(each) for each in client.heard()] == [granted, Queue.DeclareOk] and not looking
 
@@ -64,13 +64,13 @@ def test_a_close_behind_the_request_waits_for_its_answer(monkeypatch: pytest.Mon
     """The client hears of its request first, as from RabbitMQ."""
 
     async def scenario(world: World) -> None:
-        looking: list[Callable[[], None]] = []
+        looking: list[Callable[[bool], None]] = []
         monkeypatch.setattr(world.shard.reading, "look_again", looking.append)
         client = Client(world)
         client.send(1, Basic.Get(0, "late"), Channel.Close(200, "", 0, 0))
         await world.settle()
         assert client.heard() == []
-        looking.pop()()
+        looking.pop()(True)
         await world.settle()
         assert [type(each) for each in client.heard()] == [Channel.Close, Channel.CloseOk]
 
