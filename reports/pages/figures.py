@@ -103,7 +103,7 @@ def _knee_turn(sweep: Sweep) -> str:
 
 def _knee_table(run: pd.Series[Any], paths: Sequence[knee.Path]) -> Table:
     columns = (
-        Column(name="settings", title=settings.words_of(settings.swept(run))),
+        Column(name="setting", title=settings.words_of(settings.swept(run))),
         Column(name="delivered_per_s", title="delivered", kind=Kind.RATE, unit="msg/s"),
         latency_column("latency_ns", "end-to-end p99"),
     )
@@ -111,7 +111,7 @@ def _knee_table(run: pd.Series[Any], paths: Sequence[knee.Path]) -> Table:
         caption="Delivered rate and p99 by setting",
         file=f"{run['run_id']}-knee.csv",
         columns=columns,
-        rows=cells(pd.concat([path.points for path in paths]), columns),
+        rows=cells(pd.concat([path.points.assign(setting=path.points["settings"]) for path in paths]), columns),
     )
 
 

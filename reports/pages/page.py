@@ -119,11 +119,11 @@ def _best(sweeps: Sequence[tuple[pd.Series[Any], findings.Curve]]) -> str:
 def _points_table(paths: Sequence[knee.Path]) -> Table:
     columns = (
         Column(name="run", title="run"),
-        Column(name="settings", title="setting"),
+        Column(name="setting", title="setting"),
         Column(name="delivered_per_s", title="delivered", kind=Kind.RATE, unit="msg/s"),
         latency_column("latency_ns", "end-to-end p99"),
     )
-    frame = pd.concat([path.points.assign(run=path.name) for path in paths])
+    frame = pd.concat([path.points.assign(run=path.name, setting=path.points["settings"]) for path in paths])
     return Table(
         caption="Delivered rate and p99 of all runs", file="knee.csv", columns=columns, rows=cells(frame, columns)
     )

@@ -379,8 +379,9 @@ def test_tables_are_rectangular(sample_tables: ModuleType) -> None:
 
 
 def test_the_word_unlimited_is_that_of_the_plan() -> None:
-    """The reports know the number from results alone."""
-    assert settings.IN_FLIGHT_UNLIMITED == IN_FLIGHT_UNLIMITED
+    """A step without a limit is no step with a limit of a thousand million."""
+    steps = pd.DataFrame({"label": ["1"], "settings": [json.dumps({"in_flight": IN_FLIGHT_UNLIMITED})]})
+    assert settings.long(steps, ("in_flight",)) == ["in-flight limit unlimited"]
 
 
 def test_findings_know_no_curve_without_two_points(sample_tables: ModuleType) -> None:
