@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from perftest.results.schema import SETTING_WORDS
+from reports.pipeline.schema import SETTING_WORDS
 from reports.stats import axes
 
 NAMES = {

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from perftest.results import schema as files
 from reports.pipeline.columns import Column, Table, flag, integer, real, text
 
 STORE_VERSION: Final = 2
@@ -108,6 +109,9 @@ SETTINGS: Final = (
     flag("mandatory", "mandatory flag", True),
 )
 """One column per setting, whether swept or not; `runs.swept` says which differ. Null where the run did not say."""
+
+SETTING_WORDS: Final = files.SETTING_WORDS
+"""Values of settings that are no numbers to a person: in_flight 0 is no_confirms, as in a workload file."""
 
 COUNTS: Final = (
     integer("intended", "messages the schedule asked for; closed loop: equal to published"),
