@@ -1,8 +1,8 @@
 """A real RabbitMQ of one or three nodes on loopback, to measure beside the bundled broker.
 
 Nothing of an installed service is touched: the nodes have their own ports, their own epmd, cookie, data and
-configuration below one directory, no plugins, and end with the ``with`` block. Everything listens on 127.0.0.1.
-Everything else is RabbitMQ's default: a WAL with fdatasync, confirms from a majority.
+configuration below one directory, no plugins but those that are asked for, and end with the ``with`` block. Everything
+listens on 127.0.0.1. Everything else is RabbitMQ's default: a WAL with fdatasync, confirms from a majority.
 
 Needs the ``rabbitmq-server`` package (Debian: ``apt-get install rabbitmq-server``; its service need not run).
 """
@@ -16,7 +16,7 @@ import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -55,9 +55,9 @@ class RabbitMQ:
 
 
 @contextlib.contextmanager
-def running(parent: Path, nodes: int = 3, configuration: str = "") -> Iterator[RabbitMQ]:
+def running(parent: Path, nodes: int = 3, configuration: str = "", plugins: Sequence[str] = ()) -> Iterator[RabbitMQ]:
     """Start a cluster with its data below ``parent``; stop it and remove the data at the end. ``configuration`` is
-    added to each node's ``rabbitmq.conf``.
+    added to each node's ``rabbitmq.conf``; ``plugins`` are enabled, whose ports it has to name.
 
     Raises :class:`RabbitMQError` when it is not installed or does not come up.
     """
@@ -65,7 +65,7 @@ def running(parent: Path, nodes: int = 3, configuration: str = "") -> Iterator[R
         fix = "install it (Debian: apt-get install rabbitmq-server); its own service need not run"
         raise RabbitMQError("RabbitMQ is not installed", str(LIBRARY), fix)
     directory = parent.absolute() / f".rabbitmq-{secrets.token_hex(4)}"
-    cluster = _Cluster(directory, nodes, configuration)
+    cluster = _Cluster(directory, nodes, configuration, plugins)
     try:
         yield cluster.start()
     finally:
@@ -74,8 +74,9 @@ def running(parent: Path, nodes: int = 3, configuration: str = "") -> Iterator[R
 
 
 class _Cluster:
-    def __init__(self, directory: Path, nodes: int, configuration: str) -> None:
+    def __init__(self, directory: Path, nodes: int, configuration: str, plugins: Sequence[str]) -> None:
         self._directory = directory
+        self._plugins = plugins
         self._configuration = f"loopback_users.guest = true\nlog.file.level = warning\n{configuration}"
         self._tag = secrets.token_hex(3)
         self._epmd_port, *ports = free_ports(1 + 2 * nodes)
@@ -90,7 +91,7 @@ class _Cluster:
         cookie.write_text(secrets.token_hex(16).upper())
         cookie.chmod(0o400)
         (self._directory / "no-env.conf").touch()
-        (self._directory / "no-plugins").write_text("[].")
+        (self._directory / "plugins").write_text(f"[{','.join(self._plugins)}].")
         (self._directory / "rabbitmq.conf").write_text(self._configuration)
         self._spawn(["epmd", "-address", HOST, "-port", str(self._epmd_port)], self._environment(), "epmd.log")
         servers = []
@@ -133,7 +134,7 @@ class _Cluster:
             "ERL_EPMD_ADDRESS": HOST,
             "ERL_EPMD_PORT": str(self._epmd_port),
             "RABBITMQ_CONF_ENV_FILE": str(directory / "no-env.conf"),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "no-plugins"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "plugins"),
             "LC_ALL": "C.UTF-8",
         }
         if node is not None:

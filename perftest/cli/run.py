@@ -76,7 +76,17 @@ def run_options(choices: Choices) -> Options:
         percentiles=choices["percentiles"] or (),
         legacy_latency=choices["legacy_latency"],
         metrics=_metrics(choices),
+        broker_metrics=_broker_metrics(choices),
     )
+
+
+def _broker_metrics(choices: Choices) -> tuple[str, ...]:
+    """Addresses of a broker elsewhere; the nodes of a local cluster are asked anyway, and once is enough."""
+    if choices.is_given("broker_metrics") and choices.local:
+        choices.note("--broker-metrics has no effect without -h or -H: the local cluster's figures are there anyway")
+        return ()
+    found: tuple[str, ...] = choices["broker_metrics"]
+    return found
 
 
 def _metrics(choices: Choices) -> Metrics | None:

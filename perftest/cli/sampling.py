@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from infra import local_cluster
 from perftest.results.provenance import HostSampler
@@ -15,6 +15,10 @@ from perftest.results.writer import RunWriter
 
 if TYPE_CHECKING:
     from infra.local_cluster import Cluster
+    from perftest.cli.broker_metrics import BrokerMetrics
+
+METRICS_EVERY_S: Final = 1.0
+"""A broker is not asked over HTTP more often: the answer costs it CPU time."""
 
 
 class Sampler:
@@ -31,20 +35,48 @@ class Sampler:
         *,
         show: Callable[[Mapping[str, Any]], None] = lambda record: None,
         tell: Callable[[dict[str, object]], None] | None = None,
+        metrics: BrokerMetrics | None = None,
     ) -> None:
         self._writer = writer
         self._cluster = cluster
         self._show = show
         self._tell = tell or writer.event
+        self._metrics = metrics
+        self._cpu_kind = ""
         self._answering = {node.name for node in cluster.nodes} if cluster is not None else set()
 
     async def run(self) -> None:
         """Sample until cancelled. Raises RunNotWritableError."""
+        # Apart from each other: a broker that answers late must not make the samples of this host late.
+        loops = [asyncio.ensure_future(each) for each in (self._sample_host(), self._sample_metrics())]
+        try:
+            await asyncio.gather(*loops)
+        finally:
+            for each in loops:
+                each.cancel()
+
+    async def _sample_host(self) -> None:
         host = HostSampler()
         while True:
             self._writer.host(host.sample(time.time_ns()))
             await self.nodes()
             await asyncio.sleep(self._writer.plan.interval_s)
+
+    async def _sample_metrics(self) -> None:
+        while self._metrics is not None:
+            await self.remote_nodes()
+            await asyncio.sleep(max(self._writer.plan.interval_s, METRICS_EVERY_S))
+
+    async def remote_nodes(self) -> None:
+        """Ask the addresses that tell a broker's figures, if there are any. Raises RunNotWritableError."""
+        if self._metrics is None:
+            return
+        for record in await self._metrics.sample(time.time_ns()):
+            self._writer.broker(record)
+            self._show(record)
+            if record.get("cpu_kind") and not self._cpu_kind:
+                self._cpu_kind = str(record["cpu_kind"])
+                self._writer.describe_broker(cpu_kind=self._cpu_kind)
 
     async def nodes(self) -> None:
         """Sample the nodes now: the CPU time of the last step needs a sample after it. Raises RunNotWritableError."""

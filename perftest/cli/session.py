@@ -37,6 +37,7 @@ from perftest.spec.plan import Plan
 
 if TYPE_CHECKING:
     from infra.local_cluster import Cluster
+    from perftest.cli.broker_metrics import BrokerMetrics
 
 _FRAME_S: Final = 0.5
 _STAGES_TIMEOUT_S: Final = 10.0
@@ -78,7 +79,10 @@ class Session:
         self._also = also
         self._board = Board(plan, writer.tally, writer.started_ns, target_name(plan, cluster), str(writer.path))
         self._view: View = self._make_view()
-        self._sampler = Sampler(writer, cluster, show=self._board.sample, tell=self.event)
+        metrics = _metrics_of(options, self.event)
+        if metrics is not None:
+            writer.describe_broker(metrics=metrics.shown)
+        self._sampler = Sampler(writer, cluster, show=self._board.sample, tell=self.event, metrics=metrics)
         self._stages = StageSampler(plan, cluster, writer) if cluster is not None else None
 
     def interval(self, record: Interval) -> None:
@@ -115,6 +119,7 @@ class Session:
                 outcome = await execute(self._plan, self, self._stop)
                 with contextlib.suppress(RunNotWritableError):  # then the outcome, or the end, says so
                     await self._sampler.nodes()
+                    await self._sampler.remote_nodes()
                 await self._finish_stages()
                 return outcome
             finally:
@@ -206,6 +211,14 @@ class Session:
 
     def _endless(self) -> bool:
         return any(math.isinf(step.duration_s) for step in self._plan.steps)
+
+
+def _metrics_of(options: Options, tell: Callable[[dict[str, object]], None]) -> BrokerMetrics | None:
+    if not options.broker_metrics:
+        return None
+    from perftest.cli.broker_metrics import BrokerMetrics  # aiohttp is for those who ask
+
+    return BrokerMetrics(options.broker_metrics, tell)
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[int], None], number: int) -> None:

@@ -31,6 +31,8 @@ class Options:
         the flag that names the broker in a command to copy.
     ``resumed``
         the run whose steps this one takes up.
+    ``broker_metrics``
+        addresses that tell the broker's own figures.
     ``command``
         the command that makes this run again; empty: what was typed.
     ``is_round``
@@ -55,4 +57,5 @@ class Options:
     target: str = ""
     resumed: Path | None = None
     is_round: bool = False
+    broker_metrics: tuple[str, ...] = ()
     command: tuple[str, ...] = ()

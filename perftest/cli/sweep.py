@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from perftest.cli.exits import CliError, Exit
-from perftest.cli.sections import COUNT, SectionedCommand, json_option, option
+from perftest.cli.sections import COUNT, HTTP_URL, SectionedCommand, json_option, option
 from perftest.cli.target import only_one_target, out_options, split_uris, target_options, typed_again
 
 if TYPE_CHECKING:
@@ -60,6 +60,13 @@ _GRID: Final = "sweep={grid: {"
     multiple=True,
     help="Sweep these values instead; of several settings, every combination.",
 )
+@option(
+    "--broker-metrics",
+    section="Target",
+    type=HTTP_URL,
+    multiple=True,
+    help="Where the broker tells its own figures, as for run; repeatable.",
+)
 @option("--quick", section="Timing", is_flag=True, help="Short steps: half a minute instead of half an hour.")
 @option("--isolated", section="Measurement", is_flag=True, help="Fresh queues and connections for every step.")
 @option("--random", "in_random_order", section="Measurement", is_flag=True, help="Steps in an order drawn by the seed.")
@@ -96,6 +103,7 @@ def sweep(
     ui: str,
     report: bool,
     as_json: bool,
+    broker_metrics: tuple[str, ...],
     **asked: Any,
 ) -> None:
     """Measure step by step over the values of a workload.
@@ -117,6 +125,7 @@ def sweep(
 
     again = typed_again(targets, cluster)
     options = Options(out=out, ui=ui, as_json=as_json, report=report, cluster=cluster, target=again)
+    options = replace(options, broker_metrics=broker_metrics if targets else ())
     if rounds.repeats > 1:
         place = resume if resume and (resume / STATE).exists() else None
         ctx.exit(int(repeat(plan, options, rounds, place)))

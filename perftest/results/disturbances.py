@@ -10,6 +10,7 @@ _COUNTED: Final = {
     "connection_lost": ("connection lost", "connections lost"),
     "channel_closed": ("channel closed by the broker", "channels closed by the broker"),
     "consumer_cancelled": ("consumer cancelled by the broker", "consumers cancelled by the broker"),
+    "metrics_lost": ("loss of the broker's own figures", "losses of the broker's own figures"),
     "node_lost": ("broker node did not answer", "times a broker node did not answer"),
 }
 _ADDED: Final = ("blocked_ns", "dropped", "polls", "empty")

@@ -18,11 +18,11 @@ import perftest
 HOST: Final = "local"
 """The name of the host in tags and records when there is only one."""
 
-_PASSWORD: Final = re.compile(r"(?P<before>amqps?://[^:/@\s,]*:)[^\s,]*(?P<after>@)")
+_PASSWORD: Final = re.compile(r"(?P<before>(?:amqp|http)s?://[^:/@\s,]*:)[^\s,]*(?P<after>@)")
 
 
 def redact(text: str) -> str:
-    """The text with the password of every AMQP URI in it replaced by ``***``.
+    """The text with the password of every AMQP or HTTP address in it replaced by ``***``.
 
     Greedy up to the last ``@``: a password may hold one that somebody forgot to escape.
     """

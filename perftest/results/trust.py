@@ -72,6 +72,7 @@ def run_checks(
 ) -> list[Check]:
     """The checks of a whole run; ``steps`` counts the steps that have results."""
     checks = [_ledger(ledger, manifest), _loop(manifest), _place(manifest), _complete(manifest, steps)]
+    checks.append(_broker_cpu(manifest))
     if disturbances is not None and (text := disturbances.in_words()):
         checks.append(_warn("disturbances", text))
     return [check for check in checks if check is not None]
@@ -305,6 +306,13 @@ def _place(manifest: Mapping[str, Any]) -> Check | None:
     if uris and all(_is_loopback(uri) for uri in uris):
         return _warn("loopback", "broker and load share this machine over loopback: no network, and a common CPU")
     return None
+
+
+def _broker_cpu(manifest: Mapping[str, Any]) -> Check | None:
+    if (manifest.get("broker") or {}).get("cpu_kind") != "user":
+        return None
+    text = "the broker tells its user CPU time only: its CPU figures leave out the time that its kernel spent for it"
+    return _warn("broker_cpu", text)
 
 
 def _is_loopback(uri: str) -> bool:

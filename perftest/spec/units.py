@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import urlsplit
 
 _QUANTITY: Final = re.compile(r"^\s*(?P<number>[0-9][0-9_]*(?:\.[0-9]+)?)\s*(?P<unit>[^\d\s].*?)?\s*$")
 
@@ -96,6 +97,20 @@ def parse_ack_interval(value: object) -> int:
     fix = "write automatic for automatic acknowledgement, or 1 to acknowledge each message by itself"
     word = _worded("ack_interval", value)
     return _count_above_0(value, "an ack interval of 0 says two things", fix) if word is None else word
+
+
+def parse_http_url(value: str) -> str:
+    """``http://host:15692/metrics``; the error shows no password. Raises :class:`UnitError`."""
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        shown = value.rpartition("@")[2]
+        fix = "write http://host:15692/metrics, or http://user:password@host:15672 with %40 for an @ in its parts"
+        raise UnitError(f"{shown!r} is not an HTTP address", fix)
+    return value
 
 
 def in_words(setting: str, value: int | float | None) -> str:

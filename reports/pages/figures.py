@@ -246,12 +246,26 @@ def _marks(events: pd.DataFrame) -> list[timeline.Mark]:
 
 
 def _lanes(brokers: pd.DataFrame) -> list[timeline.Lane]:
-    lanes = (("cpu_share", "CPU (cores)"), ("wal_syncs_per_s", "WAL syncs (1/s)"))
+    lanes = (
+        ("cpu_share", "CPU (cores)"),
+        ("wal_syncs_per_s", "WAL syncs (1/s)"),
+        ("messages", "messages in queues"),
+        ("memory_mib", "memory (MiB)"),
+    )
+    brokers = _told_over_http(brokers)
     return [
         timeline.Lane(title=title, values=_lane_values(brokers, column))
         for column, title in lanes
         if brokers[column].notna().any()
     ]
+
+
+def _told_over_http(brokers: pd.DataFrame) -> pd.DataFrame:
+    """With what a broker that was asked over HTTP tells besides: the depth of its queues, and its memory."""
+    told = [json.loads(text or "{}").get("messages") for text in brokers["metrics"]]
+    messages = pd.Series(told, index=brokers.index, dtype="float64")
+    memory = (brokers["rss_bytes"] / 2**20).where(messages.notna())
+    return brokers.assign(messages=messages, memory_mib=memory)
 
 
 def _lane_values(brokers: pd.DataFrame, column: str) -> pd.DataFrame:

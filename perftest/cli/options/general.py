@@ -92,6 +92,14 @@ OPTIONS = (
             perftest=False,
             places=("workers",),
         ),
+        many(
+            "--broker-metrics",
+            "http_url",
+            "URL",
+            "Where the broker tells its own figures: http://host:15692/metrics (Prometheus), or "
+            "http://user:password@host:15672 (RabbitMQ's management API). Repeatable, for several nodes.",
+            perftest=False,
+        ),
         flag("-ms --use-millis", "Show latencies in ms rather than µs in PerfTest's lines and CSV."),
     ),
     *section(

@@ -20,6 +20,7 @@ from perftest.spec.units import (
     parse_ack_interval,
     parse_count,
     parse_duration_s,
+    parse_http_url,
     parse_in_flight,
     parse_prefetch,
     parse_rate,
@@ -235,6 +236,10 @@ def _percentiles(text: str) -> tuple[float, ...]:
     if not all(0 < percent <= 100 for percent in found):
         raise UnitError(f"{text!r} are no percentiles", "use numbers above 0, up to 100")
     return found
+
+
+def _http_url(text: str) -> str:
+    return parse_http_url(text)
 
 
 def _objective(text: str) -> Objective:

@@ -190,13 +190,16 @@ _COLUMNS: Final = (
     ("memory", 9),
 )  # fmt: skip
 """Of the broker's panel with their widths, the most important first: what has no room goes from the right."""
+_COLUMNS_OVER_HTTP: Final = (("CPU", 6), ("memory", 9), ("messages", 11), ("disk free", 11), ("connections", 12))
+"""The same of a broker that was asked over HTTP, and tells nothing of a log."""
 
 
 def _broker(board: Board, section: _Section, width: int) -> RenderableType:
     rows = board.nodes()
     room = width - 18
     columns = []
-    for name, needed in _COLUMNS:
+    over_http = bool(rows) and all(row.commit is None and row.messages is not None for row in rows)
+    for name, needed in _COLUMNS_OVER_HTTP if over_http else _COLUMNS:
         room -= needed
         if room >= 0:
             columns.append(name)
@@ -206,7 +209,10 @@ def _broker(board: Board, section: _Section, width: int) -> RenderableType:
     for _ in range(NODES_SHOWN - len(rows)):
         table.add_row()
     if not rows:
-        empty = [Text("its own figures are not visible over AMQP", style=_DIM), *[Text("")] * NODES_SHOWN]
+        empty = [
+            Text("its own figures are not visible over AMQP: --broker-metrics URL", style=_DIM),
+            *[Text("")] * NODES_SHOWN,
+        ]
         return section("broker", Group(*empty))
     more = f", {len(rows) - NODES_SHOWN} more not shown" if len(rows) > NODES_SHOWN else ""
     return section(f"broker: {len(rows)} nodes{more}", table)
@@ -231,6 +237,12 @@ def _node_cell(row: NodeRow, column: str) -> Text | str:
             return _known(row.term, "{}")
         case "segments":
             return _known(row.segments, "{}")
+        case "messages":
+            return _known(row.messages, "{:,}")
+        case "disk free":
+            return _known(None if row.disk_free_bytes is None else row.disk_free_bytes / 2**30, "{:,.1f} GiB")
+        case "connections":
+            return _known(row.connections, "{:,}")
     return f"{row.rss_bytes / 2**20:.0f} MiB" if row.rss_bytes else "-"
 
 

@@ -18,7 +18,8 @@ class NodeRow:
     """A node, between its last two samples; None where it does not tell, or one sample is all there is.
 
     ``lag``: entries of the queue that the leader has committed and this member has not on its drive. ``sync_ms``: mean
-    length of a sync of its WAL. ``batch``: entries in a write. ``cpu``: cores.
+    length of a sync of its WAL. ``batch``: entries in a write. ``cpu``: cores. ``messages``, ``connections`` and
+    ``disk_free_bytes`` are those of a node that was asked over HTTP.
     """
 
     name: str
@@ -32,6 +33,9 @@ class NodeRow:
     term: int | None
     segments: int | None
     rss_bytes: int
+    messages: int | None = None
+    connections: int | None = None
+    disk_free_bytes: int | None = None
 
 
 class Nodes:
@@ -77,11 +81,15 @@ class Nodes:
             term=int(place["term"]) if place else None,
             segments=int(segments) if segments is not None else None,
             rss_bytes=int(record.get("rss_bytes") or 0),
+            messages=_told(record, "messages"),
+            connections=_told(record, "connections"),
+            disk_free_bytes=_told(record, "disk_free_bytes"),
         )
 
     def _busiest_queue(self) -> str:
         """The queue with the highest commit: that is the one which is measured."""
-        places = [place for record in self._last.values() for place in record.get("queues") or ()]
+        every = (place for record in self._last.values() for place in record.get("queues") or ())
+        places = [place for place in every if "commit_index" in place]
         return str(max(places, key=lambda place: place["commit_index"])["name"]) if places else ""
 
     def _grown(self, name: str, counter: str) -> float | None:
@@ -108,4 +116,10 @@ def _commit(records: Mapping[str, Mapping[str, Any]], queue: str) -> int:
 
 def _place(record: Mapping[str, Any], queue: str) -> Mapping[str, Any] | None:
     """Where a node stands with a queue."""
-    return next((place for place in record.get("queues") or () if place["name"] == queue), None)
+    named = (place for place in record.get("queues") or () if place["name"] == queue)
+    return next((place for place in named if "commit_index" in place), None)
+
+
+def _told(record: Mapping[str, Any], figure: str) -> int | None:
+    value = (record.get("metrics") or {}).get(figure)
+    return None if value is None else int(value)

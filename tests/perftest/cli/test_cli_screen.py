@@ -127,6 +127,25 @@ def test_the_broker_is_not_visible_everywhere(records: ModuleType) -> None:
     assert "not visible over AMQP" in "\n".join(drawn(board_of(records, 1), 80, records.STARTED_NS))
 
 
+@pytest.mark.parametrize("width", [80, WIDE])
+def test_a_broker_that_is_asked_over_http_has_columns_of_its_own(records: ModuleType, width: int) -> None:
+    """It tells nothing of a log; what it tells has the place."""
+    board = board_of(records, 2)
+    for second in (0, 1):
+        metrics = {"messages": 3005, "connections": 12, "disk_free_bytes": 65 * 2**30}
+        deepest = [{"name": "q", "messages": 3005}]
+        told = {"pid": 1_700_000_000, "cpu_ns": second * records.SECOND // 2, "rss_bytes": 141 << 20, "role": ""}
+        record = {"t_ns": records.STARTED_NS + second * records.SECOND, "node": "rabbit@host0", **told}
+        board.sample({**record, "metrics": metrics, "queues": deepest})
+    lines = drawn(board, width, records.STARTED_NS)
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    assert re.search(r"node +CPU +memory", text) and "fsync" not in text
+    assert re.search(r"rabbit@host0 +50% +141 MiB", text)
+    if width > 80:
+        assert re.search(r"50% +141 MiB +3,005 +65\.0 GiB +12", text)
+
+
 def test_a_node_is_shown_between_its_last_two_samples() -> None:
     """Cumulative figures of a node that was started anew say nothing yet; lag is behind the leader's commit."""
     nodes = Nodes()

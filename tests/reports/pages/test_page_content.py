@@ -234,6 +234,16 @@ def test_bands_cover_the_steps_and_grey_their_warm_up(sample_tables: ModuleType)
     assert [band.label for band in bands[:2]] == ["one", "in_flight=5"]
 
 
+def test_what_a_broker_tells_over_http_has_lanes(sample_tables: ModuleType) -> None:
+    """Depth of its queues and memory; the bundled cluster tells other things, and has none of these lanes."""
+    tables = sample_tables.tables(sample_tables.SWEEP)
+    told = [f'{{"messages": {1000 + number}}}' for number in range(len(tables.brokers))]
+    asked = replace(tables, brokers=tables.brokers.assign(metrics=told, rss_bytes=100 * 2**20))
+    titles = [json.dumps(page(each, generated="").runs[0].charts[-1].figure["layout"]) for each in (tables, asked)]
+    for lane in ("messages in queues", "memory (MiB)"):
+        assert lane not in titles[0] and lane in titles[1]
+
+
 def test_a_run_without_broker_figures_has_no_broker_lanes(sample_tables: ModuleType) -> None:
     """Against somebody else's broker there is nothing to draw, and no empty axis either."""
     chart = _run(sample_tables, replace(sample_tables.SWEEP, with_brokers=False)).charts[-1]
