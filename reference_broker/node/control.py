@@ -12,7 +12,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from reference_broker.node.requests import failure
+from reference_broker.node.requests import failure, read_object
 from reference_broker.node.start_problems import listening
 from reference_broker.node.status import status, summary
 
@@ -47,11 +47,7 @@ async def serve(node: Node) -> asyncio.Server:
 
 async def respond(node: Node, line: bytes) -> dict[str, Any]:
     """The answer to one request."""
-    try:
-        request = json.loads(line)
-    except ValueError:
-        request = None
-    if not isinstance(request, dict):
+    if (request := read_object(line)) is None:
         return failure("the request is no JSON object", 'send one a line, such as {"op": "status"}')
     try:
         match request.get("op"):

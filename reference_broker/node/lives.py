@@ -74,8 +74,9 @@ class Lives:
         return life
 
     def outlive(self, node: NodeId, life: Life) -> None:
-        """A peer that is down is given up: it is ``life`` that a directory of it must come after from now on."""
-        seen = self._lives.get(node)
+        """A peer that is down is given up: it is ``life`` that a directory of it must come after from now on. Raises
+        ValueError for what is no life."""
+        life, seen = _life(life), self._lives.get(node)
         if seen is None or seen[0] < life[0]:
             self._lives[node] = life
             self._write()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reference_broker.machines.metadata import AddMember, QueueRecord, RemoveMember
 from reference_broker.node import rebalancing, replacing
+from reference_broker.node.answer_shapes import checked
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.policies import read_policy
 from reference_broker.node.requests import Answer, Answered, RefusedError, failure
@@ -330,11 +331,11 @@ class Operations:
         return [self._name(node) for node in record.members]
 
     def ask(self, node: NodeId, request: Answer, answered: Answered) -> None:
-        """Ask any node, this one too."""
+        """Ask any node, this one too. What another one answers is sound, or an error."""
         if node == self._shard.node:
             self.answer_peer(node, request, answered)
         else:
-            self._shard.requests.ask(node, request, answered)
+            self._shard.requests.ask(node, request, lambda answer: answered(checked(request["op"], answer)))
 
     def _gather(
         self, nodes: Sequence[NodeId], request: Answer, gathered: Callable[[dict[NodeId, Answer]], None]

@@ -152,10 +152,15 @@ def known_life(shard: Shard, request: Answer) -> Answer:
 
 def outlive(shard: Shard, request: Answer) -> Answer:
     """Take note of a life of another node, so that every earlier one counts for an older copy."""
-    if shard.life_of(_node(request)) is not None:
-        raise RefusedError(f"it has a link to node {_node(request)}, which runs", "stop it first")
+    node = _node(request)
+    if node not in shard.peers.others:
+        raise RefusedError(f"it has no peer {node}", "compare `nodes` in all node.json")
+    if shard.life_of(node) is not None:
+        raise RefusedError(f"it has a link to node {node}, which runs", "stop it first")
     try:
-        shard.peers.lives.outlive(_node(request), (_number(request, "life"), shard.now_ms()))
+        shard.peers.lives.outlive(node, (_number(request, "life"), shard.now_ms()))
+    except ValueError as error:
+        raise RefusedError(str(error), "let a node of the same version ask") from error
     except OSError as error:
         shard.stop(error)
         raise RefusedError(f"a node cannot write what it must remember: {error}", "see its log") from error

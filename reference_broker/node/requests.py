@@ -68,8 +68,7 @@ class Requests:
         if len(body) > self._node.limits.request_bytes_max:
             self._too_large(node, kind, number, len(body))
             return
-        content = json.loads(bytes(body[_NUMBER.size :]))
-        if not isinstance(content, dict):
+        if (content := read_object(bytes(body[_NUMBER.size :]))) is None:
             raise ValueError("a request or an answer that is no object")
         if kind == Kind.ANSWER:
             if (waiting := self._waiting.get(number)) is not None and waiting[0] == node:
@@ -105,6 +104,15 @@ class Requests:
     def _finish(self, number: int, answer: Answer) -> None:
         if (waiting := self._waiting.pop(number, None)) is not None:
             waiting[1](answer)
+
+
+def read_object(octets: bytes) -> Answer | None:
+    """The JSON object that somebody sent, None if it is none or nobody could read it."""
+    try:
+        content = json.loads(octets)
+    except (ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
 
 
 def failure(what: str, fix: str) -> Answer:
