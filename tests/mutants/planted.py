@@ -242,6 +242,9 @@ MUTANTS = (
     Mutant("what was lost on the way fills the window for ever", "node.sending:Sender._is_held_back",
            "flow.lost(send.first)", "pass", needs=_large_messages,
            shown_by="node.test_octets_to_followers:test_entries_that_were_lost_are_not_under_way"),
+    Mutant("a member reads all that is committed to apply it", "node.group:GroupRunner._apply",
+           "_APPLY_BYTES", "1 << 40",
+           shown_by="node.test_applying:test_a_member_that_is_far_behind_reads_a_little_at_a_time"),
 )  # fmt: skip
 
 
