@@ -221,10 +221,11 @@ class GroupRunner(Proposing):
         self._drain()
         self._propose_gathered()
         self._drain()
-        if self._sender.holds:
-            self._sender.go_on()
-        if self._sender.sending_snapshot and not self.core.pinned_snapshots():
-            self._sender.release_snapshot()
+        sender = self._sender
+        if sender.flows or sender.chunks:
+            sender.go_on()
+        if sender.sending_snapshot and not self.core.pinned_snapshots():
+            sender.release_snapshot()
 
     def _wait_for_link(self, node: NodeId) -> None:
         self._node.when_writable(node, self)

@@ -58,18 +58,16 @@ class _Message:
 class Backlog:
     """The messages that wait on one link, oldest first: large ones, and small ones behind them."""
 
-    __slots__ = ("_is_parted", "_last_part", "_part", "_streams", "_waiting")
+    __slots__ = ("_is_parted", "_last_part", "_part", "_streams", "waiting")
 
     def __init__(self, part: int, last_part: int) -> None:
         """``part`` and ``last_part`` are the kinds of frames that carry parts."""
         self._part, self._last_part = bytes((part,)), bytes((last_part,))
-        self._waiting: deque[_Message] = deque()
+        self.waiting: deque[_Message] = deque()
+        """Each link looks here for each frame, so it is no method."""
         self._streams: Counter[int] = Counter()
         self._is_parted = False
         """The oldest one is on its way in parts."""
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
 
     def holds(self, stream: int) -> bool:
         """Whether a message of the stream waits."""
@@ -77,12 +75,12 @@ class Backlog:
 
     def add(self, stream: int, size: int, buffers: Sequence[Octets]) -> None:
         """One more message: ``size`` octets, the first of which is its kind."""
-        self._waiting.append(_Message(stream, size, buffers))
+        self.waiting.append(_Message(stream, size, buffers))
         self._streams[stream] += 1
 
     def cut(self, frame_max: int) -> list[Octets]:
         """The next frame: a message that fits, or a part of one that does not."""
-        message = self._waiting[0]
+        message = self.waiting[0]
         if message.left <= frame_max and not self._is_parted:
             self._done(message)
             return [LENGTH.pack(message.left), *message.buffers]
@@ -94,7 +92,7 @@ class Backlog:
         return [LENGTH.pack(1 + size) + (self._part if self._is_parted else self._last_part), *octets]
 
     def _done(self, message: _Message) -> None:
-        self._waiting.popleft()
+        self.waiting.popleft()
         self._streams[message.stream] -= 1
         if not self._streams[message.stream]:
             del self._streams[message.stream]

@@ -192,7 +192,9 @@ class PeerLink(asyncio.Protocol):
         """Queue one message; returns its octets. Buffers must stay as they are until they are sent."""
         assert self._transport is not None
         size = 1 + sum(map(len, buffers))
-        if self._transport.is_closing() or ((size > self._small or self._backlog) and self._waits(kind, size, buffers)):
+        if self._transport.is_closing() or (
+            (size > self._small or self._backlog.waiting) and self._waits(kind, size, buffers)
+        ):
             return size
         frame = [LENGTH.pack(size) + bytes((kind,)), *buffers]
         if not self._peers.gather(self):
@@ -248,9 +250,9 @@ class PeerLink(asyncio.Protocol):
     def _drain(self) -> None:
         """Write as much of the backlog as the connection takes, and say so when nothing waits any more."""
         assert self._transport is not None
-        while self._backlog and not self._paused and not self._transport.is_closing():
+        while self._backlog.waiting and not self._paused and not self._transport.is_closing():
             self._transport.writelines(self._backlog.cut(self._frame_max))
-        if not self._backlog and not self._paused:
+        if not self._backlog.waiting and not self._paused:
             self._peers.link_writable(self)
 
     def _frame(self, body: memoryview) -> None:

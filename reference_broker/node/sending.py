@@ -68,7 +68,6 @@ class Sender:
 
     __slots__ = (
         "_asked",
-        "_chunks",
         "_congested",
         "_copies_wait",
         "_core",
@@ -82,6 +81,7 @@ class Sender:
         "_small",
         "_stopped",
         "_wait_for_link",
+        "chunks",
         "flows",
         "sending_snapshot",
     )
@@ -115,7 +115,8 @@ class Sender:
         """Above it a copy is worth a message of its own, and waiting would only bring a burst."""
         self._octets_max = node.limits.peer_frame_bytes_max - _HEADS
         self.flows: dict[NodeId, _Flow] = {}
-        self._chunks: dict[NodeId, SendSnapshot] = {}
+        """Large messages on their way. With these, or with chunks, :meth:`go_on` may have something to do."""
+        self.chunks: dict[NodeId, SendSnapshot] = {}
         """Chunks that wait for a link."""
 
     def send_all(self, ready: Ready) -> None:
@@ -149,14 +150,14 @@ class Sender:
         self._put_off.clear()
         self._asked.clear()
         self.flows.clear()
-        self._chunks.clear()
+        self.chunks.clear()
 
     def peer_down(self, node: NodeId) -> None:
         """The link to a node broke. A majority may need those now that were spare before."""
         self._put_off.pop(node, None)
         self._asked.pop(node, None)
         self.flows.pop(node, None)
-        self._chunks.pop(node, None)
+        self.chunks.pop(node, None)
         self._send_all_that_waits()
 
     def go_on(self) -> None:
@@ -167,13 +168,8 @@ class Sender:
                 self._send_while_it_may(held)
             if flow.is_over:
                 del self.flows[node]
-        for node in [node for node in self._chunks if node not in self._congested]:
-            self._send_snapshot(self._chunks.pop(node))
-
-    @property
-    def holds(self) -> bool:
-        """Whether :meth:`go_on` may have something to do."""
-        return bool(self.flows or self._chunks)
+        for node in [node for node in self.chunks if node not in self._congested]:
+            self._send_snapshot(self.chunks.pop(node))
 
     def stop(self) -> None:
         """The group is gone from this node."""
@@ -282,23 +278,25 @@ class Sender:
 
     def _send_some(self, send: SendEntries) -> SendEntries | None:
         """Send one message of as many entries as fit into a frame, or one; returns the rest."""
-        entries: list[Entry] = []
-        if send.last >= send.first:
-            try:
-                entries = self._log.entries(self._group, send.first, send.last, self._octets_max)
-            except EntryGoneError:
-                return None  # compacted while the message waited, for a vote to be synced say; the core asks again
-            self._asked.setdefault(send.to, (entries[-1].index, self._node.now_ns()))
+        if send.last < send.first:
+            self._node.send(send.to, Kind.RAFT, wire.encode_append(self._group, send, self._node.node, ()))
+            return None
+        try:
+            entries = self._log.entries(self._group, send.first, send.last, self._octets_max)
+        except EntryGoneError:
+            return (
+                None  # compacted while the message waited, for a vote to be synced say; the core asks again, and sees
+            )
+        last = entries[-1]
+        self._asked.setdefault(send.to, (last.index, self._node.now_ns()))
         octets = self._node.send(send.to, Kind.RAFT, wire.encode_append(self._group, send, self._node.node, entries))
-        if octets > self._small and entries:
-            self.flows.setdefault(send.to, _Flow()).sent(entries[-1].index, octets)
-        if entries and entries[-1].index < send.last:
-            return _rest(send, entries[-1])
-        return None
+        if octets > self._small:
+            self.flows.setdefault(send.to, _Flow()).sent(last.index, octets)
+        return None if last.index == send.last else _rest(send, last)
 
     def _send_snapshot(self, send: SendSnapshot) -> None:
         if send.to in self._congested:
-            self._chunks[send.to] = send
+            self.chunks[send.to] = send
             self._wait_for_link(send.to)
             return
         try:

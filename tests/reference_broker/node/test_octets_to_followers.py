@@ -164,4 +164,4 @@ def test_a_leader_alone_holds_nothing() -> None:
     made = leader()
     made.propose(900 * KB)
     made.answer(ONE, TWO, THREE)
-    assert not made.sender.holds
+    assert not made.sender.flows and not made.sender.chunks
