@@ -96,7 +96,7 @@ class Storm:
             local_cluster.kill(self.cluster, name)
             self.kills += 1
         if len(victims) > 1:
-            self._nothing_is_confirmed()
+            self._nothing_is_committed()
         else:
             self.progress(f"the death of {victims[0]}")
         for name in victims:
@@ -118,12 +118,19 @@ class Storm:
         self.until(self._all_ready, "the return of all nodes")
         self.progress("the death of all nodes")
 
-    def _nothing_is_confirmed(self) -> None:
-        """What was on its way is counted first: a confirm that the kernel had may still be read."""
-        self.idle.wait(0.3)
-        before = len(self.account.confirmed)
+    def _nothing_is_committed(self) -> None:
+        """Once the node that is left has read all that the others said, and knows that nobody leads. Its clients may
+        read confirms of before for as long as they need."""
+        self.until(lambda: self._survivor()["leader"] == 0, "the end of the lead")
+        before = self._survivor()["commit_index"]
         self.idle.wait(1.0)
-        assert len(self.account.confirmed) == before, "a single node confirmed"
+        assert self._survivor()["commit_index"] == before, "a single node committed"
+
+    def _survivor(self) -> dict[str, Any]:
+        """Where the only node that runs stands with the queue."""
+        (row,) = (row for row in local_cluster.status(self.cluster) if row["state"] == "running")
+        (queue,) = row["queues"]
+        return dict(queue)
 
     def _pause(self, name: str) -> None:
         """Longer than the others' patience: they elect another leader. The old one must confirm nothing by itself."""
