@@ -124,16 +124,15 @@ class PeerLink(asyncio.Protocol):
     """One side of one connection, from the first octet to the last."""
 
     def __init__(self, peers: Peers, dialled: NodeId | None) -> None:
-        loop = asyncio.get_running_loop()
         self._peers = peers
         self._dialled = dialled
         self._handshake = peers.handshake(dialled)
-        self._deadline = loop.call_later(peers.limits.handshake_ms / 1000, self._too_slow)
+        self._deadline: asyncio.TimerHandle | None = None
         self._reader = FrameReader(FRAME_BYTES_MIN)
         self._transport: asyncio.Transport | None = None
         self.node: NodeId | None = None
         """The peer, once it has proved who it is."""
-        self.closed: asyncio.Future[None] = loop.create_future()
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._is_ours_to_close = False
         self._frame_max = FRAME_BYTES_MIN
         """The largest frame that both sides take, known from the handshake."""
@@ -150,12 +149,18 @@ class PeerLink(asyncio.Protocol):
         self._alarms = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The dialler opens the handshake."""
+        """The dialler opens the handshake. Before this, there may never be a connection."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not its subclasses
         self._transport.set_write_buffer_limits(self._high_water)
         self.last_heard = self._peers.now()
+        self._deadline = self._peers.link_made(self, self._too_slow)
         if self._dialled is not None:
             self.send(Kind.HELLO, [self._handshake.open()])
+
+    @property
+    def is_dialled(self) -> bool:
+        """Whether this node made the connection."""
+        return self._dialled is not None
 
     def data_received(self, data: bytes) -> None:
         """Frames in; anything that is not a frame of ours closes the link."""
@@ -171,7 +176,7 @@ class PeerLink(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the owner, once."""
-        self._deadline.cancel()
+        self._in_time()
         if self.node is None and not self._is_ours_to_close:
             self._complain("closed by the other side in the handshake: its log may say why")
         self._peers.link_lost(self)
@@ -293,7 +298,7 @@ class PeerLink(asyncio.Protocol):
         except (OutlivedError, OSError) as error:
             self._peers.events.stop(error)
             raise HandshakeError(str(error)) from error
-        self._deadline.cancel()
+        self._in_time()
         self._reader.frame_max = self._peers.limits.peer_frame_bytes_max
         self._frame_max = min(peer.frame_max, self._reader.frame_max)
         self._small = min(self._small, self._frame_max)
@@ -306,6 +311,10 @@ class PeerLink(asyncio.Protocol):
         self._is_ours_to_close = True
         if self._transport is not None:
             self._transport.close()
+
+    def _in_time(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
 
     def _too_slow(self) -> None:
         if not self._is_ours_to_close:
@@ -378,7 +387,7 @@ class Peers:
     async def start(self) -> None:
         """Listen, dial every lower id, and watch over all of them."""
         with listening(self.me, "peer_port"):
-            self._server = await self._loop.create_server(self._accept, self.me.host, self.me.peer_port)
+            self._server = await self._loop.create_server(lambda: PeerLink(self, None), self.me.host, self.me.peer_port)
         for member in self.others.values():
             if member.node < self.me.node:
                 self._tasks.append(self._loop.create_task(self._keep_dialling(member)))
@@ -454,6 +463,19 @@ class Peers:
         self._complaints[of] = self.now(), 0
         log.warning("%s%s", text, f" (and {count} more since the last such line)" if count else "")
 
+    def link_made(self, link: PeerLink, too_slow: Callable[[], None]) -> asyncio.TimerHandle:
+        """A connection is there, to a peer or from a stranger. Of too many strangers the oldest goes, so that those who
+        only connect do not keep a peer out."""
+        self._open.add(link)
+        if not link.is_dialled:
+            self._strangers[link] = None
+        if len(self._strangers) > self.limits.strangers_max:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            self.complain(_ANYBODY, f"more than {self.limits.strangers_max} strangers at once: the oldest is dropped")
+            oldest.close()
+        return self._loop.call_later(self.limits.handshake_ms / 1000, too_slow)
+
     def link_up(self, link: PeerLink, incarnation: int) -> None:
         """A link's peer proved who it is. A second link to the same node replaces the first."""
         assert link.node is not None
@@ -478,28 +500,12 @@ class Peers:
             log.info("node %d is down", link.node)
             self.events.peer_down(link.node)
 
-    def _track(self, dialled: NodeId | None) -> PeerLink:
-        link = PeerLink(self, dialled)
-        self._open.add(link)
-        return link
-
-    def _accept(self) -> PeerLink:
-        """A stranger. Of too many the oldest goes, so that those who only connect do not keep a peer out."""
-        link = self._track(None)
-        self._strangers[link] = None
-        if len(self._strangers) > self.limits.strangers_max:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
-            self.complain(_ANYBODY, f"more than {self.limits.strangers_max} strangers at once: the oldest is dropped")
-            oldest.close()
-        return link
-
     async def _keep_dialling(self, member: Member) -> None:
         pause = _DIAL_AGAIN_S
         while True:
             try:
                 _, link = await self._loop.create_connection(
-                    lambda: self._track(member.node), member.host, member.peer_port
+                    lambda: PeerLink(self, member.node), member.host, member.peer_port
                 )
             except OSError:
                 await asyncio.sleep(pause)

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -385,6 +386,33 @@ def test_many_who_only_connect_keep_no_peer_out() -> None:
                 writer.close()
 
     asyncio.run(scenario())
+
+
+def test_who_cannot_be_reached_leaves_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
+    """A node may be down for weeks, and is dialled every second. The event loop makes a protocol for each try, whether
+    or not there is ever a connection."""
+
+    async def scenario() -> None:
+        async with links(handshake_ms=1) as found:
+            await found.start(2)
+            tries, tried = 0, asyncio.Event()
+            handshake = found.peers[2].handshake
+
+            def counted(dialled: NodeId | None) -> Handshake:
+                nonlocal tries
+                tries += 1
+                tried.set()
+                return handshake(dialled)
+
+            found.peers[2].handshake = counted  # type: ignore[method-assign]
+            while tries < 3:
+                tried.clear()
+                await asyncio.wait_for(tried.wait(), WAIT_S)
+            assert not found.peers[2]._open
+
+    with caplog.at_level(logging.WARNING):
+        uvloop.run(scenario())
+    assert not caplog.messages
 
 
 def test_a_stranger_may_not_announce_a_long_frame() -> None:
