@@ -304,6 +304,34 @@ def test_a_life_that_a_stranger_claims_shuts_nobody_out(tmp_path: Path, base_por
         the_others_go_on(cluster)
 
 
+def test_a_node_with_another_secret_stays_alone_and_says_why(tmp_path: Path, base_port: int) -> None:
+    """Its file was not copied, or it belongs to another cluster of that name: it waits to be mended, and is then let
+    in as if nothing had been."""
+    with cluster_with_data(tmp_path / "c", base_port) as cluster:
+        local_cluster.kill(cluster, "node2")
+        node, home = cluster.node("node2"), Path(cluster.node("node2").data_dir)
+        secret, config, seen = tmp_path / "secret", tmp_path / "node.json", Path(node.paths()["data_dir"], "lives")
+        secret.touch(mode=0o600)
+        secret.write_text("another" * 8)
+        plain = json.loads((home / "node.json").read_text())
+        config.write_text(json.dumps({**plain, "secret_file": str(secret), "exit_with_stdin": True}))
+        before = seen.read_text()
+        command = [sys.executable, "-m", "reference_broker.node", "--config", str(config)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+            try:
+                assert child.stderr is not None
+                said = next(line for line in child.stderr if "another secret" in line)
+                assert "link to node 1" in said and "give all nodes of a cluster the same `secret_file`" in said
+                assert child.poll() is None and seen.read_text() == before and "another" * 2 not in said
+                publish(cluster.nodes[0], BODIES[40:50])
+            finally:
+                child.terminate()
+        cluster = local_cluster.start_node(cluster, "node2")
+        local_cluster.kill(cluster, "node1")
+        publish(cluster.nodes[1], BODIES[50:])
+        assert consume(cluster.nodes[2], len(BODIES)) == BODIES
+
+
 # Nothing left
 
 

@@ -22,6 +22,21 @@ from reference_broker.node.lives import Lives
 from reference_broker.node.peers import Kind
 from reference_broker.node.requests import Answer
 from reference_broker.node.shard import Shard
+from reference_broker.raft import wire
+from reference_broker.raft.messages import (
+    AppendEntries,
+    AppendReply,
+    Heartbeat,
+    HeartbeatReply,
+    InstallReply,
+    InstallSnapshot,
+    Message,
+    PreVoteReply,
+    PreVoteRequest,
+    TimeoutNow,
+    VoteReply,
+    VoteRequest,
+)
 from reference_broker.types import METADATA_GROUP, GroupId, NodeId
 
 FOR_THE_NODE = sorted(frozenset(Kind) - {Kind.HELLO, Kind.HEARTBEAT})
@@ -161,6 +176,35 @@ def test_a_request_that_makes_no_sense_is_refused(op: str, more: dict[str, objec
 
 def test_a_request_that_is_too_deep_to_read_is_damaged() -> None:
     assert play([(Kind.REQUEST, NUMBER + b"[" * 100_000)]) == ([False], [])
+
+
+N64 = st.sampled_from((0, 1, 2, 3, 2**31, 2**63, 2**64 - 1))
+N32 = st.sampled_from((0, 1, 2, 3, 2**31, 2**32 - 1))
+FLAG = st.booleans()
+LYING_MESSAGES = st.one_of(
+    st.builds(AppendEntries, term=N64, leader=N32, prev_index=N64, prev_term=N64, commit=N64),
+    st.builds(AppendReply, term=N64, success=FLAG, next_index=N64, synced_index=N64, synced_term=N64),
+    st.builds(PreVoteRequest, term=N64, token=N64, candidate=N32, last_index=N64, last_term=N64, machine_version=N32),
+    st.builds(PreVoteReply, term=N64, token=N64, granted=FLAG),
+    st.builds(VoteRequest, term=N64, candidate=N32, last_index=N64, last_term=N64, transfer=FLAG),
+    st.builds(VoteReply, term=N64, granted=FLAG),
+    st.builds(InstallSnapshot, term=N64, leader=N32, index=N64, index_term=N64, number=N32, last=FLAG,
+              data=st.binary(max_size=20)),
+    st.builds(InstallReply, term=N64, index=N64, number=N32, done=FLAG),
+    st.builds(Heartbeat, term=N64, leader=N32, round=N64),
+    st.builds(HeartbeatReply, term=N64, round=N64),
+    st.builds(TimeoutNow, term=N64, leader=N32),
+)  # fmt: skip
+
+
+@settings(max_examples=100)
+@given(st.lists(LYING_MESSAGES, max_size=6))
+def test_a_well_formed_lie_is_at_most_a_contradiction(messages: list[Message]) -> None:
+    """Who has the secret is believed. What cannot be true of any leader stops the node before it serves anybody, and
+    says so; nothing else may come of it."""
+    frames = [(Kind.RAFT, b"".join(map(bytes, wire.encode(METADATA_GROUP, message)))) for message in messages]
+    _, failures = play([(int(kind), body) for kind, body in frames])
+    assert all("SafetyViolationError" in failure for failure in failures), failures
 
 
 def test_what_a_node_must_remember_can_be_read_again() -> None:
