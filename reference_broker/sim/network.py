@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from reference_broker.sim.loop import Scheduler, SimLoop
 
-_WINDOW: Final = 256 * 1024
+WINDOWS: Final = (8 * 1024, 256 * 1024)
+"""Octets that may be under way on a connection: those of a slow kernel, and the usual ones."""
 _HIGH_WATER: Final = 64 * 1024
 _SPLIT: Final = 0.05
 _DIAL_TIMEOUT_S: Final = 2.0
@@ -143,14 +144,15 @@ class SimTransport(asyncio.Transport):
     # Octets under way
 
     def _pump(self) -> None:
-        if self._out and self._in_flight < _WINDOW and not self.lost:
+        window = self.network.window
+        if self._out and self._in_flight < window and not self.lost:
             data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
             self._out.clear()
             self._out_size = 0
-            if len(data) > _WINDOW:
-                self._out.append(data[_WINDOW:])
-                self._out_size = len(data) - _WINDOW
-                data = data[:_WINDOW]
+            if len(data) > window:
+                self._out.append(data[window:])
+                self._out_size = len(data) - window
+                data = data[:window]
             self._in_flight += len(data)
             self._ship(data)
 
@@ -248,6 +250,7 @@ class Network:
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.weather = Weather()
+        self.window = WINDOWS[-1]
         self.blocked: set[tuple[str, str]] = set()
         """(from, to): octets in this direction wait."""
         self.crossed: dict[tuple[str, str], str] = {}

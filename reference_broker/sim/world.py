@@ -25,7 +25,7 @@ from reference_broker.sim.loop import Scheduler
 from reference_broker.sim.member_checks import MemberChecks
 from reference_broker.sim.moments import Moments
 from reference_broker.sim.nemesis import Nemesis
-from reference_broker.sim.network import Network, Weather
+from reference_broker.sim.network import WINDOWS, Network, Weather
 from reference_broker.sim.node import SimNode, SimShard, sim_limits
 from reference_broker.sim.operator import Operator
 from reference_broker.sim.queues import plan_queues
@@ -66,6 +66,7 @@ class World:
         """Some messages are so large, in many frames between nodes; 0: none is."""
         self.inline_share = chance.choice((0.0, 0.5, 1.0))
         """How many of the writes that a node's loop may do itself it does."""
+        self.network.window = chance.choice(WINDOWS)
         limits = self._limits()
         count = chance.choice((1, 3, 3, 3, 3, 3, 5))
         self.node_ids = [NodeId(node) for node in range(1, count + 1)]

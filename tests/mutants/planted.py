@@ -245,6 +245,9 @@ MUTANTS = (
     Mutant("a member reads all that is committed to apply it", "node.group:GroupRunner._apply",
            "_APPLY_BYTES", "1 << 40",
            shown_by="node.test_applying:test_a_member_that_is_far_behind_reads_a_little_at_a_time"),
+    Mutant("who waits for a link is forgotten", "node.shard:Shard.when_writable",
+           "self._waiting_to_send.setdefault(node, {})[runner] = None", "pass",
+           shown_by="node.test_waiting_for_links:test_one_goes_on_at_a_time_until_the_link_is_congested_again"),
 )  # fmt: skip
 
 
