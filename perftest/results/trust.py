@@ -33,6 +33,9 @@ SCHEDULE_LAG_WARN: Final = 0.1
 SAMPLES_ABOVE: Final = 10
 """A percentile stands on at least this many samples above it: 10/(1-p) in all."""
 
+NOT_THE_BROKERS: Final = frozenset({"generator_cpu", "steal", "clock"})
+"""Checks of a step that fail when its figures are not the broker's."""
+
 _SHOWN: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}
 
 
@@ -115,6 +118,12 @@ def is_client_limited(cpu_share: float, achieved: float | None) -> bool:
     """
     missed = achieved is not None and achieved < ACHIEVED_MIN and cpu_share > CPU_SHARE_WARN
     return missed or cpu_share >= CPU_SHARE_INVALID
+
+
+def is_limited(row: Mapping[str, Any]) -> bool:
+    """Whether the figures of a row with its ``trust`` are those of the load generator or its machine: nothing is known
+    of the broker from them."""
+    return any(check["check"] in NOT_THE_BROKERS and check["status"] == Status.FAIL for check in row.get("trust", ()))
 
 
 def is_valid(rows: Iterable[Mapping[str, Any]], run_trust: Iterable[Mapping[str, str]]) -> bool:

@@ -13,6 +13,7 @@ from reports.pages.model import Cell, Column, Kind, Sentence, Table
 from reports.pages.tables import latency_column
 from reports.stats import knee
 from reports.stats.lead import lead_series
+from reports.stats.load_checks import limited
 
 SENTENCES_MAX: Final = 5
 NOTICEABLE: Final = 1.05
@@ -52,7 +53,7 @@ def curve(run: pd.Series[Any], steps: pd.DataFrame) -> Curve | None:
     """The knee curve of a run; None without a sweep, or with fewer than two settings that delivered."""
     names = settings.swept(run)
     latency = f"{lead_series(run, 'e2e')}_p99_ns"
-    found = knee.sweep(steps, settings.values(steps, names), latency=latency) if names else None
+    found = knee.sweep(steps, settings.values(steps, names), latency=latency, limited=limited(steps)) if names else None
     return None if found is None else Curve(sweep=found, names=tuple(settings.long(found.steps, names)))
 
 
@@ -161,6 +162,11 @@ def _of_sweep(found: Curve, prefix: str) -> list[Sentence]:
 def _peak(found: Curve) -> str:
     sweep = found.sweep
     rate, p99 = words.rate(sweep.rate_at(sweep.peak)), words.latency(sweep.latency_ns_at(sweep.peak))
+    if sweep.limited:
+        return (
+            f"The delivered rate reaches at least {rate}, with {found.names[sweep.peak]}; p99 end to end is {p99} "
+            f"there. More is not known: with {', '.join(sweep.limited)} the load generator was the limit."
+        )
     return f"The delivered rate peaks at {rate}, with {found.names[sweep.peak]}; p99 end to end is {p99} there."
 
 

@@ -16,7 +16,7 @@ from reports.pages.provenance import provenance, utc
 from reports.pages.tables import events_table, ledger_table, steps_table
 from reports.pipeline.tables import Tables
 from reports.stats.check import Check, Status
-from reports.stats.load_checks import GENERATOR_CPU
+from reports.stats.load_checks import GENERATOR_CPU, limited
 from reports.stats.validity import checks
 
 _LEDGER_CHIPS: Final = {
@@ -98,6 +98,8 @@ def _notes(run: pd.Series[Any], steps: pd.DataFrame) -> list[Sentence]:
     if findings.curve(run, steps) is not None:
         return []
     why = "only one step delivered messages" if settings.swept(run) else "no setting was swept"
+    if settings.swept(run) and len(limited(steps)) > 1:
+        why = "in all steps but one at most the load generator was the limit"
     return [Sentence(text=f"There is no knee curve: {why}.")]
 
 

@@ -6,11 +6,14 @@ latency grows faster than the rate. Beside it stands a rule that asks for rate f
 
 The knee and the peak need no order. What is smaller, next or beyond is said of one setting while the others are held:
 along the lines of :mod:`reports.stats.axes`.
+
+A step in which the load generator was the limit says nothing of the broker: it is left out, and what is found of the
+others is a lower bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -69,7 +72,7 @@ class Sweep:
     measured several times, the step with the median rate. Rates are messages per second, latencies nanoseconds.
     ``varied`` are the settings that differ. ``enough`` and ``beyond`` have an entry for each of them along which the
     peak, or the knee, can be compared: several in a grid, none where settings change together; then ``biggest_gain`` is
-    None, too.
+    None, too. ``limited`` are the labels of the steps that were left out because the generator was the limit.
     """
 
     steps: pd.DataFrame
@@ -82,6 +85,7 @@ class Sweep:
     enough: tuple[Enough, ...]
     biggest_gain: Gain | None
     beyond: tuple[Beyond, ...]
+    limited: tuple[str, ...] = ()
 
     @property
     def lead(self) -> str | None:
@@ -106,15 +110,24 @@ class Sweep:
         return float(self.steps[self.latency].iloc[row])
 
 
-def sweep(steps: pd.DataFrame, values: pd.DataFrame, *, latency: str, rate: str = "delivered_per_s") -> Sweep | None:
+def sweep(
+    steps: pd.DataFrame,
+    values: pd.DataFrame,
+    *,
+    latency: str,
+    rate: str = "delivered_per_s",
+    limited: Collection[int] = (),
+) -> Sweep | None:
     """The knee of a sweep; None with fewer than two settings that have a rate and a latency.
 
     :param steps: rows of the table ``steps`` of one run, in any order
     :param values: the swept settings of these rows, in the same order (:func:`reports.stats.axes.axes`)
     :param latency: a column of p99 latencies, such as that of the series to lead with (:mod:`reports.stats.lead`)
     :param rate: a column of rates; ``confirmed_per_s`` to judge by confirms
+    :param limited: numbers of the steps in which the load generator was the limit
     """
-    usable = (steps[latency].notna() & (steps[latency] > 0) & (steps[rate] > 0)).to_numpy()
+    own = steps["step"].isin(limited).to_numpy()
+    usable = (steps[latency].notna() & (steps[latency] > 0) & (steps[rate] > 0)).to_numpy() & ~own
     measured, settings = steps[usable].reset_index(drop=True), values[usable].reset_index(drop=True)
     settings = settings[[name for name in settings.columns if settings[name].nunique() > 1]]
     typical = _typical(measured[rate].tolist(), settings)
@@ -134,7 +147,12 @@ def sweep(steps: pd.DataFrame, values: pd.DataFrame, *, latency: str, rate: str 
         knee=knee,
         enough=tuple(_enough(line, rates) for line in found if peak in line.rows),
         biggest_gain=_biggest_gain(found, rates),
-        beyond=tuple(_beyond(line, knee, rates, latencies) for line in found if knee in line.rows),
+        beyond=tuple(
+            _beyond(line, knee, rates, latencies, is_end=_is_end(line, settings, values[own]))
+            for line in found
+            if knee in line.rows
+        ),
+        limited=tuple(str(label) for label in steps[own].sort_values("step", kind="stable")["label"]),
     )
 
 
@@ -162,14 +180,19 @@ def _biggest_gain(found: Sequence[Line], rates: Floats) -> Gain | None:
     return max(gains, key=lambda gain: gain.factor, default=None)
 
 
-def _beyond(line: Line, knee: int, rates: Floats, latencies: Floats) -> Beyond:
+def _is_end(line: Line, settings: pd.DataFrame, left_out: pd.DataFrame) -> bool:
+    """Whether no step further along was left out: what comes after would not be known."""
+    return not (left_out[line.setting] > settings[line.setting].iloc[line.rows[-1]]).any()
+
+
+def _beyond(line: Line, knee: int, rates: Floats, latencies: Floats, *, is_end: bool) -> Beyond:
     *_, before, last = line.rows
     return Beyond(
         setting=line.setting,
         row=last,
         rate=float(rates[last] / rates[knee]),
         latency=float(latencies[last] / latencies[knee]),
-        saturated=bool(rates[last] < (1 + SATURATED) * rates[before]),
+        saturated=is_end and bool(rates[last] < (1 + SATURATED) * rates[before]),
     )
 
 

@@ -51,7 +51,8 @@ def schedule(tables: Tables) -> Check:
     if ratios.empty:
         text = "The schedule lag was not recorded, so latency from the intended time cannot be judged."
         return Check(check="schedule lag", status=Status.WARN, text=text)
-    own_doing = {*_limited(tables), *_hindered(tables)} & {*beyond(tables.steps, ratios, SCHEDULE_LAG_FAIL)}
+    late = {*beyond(tables.steps, ratios, SCHEDULE_LAG_FAIL)}
+    own_doing = {*_client_limited(tables.steps), *_hindered(tables)} & late
     status = Status.FAIL if own_doing else status_of(float(ratios.max()), SCHEDULE_LAG_WARN, float("inf"))
     worst = at(tables.steps, ratios.argmax(), ratios)
     text = (
@@ -102,12 +103,12 @@ def generator(tables: Tables) -> Check:
     if shares.empty:
         text = "The generator's CPU time is unknown: it may have been the limit."
         return Check(check=GENERATOR_CPU, status=Status.WARN, text=text)
-    limited = _limited(tables)
+    own = _client_limited(tables.steps)
     label = at(tables.steps, shares.argmax(), shares)["label"]
     text = f"The busiest worker used {in_percent(shares.max())} of a core ({label}): "
-    if limited:
+    if own:
         what = text + "the generator, not the broker, set these rates."
-        return Check(check=GENERATOR_CPU, status=Status.FAIL, text=what, steps=limited)
+        return Check(check=GENERATOR_CPU, status=Status.FAIL, text=what, steps=own)
     if hindered := _hindered(tables):
         text += "it waited for a core and had no time left, so this machine was part of the limit."
         return Check(check=GENERATOR_CPU, status=Status.WARN, text=text, steps=hindered)
@@ -118,12 +119,18 @@ def generator(tables: Tables) -> Check:
     return Check(check=GENERATOR_CPU, status=Status.WARN, text=text, steps=steps)
 
 
-def _limited(tables: Tables) -> tuple[int, ...]:
+def limited(steps: pd.DataFrame) -> tuple[int, ...]:
+    """Steps that measured the load generator or its machine: nothing is known of the broker from them."""
+    stolen = numbers(steps[steps["host_steal_percent"].fillna(0.0) >= STEAL_FAIL])
+    return tuple(sorted({*_client_limited(steps), *stolen}))
+
+
+def _client_limited(steps: pd.DataFrame) -> tuple[int, ...]:
     """Steps that measured their own load generator."""
-    columns = (tables.steps[name].fillna(0.0) for name in ("step", "worker_cpu_share"))
+    columns = (steps[name].fillna(0.0) for name in ("step", "worker_cpu_share"))
     return tuple(
         int(step)
-        for step, share, achieved in zip(*columns, _kept(tables), strict=True)
+        for step, share, achieved in zip(*columns, _kept(steps), strict=True)
         if trust.is_client_limited(float(share), achieved)
     )
 
@@ -136,9 +143,8 @@ def _hindered(tables: Tables) -> tuple[int, ...]:
     )
 
 
-def _kept(tables: Tables) -> list[float | None]:
+def _kept(steps: pd.DataFrame) -> list[float | None]:
     """Published over intended for each step; None in a closed loop."""
-    steps = tables.steps
     return [
         (published / intended if intended else 0.0) if is_open else None
         for published, intended, is_open in zip(steps["published"], steps["intended"], opened(steps), strict=True)

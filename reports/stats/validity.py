@@ -69,6 +69,14 @@ def durability(tables: Tables) -> Check:
     return Check(check="durability", status=Status.NOTE, text=f"What a confirm meant: {said}.")
 
 
+def broker_cpu(tables: Tables) -> Check | None:
+    """Say when the broker's CPU time is not all of it."""
+    if (json.loads(run_of(tables)["manifest"] or "{}").get("broker") or {}).get("cpu_kind") != "user":
+        return None
+    text = "The broker tells its user CPU time only: its CPU figures leave out the time that its kernel spent for it."
+    return Check(check="broker CPU", status=Status.NOTE, text=text)
+
+
 CHECKS: Final[tuple[Callable[[Tables], Check | None], ...]] = (
     state,
     message_checks.ledger,
@@ -90,6 +98,7 @@ CHECKS: Final[tuple[Callable[[Tables], Check | None], ...]] = (
     repetitions,
     machine,
     background,
+    broker_cpu,
     durability,
 )
 """Every check, in the order of the list."""

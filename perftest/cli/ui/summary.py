@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from perftest.cli.ui.board import milliseconds
 from perftest.cli.ui.table import DOUBTFUL, render
-from perftest.results.trust import SAMPLES_ABOVE, supports
+from perftest.results.trust import SAMPLES_ABOVE, is_limited, supports
 
 INVALID: Final = "INVALID: do not use these figures; a check that failed says why"
 
@@ -80,7 +80,8 @@ def knee_sentence(rows: Sequence[Mapping[str, Any]]) -> str:
     ]
     settings = [row["settings"] for row in rows]
     names = list(settings[0]) if settings else []
-    found = sweep(pd.DataFrame(columns), axes(settings, names), latency="p99_ns") if columns else None
+    limited = [row["step"] for row in rows if is_limited(row)]
+    found = sweep(pd.DataFrame(columns), axes(settings, names), latency="p99_ns", limited=limited) if columns else None
     if found is None or len(found.steps) < 3:
         return ""
     smallest = [
@@ -88,10 +89,12 @@ def knee_sentence(rows: Sequence[Mapping[str, Any]]) -> str:
         for each in found.enough
     ]
     enough = f"; {', '.join(smallest)} with {ENOUGH:.0%} of it" if smallest else ""
+    peak = f"{'at least ' if found.limited else ''}{found.rate_at(found.peak):,.0f} msg/s"
+    without = f" Not known of {', '.join(found.limited)}: the load generator was the limit." if found.limited else ""
     return (
         f"Knee at {found.label(found.knee)} (highest rate / p99): {found.rate_at(found.knee):,.0f} msg/s at p99 "
-        f"{milliseconds(int(found.latency_ns_at(found.knee)))} ms. Peak {found.rate_at(found.peak):,.0f} msg/s at "
-        f"{found.label(found.peak)}{enough}."
+        f"{milliseconds(int(found.latency_ns_at(found.knee)))} ms. Peak {peak} at "
+        f"{found.label(found.peak)}{enough}.{without}"
     )
 
 

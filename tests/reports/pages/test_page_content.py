@@ -234,6 +234,20 @@ def test_bands_cover_the_steps_and_grey_their_warm_up(sample_tables: ModuleType)
     assert [band.label for band in bands[:2]] == ["one", "in_flight=5"]
 
 
+def test_a_step_that_the_generator_limited_is_no_finding_about_the_broker(sample_tables: ModuleType) -> None:
+    """Its ceiling must not be sold as the broker's peak."""
+    tables = sample_tables.tables(sample_tables.SWEEP)
+    shares = [0.3] * (len(tables.steps) - 1) + [0.97]
+    run = page(replace(tables, steps=tables.steps.assign(worker_cpu_share=shares)), generated="").runs[0]
+    assert run.banners[0].title == "INVALID: limited by the load generator"
+    assert _texts(run)[0].startswith("The delivered rate reaches at least 205,300 msg/s, with in-flight limit 1000;")
+    assert "with in_flight=10000 the load generator was the limit" in _texts(run)[0]
+    assert run.headline is not None and "10000" not in [row[0] for row in run.headline.rows]
+    assert len(run.steps.rows) == len(tables.steps), "the table has all steps"
+    stolen = tables.steps.assign(host_steal_percent=[0.0] * (len(tables.steps) - 1) + [30.0])
+    assert "at least" in _texts(page(replace(tables, steps=stolen), generated="").runs[0])[0]
+
+
 def test_what_a_broker_tells_over_http_has_lanes(sample_tables: ModuleType) -> None:
     """Depth of its queues and memory; the bundled cluster tells other things, and has none of these lanes."""
     tables = sample_tables.tables(sample_tables.SWEEP)

@@ -160,6 +160,21 @@ def test_settings_that_change_together_have_no_neighbours() -> None:
     assert found.label(found.knee) == found.label(found.peak) == "publishers=10 in_flight=100"
 
 
+def test_the_generators_ceiling_is_no_peak_and_no_saturation() -> None:
+    """The last step looks like saturation, and is that of the generator: nothing is known of the broker there."""
+    steps = curve((100, 1), (200, 1.5), (400, 3), (405, 4), (406, 5))
+    found = sweep(*steps, latency="e2e_p99_ns", limited=(4, 5))
+    assert found is not None and list(found.steps["step"]) == [1, 2, 3]
+    assert found.label(found.peak) == "n=3" and found.limited == ("n=4", "n=5")
+    whole = sweep(*steps, latency="e2e_p99_ns")
+    assert whole is not None and whole.beyond[0].saturated and whole.limited == ()
+    flat = sweep(*curve((100, 1), (101, 2), (102, 3)), latency="e2e_p99_ns", limited=(3,))
+    assert flat is not None and not flat.beyond[0].saturated, "what comes after is not known"
+    before = sweep(*curve((102, 1), (100, 2), (101, 3)), latency="e2e_p99_ns", limited=(1,))
+    assert before is not None and before.beyond[0].saturated, "what came before says nothing of the end"
+    assert sweep(*steps, latency="e2e_p99_ns", limited=(1, 2, 3, 4)) is None
+
+
 @pytest.mark.parametrize("points", [[], [(100.0, 1.0)], [(100.0, 1.0), (200.0, None)]])
 def test_one_point_has_no_knee(points: list[Point]) -> None:
     """A plain run is no sweep; a knee of one point would be an invention."""

@@ -277,7 +277,7 @@ def _steps(sample: Sample) -> Iterable[dict[str, Any]]:
             "unconfirmed_max": settings["in_flight"],
             "e2e_series": "e2e_sched" if is_open(sample, step) else "e2e",
             "confirm_series": "confirm_sched" if is_open(sample, step) else "confirm",
-            "worker_cpu_share": 0.31 + 0.08 * number,
+            "worker_cpu_share": min(0.31 + 0.08 * number, 0.8),
             "worker_cpu_us_per_message": 2.4,
             "worker_wait_share": 0.02,
             "loop_lag_ns": 3_100_000,
