@@ -6,7 +6,6 @@ in the end, by the same parser. Of a workload file every setting that the search
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -17,10 +16,10 @@ from perftest.cli.options.option import Arity
 from perftest.cli.options.planning import plan_of
 from perftest.cli.options.table import BY_KEY
 from perftest.cli.target import typed_again
-from perftest.spec.condense import written
+from perftest.spec.condense import duration, written
 from perftest.spec.plan import Plan, Settings
 from perftest.spec.sweeping import FIELD_OF_SETTING
-from perftest.spec.units import AUTOMATIC_ACK, in_words
+from perftest.spec.units import AUTOMATIC_ACK, UNLIMITED, in_words
 
 LOAD_FLAGS: Final = ("publishers", "consumers", "in_flight", "prefetch", "ack_interval", "size_bytes")
 """What the command line of a search can change of a workload's load."""
@@ -46,34 +45,40 @@ def plan_of_words(words: Sequence[str]) -> Plan:
     return plan_of(Choices(given))
 
 
-def run_again(plan: Plan, cluster: Path | None, rate: float) -> str:
-    """The ``perftest run`` that has the load of this plan, at a rate for each publisher."""
-    target = f"{typed_again(plan.uris, cluster)} {shlex.join(_BESIDE_A_URI)}" if plan.uris else typed_again((), cluster)
-    return f"perftest run{target} {shlex.join(load_words(plan.steps[0].settings, rate))} -z 60"
+def run_again(plan: Plan, cluster: Path | None) -> list[str]:
+    """The ``perftest run`` that has the load of this plan."""
+    target = [*typed_again(plan.uris, cluster), *(_BESIDE_A_URI if plan.uris else ())]
+    step = plan.steps[0]
+    timing = ["-z", str(duration(step.duration_s)), "--warmup", str(duration(step.warmup_s))]
+    return ["perftest", "run", *target, *load_words(step.settings), *timing]
 
 
-def load_words(settings: Settings, rate: float) -> list[str]:
+def load_words(settings: Settings) -> list[str]:
     """The flags of ``perftest run`` for the settings that a search can change."""
     automatic = settings.ack_interval == AUTOMATIC_ACK
     return [
-        *("-r", _exactly(rate), "-x", str(settings.publishers), "-y", str(settings.consumers)),
+        *("-r", _exactly(settings.rate), "-x", str(settings.publishers), "-y", str(settings.consumers)),
         *("-c", in_words("in_flight", settings.in_flight), "-q", in_words("prefetch", settings.prefetch)),
         *(["-a"] if automatic else ["-A", str(settings.ack_interval)]),
         *("-s", str(settings.size_bytes)),
     ]
 
 
-def sweep_again(workload: str, plan: Plan, cluster: Path | None, rate: float, held: Iterable[str]) -> str:
+def sweep_again(workload: str, plan: Plan, cluster: Path | None, held: Iterable[str]) -> list[str]:
     """The ``perftest sweep`` that has this load of a workload file. The file's own sweep is replaced by the rate, so
     the settings ``held`` (fields) are set by name: those that the file sweeps, and those that flags changed."""
-    words = ["--isolated", "--vary", f"rate={_exactly(rate)}"]
+    step = plan.steps[0]
+    words = ["--isolated", "--vary", f"rate={_exactly(step.settings.rate)}"]
     for field in dict.fromkeys(held):
         setting = _SETTING_OF_FIELD.get(field, field)
         if setting != "rate":
-            words += ["--set", f"load.{setting}={written(setting, getattr(plan.steps[0].settings, field))}"]
-    return f"perftest sweep {shlex.quote(workload)}{typed_again(plan.uris, cluster)} {shlex.join(words)}"
+            words += ["--set", f"load.{setting}={written(setting, getattr(step.settings, field))}"]
+    words += ["--set", f"step.duration={duration(step.duration_s)}", "--set", f"step.warmup={duration(step.warmup_s)}"]
+    return ["perftest", "sweep", workload, *typed_again(plan.uris, cluster), *words]
 
 
-def _exactly(rate: float) -> str:
+def _exactly(rate: float | None) -> str:
     """All digits: a rate per publisher is rarely a round one."""
+    if rate is None:
+        return UNLIMITED
     return str(int(rate)) if rate == int(rate) else repr(rate)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -51,11 +50,12 @@ class Probe:
     limits: tuple[Limit, ...] = ()
 
 
-def probe(plan: Plan, out: Path, cluster: Cluster | None, stop: StopRequest) -> Probe:
-    """Run ``plan`` and record it below ``out``. Raises CliError if it failed, RunNotWritableError."""
+def probe(plan: Plan, out: Path, cluster: Cluster | None, stop: StopRequest, command: Sequence[str]) -> Probe:
+    """Run ``plan`` and record it below ``out``, with the ``command`` that makes it again. Raises CliError if it failed,
+    RunNotWritableError."""
     if cluster is not None:
         plan = replace(plan, uris=cluster.uris)
-    writer = RunWriter(out, plan, ["perftest", *sys.argv[1:]])
+    writer = RunWriter(out, plan, command)
     try:
         outcome = asyncio.run(_execute(plan, writer, Sampler(writer, cluster), stop))
     except BaseException as error:

@@ -133,6 +133,7 @@ def search(ctx: click.Context, /, frontier: bool, **flags: Any) -> None:
     from perftest.cli.searching import compare_settings, find_rate
 
     asked = _asked(**flags)
+    flags["frontier"] = frontier
     ctx.exit(int(compare_settings(asked, flags) if frontier else find_rate(asked, flags)))
 
 

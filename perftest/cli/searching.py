@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ from perftest.spec.slo import Objective, Verdict, judge, shown
 if TYPE_CHECKING:
     from infra.local_cluster import Cluster
 
+_SEARCHED: Final = ("in_flight", "prefetch", "ack_interval")
+"""What ``--frontier`` changes."""
 KEPT_UP: Final = 0.99
 """Part of the asked rate that must be published, and of the published that must be delivered, for a probe to pass."""
 
@@ -52,6 +55,7 @@ class Prober:
     cluster: Cluster | None
     out: Path
     stop: StopRequest
+    flags: Mapping[str, Any]
     records: list[dict[str, Any]] = field(default_factory=list)
     harmed: bool = False
     interrupted: bool = False
@@ -60,7 +64,8 @@ class Prober:
     def run(self, label: str, settings: Settings) -> tuple[Probe, list[Verdict]]:
         """One probe with these settings, and what became of each objective."""
         step = replace(self.asked.plan.steps[0], settings=settings, label=label)
-        found = probe(replace(self.asked.plan, steps=(step,)), self.out, self.cluster, self.stop)
+        plan = replace(self.asked.plan, steps=(step,))
+        found = probe(plan, self.out, self.cluster, self.stop, _again(self.asked, plan, self.flags))
         self.interrupted |= found.interrupted
         self.harmed |= found.ledger.get("verdict") == "violated"
         self.limits += found.limits
@@ -79,7 +84,7 @@ class Prober:
 
 
 @contextmanager
-def _prober(asked: Asked) -> Iterator[Prober]:
+def _prober(asked: Asked, flags: Mapping[str, Any]) -> Iterator[Prober]:
     """A cluster, a directory for the runs, and signals that end the search in good order."""
     stop, interrupts = StopRequest(), Interrupts()
     out = asked.out / run_id("search", time.time_ns())
@@ -90,7 +95,7 @@ def _prober(asked: Asked) -> Iterator[Prober]:
 
         out.mkdir(parents=True, exist_ok=True)
         with interrupts.during(listen):
-            yield Prober(asked, cluster, out, stop)
+            yield Prober(asked, cluster, out, stop, flags)
 
 
 # The highest rate
@@ -101,7 +106,7 @@ def find_rate(asked: Asked, flags: Mapping[str, Any]) -> Exit:
     if not asked.objectives:
         fix = '--slo "e2e.p99<20ms", or --frontier to compare settings'
         raise CliError("there is no objective to meet", "--slo", fix, Exit.USAGE)
-    with _prober(asked) as prober:
+    with _prober(asked, flags) as prober:
         settings = asked.plan.steps[0].settings
         guess = _free_rate(prober, settings)
         state = Search(
@@ -174,7 +179,7 @@ def _conclude(prober: Prober, answer: Answer, flags: Mapping[str, Any]) -> Exit:
     """Say what was found, and how sure it is."""
     words = [_found(answer, " and ".join(objective.text for objective in prober.asked.objectives))]
     if answer.rate is not None:
-        words.append(f"to see it again: {_again(prober.asked, answer.rate, flags)}")
+        words.append(f"to see it again: {shlex.join(_longer(prober.asked, answer.rate, flags))}")
     if answer.limited:
         words += prober.limits_in_words()
     elif not answer.converged:
@@ -209,14 +214,21 @@ def _found(answer: Answer, objectives: str) -> str:
     return f"the highest rate that meets {objectives}: {answer.rate:,.0f} msg/s ({bracket})"
 
 
-def _again(asked: Asked, rate: float, flags: Mapping[str, Any]) -> str:
-    """The command that makes the load at this rate."""
-    plan = asked.plan
-    each = rate / (plan.steps[0].settings.publishers * plan.publishing.channels)
-    if flags["workload"] is not None:
-        changed = [name for name in LOAD_FLAGS if flags[name] is not None]
-        return sweep_again(flags["workload"], plan, asked.cluster, each, [*asked.swept, *changed])
-    return run_again(plan, asked.cluster, each)
+def _longer(asked: Asked, rate: float, flags: Mapping[str, Any]) -> list[str]:
+    """The command that makes the load at this rate for a minute."""
+    step = asked.plan.steps[0]
+    each = rate / (step.settings.publishers * asked.plan.publishing.channels)
+    minute = replace(step, settings=replace(step.settings, rate=each), duration_s=60.0, warmup_s=5.0)
+    return _again(asked, replace(asked.plan, steps=(minute,)), flags)
+
+
+def _again(asked: Asked, plan: Plan, flags: Mapping[str, Any]) -> list[str]:
+    """The command that makes the load of this plan, which is one of the search's."""
+    if flags["workload"] is None:
+        return run_again(plan, asked.cluster)
+    changed = [name for name in LOAD_FLAGS if flags[name] is not None]
+    searched = _SEARCHED if flags["frontier"] else ()
+    return sweep_again(flags["workload"], plan, asked.cluster, [*asked.swept, *changed, *searched])
 
 
 # The best setting
@@ -225,7 +237,7 @@ def _again(asked: Asked, rate: float, flags: Mapping[str, Any]) -> str:
 def compare_settings(asked: Asked, flags: Mapping[str, Any]) -> Exit:
     """Run every setting of the grid in a closed loop, and recommend one."""
     settings = grid(map(round, flags["in_flights"]), map(round, flags["prefetches"]), flags["ack_parts"])
-    with _prober(asked) as prober:
+    with _prober(asked, flags) as prober:
         probes = _probe_settings(prober, settings)
         again = [(each.in_flight, each.prefetch, each.ack_interval) for each in contenders(probes)]
         for _ in range(flags["repeats"] - 1):

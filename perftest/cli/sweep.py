@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -123,7 +124,7 @@ def sweep(
     from perftest.cli.session_options import Options
     from perftest.cli.sweeping import STATE, repeat
 
-    again = typed_again(targets, cluster)
+    again = "".join(f" {shlex.quote(word)}" for word in typed_again(targets, cluster))
     options = Options(out=out, ui=ui, as_json=as_json, report=report, cluster=cluster, target=again)
     options = replace(options, broker_metrics=broker_metrics if targets else ())
     if rounds.repeats > 1:

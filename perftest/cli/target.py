@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -65,15 +64,15 @@ def only_one_target(uris: tuple[str, ...], cluster: Path | None) -> None:
         raise CliError(what, "--cluster, -h/--uri, -H/--uris", "name one of them", Exit.USAGE)
 
 
-def typed_again(uris: tuple[str, ...], cluster: Path | None) -> str:
-    """The flag that names this target in a command to copy, with a space before it; empty for a cluster of the run's
-    own. Passwords are not shown, and user and password not at all where they are those that a URI has without any."""
+def typed_again(uris: tuple[str, ...], cluster: Path | None) -> list[str]:
+    """The words that name this target in a command to copy; none for a cluster of the run's own. Passwords are not
+    shown, and user and password not at all where they are those that a URI has without any."""
     from perftest.results.provenance import redact
 
     if cluster is not None:
-        return f" --cluster {shlex.quote(str(cluster))}"
+        return ["--cluster", str(cluster)]
     shown = ",".join(redact(uri.replace("://guest:guest@", "://", 1)) for uri in uris)
-    return f" -h {shlex.quote(shown)}" if shown else ""
+    return ["-h", shown] if shown else []
 
 
 def split_uris(uri: str | None, uris: str | None) -> tuple[str, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -42,9 +42,11 @@ class Broker:
     generator: float = 1e9
     """Beyond this rate the load generator is the limit."""
     plans: list[Plan] = field(default_factory=list)
+    commands: list[list[str]] = field(default_factory=list)
 
-    def probe(self, plan: Plan, out: Path, _cluster: object, stop: StopRequest) -> Probe:
+    def probe(self, plan: Plan, out: Path, _cluster: object, stop: StopRequest, command: Sequence[str]) -> Probe:
         self.plans.append(plan)
+        self.commands.append(list(command))
         if len(self.plans) > self.interrupt_after:
             stop.finish_step()
         settings = plan.steps[0].settings
@@ -109,7 +111,7 @@ def test_the_highest_rate_that_meets_the_objective(call: Call, broker: Broker, t
 @pytest.mark.parametrize(
     ("flags", "command"),
     [
-        ((), r"perftest run -r \d+ -x 1 -y 1 -c 1000 -q 1000 -A 1 -s 1000 -z 60"),
+        ((), r"perftest run -r \d+ -x 1 -y 1 -c 1000 -q 1000 -A 1 -s 1000 -z 1m --warmup 5s"),
         (("--cluster", "kept"), r"perftest run --cluster kept -r \d+ "),
         (
             ("-h", "amqp://guest:guest@h"),
@@ -119,7 +121,7 @@ def test_the_highest_rate_that_meets_the_objective(call: Call, broker: Broker, t
         (
             ("--workload", "flow_control/in_flight", "-s", "50"),
             r"perftest sweep flow_control/in_flight --isolated --vary rate=\d+ "
-            r"--set load.in_flight=1 --set load.size=50\n",
+            r"--set load.in_flight=1 --set load.size=50 --set step.duration=1m --set step.warmup=5s\n",
         ),
     ],
 )
@@ -153,6 +155,7 @@ def test_the_command_to_see_it_again_has_the_same_load(
 ) -> None:
     """What is shown is typed: it must give the plan that was measured, whatever was asked for."""
     broker.plans.clear()
+    broker.commands.clear()
     broker.fast = 1e9
     flags = [word for pair in load.items() for word in pair]
     flags += ["--workload", workload] if workload else []
@@ -166,6 +169,10 @@ def test_the_command_to_see_it_again_has_the_same_load(
     again = plan_of_words(words) if verb == "run" else swept_again(call, words)
     probed = broker.plans[-1]
     assert again.steps[0].settings == probed.steps[0].settings
+    for command, plan in zip(broker.commands, broker.plans, strict=True):
+        _, verb, *words = command
+        made = plan_of_words(words) if verb == "run" else swept_again(call, words)
+        assert replace(made.steps[0], label="") == replace(plan.steps[0], label="")
     parts = ("uris", "queues", "exchange", "publishing", "consuming", "connecting", "background", "workers", "seed")
     assert {name: getattr(again, name) for name in parts} == {name: getattr(probed, name) for name in parts}
 
@@ -308,6 +315,8 @@ def test_settings_are_compared_and_one_is_recommended(call: Call, broker: Broker
     assert code == 0
     assert len(found["tried"]) == 6 + 2 * 4, "four of six come near the best: they decide, and are probed thrice"
     assert found["recommended"]["in_flight"] == 100
+    for command, plan in zip(broker.commands, broker.plans, strict=True):
+        assert plan_of_words(command[2:]).steps[0].settings == plan.steps[0].settings, "what a manifest says is true"
     assert "in-flight saturates at 100: 1000 brings +0 % rate" in out
     assert "the rule of thumb for the ack interval (5 to 10 % of the prefetch) holds" in out
 

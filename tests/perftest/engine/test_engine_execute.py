@@ -376,10 +376,11 @@ def test_what_somebody_else_consumes_is_not_lost(stub: ModuleType, queue: QueueS
         async with stub.StubBroker() as broker:
             taker = replace(plan(broker.uri, Settings(publishers=0, in_flight=0), queues=(queue,)), delete_queues=False)
             taker = replace(taker, steps=(replace(taker.steps[0], duration_s=60.0),))
-            stop, beside, sink = StopRequest(), MemorySink(), MemorySink()
+            takes = asyncio.Event()
+            stop, beside, sink = StopRequest(), MemorySink(lambda record: takes.set()), MemorySink()
             other = asyncio.create_task(execute(taker, beside, stop))
-            while not beside.intervals:
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(30):
+                await takes.wait()
             settings = Settings(in_flight=20, size_bytes=100)
             await execute(plan(broker.uri, settings, drain_s=0.3, queues=(queue,)), sink, StopRequest())
             stop.finish_step()
