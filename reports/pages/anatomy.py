@@ -16,7 +16,7 @@ from reports.charts.shares import Look
 from reports.pages import settings, words
 from reports.pages.findings import curve
 from reports.pages.model import Anatomy, Chart, Column, Kind, Sentence, Table
-from reports.pages.tables import cells, latency_column
+from reports.pages.tables import cells, doubtful, latency_column
 from reports.pipeline.schema import SAMPLES_ABOVE
 from reports.pipeline.tables import Tables
 
@@ -234,7 +234,7 @@ def _table(run: pd.Series[Any], stages: pd.DataFrame, named: Mapping[int, str], 
     )
     return Table(
         caption=f"Stages of {run['run_id']}", file=f"{run['run_id']}-stages.csv", columns=columns,
-        rows=cells(rows, columns),
+        rows=cells(rows, columns), doubtful=doubtful(rows, columns),
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from reports.charts import knee, spectrum, theme, timeline
 from reports.pages import settings, words
 from reports.pages.model import Chart, Column, Kind, Table
-from reports.pages.tables import cells, latency_column
+from reports.pages.tables import cells, latency_column, supports
 from reports.stats.knee import Sweep
 from reports.stats.lead import lead_series
 
@@ -147,8 +147,9 @@ def spectrum_chart(
 
 
 def _spectrum_finding(steps: pd.DataFrame, series: str, names: Sequence[str]) -> str:
-    """Where the tail is longest in proportion: p99 over p50."""
-    ratio = steps[f"{series}_p99_ns"] / steps[f"{series}_p50_ns"]
+    """Where the tail is longest in proportion: p99 over p50, of the steps with enough samples for a p99."""
+    enough = steps[f"{series}_count"].map(lambda samples: supports(samples, "p99"))
+    ratio = (steps[f"{series}_p99_ns"] / steps[f"{series}_p50_ns"]).where(enough)
     if ratio.dropna().empty:
         return ""
     at = int(ratio.argmax())

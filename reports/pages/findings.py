@@ -10,7 +10,7 @@ import pandas as pd
 
 from reports.pages import settings, words
 from reports.pages.model import Cell, Column, Kind, Sentence, Table
-from reports.pages.tables import latency_column
+from reports.pages.tables import doubtful, latency_column, supports
 from reports.stats import knee
 from reports.stats.lead import lead_series
 from reports.stats.load_checks import limited
@@ -121,6 +121,7 @@ def headline(run: pd.Series[Any], steps: pd.DataFrame) -> Table | None:
         file=f"{run['run_id']}-result.csv",
         columns=(*heading, *measures),
         rows=tuple((*lead, *_numbers(source.iloc[row], measures)) for row, lead in leads),
+        doubtful=doubtful(source.iloc[[row for row, _ in leads]], (*heading, *measures)),
     )
 
 
@@ -161,13 +162,34 @@ def _of_sweep(found: Curve, prefix: str) -> list[Sentence]:
 
 def _peak(found: Curve) -> str:
     sweep = found.sweep
-    rate, p99 = words.rate(sweep.rate_at(sweep.peak)), words.latency(sweep.latency_ns_at(sweep.peak))
+    rate, p99 = words.rate(sweep.rate_at(sweep.peak)), _p99(found, sweep.peak)
     if sweep.limited:
         return (
             f"The delivered rate reaches at least {rate}, with {found.names[sweep.peak]}; p99 end to end is {p99} "
             f"there. More is not known: with {', '.join(sweep.limited)} the load generator was the limit."
         )
-    return f"The delivered rate peaks at {rate}, with {found.names[sweep.peak]}; p99 end to end is {p99} there."
+    rivals = _rivals(found, sweep.steps[sweep.rate], sweep.peak)
+    return (
+        f"The highest delivered rate measured is {rate}, with {found.names[sweep.peak]}; "
+        f"p99 end to end is {p99} there.{rivals}"
+    )
+
+
+def _rivals(found: Curve, merit: pd.Series[float], best: int) -> str:
+    """The settings whose merit is so near the best one's that another run may put them before it."""
+    near = [row for row in range(len(merit)) if row != best and merit.iloc[row] * NOTICEABLE > merit.iloc[best]]
+    if not near:
+        return ""
+    named = found.names[near[0]] if len(near) == 1 else words.plural(len(near), "other setting")
+    one = f"{named[0].upper()}{named[1:]} {'comes' if len(near) == 1 else 'come'}"
+    return f" {one} within 5 % of that, which one run does not tell apart."
+
+
+def _p99(found: Curve, row: int) -> str:
+    """The p99 of a step; with the number of samples where they are too few for it."""
+    text = words.latency(found.sweep.latency_ns_at(row))
+    samples = int(found.steps[found.sweep.latency.replace("_p99_ns", "_count")].iloc[row])
+    return text if supports(samples, "p99") else f"{text} (of only {words.plural(samples, 'sample')})"
 
 
 def knee_sentences(found: Curve) -> str:
@@ -191,7 +213,8 @@ def _knee(found: Curve) -> str:
     part = words.share(sweep.rate_at(sweep.knee) / sweep.rate_at(sweep.peak))
     return (
         f"{name[0].upper()}{name[1:]} is the knee, the highest delivered rate per unit of p99: "
-        f"{part} of the peak at p99 {words.latency(sweep.latency_ns_at(sweep.knee))}."
+        f"{part} of the peak at p99 {_p99(found, sweep.knee)}."
+        f"{_rivals(found, sweep.steps[sweep.rate] / sweep.steps[sweep.latency], sweep.knee)}"
     )
 
 
@@ -200,7 +223,7 @@ def _gain(found: Curve) -> str:
     if gain is None:
         return "No two steps differ in one setting alone, so what each setting gains by itself is not known."
     if gain.factor <= NOTICEABLE:
-        return "No setting delivers noticeably more than its neighbour."
+        return "No setting delivers over 5 % more than its neighbour."
     before, after = (words.rate(found.sweep.rate_at(row)) for row in (gain.before, gain.after))
     lower, higher = (found.along(gain.setting, row) for row in (gain.before, gain.after))
     return (
@@ -214,20 +237,25 @@ def _beyond(found: Curve, beyond: knee.Beyond) -> str:
     if beyond.row == found.sweep.knee:
         name = settings.words_of((beyond.setting,))
         highest = f"has the highest {name} measured{held}" if held else "is the highest setting measured"
-        more = "and the rate has stopped rising" if beyond.saturated else "so a higher one may deliver still more"
+        more = (
+            "and the last step to it gained less than 5 %" if beyond.saturated else "so a higher one may deliver more"
+        )
         return f"The knee {highest}, {more}."
     growth = beyond.latency
     then = f"multiplies p99 by {words.significant(growth)}" if growth >= NOTICEABLE else "hardly changes p99"
-    p99 = words.latency(found.sweep.latency_ns_at(beyond.row))
+    p99 = _p99(found, beyond.row)
     name = found.along(beyond.setting, beyond.row)
     return f"Beyond the knee, {name}{held} delivers {_change(beyond.rate - 1)} and {then}, to {p99}."
 
 
 def _change(more: float) -> str:
-    """A relative change of a rate: 2.2 times as much; 1.8 % less."""
+    """A relative change of a rate: 2.2 times as much; 18 % less; about as much, where one run does not tell."""
     if more >= 1:
         return f"{words.times(1 + more)} as much"
-    return "as much" if abs(more) < 0.0005 else f"{words.share(abs(more))} {'more' if more > 0 else 'less'}"
+    change = f"{words.share(abs(more))} {'more' if more > 0 else 'less'}"
+    if abs(more) < 0.0005:
+        return "as much"
+    return f"about as much ({change})" if abs(more) < NOTICEABLE - 1 else change
 
 
 def _of_steps(run: pd.Series[Any], steps: pd.DataFrame, prefix: str) -> list[Sentence]:
@@ -246,8 +274,11 @@ def _step_sentence(row: pd.Series[Any], name: str, series: str) -> str:
     if pd.isna(row[f"{series}_p99_ns"]):
         return f"{name}: no message was delivered in its steady time."
     rate = f"{words.rate(float(row['delivered_per_s']))} delivered over {words.duration(float(row['length_s']))}"
+    samples = int(row[f"{series}_count"])
     parts = ", ".join(
         f"{word} {words.latency(float(row[f'{series}_{column}_ns']))}"
         for column, word in (("p50", "p50"), ("p99", "p99"), ("p999", "p99.9"))
+        if supports(samples, column)
     )
-    return f"{name}: {rate}; end to end {parts}."
+    few = "" if supports(samples, "p99") else f" (too few for more: {words.plural(samples, 'sample')})"
+    return f"{name}: {rate}; end to end {parts or 'nothing that can be told'}{few}."

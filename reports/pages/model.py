@@ -38,12 +38,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of cells, one per column. ``file`` is the name of its CSV download."""
+    """Rows of cells, one per column. ``file`` is the name of its CSV download. ``doubtful`` are the places (row,
+    column) of percentiles that have too few samples above them."""
 
     caption: str
     file: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    doubtful: frozenset[tuple[int, int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,7 +113,11 @@ def _paths(sweeps: Sequence[tuple[pd.Series[Any], findings.Curve]]) -> list[knee
 
 def _best(sweeps: Sequence[tuple[pd.Series[Any], findings.Curve]]) -> str:
     run, found = max(sweeps, key=lambda sweep: sweep[1].sweep.rate_at(sweep[1].sweep.peak))
-    return f"The highest delivered rate is that of {run['run_id']}, with {found.names[found.sweep.peak]}."
+    return (
+        f"The highest delivered rate measured is that of {run['run_id']}, with {found.names[found.sweep.peak]}. "
+        "Whether the runs differ by more than chance is not known from one of each: perftest compare tells it, over "
+        "repetitions."
+    )
 
 
 def _points_table(paths: Sequence[knee.Path]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -10,6 +11,8 @@ import pandas as pd
 
 from reports.pages import settings
 from reports.pages.model import Cell, Column, Kind, Table
+from reports.pipeline import histograms
+from reports.pipeline.schema import PERCENTILES
 from reports.stats.lead import lead_series, opened
 
 EVENTS_MAX: Final = 500
@@ -49,6 +52,25 @@ def cells(frame: pd.DataFrame, columns: Sequence[Column]) -> tuple[tuple[Cell, .
     return tuple(zip(*values, strict=True))
 
 
+def doubtful(frame: pd.DataFrame, columns: Sequence[Column]) -> frozenset[tuple[int, int]]:
+    """The places of percentiles with too few samples above them, by the number of samples in the frame."""
+    found = set()
+    for at, column in enumerate(columns):
+        match = _PERCENTILE.fullmatch(column.name)
+        count = f"{match['series'] or ''}count" if match else ""
+        if match and count in frame:
+            found |= {(row, at) for row, samples in enumerate(frame[count]) if not supports(samples, match["name"])}
+    return frozenset(found)
+
+
+_PERCENTILE: Final = re.compile(r"(?P<series>.+_)?(?P<name>p\d+)_ns")
+
+
+def supports(samples: float, name: str) -> bool:
+    """Whether so many samples support the percentile of that name (``p999``); no sample needs no support."""
+    return not samples > 0 or histograms.supports(samples, PERCENTILES[name])
+
+
 def steps_table(run: pd.Series[Any], steps: pd.DataFrame, remarks: Sequence[str]) -> Table:
     """Every step with its rates, percentiles and costs; columns nobody measured are left out.
 
@@ -68,6 +90,7 @@ def steps_table(run: pd.Series[Any], steps: pd.DataFrame, remarks: Sequence[str]
         file=f"{run['run_id']}-steps.csv",
         columns=columns,
         rows=cells(frame, columns),
+        doubtful=doubtful(steps, columns),
     )
 
 

@@ -139,6 +139,6 @@ def spectrum(batches: Batches) -> Batches:
         yield pa.RecordBatch.from_pylist(rows, SPECTRUM)
 
 
-def supports(samples: int, percentile: float) -> bool:
+def supports(samples: float, percentile: float) -> bool:
     """Whether enough samples lie beyond a percentile to call it measured."""
     return bool(np.round(samples * (100.0 - percentile) / 100.0, 6) >= SAMPLES_ABOVE)

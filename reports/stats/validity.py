@@ -38,7 +38,10 @@ def state(tables: Tables) -> Check:
 
 def repetitions(tables: Tables) -> Check:
     """Say what one run can and cannot tell."""
-    text = "One repetition: differences of a few percent between steps or runs may be chance."
+    text = (
+        "One repetition: how much a figure varies from run to run is not known, so a difference between steps or runs "
+        "may be chance."
+    )
     return Check(check="repetitions", status=Status.NOTE, text=text)
 
 

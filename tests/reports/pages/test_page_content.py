@@ -27,7 +27,8 @@ def _texts(run: Run) -> list[str]:
 def test_result_of_a_sweep_in_five_sentences(sample_tables: ModuleType) -> None:
     """This is what most readers take away; each word of it follows from the table."""
     assert _texts(_run(sample_tables, sample_tables.SWEEP)) == [
-        "The delivered rate peaks at 208,900 msg/s, with in-flight limit 10000; p99 end to end is 126 ms there.",
+        "The highest delivered rate measured is 208,900 msg/s, with in-flight limit 10000; p99 end to end is 126 ms "
+        "there. In-flight limit 1000 comes within 5 % of that, which one run does not tell apart.",
         "In-flight limit 200 is the knee, the highest delivered rate per unit of p99: 46.1 % of the peak at p99 "
         "4.63 ms.",
         "The biggest gain between neighbours is from in-flight limit 20 to in-flight limit 200: 6.0 times the rate "
@@ -76,14 +77,16 @@ def test_a_grid_is_told_line_by_line(sample_tables: ModuleType) -> None:
     """Nine steps in an order drawn by a seed: each sentence says what changed and what was held."""
     run = _run(sample_tables, sample_tables.GRID)
     assert _texts(run)[:4] == [
-        "The delivered rate peaks at 205,000 msg/s, with in-flight limit 1000 and prefetch 1000; "
-        "p99 end to end is 9.65 ms there.",
+        "The highest delivered rate measured is 205,000 msg/s, with in-flight limit 1000 and prefetch 1000; p99 end to "
+        "end is 9.65 ms there. In-flight limit 1000 and prefetch 100 comes within 5 % of that, which one run does not "
+        "tell apart.",
         "In-flight limit 1000 and prefetch 1000 is the knee, the highest delivered rate per unit of p99: 100.0 % of "
-        "the peak at p99 9.65 ms.",
+        "the peak at p99 9.65 ms. In-flight limit 1000 and prefetch 100 comes within 5 % of that, which one run does "
+        "not tell apart.",
         "The biggest gain between neighbours is from prefetch 10 to prefetch 100 at in-flight limit 1000: "
         "6.4 times the rate (32,000 msg/s to 204,000 msg/s).",
-        "The knee has the highest in-flight limit measured at prefetch 1000, so a higher one may deliver still more. "
-        "The knee has the highest prefetch measured at in-flight limit 1000, and the rate has stopped rising.",
+        "The knee has the highest in-flight limit measured at prefetch 1000, so a higher one may deliver more. The "
+        "knee has the highest prefetch measured at in-flight limit 1000, and the last step to it gained less than 5 %.",
     ]
     assert run.charts[0].finding.endswith(
         "The smallest in-flight limit with 95 % of the peak at prefetch 1000 is 1000. "
@@ -339,7 +342,7 @@ def test_settings_in_words(names: tuple[str, ...], value: dict[str, Any], short:
 @pytest.mark.parametrize(
     ("rates", "said"),
     [
-        ([100.0, 101.0, 102.0], "No setting delivers noticeably more than its neighbour."),
+        ([100.0, 101.0, 102.0], "No setting delivers over 5 % more than its neighbour."),
         ([100.0, 100.0, 400.0], "from in-flight limit 5 to in-flight limit 20: 4.0 times"),
         ([100.0, 300.0, 310.0], "from in-flight limit 1 to in-flight limit 5: 3.0 times"),
     ],
@@ -357,7 +360,7 @@ def test_the_biggest_gain(sample_tables: ModuleType, rates: list[float], said: s
     ("last_rate", "said"),
     [
         (208_900.0, "delivers 2.2 times as much"),
-        (100_000.0, "delivers 3.7 % more"),
+        (100_000.0, "delivers about as much (3.7 % more)"),
         (90_000.0, "delivers 6.6 % less"),
         (96_400.0, "delivers as much"),
     ],
@@ -367,6 +370,36 @@ def test_what_more_costs_beyond_the_knee(sample_tables: ModuleType, last_rate: f
     steps = (*sample_tables.IN_FLIGHT[:4], replace(sample_tables.IN_FLIGHT[5], rate=last_rate))
     run = _run(sample_tables, replace(sample_tables.SWEEP, steps=steps))
     assert any(said in text for text in _texts(run))
+
+
+def test_settings_that_one_run_cannot_tell_apart_are_counted(sample_tables: ModuleType) -> None:
+    """Four settings within 5 %: the highest of them is the highest of this run."""
+    steps = tuple(replace(step, rate=100_000 + 100 * step.setting / 1000) for step in sample_tables.IN_FLIGHT[2:])
+    texts = _texts(_run(sample_tables, replace(sample_tables.SWEEP, steps=steps)))
+    assert "3 other settings come within 5 % of that, which one run does not tell apart." in texts[0]
+    assert "within 5 %" not in texts[1]
+
+
+def test_percentiles_of_few_samples_are_marked_and_counted(sample_tables: ModuleType) -> None:
+    """The p99 of 270 messages is that of two or three of them."""
+    few = tuple(replace(step, rate=30 * number) for number, step in enumerate(sample_tables.IN_FLIGHT, 1))
+    run = _run(sample_tables, replace(sample_tables.SWEEP, steps=few))
+    assert "p99 end to end is 126 ms" in _texts(run)[0] and "of only" not in _texts(run)[0]
+    assert "at p99 2.45 ms (of only 810 samples)" in _texts(run)[1]
+    names = [column.name for column in run.steps.columns]
+    marked = {(names[at], row) for row, at in run.steps.doubtful}
+    assert {row for name, row in marked if name == "e2e_p99_ns"} == {0, 1, 2}
+    assert {row for name, row in marked if name == "e2e_p999_ns"} == set(range(6))
+    assert not any(name in ("e2e_p50_ns", "e2e_max_ns", "e2e_count") for name, _ in marked)
+    assert run.headline is not None and (0, 4) in run.headline.doubtful
+    assert "in-flight limit 10000" in run.charts[1].finding
+
+
+def test_one_setting_says_only_what_its_samples_tell(sample_tables: ModuleType) -> None:
+    """A plain run of a few seconds at 30 messages a second."""
+    slow = tuple(replace(step, rate=20) for step in sample_tables.SINGLE.steps)
+    (text, *_) = _texts(_run(sample_tables, replace(sample_tables.SINGLE, steps=slow)))
+    assert text.endswith("end to end p50 5.00 ms (too few for more: 540 samples).")
 
 
 def test_provenance_has_what_it_takes_to_do_it_again(sample_tables: ModuleType) -> None:

@@ -258,3 +258,12 @@ def test_the_page_of_two_runs_has_a_selector_and_unique_ids(sample_tables: Modul
     assert {link[1:] for link in made.values("href")} <= set(made.values("id"))
     assert "run" in made.values("data-state")
     assert made.values("data-run") == ["r1-", "r2-"]
+
+
+def test_percentiles_of_few_samples_carry_their_mark(sample_tables: ModuleType) -> None:
+    """Beside a p99.9 of ten messages stands a sign that survives the choice of another unit."""
+    few = replace(sample_tables.SWEEP, steps=tuple(replace(step, rate=30) for step in sample_tables.IN_FLIGHT))
+    html = render(page(sample_tables.tables(few), generated=""))
+    assert 'td.few::before { content: "~"; }' in html
+    assert html.count('<td class="latency few" title="fewer than ten samples lie above this percentile"') == 6 * 3 + 2
+    assert "latency few" not in render(page(sample_tables.tables(sample_tables.OPEN), generated=""))
