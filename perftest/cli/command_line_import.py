@@ -40,7 +40,7 @@ _OF_THE_COMMAND: Final = {
     "no_report": "`perftest sweep FILE --no-report` does it",
 }
 """Options about the command rather than the load, and who does it."""
-_OF_RUN_ONLY: Final = ("hlog", "slo", "percentiles", "legacy_latency")
+_OF_RUN_ONLY: Final = ("hlog", "slo", "percentiles", "legacy_latency", "broker_metrics")
 _SHOWN: Final = ("show_version", "show_environment", "show_metrics")
 
 

@@ -111,8 +111,7 @@ class Shard(LocalClients):
         self.reading = Reading(self)
         self._reconciliation = Reconciliation(self)
         self.dead_letters = DeadLetters(self)
-        directories = (config.data_dir, config.wal_dir, config.segment_dir)
-        self.alarms = Alarms(config.limits, directories)
+        self.alarms = Alarms(config.limits, (config.data_dir, config.wal_dir, config.segment_dir))
         self._failed = failed
         self._loop = loop = asyncio.get_running_loop()
         self.now_ns = time.monotonic_ns if threads else lambda: int(loop.time() * 1e9)

@@ -31,7 +31,7 @@ class Site:
     """An HTTP server on loopback; ``broken`` makes it answer with an error."""
 
     def __init__(self, answers: dict[str, str], login: str = "") -> None:
-        self.answers = answers
+        self.answers = dict(answers)
         self.broken = False
         self._login = login
         self.url = ""

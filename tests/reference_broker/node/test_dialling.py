@@ -46,7 +46,7 @@ def test_a_peer_that_starts_late_is_dialled_within_a_quarter_of_a_second(monkeyp
     async def scenario() -> int:
         files = MemoryFiles()
         files.make_dir("data")
-        each = Peers(members[1], members, "c", Lives(files, "data", (1, 1)), Limits(), cast(Any, None))
+        each = Peers(members[1], members, "c", Lives(files, "data", (1, 1)), Limits(), cast(Any, None), b"s" * 32)
         loop = Deaf(asyncio.get_running_loop())
         each._loop = cast(Any, loop)
         with pytest.raises(asyncio.CancelledError):

@@ -39,7 +39,8 @@ from reference_broker.raft.messages import (
 )
 from reference_broker.types import METADATA_GROUP, GroupId, NodeId
 
-FOR_THE_NODE = sorted(frozenset(Kind) - {Kind.HELLO, Kind.HEARTBEAT})
+FOR_THE_NODE = sorted(frozenset(Kind) - {Kind.HELLO, Kind.HEARTBEAT, Kind.PART, Kind.LAST_PART})
+"""What a link hands to the node; the others it keeps to itself."""
 PEER = NodeId(2)
 GROUP = GroupId(7)
 TURNS = 8

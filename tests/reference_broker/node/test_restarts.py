@@ -160,5 +160,9 @@ def test_consumed_messages_give_their_disk_space_back(tmp_path: Path) -> None:
         for start in range(0, 2000, 200):
             publish(channel, "q", range(start, start + 200))
             assert numbers(channel, "q", 200, ack=True) == list(range(start, start + 200))
-        used = sum(file.stat().st_size for file in (tmp_path / "wal").iterdir())
-        assert used < 1_000_000, f"{used} octets of WAL after 2 MB of messages that were all consumed"
+        for _ in range(300):  # files are given back beside the writing: a busy machine takes its time
+            used = sum(file.stat().st_size for file in (tmp_path / "wal").iterdir())
+            if used < 1_000_000:
+                return
+            channel.connection.process_data_events(time_limit=0.1)
+    pytest.fail(f"{used} octets of WAL after 2 MB of messages that were all consumed")
