@@ -42,7 +42,8 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Named limits. Every buffer, batch and window of the node is bounded by one of these.
+    """Named limits: those that a machine, a network or a test may want otherwise. Windows that nobody wants otherwise
+    are constants where they are used.
 
     ``tick_ms`` is Raft's unit of time. ``heartbeat_ms`` and ``suspect_after_ms`` belong to the failure detector of a
     node pair: a killed process is noticed at once (its socket closes), only a paused or partitioned one needs
