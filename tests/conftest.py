@@ -13,6 +13,29 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
+_SLOWEST_FIRST = ("rabbitmq", "spark", "browser", "processes")
+"""Marks of tests that take long, whoever waits for them."""
+
+
+@pytest.hookimpl(trylast=True)  # after the modules were shuffled
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Say to pytest-xdist what one worker does: a file, as fixtures are made once; all that shares a RabbitMQ or a JVM.
+
+    The slow ones come first, so that no worker is left alone with them at the end.
+    """
+    if not hasattr(config, "workerinput"):
+        return
+    rank = {mark: at for at, mark in enumerate(_SLOWEST_FIRST)}
+    marks = {item: [mark for mark in item.iter_markers() if mark.name in rank] for item in items}
+    files: dict[str, int] = {}
+    for item, found in marks.items():
+        group = next((mark.name for mark in found if mark.name in ("rabbitmq", "spark")), str(item.path))
+        item.add_marker(pytest.mark.xdist_group(group))
+        place = min((rank[mark.name] for mark in found), default=len(rank))
+        files[str(item.path)] = min(place, files.get(str(item.path), place))
+    items.sort(key=lambda item: files[str(item.path)])
+
+
 _FIRST, _LAST = 10_000, 32_000  # below the ports that the system gives to clients, which come and go by themselves
 _NODES = 5
 _OFFSETS = (0, 100, 200, 300)

@@ -43,7 +43,9 @@ def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     plugins = ("rabbitmq_prometheus", "rabbitmq_management")
     directory = tmp_path_factory.mktemp("rabbitmq-watched")
     with rabbitmq_cluster.running(directory, nodes=1, configuration=configuration, plugins=plugins) as broker:
-        yield Watched(broker, f"http://127.0.0.1:{metrics}/metrics", f"http://guest:guest@127.0.0.1:{management}")
+        found = Watched(broker, f"http://127.0.0.1:{metrics}/metrics", f"http://guest:guest@127.0.0.1:{management}")
+        asyncio.run(first_answer(found.management, "pid"))  # the API is there before the figures of the node are
+        yield found
 
 
 def measured(out: Path, *words: str) -> tuple[Path, subprocess.CompletedProcess[str]]:
@@ -98,11 +100,11 @@ def test_an_address_where_nobody_listens_ends_no_run(rabbit: Watched, tmp_path: 
     assert "1 loss of the broker's own figures" in done.stdout
 
 
-async def first_answer(url: str) -> list[dict[str, Any]]:
-    """A node opens its metrics port when it is ready for the rest."""
+async def first_answer(url: str, key: str = "node") -> list[dict[str, Any]]:
+    """The first records with that key. A node opens its metrics port when it is ready for the rest."""
     metrics = BrokerMetrics([url], lambda event: None)
-    async with asyncio.timeout(30):
-        while not (records := await metrics.sample(1)):
+    async with asyncio.timeout(60):
+        while not (records := await metrics.sample(1)) or key not in records[0]:
             pass
     return records
 
