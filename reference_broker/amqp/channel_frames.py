@@ -49,8 +49,6 @@ class ChannelFrames(Closing):
         if kind != METHOD:
             raise HardError(ReplyCode.CHANNEL_ERROR, f"expected 'channel.open' on channel {number}")
         at_fault = method_id(payload)
-        if at_fault == _CHANNEL_CLOSE_OK:
-            return  # a second one: harmless, and clients have sent it
         if at_fault[0] == _CONNECTION_CLASS:
             raise HardError(ReplyCode.COMMAND_INVALID, f"connection method on channel {number}", at_fault)
         if at_fault != _CHANNEL_OPEN:
@@ -103,7 +101,10 @@ class ChannelFrames(Closing):
             self._forget_channel(channel)
             del self._channels[channel.number]
             self._link.send(channel.number, commands.Channel.CloseOk())
-        elif at_fault != _CHANNEL_CLOSE_OK:
+        elif at_fault == _CHANNEL_CLOSE_OK:
+            text = f"'channel.close-ok' on channel {channel.number}, which the broker has not closed"
+            raise HardError(ReplyCode.COMMAND_INVALID, text, at_fault)
+        else:
             channel.handle(method)
 
     def _learn_route(self, frame: bytes, number: int, payload: bytes) -> bool:

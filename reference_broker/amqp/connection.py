@@ -292,8 +292,6 @@ class ServerConnection(ChannelFrames):
             handler(self, method)
             return
         at_fault = method_id(payload)
-        if type(method) is commands.Connection.UpdateSecret:
-            raise HardError(ReplyCode.NOT_IMPLEMENTED, "connection.update-secret is not implemented", at_fault)
         if type(method) in _FROM_SERVER:
             raise HardError(ReplyCode.COMMAND_INVALID, f"{method.name} is not for a client to send", at_fault)
         text = f"unexpected method {method.name} in connection state {self._phase.name.lower()}"
@@ -321,6 +319,10 @@ class ServerConnection(ChannelFrames):
         self._give_up_s = None
         self._link.events.append(ConnectionOpened(self.user, self.vhost, self.client_properties))
 
+    def _update_secret(self, method: commands.Connection.UpdateSecret) -> None:
+        handshake.check_secret(self._config, self.user, method)
+        self._link.send(0, commands.Connection.UpdateSecretOk())
+
     def _close(self, method: commands.Connection.Close) -> None:
         self._flush_confirms()
         self._drop_channels()
@@ -335,7 +337,7 @@ _CONNECTION_METHODS: Final[dict[Phase, dict[type[base.Frame], _Handler]]] = {
     Phase.STARTING: {commands.Connection.StartOk: ServerConnection._start_ok, **_CLOSE_ONLY},
     Phase.TUNING: {commands.Connection.TuneOk: ServerConnection._tune_ok, **_CLOSE_ONLY},
     Phase.OPENING: {commands.Connection.Open: ServerConnection._vhost_open, **_CLOSE_ONLY},
-    Phase.RUNNING: {**_CLOSE_ONLY},
+    Phase.RUNNING: {commands.Connection.UpdateSecret: ServerConnection._update_secret, **_CLOSE_ONLY},
 }
 """What may come on channel 0, by phase. The other phases read no methods."""
 

@@ -22,6 +22,7 @@ from reference_broker.amqp.link import ConnectionConfig
 MECHANISMS: Final = "PLAIN AMQPLAIN"
 _START_OK: Final = (10, 11)
 _OPEN: Final = (10, 40)
+_UPDATE_SECRET: Final = (10, 70)
 
 CAPABILITIES: Final = {
     "publisher_confirms": True,
@@ -63,15 +64,15 @@ def authenticate(config: ConnectionConfig, method: commands.Connection.StartOk, 
     Raises RefusedError for a mechanism that is not offered, for a malformed response and for wrong credentials; for the
     latter HardError 403 where the client understands that.
     """
-    answer: object = method.response  # pamqp: str where it is UTF-8, else bytes
-    response = answer if isinstance(answer, bytes) else str(answer or "").encode()
+    response = _octets(method.response)
     if method.mechanism == "PLAIN":
-        user, password = _plain(response)
+        login, password = _plain(response)
     elif method.mechanism == "AMQPLAIN":
-        user, password = _amqplain(response)
+        login, password = _amqplain(response)
     else:
         raise RefusedError(f"client asked for the unknown authentication mechanism {method.mechanism!r}")
-    if _is_password(config.users, user, password):
+    user = login.decode("utf-8", "backslashreplace")
+    if _is_password(config.users, login, password):
         return user
     if "authentication_failure_close" not in able:
         raise RefusedError(f"login of user {user!r} was refused")
@@ -80,34 +81,44 @@ def authenticate(config: ConnectionConfig, method: commands.Connection.StartOk, 
     raise HardError(ReplyCode.ACCESS_REFUSED, text, _START_OK)
 
 
-def _is_password(users: Mapping[str, str], user: str, password: str) -> bool:
-    """In the same time whether the user exists or not."""
-    expected = users.get(user)
-    equal = compare_digest((expected or "").encode(), password.encode())
+def check_secret(config: ConnectionConfig, user: str, method: commands.Connection.UpdateSecret) -> None:
+    """HardError 530 unless the new secret of ``user`` is the password that would log in now."""
+    if not _is_password(config.users, user.encode(), _octets(method.new_secret)):
+        raise HardError(ReplyCode.NOT_ALLOWED, f"the new secret of user {user!r} is not its password", _UPDATE_SECRET)
+
+
+def _octets(long_string: object) -> bytes:
+    """A long string as it was sent. pamqp declares it as ``str``, and gives ``bytes`` where it is not UTF-8."""
+    if isinstance(long_string, bytes):
+        return long_string
+    return long_string.encode() if isinstance(long_string, str) else b""
+
+
+def _is_password(users: Mapping[str, str], user: bytes, password: bytes) -> bool:
+    """In the same time whether the user exists or not. A name that is not UTF-8 is one that does not exist."""
+    expected = users.get(user.decode("utf-8", "surrogateescape"))
+    equal = compare_digest((expected or "").encode(), password)
     return equal and expected is not None
 
 
-def _plain(response: bytes) -> tuple[str, str]:
+def _plain(response: bytes) -> tuple[bytes, bytes]:
     """RFC 4616 without an authorization identity: NUL user NUL password."""
     parts = response.split(b"\x00")
     if len(parts) != 3 or parts[0]:
         raise RefusedError("malformed PLAIN response")
-    try:
-        return parts[1].decode(), parts[2].decode()
-    except UnicodeDecodeError as error:
-        raise RefusedError("PLAIN response is not UTF-8") from error
+    return parts[1], parts[2]
 
 
-def _amqplain(response: bytes) -> tuple[str, str]:
+def _amqplain(response: bytes) -> tuple[bytes, bytes]:
     """A field table without its length, with LOGIN and PASSWORD."""
     table = LONG.pack(len(response)) + response
     if not check_table(table):
         raise RefusedError("malformed AMQPLAIN response")
     fields = decode.field_table(table)[1]
     user, password = fields.get("LOGIN"), fields.get("PASSWORD")
-    if not isinstance(user, str) or not isinstance(password, str):
+    if not isinstance(user, str | bytes) or not isinstance(password, str | bytes):
         raise RefusedError("AMQPLAIN response without LOGIN and PASSWORD")
-    return user, password
+    return _octets(user), _octets(password)
 
 
 def tune(config: ConnectionConfig) -> commands.Connection.Tune:

@@ -98,6 +98,9 @@ CASES = {
     "unknown frame type": (struct.pack(">BHI", 9, 1, 4) + b"abcd\xce", 501),
     "body without header": (struct.pack(">BHI", 3, 1, 2) + b"ab\xce", 505),
     "channel that was never opened": (method(60, 80, struct.pack(">QB", 1, 0), channel=7), 504),
+    "close-ok for a channel that is open": (method(20, 41), 503),
+    "close-ok for a channel that was never opened": (method(20, 41, channel=7), 504),
+    "secret that is not the password": (method(10, 70, b"\0\0\0\x02\xff\xfe\x03old", channel=0), 530),
     "ack of nothing": (method(60, 80, struct.pack(">QB", 42, 0)), 406),
     "unknown exchange": (method(60, 40, b"\x00\x00\x04nope\x01q\x00") + struct.pack(">BHI", 2, 1, 14)
                          + struct.pack(">HHQH", 60, 0, 0, 0) + b"\xce", 404),
@@ -109,6 +112,23 @@ def test_violations_are_answered_with_their_code(cluster: Cluster, neighbour: Bl
     octets, code = CASES[name]
     heard = conversation(cluster.nodes[0].amqp_port, handshake(octets))
     assert close_code(heard) == code
+
+
+@pytest.mark.parametrize("response", [b"\0\xff\0\xfe", b"\0guest\0\xfe"])
+def test_credentials_that_are_no_text_are_wrong_ones(
+    cluster: Cluster, neighbour: BlockingChannel, response: bytes
+) -> None:
+    able = struct.pack(">I", 31) + b"\x1cauthentication_failure_closet\x01"
+    properties = b"\x0ccapabilitiesF" + able
+    start_ok = struct.pack(">I", len(properties)) + properties + b"\x05PLAIN"
+    start_ok += struct.pack(">I", len(response)) + response + b"\x05en_US"
+    assert close_code(conversation(cluster.nodes[0].amqp_port, HEADER + method(10, 11, start_ok, channel=0))) == 403
+
+
+def test_a_client_may_renew_its_password(cluster: Cluster) -> None:
+    with pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].uri)) as connection:
+        connection.update_secret("guest", "as often as one likes")
+        assert connection.channel().is_open
 
 
 @pytest.mark.parametrize("greeting", [b"GET / HTTP/1.1\r\n\r\n", b"AMQP\x00\x01\x00\x00", b"\x00" * 64])

@@ -121,7 +121,9 @@ CONNECTION_CASES = [
         (10, 11),
         "unexpected method",
     ),
-    Case("update_secret", method(0, commands.Connection.UpdateSecret("s", "r")), 540, (10, 70)),
+    Case("update_secret_wrong", method(0, commands.Connection.UpdateSecret("s", "r")), 530, (10, 70)),
+    Case("channel_close_ok_of_nothing", method(1, commands.Channel.CloseOk()), 503, (20, 41), "has not closed"),
+    Case("channel_close_ok_never_opened", method(7, commands.Channel.CloseOk()), 504, (20, 41), "'channel.open'"),
     Case("publish_immediate", publish_method(b"\x00\x00\x00\x01q\x02"), 540, (60, 40), "immediate=true"),
     Case("qos_prefetch_size", method(1, Basic.Qos(1000, 1, False)), 540, (60, 10), "prefetch_size!=0 (1000)"),
     Case("consume_same_tag", CONSUME_A + CONSUME_A, 530, (60, 20), "attempt to reuse consumer tag 'a'"),
@@ -292,6 +294,22 @@ def test_channel_close_crossing_ours_is_answered() -> None:
     client.send(1, commands.Channel.CloseOk())
     client.send(1, commands.Channel.Open())
     assert client.server.open_channels == (1,)
+
+
+@pytest.mark.parametrize("closed_by", [settle(42), method(1, commands.Channel.Close(200, "bye", 0, 0))])
+def test_a_close_ok_for_a_channel_that_is_closed_is_out_of_place(closed_by: bytes) -> None:
+    """A client that counts its channels wrongly hears of it, as from RabbitMQ: the next one to open that channel would
+    wonder more."""
+    client = ScriptedClient()
+    client.open()
+    client.raw(closed_by)
+    if isinstance(client.heard()[-1][1], commands.Channel.Close):
+        client.send(1, commands.Channel.CloseOk())
+    assert client.heard() == []
+    client.send(1, commands.Channel.CloseOk())
+    ((number, close),) = client.heard()
+    assert isinstance(close, commands.Connection.Close)
+    assert (number, close.reply_code, (close.class_id, close.method_id)) == (0, 504, (20, 41))
 
 
 def test_connection_close_crossing_ours_is_answered() -> None:

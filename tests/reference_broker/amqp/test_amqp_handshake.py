@@ -69,15 +69,28 @@ def test_right_credentials(mechanism: str, response: bytes) -> None:
     assert [type(each) for _, each in client.heard()] == [Connection.Tune]
 
 
-@pytest.mark.parametrize("response", [b"\0guest\0wrong", b"\0nobody\0guest", b"\0nobody\0", b"\0guest\0"])
-def test_wrong_credentials_are_told_at_once_to_who_understands_it(response: bytes) -> None:
-    """403 in one round trip instead of a socket that dies; one text, so that it does not tell which users exist."""
+@pytest.mark.parametrize(
+    ("mechanism", "response"),
+    [
+        ("PLAIN", b"\0guest\0wrong"),
+        ("PLAIN", b"\0nobody\0guest"),
+        ("PLAIN", b"\0nobody\0"),
+        ("PLAIN", b"\0guest\0"),
+        ("PLAIN", b"\0\xff\0\xfe"),
+        ("PLAIN", b"\0guest\0\xfe"),
+        ("PLAIN", b"\0\xed\xb3\xbf\0guest"),
+        ("AMQPLAIN", AMQPLAIN.replace(b"S\x00\x00\x00\x05guest", b"S\x00\x00\x00\x05\xff\xfe\xfd\xfc\xfb")),
+    ],
+)
+def test_wrong_credentials_are_told_at_once_to_who_understands_it(mechanism: str, response: bytes) -> None:
+    """403 in one round trip instead of a socket that dies; one text, so that it does not tell which users exist. Octets
+    that are not UTF-8 are wrong credentials like any other, as in RabbitMQ."""
     client = greeted()
-    client.raw(start_ok("PLAIN", response, ("authentication_failure_close",)))
+    client.raw(start_ok(mechanism, response, ("authentication_failure_close",)))
     ((_, close),) = client.heard()
     assert isinstance(close, Connection.Close)
     assert (close.reply_code, close.class_id, close.method_id) == (403, 10, 11)
-    assert "Login was refused using authentication mechanism PLAIN" in close.reply_text
+    assert f"Login was refused using authentication mechanism {mechanism}." in close.reply_text
     (closed,) = client.send(0, Connection.CloseOk())
     assert isinstance(closed, ConnectionClosed)
 
@@ -87,7 +100,9 @@ SILENT = {
     "unknown_mechanism": start_ok("EXTERNAL", b"", ("authentication_failure_close",)),
     "plain_with_authorization_identity": start_ok("PLAIN", b"root\0guest\0guest"),
     "plain_malformed": start_ok("PLAIN", b"guest:guest"),
-    "plain_not_utf8": start_ok("PLAIN", b"\0\xff\0\xff"),
+    "plain_malformed_not_utf8": start_ok("PLAIN", b"\xff\xfe"),
+    "plain_not_utf8_old_client": start_ok("PLAIN", b"\0\xff\0\xfe"),
+    "amqplain_malformed_not_utf8": start_ok("AMQPLAIN", b"\xff\xfe\xfd"),
     "amqplain_malformed": start_ok("AMQPLAIN", AMQPLAIN[:-3]),
     "amqplain_without_password": start_ok("AMQPLAIN", AMQPLAIN[:16]),
     "amqplain_login_is_no_string": start_ok("AMQPLAIN", b"\x05LOGINt\x01\x08PASSWORDt\x01"),
@@ -119,6 +134,35 @@ def test_other_violations_are_silence_and_a_closed_socket_after_three_seconds(na
     assert client.output() == b""
 
 
+def update_secret(secret: bytes) -> bytes:
+    """connection.update-secret with any octets for the secret, as pamqp alone would not send them."""
+    return raw_frame(1, 0, b"\x00\x0a\x00\x46" + len(secret).to_bytes(4, "big") + secret + b"\x03old")
+
+
+def test_a_secret_that_would_log_in_is_taken() -> None:
+    """A client that renews what it logged in with goes on undisturbed, as often as it likes."""
+    client = ScriptedClient(ConnectionConfig(users={"guest": "pässword"}))
+    client.raw(PROTOCOL_HEADER + client.start_ok(password="pässword"))
+    client.raw(method(0, Connection.TuneOk(10, 4096, 0), Connection.Open("/")))
+    client.output()
+    client.raw(update_secret("pässword".encode()) * 2 + method(1, commands.Channel.Open()))
+    heard = client.heard()
+    assert [type(each) for _, each in heard[:2]] == [Connection.UpdateSecretOk] * 2
+    assert type(heard[2][1]) is commands.Channel.OpenOk
+    assert client.server.is_open
+
+
+@pytest.mark.parametrize("secret", [b"wrong", b"", b"guest\0", b"\xff\xfe"])
+def test_a_secret_that_would_not_log_in_ends_the_connection(secret: bytes) -> None:
+    """530, as RabbitMQ does when what checks its logins refuses the secret."""
+    client = ScriptedClient()
+    client.open()
+    client.raw(update_secret(secret))
+    ((_, close),) = client.heard()
+    assert isinstance(close, Connection.Close)
+    assert (close.reply_code, close.class_id, close.method_id) == (530, 10, 70)
+
+
 def test_unknown_vhost() -> None:
     """530, which is what client libraries translate into "no such virtual host"."""
     client = greeted()
@@ -137,6 +181,7 @@ def test_unknown_vhost() -> None:
         (method(0, Connection.TuneOk(10, 4096, 0)), 504),
         (method(0, Connection.Open("/")), 504),
         (method(0, Connection.Tune(1, 1, 1)), 503),
+        (method(0, Connection.UpdateSecret("guest", "too early")), 504),
         (raw_frame(9, 0, b""), 501),
     ],
 )
