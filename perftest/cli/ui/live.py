@@ -215,7 +215,7 @@ def _broker(board: Board, section: _Section, width: int) -> RenderableType:
         ]
         return section("broker", Group(*empty))
     more = f", {len(rows) - NODES_SHOWN} more not shown" if len(rows) > NODES_SHOWN else ""
-    return section(f"broker: {len(rows)} nodes{more}", table)
+    return section(f"broker: {len(rows)} node{'' if len(rows) == 1 else 's'}{more}", table)
 
 
 def _node_cell(row: NodeRow, column: str) -> Text | str:
