@@ -141,6 +141,8 @@ class World:
         for source, target in sorted(self.network.blocked):
             self.network.unblock(source, target)
         for node in self.nodes.values():
+            if node.is_lost:
+                self.network.host_up(node.host)  # its clients notice at last: heartbeats would have told them
             node.files.repair()
             node.files.is_full = False
             node.sync_s = 0.0003
