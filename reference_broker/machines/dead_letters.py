@@ -5,14 +5,15 @@ dies at that moment it is lost. *At least once*, it stays here under an id of it
 until ``DeadLetterSettled`` names that id. So the same letter may be routed twice (a new leader begins again), and is
 never lost.
 
-A million messages may die in one command. Of those that stay the leader hears of the first :data:`WINDOW` only, and of
-more as these are settled: a target that is slow or away must not fill the leader's memory with bodies (RabbitMQ's
-worker has a prefetch, too). Of those that do not it hears of as many with each entry, and as long as some are left the
-queue's timer is due: no entry may keep the leader's event loop from everything else. The others wait packed
-(:mod:`~reference_broker.machines.records`), and come here as they are packed in the backlog.
+A million messages may die in one command. Of those that stay the leader hears of a window only, :data:`WINDOW` letters
+with :data:`WINDOW_OCTETS` of bodies or one that is larger, and of more as these are settled: a target that is slow or
+away must not fill the leader's memory with bodies (RabbitMQ's worker has a prefetch, too). Of those that do not stay it
+hears of as many with each entry, and as long as some are left the queue's timer is due: no entry may keep the leader's
+event loop from everything else. The others wait packed (:mod:`~reference_broker.machines.records`), and come here as
+they are packed in the backlog.
 
 Invariants: ids are given +1 and never again; every id below ``announced`` was told to some leader, and none above;
-unless all are told, at least :data:`WINDOW` of those told are not settled.
+unless all are told, those told and not settled leave no room for the next in the window.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 WINDOW: Final = 1024
 """Dead letters that may be on their way at a time, per queue; at most once, that an entry may send on their way."""
+WINDOW_OCTETS: Final = 16 << 20
+"""Their bodies, which the leader holds in memory. Of queues without a limit in octets each body counts as the mean of
+its run."""
 
 Letter = tuple[int, int, int, int, int, int, int, int, int, int, int]
 """Reason, id of the first (0: at most once), count, start, step, and the origin."""
@@ -82,12 +86,13 @@ class DeadRange(HeldRange):
 class DeadLetters:
     """The dead letters of a queue, ``told`` and not."""
 
-    __slots__ = ("announced", "count", "next_id", "octets", "parting", "told", "told_count", "waiting")
+    __slots__ = ("announced", "count", "next_id", "octets", "parting", "told", "told_count", "told_octets", "waiting")
 
     def __init__(self) -> None:
         self.told: list[DeadRange] = []
         """At least once: those that a leader was told of, until they are confirmed."""
         self.told_count = 0
+        self.told_octets = 0
         self.waiting: Records[Letter] = Records(LETTER, LETTER_COLUMNS)
         """At least once: those that no leader was told of."""
         self.parting: Records[Letter] = Records(LETTER, LETTER_COLUMNS)
@@ -120,19 +125,24 @@ class DeadLetters:
         for first, last in ranges:
             for letters in release(self.told, first, last):
                 self.told_count -= letters.count
+                self.told_octets -= letters.count * letters.origin.size
                 self.count -= letters.count
                 self.octets -= letters.count * letters.origin.size
 
     def announce(self) -> list[DeadRange]:
         """Letters that fit into the window now and were never told of."""
         fresh = []
-        while self.waiting and (room := WINDOW - self.told_count) > 0:
+        while self.waiting and (room := _room(self.waiting, self.told_count, self.told_octets)) > 0:
             letters = _next(self.waiting, room)
             self.announced = letters.first_id + letters.count
-            self.told_count += letters.count
-            self.told.append(letters)
+            self._tell(letters)
             fresh.append(letters)
         return fresh
+
+    def _tell(self, letters: DeadRange) -> None:
+        self.told.append(letters)
+        self.told_count += letters.count
+        self.told_octets += letters.count * letters.origin.size
 
     def load(self, letters: Columns) -> None:
         """Take over what a snapshot has, whose next numbers are known."""
@@ -141,8 +151,7 @@ class DeadLetters:
         for reason, first_id, count, start, step, *place in letters[told & ~once].tolist():
             one = DeadRange(first_id, count, start, step, Origin(*place), DeadLetterReason(reason))
             front = one.cut(min(one.count, self.announced - one.first_id))
-            self.told.append(front)
-            self.told_count += front.count
+            self._tell(front)
             if one.count:
                 self.waiting.append((one.reason, one.first_id, one.count, one.start, one.step, *one.origin))
         self.waiting.extend(letters[~told])
@@ -199,12 +208,22 @@ def tell(state: State, outbox: Outbox) -> None:
 def part(state: State, outbox: Outbox) -> None:
     """Tell the leader of letters that nobody keeps, as many as an entry may."""
     parting = state.dead_letters.parting
-    while parting and (room := WINDOW - outbox.parted) > 0:
+    while parting and (room := _room(parting, outbox.parted, outbox.parted_octets)) > 0:
         letters = _next(parting, room)
         outbox.dead_letter(0, letters.count, letters.start, letters.step, letters.origin, letters.reason)
         outbox.parted += letters.count
+        outbox.parted_octets += letters.count * letters.origin.size
     if parting:
         state.expect_ticks()
+
+
+def _room(letters: Records[Letter], count: int, octets: int) -> int:
+    """How many of the first range may join ``count`` letters of so many octets: one in any case, if there is none."""
+    size = letters.first()[-1]
+    room = WINDOW - count
+    if size or octets > WINDOW_OCTETS:
+        room = min(room, (WINDOW_OCTETS - octets) // max(size, 1))
+    return room if count else max(room, 1)
 
 
 def _next(letters: Records[Letter], room: int) -> DeadRange:

@@ -105,7 +105,17 @@ class Letters(Bundle):
 class Outbox:
     """Effects in the making. Use one per entry."""
 
-    __slots__ = ("_answers", "_last", "_letters", "_monitored", "_open", "_ordered", "_timer_ms", "parted")
+    __slots__ = (
+        "_answers",
+        "_last",
+        "_letters",
+        "_monitored",
+        "_open",
+        "_ordered",
+        "_timer_ms",
+        "parted",
+        "parted_octets",
+    )
 
     def __init__(self) -> None:
         self._monitored: dict[NodeId, None] = {}
@@ -115,8 +125,8 @@ class Outbox:
         self._letters: list[Letters] = []
         self._timer_ms: int | None = None
         self._last: tuple[Effect, ...] = ()
-        self.parted = 0
-        """Dead letters among the effects that nobody keeps."""
+        self.parted = self.parted_octets = 0
+        """Dead letters among the effects that nobody keeps, and the octets of their bodies."""
 
     def monitor(self, node: NodeId) -> None:
         """Watch this node."""

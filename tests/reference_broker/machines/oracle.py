@@ -39,6 +39,7 @@ Letter = tuple[int, Place, str, int]
 """Id of a dead letter (0: at most once), the message, reason, delivery count."""
 
 LETTERS_ON_THEIR_WAY = 1024
+OCTETS_ON_THEIR_WAY = 16 << 20
 RETRY_MS = 1000
 
 
@@ -102,8 +103,8 @@ class Oracle:
         self.arrivals = 0
         self.numbers = 0
         self.refusing = False
-        self.parting: list[Letter] = []
-        self.parted = 0
+        self.parting: list[tuple[Letter, int]] = []
+        self.parted: list[int] = []
         self.letters: dict[int, Letter] = {}
         self.letter_sizes: dict[int, int] = {}
         self.letter_ids = 1
@@ -117,7 +118,7 @@ class Oracle:
         self.now = max(self.now, time_ms)
         if self.config.expires_ms >= 0 and not self.used:
             self.used = self.now
-        self.parted = 0
+        self.parted = []
         self.part()
         self.expire()
         for offset, command in commands:
@@ -255,7 +256,7 @@ class Oracle:
         self.dead_lettered += 1
         at_least_once = strategy is DeadLetterStrategy.AT_LEAST_ONCE
         if not at_least_once or self.config.overflow is Overflow.DROP_HEAD or reason == "maxlen":
-            self.parting.append((0, message.place, reason, message.delivery_count))
+            self.parting.append(((0, message.place, reason, message.delivery_count), message.size))
             self.part()
             return
         self.letters[self.letter_ids] = (self.letter_ids, message.place, reason, message.delivery_count)
@@ -264,15 +265,21 @@ class Oracle:
         self.announce()
 
     def part(self) -> None:
-        while self.parting and self.parted < LETTERS_ON_THEIR_WAY:
-            self.told.letters.append(self.parting.pop(0))
-            self.parted += 1
+        while self.parting and may_go(self.parted, self.parting[0][1]):
+            letter, size = self.parting.pop(0)
+            self.told.letters.append(letter)
+            self.parted.append(size)
 
     def announce(self) -> None:
-        for number in sorted(self.letters)[:LETTERS_ON_THEIR_WAY]:
+        under_way: list[int] = []
+        for number in sorted(self.letters):
+            size = self.letter_sizes[number]
             if number >= self.announced:
+                if not may_go(under_way, size):
+                    break
                 self.told.letters.append(self.letters[number])
                 self.announced = number + 1
+            under_way.append(size)
 
     def on_deadlettersettled(self, command: DeadLetterSettled, _index: int, _offset: int) -> None:
         for first, last in command.ranges:
@@ -498,8 +505,16 @@ class Oracle:
 
     def live_entries(self) -> set[int]:
         held = [message for one in self.subscribers.values() for message in one.held.values()]
-        dead = {place[0] for _number, place, _reason, _count in [*self.letters.values(), *self.parting]}
+        dead = {
+            place[0]
+            for _number, place, _reason, _count in [*self.letters.values(), *(letter for letter, _size in self.parting)]
+        }
         return dead | {message.place[0] for message in [*self.fresh, *self.returned, *held]}
+
+
+def may_go(under_way: list[int], size: int) -> bool:
+    """Whether one more letter may go its way beside these."""
+    return not under_way or (len(under_way) < LETTERS_ON_THEIR_WAY and sum(under_way) + size <= OCTETS_ON_THEIR_WAY)
 
 
 def channel_is_dead(lives: dict[NodeId, int], channel: ChannelId) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 
 from reference_broker.machines.commands import Enqueue, Tick, UpdateConfig
 from reference_broker.machines.config import DeadLetterStrategy, FifoConfig
-from reference_broker.machines.dead_letters import LETTER, LETTER_COLUMNS, WINDOW, DeadLetters
+from reference_broker.machines.dead_letters import LETTER, LETTER_COLUMNS, WINDOW, WINDOW_OCTETS, DeadLetters
 from reference_broker.machines.effects import DeadLetterReason, Effect, SetTimer
 from reference_broker.machines.fifo import FifoMachine
 from reference_broker.machines.origins import Origin
@@ -32,6 +32,24 @@ def test_a_leader_hears_of_a_window_of_dead_letters() -> None:
     assert ids(letters, fresh=True) == list(range(WINDOW + 1, WINDOW + 12))
     assert ids(letters, fresh=False) == [*range(11, 20), *range(21, WINDOW + 12)]
     assert (letters.count, letters.octets) == (3 * WINDOW - 11, 6 * WINDOW - 22)
+
+
+def test_few_large_letters_are_a_window() -> None:
+    """The leader holds their bodies in memory: a thousand of the largest were more than any machine has."""
+    letters, large = DeadLetters(), WINDOW_OCTETS // 4
+    letters.keep(9, 0, 1, Origin(1, 13, 0, 0, size=large), DeadLetterReason.EXPIRED)
+    letters.keep(2, 0, 1, Origin(2, 13, 0, 0, size=5 * large), DeadLetterReason.EXPIRED)
+    assert ids(letters, fresh=True) == [1, 2, 3, 4]
+    letters.settle(((2, 3),))
+    assert ids(letters, fresh=True) == [5, 6]
+    letters.settle(((1, 9),))
+    assert ids(letters, fresh=True) == [7, 8, 9], "only what was told can be settled"
+    letters.settle(((7, 8),))
+    assert ids(letters, fresh=True) == [], "one that is larger than the window goes alone"
+    letters.settle(((9, 9),))
+    assert [ids(letters, fresh=True), ids(letters, fresh=True)] == [[10], []]
+    letters.settle(((10, 10),))
+    assert ids(letters, fresh=True) == [11]
 
 
 def test_an_entry_sends_a_window_of_dead_letters_on_their_way_and_asks_for_the_next() -> None:

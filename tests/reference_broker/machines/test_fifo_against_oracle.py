@@ -105,6 +105,9 @@ def test_masses_give_what_one_message_at_a_time_gives(random: Random) -> None:
         patch.setattr(Records, "block_records", random.choice((1, 2, 5)))
         patch.setattr(dead_letters, "WINDOW", window)
         patch.setattr(oracle, "LETTERS_ON_THEIR_WAY", window)
+        octets = random.choice((1, 10, 60, 1 << 20))
+        patch.setattr(dead_letters, "WINDOW_OCTETS", octets)
+        patch.setattr(oracle, "OCTETS_ON_THEIR_WAY", octets)
         pair = Pair(any_config(random))
         for payload in RandomLog(random, features=True).entries(random.randint(1, 40)):
             pair.apply(payload, gap=random.choice((1, 1, 1, 2, 5)))
