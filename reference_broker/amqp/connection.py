@@ -35,6 +35,7 @@ from pamqp import base, commands
 from reference_broker.amqp import handshake
 from reference_broker.amqp.channel_frames import PUBLISH_OCTETS, ChannelFrames
 from reference_broker.amqp.closing import OVER, Phase
+from reference_broker.amqp.deliveries import marked_redelivered
 from reference_broker.amqp.errors import (
     HardError,
     RefusedError,
@@ -157,6 +158,11 @@ class ServerConnection(ChannelFrames):
             self._link.output.clear()
             self._spoke_s = self._now_s
         return output
+
+    def mark_redelivered(self) -> None:
+        """What is to be written now may have been delivered elsewhere: say so in each delivery of it."""
+        if self.is_open and self._link.output:
+            self._link.output[:] = [marked_redelivered(self._link.output)]
 
     def tick(self, now_s: float) -> list[Event]:
         """Let time pass: heartbeats, time-outs. Call it a few times a second."""

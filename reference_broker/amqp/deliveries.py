@@ -16,6 +16,7 @@ Back of the envelope: 0.2 us a message of 1 KB, nearly all of it the copy of the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final
@@ -186,6 +187,22 @@ def got(
     method = FRAME_HEAD.pack(METHOD, channel, len(payload)) + payload + b"\xce"
     (content,) = contents(run, channel, frame_max, start, 1, 1)
     return b"".join([method, *_counted(content, delivery_count)])
+
+
+def marked_redelivered(buffers: Sequence[Octets]) -> bytes:
+    """Whole frames, with the redelivered flag set in each delivery among them. Frame by frame: this is for the rare
+    case that they were made for a first delivery and may not be one any more."""
+    octets = bytearray(b"".join(buffers))
+    at = 0
+    while at < len(octets):
+        arguments = at + FRAME_HEAD.size + len(_DELIVER)
+        method = octets[at + FRAME_HEAD.size : arguments] if octets[at] == METHOD else b""
+        if method == _DELIVER:
+            octets[arguments + 1 + octets[arguments] + _TAG.size] = 1
+        elif method == _GET_OK:
+            octets[arguments + _TAG.size] = 1
+        at += OVERHEAD + int(LONG.unpack_from(octets, at + 3)[0])
+    return bytes(octets)
 
 
 def returned(

@@ -71,6 +71,7 @@ from reference_broker.machines.commands import (
     UpdateConfig,
 )
 from reference_broker.machines.config import FifoConfig
+from reference_broker.machines.consumers import Status
 from reference_broker.machines.dealing import deal
 from reference_broker.machines.effects import Confirm, Deliver, Effect, Reject
 from reference_broker.machines.enqueuing import enqueue
@@ -224,6 +225,16 @@ class FifoMachine:
         ids they have.
         """
         return inspection.deliveries_of(self._state, node, incarnation)
+
+    def still_held(self, delivery: Deliver) -> list[Deliver]:
+        """What the consumer still holds of a delivery, with the counts of now: for a member that has not told it. What
+        was taken back meanwhile is somebody else's."""
+        return inspection.still_held(self._state, delivery)
+
+    def keeps_what_is_dealt(self, consumer_id: ConsumerId) -> bool:
+        """Whether the consumer holds its messages until it settles them. False for one that gets them singly."""
+        consumer = self._state.consumer(consumer_id)
+        return consumer is None or not (consumer.status is Status.GETTING or consumer.auto_settle)
 
     def reconfirm_local(self, node: NodeId, incarnation: int) -> list[Confirm | Reject]:
         """Answers for all that channels of this life of this node have enqueued: for a member that skipped entries.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,8 @@ from reference_broker.machines.effects import Confirm, Deliver, Reject
 from reference_broker.machines.fifo_state import Channel, State
 from reference_broker.machines.outbox import Parcel
 from reference_broker.types import LogIndex, NodeId
+
+_ANY_ID: Final = 1 << 63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +80,25 @@ def deliveries_of(state: State, node: NodeId, incarnation: int) -> list[Deliver]
     return deliveries
 
 
-def _deliveries(consumer: Consumer) -> list[Deliver]:
+def still_held(state: State, delivery: Deliver) -> list[Deliver]:
+    """What the consumer still holds of a delivery."""
+    consumer = state.consumer(delivery.consumer)
+    first = delivery.first_message_id
+    last = first + sum(span.count for span in delivery.spans) - 1
+    return _deliveries(consumer, first, last) if consumer is not None else []
+
+
+def _deliveries(consumer: Consumer, first: int = 0, last: int = _ANY_ID) -> list[Deliver]:
+    """What it holds of the ids ``first..last``."""
     parcels: list[Parcel] = []
     for held in consumer.held:
-        if not parcels or not parcels[-1].fits(held.first_id, held.origin.delivery_count):
-            parcels.append(Parcel(consumer.id, held.first_id, held.origin.delivery_count))
-        parcels[-1].add(held.start, held.count, held.step, held.origin)
+        skipped = max(first - held.first_id, 0)
+        count = min(last - held.first_id + 1, held.count) - skipped
+        if count <= 0:
+            continue
+        if not parcels or not parcels[-1].fits(held.first_id + skipped, held.origin.delivery_count):
+            parcels.append(Parcel(consumer.id, held.first_id + skipped, held.origin.delivery_count))
+        parcels[-1].add(held.start + skipped * held.step, count, held.step, held.origin)
     return [parcel.seal() for parcel in parcels]
 
 

@@ -108,6 +108,11 @@ class ClientConnection(ClientRequests):
         for consumer, ids in owed:
             self._give_back(consumer, ids)
 
+    def stood_still(self) -> None:
+        """This process did, in the middle of a turn: what the core was told to deliver before that goes as redelivered,
+        for others may have it since."""
+        self.core.mark_redelivered()
+
     def tick(self) -> None:
         """Called now and then: heartbeats and time-outs. A client that is not read is not silent."""
         if not self._reading:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from reference_broker.log.system import LogSystem
@@ -79,6 +80,11 @@ class GroupRunner(Proposing):
     ) -> None:
         """A node without a member has heard that this one leads, and has applied its commands up to ``known`` in each
         lane: tell it what it may have missed, and from now on everything."""
+        self.host.when_sure(partial(self._catch_up, node, term, incarnation, known, asked))
+
+    def _catch_up(
+        self, node: NodeId, term: Term, incarnation: int, known: tuple[int, int], asked: Sequence[Any]
+    ) -> None:
         if self._standing[0] is Role.LEADER and term == self._standing[2]:
             seen, is_new = self.seen_of(node, incarnation), node not in self._guests
             guest = self._guests[node] = Guest(self.group, node, incarnation, self._node)
@@ -197,10 +203,20 @@ class GroupRunner(Proposing):
         if self.core.has_ready:
             self._node.wake(self)
 
+    def stood_still(self) -> None:
+        """This process stood still for so long that others may think that its node is gone."""
+        self._guests.clear()
+        self._doubt()
+
+    def _doubt(self) -> None:
+        if any(pending.is_used for pending in self.pending.values()):  # else there is nobody to deliver to
+            self.host.doubt()
+
     def peer_up(self, node: NodeId) -> None:
         """The link to ``node`` stands again: whatever was under way to it may be lost."""
         self.core.node_up(node)
         if node == self.core.leader:
+            self._doubt()
             self._start_over()
         self._node.wake(self)
 
@@ -233,6 +249,7 @@ class GroupRunner(Proposing):
     def stop(self) -> None:
         """The group is gone from this node, its log with it: whatever still calls, nothing more happens."""
         self._stopped = True
+        self.host.stop()
         self._sender.stop()
         reads, self._reads = self._reads, {}
         for answered in reads.values():
@@ -282,6 +299,8 @@ class GroupRunner(Proposing):
             self._held.append(ready)
         else:
             self._sender.send_all(ready)
+        if self._standing != (self.core.role, self.core.leader, self.core.term):
+            self._doubt()
         if ready.commit > self.applied and not self.newer_machine:
             self._apply(ready.commit)
         self._notice_standing()

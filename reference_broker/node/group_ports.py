@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from reference_broker.node.answer_times import AnswerTimes
@@ -52,6 +52,19 @@ class Host(Protocol):
 
     def became_leader(self, term: Term) -> None:
         """This member leads now, in that term. What was committed in earlier ones may still be to apply."""
+
+    def again(self, command: Any) -> Any:
+        """What is to be proposed under another leader in the place of a command that this node has proposed."""
+
+    def doubt(self) -> None:
+        """This node may have been given up by the others for a while: what was dealt to its clients may be somebody
+        else's, and the entries that say so may be still to come."""
+
+    def when_sure(self, call: Callable[[], None]) -> None:
+        """Call once what was dealt to clients can be told again."""
+
+    def stop(self) -> None:
+        """The member is gone from this node."""
 
     def lost_leadership(self) -> None:
         """This member no longer leads."""

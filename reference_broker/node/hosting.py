@@ -241,6 +241,15 @@ class Hosting:
         for proxy in self.proxies.values():
             proxy.peer_down(node)
 
+    def stood_still(self) -> None:
+        """This process did, for so long that the others may have given its node up."""
+        for runner in self.runners.values():
+            runner.stood_still()
+            if runner.core.role is Role.LEADER:
+                self.tell_guests(runner)
+        for proxy in self.proxies.values():
+            proxy.stood_still()
+
     def attached(self, group: GroupId, node: NodeId, *, stays: bool) -> None:
         """A node without a member has clients of the queue, or has none any more."""
         runner = self.runners.get(group)

@@ -34,6 +34,9 @@ class Connection(Protocol):
     def flush(self) -> None:
         """Write what has gathered."""
 
+    def stood_still(self) -> None:
+        """The process did, and what has gathered may have gone to others since."""
+
     def tick(self) -> None:
         """Heartbeats and time-outs."""
 

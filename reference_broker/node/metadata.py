@@ -167,6 +167,20 @@ class MetadataHost:
     def became_leader(self, term: Term) -> None:
         """Leading the metadata asks for nothing more."""
 
+    def again(self, command: Any) -> Any:
+        """The same."""
+        return command
+
+    def doubt(self) -> None:
+        """What the metadata says is said to everybody."""
+
+    def when_sure(self, call: Callable[[], None]) -> None:
+        """That is now."""
+        call()
+
+    def stop(self) -> None:
+        """The metadata stays for as long as the node."""
+
     def lost_leadership(self) -> None:
         """Nor does following."""
 

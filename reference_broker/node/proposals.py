@@ -26,7 +26,7 @@ the entry.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
@@ -74,6 +74,11 @@ class Pending:
         return number
 
     @property
+    def is_used(self) -> bool:
+        """Whether anything was ever proposed."""
+        return self._next > 1
+
+    @property
     def applied_up_to(self) -> int:
         """The number of the last command that is seen applied."""
         return self._commands[0][0] - 1 if self._commands else self._next - 1
@@ -84,6 +89,10 @@ class Pending:
         while commands and commands[0][0] <= number:
             done.append(commands.popleft()[1])
         return done
+
+    def change(self, changed: Callable[[Any], Any]) -> None:
+        """Put what ``changed`` makes of each command in its place."""
+        self._commands = deque((number, changed(command), size) for number, command, size in self._commands)
 
     def all(self) -> Iterable[tuple[int, Any, int]]:
         """(number, command, octets) in order."""

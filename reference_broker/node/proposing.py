@@ -203,6 +203,7 @@ class Proposing(ABC):
         self._outbox.clear()
         if self._standing[0] is Role.LEADER or self._standing[1]:
             for lane, pending in self.pending.items():
+                pending.change(self.host.again)
                 for number, command, size in pending.all():
                     self._outbox.add(command, size, (self._me[0], lane, self._me[1]), number)
         self._outbox.urgent = self._outbox.octets > 0

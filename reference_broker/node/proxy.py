@@ -83,6 +83,13 @@ class Proxy:
             self.leader = NOBODY
             self._outbox.clear()
 
+    def stood_still(self) -> None:
+        """This process did, and others may think that its node is gone: whatever is unread was said to the node before
+        that, so have everything said again."""
+        self.peer_down(self.leader)
+        for node in sorted(_where(self.record)) if self._attached else ():
+            self._attach_to(node)
+
     def members_changed(self, record: QueueRecord) -> None:
         """The queue has members on other nodes."""
         new = _where(record) - _where(self.record)

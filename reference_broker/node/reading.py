@@ -52,16 +52,20 @@ class Reading:
         """Have ``answered`` called with ``ready`` messages and ``consumers`` of a queue, or with an ``error``."""
         self._ask((group, "counts"), answered)
 
-    def catch_up(self, call: Callable[[], None]) -> None:
-        """Call once this node knows of every queue that was declared or deleted before now, however long it takes."""
+    def catch_up(self, call: Callable[[], None], group: GroupId = METADATA_GROUP) -> None:
+        """Call once everything is applied here that was committed to a group before now, however long it takes: of the
+        metadata, once this node knows of every queue that was declared or deleted. Never, if there is no member of the
+        group here any more."""
 
         def answered(answer: Answer) -> None:
+            if (runner := self._shard.runners.get(group)) is None:
+                return
             if "error" in answer:
-                self.catch_up(call)
+                self.catch_up(call, group)
             else:
-                self._shard.runners[METADATA_GROUP].when_applied(LogIndex(answer["index"]), call)
+                runner.when_applied(LogIndex(answer["index"]), call)
 
-        self._ask((METADATA_GROUP, "read-index"), answered)
+        self._ask((group, "read-index"), answered)
 
     def look_again(self, call: Callable[[bool], None]) -> None:
         """Call with True once this node knows of every queue that was declared or deleted before now, or with False

@@ -91,9 +91,8 @@ class Shard(LocalClients):
         """Made within the running event loop, whose clock and sockets it uses.
 
         The keywords are the rest of the world: a file system (the machine's own by default), whether the log has
-        threads or the owner calls ``log.run_pending``, a wall clock in milliseconds, and chance. Stamps of the latency
-        anatomy are taken from the host's monotonic clock; without threads, where a seed decides what happens and the
-        octets of entries with it, from the event loop's.
+        threads or the owner calls ``log.run_pending``, a wall clock in milliseconds, and chance. Stamps are taken from
+        the host's monotonic clock; without threads, where a seed decides what happens, from the event loop's.
         """
         super().__init__()
         self.config = config
@@ -115,6 +114,7 @@ class Shard(LocalClients):
         self._failed = failed
         self._loop = loop = asyncio.get_running_loop()
         self.now_ns = time.monotonic_ns if threads else lambda: int(loop.time() * 1e9)
+        self._awake_ns = self.now_ns()
         self.anatomy = Anatomy(host_clock() if threads else 1)
         self.answers = AnswerTimes()
         self._up: dict[NodeId, int] = {config.node: incarnation}
@@ -153,6 +153,7 @@ class Shard(LocalClients):
     async def start(self) -> None:
         """Join the cluster."""
         await self.peers.start()
+        self._awake_ns = self.now_ns()  # what was read from disk since may have taken its time
         self._tick_task = self._loop.create_task(self._tick())
 
     def close(self) -> None:
@@ -236,6 +237,15 @@ class Shard(LocalClients):
         """Delete the queue as a client would."""
         if (runner := self.runners.get(group)) is not None and isinstance(runner.host, QuorumQueue):
             self.delete(runner.host.record, lambda: None)
+
+    def when_current(self, group: GroupId, call: Callable[[], None]) -> None:
+        """Ask its leader. An answer that came in while this process stood still is too old, and nobody looked yet."""
+
+        def caught_up() -> None:
+            self._stood_still()
+            call()
+
+        self.reading.catch_up(caught_up, group)
 
     def settings_changed(self, group: GroupId) -> None:
         """See whether they are those that the policies make."""
@@ -377,6 +387,8 @@ class Shard(LocalClients):
 
     def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
         """A frame of a peer. Raises ValueError if it is damaged."""
+        if kind == Kind.EFFECTS:  # other frames do nothing before the turn
+            self._stood_still()
         self._frames.take(node, kind, body)
 
     def peer_writable(self, node: NodeId) -> None:
@@ -432,7 +444,7 @@ class Shard(LocalClients):
         self._turn_scheduled = False
         self._guarded(self._work)
 
-    def _guarded(self, call: Callable[..., None], *arguments: object) -> None:
+    def _guarded(self, call: Callable[..., object], *arguments: object) -> None:
         """A defect, or a safety violation, must not leave a node that looks alive and confirms nothing: it stops."""
         try:
             call(*arguments)
@@ -440,7 +452,18 @@ class Shard(LocalClients):
             log.exception("defect")
             self._failed(f"defect: {error!r}")
 
+    def _stood_still(self) -> bool:
+        """Whether this process just stood still for so long that others may suspect it; whoever looks first does what
+        follows from that."""
+        since_ns, self._awake_ns = self._awake_ns, self.now_ns()
+        if self._awake_ns - since_ns < self.limits.suspect_after_ms * 500_000:  # half of it: its last word is older
+            return False
+        log.warning("this node stood still for %.1f s", (self._awake_ns - since_ns) / 1e9)
+        self.hosting.stood_still()
+        return True
+
     def _work(self) -> None:
+        self._stood_still()
         dirty, self._dirty = self._dirty, []
         self.peers.hold()
         for runner in dirty:
@@ -449,8 +472,11 @@ class Shard(LocalClients):
         self.peers.flush()
         if self._waiting_to_send:
             self._let_one_send()
+        in_the_middle = self._stood_still()
         touched, self._touched = self._touched, {}
         for connection in touched:
+            if in_the_middle:
+                connection.stood_still()
             connection.flush()
             if self.anatomy.waits:
                 self.anatomy.written(connection, self.now_ns())
@@ -485,6 +511,7 @@ class Shard(LocalClients):
         while True:
             await asyncio.sleep(self.limits.tick_ms / 1000)
             ticks += 1
+            self._guarded(self._stood_still)
             if ticks % _RETRY_TICKS == 0:
                 self._reconciliation.retry()
             self._tick_groups()

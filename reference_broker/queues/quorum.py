@@ -8,12 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, Protocol, TypeGuard
 
 from reference_broker import message_run
 from reference_broker.anatomy.track import Track
 from reference_broker.machines.batch import decode_batch, encode_batch
-from reference_broker.machines.commands import Cancel, Checkout, Command, Enqueue, Get, Purge
+from reference_broker.machines.commands import (
+    Cancel,
+    Checkout,
+    Command,
+    Enqueue,
+    Get,
+    NodeDown,
+    NodeUp,
+    Purge,
+    Tick,
+)
 from reference_broker.machines.config import NO_LIMIT, DeadLetterStrategy, FifoConfig, Overflow
 from reference_broker.machines.effects import (
     Confirm,
@@ -32,6 +43,7 @@ from reference_broker.machines.fifo import FifoMachine, Meta
 from reference_broker.machines.locality import local_effects
 from reference_broker.machines.metadata import ArgumentValue, QueueRecord
 from reference_broker.message_run import MessageRun
+from reference_broker.queues.doubt import Doubt
 from reference_broker.types import ChannelId, ConsumerId, Entry, GroupId, LogIndex, NodeId, Term
 
 Piece = tuple[MessageRun, int, int, int]
@@ -95,6 +107,10 @@ class Clients(Channels, Protocol):
     def queue_expired(self, group: GroupId) -> None:
         """The group's queue was unused for too long: delete it. Said again until it is gone."""
 
+    def when_current(self, group: GroupId, call: Callable[[], None]) -> None:
+        """Call once this node has applied everything that was committed to the group before now. Never, if it has no
+        member of the group any more."""
+
     def settings_changed(self, group: GroupId) -> None:
         """The group's queue, which this node leads, has other settings now, perhaps those of a former leader's wish."""
 
@@ -114,6 +130,7 @@ class QuorumQueue:
         self._clients = clients
         self._now_ms = now_ms
         self._effects: list[Effect] = []
+        self._doubt = Doubt()
         self._client_nodes: set[NodeId] = set()
         """Nodes that had channels here since this member last became leader: some may be gone, none is missing."""
 
@@ -148,6 +165,8 @@ class QuorumQueue:
                 self._client_nodes.add(effect.node)
         mine = local_effects(effects, self._clients.node, self.leading, self.record.members)
         runs: Runs = {}
+        if self._doubt.is_on:
+            mine = self._keep_back(mine, runs)
         self._execute(mine, self._clients, runs)
         for guest in guests:
             self._execute(local_effects(effects, guest.node, False, ()), guest, runs)
@@ -202,6 +221,73 @@ class QuorumQueue:
             case SettingsChanged():
                 self._clients.settings_changed(self.record.group)
 
+    def again(self, command: Any) -> Any:
+        """The same, but for what only a leader says. A deposed one that was cut off has seen all others go down: under
+        its successor, which looks for itself, that would take messages from consumers that never were away."""
+        return Tick() if isinstance(command, NodeDown | NodeUp) else command
+
+    # Doubt: see reference_broker.queues.doubt
+
+    def doubt(self) -> None:
+        """What was dealt to this node's clients may have gone to others since."""
+        self._doubt.begin()
+        self._ask()
+
+    def when_sure(self, call: Callable[[], None]) -> None:
+        """Call once there is no doubt."""
+        if not self._doubt.is_on:
+            call()
+            return
+        self._doubt.wait(call)
+        self._ask()
+
+    def _ask(self) -> None:
+        if self._doubt.has_to_ask():
+            self._clients.when_current(self.record.group, partial(self._sure, self._doubt.number))
+
+    def _sure(self, number: int) -> None:
+        """All is applied that was committed when doubt ``number`` was asked about."""
+        if number != self._doubt.number:
+            return
+        kept, waiting = self._doubt.end()
+        runs: Runs = {}
+        for each in kept:
+            delivery = each[0] if isinstance(each, tuple) else each
+            held = self.machine.still_held(delivery) if isinstance(delivery, Deliver) else []
+            if isinstance(each, tuple) and not held:
+                self._tell_unsure(*each)
+            for effect in held if isinstance(delivery, Deliver) else (delivery,):
+                self._run(effect, self._clients, runs)
+        for call in waiting:
+            call()
+
+    def _tell_unsure(self, delivery: Deliver, pieces: list[Piece]) -> None:
+        """Somebody else may have these messages, or have had them."""
+        self._clients.deliver(delivery.consumer, delivery.first_message_id, pieces, max(delivery.delivery_count, 1))
+
+    def _keep_back(self, mine: list[Effect], runs: Runs) -> list[Effect]:
+        """Those that may be told in doubt; the others are kept."""
+        told: list[Effect] = []
+        for effect in mine:
+            if isinstance(effect, Deliver) and _lives(effect.consumer.channel, self._clients):
+                is_held = self.machine.keeps_what_is_dealt(effect.consumer)
+                self._doubt.keep_delivery(effect, None if is_held else self._pieces(effect.spans, runs))
+            elif not (isinstance(effect, Reply) and self._doubt.keeps(effect)):
+                told.append(effect)
+        self._ask()
+        return told
+
+    def stop(self) -> None:
+        """The member is gone from here, and learns nothing more: tell what it has kept, but not as if for the first
+        time."""
+        self._doubt.begin()  # what was asked is not for this member any more
+        for each in self._doubt.end()[0]:
+            if isinstance(each, Reply):
+                self._run(each, self._clients, {})
+                continue
+            for delivery in (each[0],) if isinstance(each, tuple) else self.machine.still_held(each):
+                self._tell_unsure(delivery, each[1] if isinstance(each, tuple) else self._pieces(delivery.spans, {}))
+
     def pace(self) -> int | None:
         """How many messages an entry should enqueue at most: the machine's hint."""
         return self.machine.pace()
@@ -242,7 +328,10 @@ class QuorumQueue:
         machine, node, incarnation = self.machine, channels.node, channels.incarnation
         held = machine.redeliver_local(node, incarnation)
         replies = [Reply(*_asked_by(each), _late_answer(machine, each, held)) for each in asked if asks(each)]
-        self._execute([*machine.reconfirm_local(node, incarnation), *replies, *held], channels, {})
+        told: list[Effect] = [*machine.reconfirm_local(node, incarnation), *replies, *held]
+        if self._doubt.is_on and channels is self._clients:
+            told = self._keep_back(told, {})
+        self._execute(told, channels, {})
 
     def live_entries(self) -> Sequence[tuple[int, int]]:
         """Ranges of entries that messages of the queue still lie in."""

@@ -6,7 +6,7 @@ same ones on all members.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Any, Final
 from zlib import crc32
 
@@ -16,7 +16,7 @@ from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.fifo import FifoMachine
 from reference_broker.sim.invariants import ViolationError, check
 from reference_broker.sim.raft_checks import GroupTruth
-from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId
+from reference_broker.types import ChannelId, ConsumerId, GroupId, LogIndex, NodeId
 
 COMPARE_EVERY: Final = 4
 LOOK_EVERY: Final = 16
@@ -116,6 +116,30 @@ class Letters:
                 self._sent.add(place)
 
 
+class Absences:
+    """After what made a node miss things, it must hear of them before it delivers: X8."""
+
+    def __init__(self) -> None:
+        self._applied: dict[GroupId, LogIndex] = {}
+        """The highest entry that any member has applied."""
+        self._due: dict[tuple[NodeId, GroupId], LogIndex] = {}
+
+    def applied(self, group: GroupId, index: LogIndex) -> None:
+        """A member has applied an entry."""
+        if index > self._applied.get(group, 0):
+            self._applied[group] = index
+
+    def ended(self, node: NodeId, groups: Iterable[GroupId]) -> None:
+        """From now on the node has to know of these groups what anybody knows."""
+        for group in groups:
+            self._due[node, group] = self._applied.get(group, LogIndex(0))
+
+    def delivers(self, node: NodeId, group: GroupId, applied: LogIndex, what: str) -> None:
+        """The node's member delivers for the first time, having ``applied`` so much."""
+        due = self._due.get((node, group), LogIndex(0))
+        check(applied >= due, "X8", f"node {node} has applied {applied} and not {due} yet, and delivers {what}")
+
+
 class Deliveries:
     """Who executes which delivery: I25, and the ids of I20."""
 
@@ -124,18 +148,27 @@ class Deliveries:
         self._breaks: dict[ConsumerId, int] = {}
 
     def executed(
-        self, node: NodeId, incarnation: int, consumer: ConsumerId, first: int, count: int, gap: bool, breaks: int
+        self,
+        node: NodeId,
+        incarnation: int,
+        consumer: ConsumerId,
+        first: int,
+        count: int,
+        gap: bool,
+        breaks: int,
+        *,
+        is_told: bool = True,
     ) -> None:
         """A node hands ids ``first``, +1 ... to its connection.
 
-        ``gap``: it jumped over entries in this life. ``breaks``: how often its links broke, if another node told it to:
-        then what that node took back meanwhile may be missing.
+        ``gap``: it jumped over entries in this life. ``breaks``: how often its links broke, if another node told it to,
+        else how often it was in doubt: then what was taken back meanwhile may be missing.
         """
         channel = consumer.channel
         if (channel.node, channel.incarnation) != (node, incarnation):
             raise ViolationError("I25", f"node {node} in life {incarnation} delivers to {consumer}")
         expected = self._next.get(consumer, first)
-        again = first < expected and not breaks
+        again = first < expected and not (is_told and breaks)
         check(not again or gap, "I26", f"node {node}: ids {first}.. for {consumer} once more, next is {expected}")
         gap |= self._breaks.get(consumer, breaks) != breaks
         self._breaks[consumer] = breaks

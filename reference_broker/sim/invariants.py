@@ -77,6 +77,12 @@ INVARIANTS = {
         Invariant("X5", "a channel hears the answers to its questions, in their order", "sessions"),
         Invariant("X6", "only who leads a queue has its dead letters on their way, and their bodies in memory", "node"),
         Invariant("X7", "a dead letter that is sent at most once is sent once at most", "fifo_checks"),
+        Invariant(
+            "X8",
+            "a node that stood still, or has another leader or a new link to it, delivers nothing as if for the first "
+            "time before it has applied what anybody had applied by then",
+            "fifo_checks",
+        ),
     )
 }
 

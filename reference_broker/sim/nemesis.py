@@ -107,7 +107,7 @@ class Nemesis:
     def pause(self, node: SimNode) -> None:
         """The process stands still, its sockets stay open."""
         if node.loop is not None:
-            node.loop.paused_until = self.world.scheduler.now + self._outage()
+            node.pause(self._outage())
 
     def jump_clock(self, node: SimNode) -> None:
         """Its wall clock is set."""

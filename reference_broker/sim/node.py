@@ -159,7 +159,7 @@ class SimShard(Shard):
     def _show_applies(self, runner: GroupRunner) -> None:
         host: Any = runner.host
         apply, install, node, group = host.apply, host.install, self.node, runner.group
-        truth, former = self.checks.group(group), runner.applied
+        truth, former, absences = self.checks.group(group), runner.applied, self.owner.world.absences
         is_queue, ledger, story = isinstance(host, QuorumQueue), self.owner.world.ledger, self.story
 
         def shown(entry: Entry, end: int, skip: frozenset[int]) -> None:
@@ -170,6 +170,7 @@ class SimShard(Shard):
             if is_queue:
                 ledger.committed(entry.payload)
             apply(entry, end, skip)
+            absences.applied(group, entry.index)
             if group == METADATA_GROUP:
                 self.owner.world.members.heard(host.machine.queues.values())
             if entry.index % fifo_checks.COMPARE_EVERY == 0 and not truth.deleted:
@@ -198,6 +199,7 @@ class SimShard(Shard):
         """Look at once: who leads for a moment only is a leader too."""
         self.story.stands(self.node, runner)
         self.checks.looked_at(self.node, runner)
+        self.owner.world.absences.ended(self.node, [runner.group])
         if runner.core.leader == self.node:
             self.moments.come("election", self.owner)
         super().leader_changed(runner)
@@ -213,15 +215,31 @@ class SimShard(Shard):
         """Show who executes which delivery."""
         self.story.delivers(self.node, consumer, first_message_id, pieces, delivery_count)
         count = sum(piece[2] for piece in pieces)
-        breaks = self.breaks if self._is_told else 0
+        breaks = self.breaks if self._is_told else self._doubts_before(consumer, first_message_id, delivery_count)
         self.owner.world.deliveries.executed(
-            self.node, self.incarnation, consumer, first_message_id, count, self.jumped, breaks
+            self.node, self.incarnation, consumer, first_message_id, count, self.jumped, breaks, is_told=self._is_told
         )
         super().deliver(consumer, first_message_id, pieces, delivery_count)
+
+    def _doubts_before(self, consumer: ConsumerId, first_message_id: int, delivery_count: int) -> int:
+        """How many doubts the member has had that delivers. There must be none if this is a first delivery."""
+        connection = self.connections.get(consumer.channel.connection)
+        channels = connection._channels if isinstance(connection, ClientConnection) else {}
+        channel = channels.get(consumer.channel.channel)
+        known = channel.consumers.get(consumer.tag) if channel is not None else None
+        runner = self.runners.get(known.group) if known is not None else None
+        if runner is None or not isinstance(runner.host, QuorumQueue):
+            return 0
+        if not delivery_count:
+            what = f"{first_message_id} to {consumer}"
+            self.owner.world.absences.delivers(self.node, runner.group, runner.applied, what)
+        return runner.host._doubt.number
 
     def peer_up(self, node: NodeId, incarnation: int) -> None:
         """Note it."""
         self.breaks += 1
+        led = [group for group, runner in self.runners.items() if runner.core.leader == node]
+        self.owner.world.absences.ended(self.node, led)
         super().peer_up(node, incarnation)
 
     def peer_down(self, node: NodeId) -> None:
@@ -307,6 +325,17 @@ class SimNode:
         self.incarnation = life - 1
         self.is_lost = self.is_awaited = False
         self.start()
+
+    def pause(self, seconds: float) -> None:
+        """The process stands still. If that is for long, it has missed something."""
+        assert self.loop is not None
+        end = self.loop.paused_until = self.world.scheduler.now + seconds
+        if seconds * 2000 >= self._config.limits.suspect_after_ms:
+            self.world.scheduler.at(end, self._goes_on, self.loop)
+
+    def _goes_on(self, loop: SimLoop) -> None:
+        if loop is self.loop and self.shard is not None and loop.paused_until == self.world.scheduler.now:
+            self.world.absences.ended(self.node, self.shard.runners)
 
     def write(self, log: LogSystem) -> None:
         """What the loop does at its :meth:`LogSystem.write`: it writes itself, and hears what is on disk before this

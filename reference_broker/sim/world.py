@@ -18,7 +18,7 @@ from reference_broker.machines.policies import with_policy
 from reference_broker.node.config import Limits
 from reference_broker.queues.quorum import config_of
 from reference_broker.sim.clients import SimClient
-from reference_broker.sim.fifo_checks import Deliveries, Letters
+from reference_broker.sim.fifo_checks import Absences, Deliveries, Letters
 from reference_broker.sim.invariants import check
 from reference_broker.sim.ledger import Ledger
 from reference_broker.sim.loop import Scheduler
@@ -54,6 +54,7 @@ class World:
         self.raft = RaftChecks()
         self.deliveries = Deliveries()
         self.letters = Letters()
+        self.absences = Absences()
         self.members = MemberChecks()
         self.ledger = Ledger()
         self.story = Story(self.scheduler)

@@ -141,6 +141,18 @@ class Storm:
         local_cluster.resume(self.cluster, name)
         self.until(self._all_ready, f"the return of {name}")
 
+    def pause_until_replaced(self, name: str) -> None:
+        """Until the others have another leader, which confirms, and give to their consumers what was with the paused
+        one's."""
+        redelivered = self.account.redelivered
+        local_cluster.pause(self.cluster, name)
+        self.until(lambda: name not in (self._leaders() or [name])[:1], f"a successor of {name}")
+        self.progress(f"the pause of {name}")
+        self.until(lambda: self.account.redelivered > redelivered, f"what consumers on {name} held")
+        local_cluster.resume(self.cluster, name)
+        self.until(self._all_ready, f"the return of {name}")
+        self.progress(f"the return of {name}")
+
     def _all_ready(self) -> bool:
         return all(row["state"] == "running" and row.get("ready") for row in local_cluster.summary(self.cluster))
 
@@ -164,11 +176,11 @@ class Storm:
 
 
 @contextmanager
-def stormy(directory: Path, base_port: int, module: ModuleType) -> Iterator[Storm]:
+def stormy(directory: Path, base_port: int, module: ModuleType, load: Any = None) -> Iterator[Storm]:
     """A cluster under load; prints the seed and the schedule, which is shown when the test fails."""
     cluster = local_cluster.start(directory, base_port=base_port)
     try:
-        with module.Clients([node.amqp_port for node in cluster.nodes], SEED) as clients:
+        with module.Clients([node.amqp_port for node in cluster.nodes], SEED, load or module.Load()) as clients:
             storm = Storm(directory, cluster, clients)
             try:
                 storm.progress("the start")
@@ -218,6 +230,20 @@ def test_a_leader_that_was_paused_confirms_nothing_by_itself(tmp_path: Path, bas
         run.settle()
 
 
+def test_a_leader_that_was_paused_delivers_nothing_late_as_if_for_the_first_time(
+    tmp_path: Path, base_port: int, storm: ModuleType
+) -> None:
+    """What its consumers had to get has gone to the consumers on other nodes when it goes on with what it finds in its
+    sockets, or in the middle of whatever it was doing."""
+    with stormy(tmp_path / "cluster", base_port, storm, storm.HEAVY) as run:
+        for _ in range(4):
+            run.pause_until_replaced(run.leader())
+        run.settle()
+        assert run.account.redelivered, "no pause took anything from anybody"
+        late = run.account.late
+        assert not late, f"{len(late)} late deliveries are not marked, the first {late[:3]}"
+
+
 def test_the_account_sees_what_is_wrong(storm: ModuleType) -> None:
     """A checker that finds nothing because it looks at nothing would pass every storm."""
     account = storm.Account()
@@ -228,6 +254,7 @@ def test_the_account_sees_what_is_wrong(storm: ModuleType) -> None:
         account.note((1, 1, number), redelivered=False, last=last, consumer="c")
     account.note((1, 1, 1), redelivered=True, last=last, consumer="c")
     assert account.lost() == [(1, 1, 2)] and account.redelivered == 1
+    assert account.late == ["c got (1, 1, 1) behind another delivery of it"]
     assert account.wrong == [
         "c got (1, 1, 0) behind 1",
         "c got (1, 1, 1) again, not marked redelivered",

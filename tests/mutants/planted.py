@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from reference_broker.sim.world import World
+from reference_broker.types import NodeId
 
 
 def anything(_world: World) -> bool:
@@ -41,6 +42,17 @@ def _new_queues(world: World) -> bool:
 
 def _fleeting_queues(world: World) -> bool:
     return any(client.zeal for client in world.clients) and any(not plan.is_kept for plan in world.queues)
+
+
+def _several_nodes(world: World) -> bool:
+    return len(world.nodes) > 1
+
+
+def _long_pauses(world: World) -> bool:
+    """Longer than the patience of others, and often."""
+    nemesis, limits = world.nemesis, world.nodes[NodeId(1)]._config.limits
+    often = dict(zip(nemesis._kinds, nemesis._weights, strict=True)).get(nemesis.pause, 0) * 5 > sum(nemesis._weights)
+    return len(world.nodes) > 1 and often and nemesis._outage_s * 1000 > limits.suspect_after_ms
 
 
 def _large_messages(world: World) -> bool:
@@ -251,6 +263,28 @@ MUTANTS = (
     Mutant("who waits for a link is forgotten", "node.shard:Shard.when_writable",
            "self._waiting_to_send.setdefault(node, {})[runner] = None", "pass",
            shown_by="node.test_waiting_for_links:test_one_goes_on_at_a_time_until_the_link_is_congested_again"),
+    Mutant("who stood still delivers late what is somebody else's", "node.group:GroupRunner.stood_still",
+           "self._doubt()", "pass", needs=_long_pauses,
+           shown_by="node.test_standing_still:"
+                    "test_what_others_got_while_a_node_stood_still_is_not_delivered_there(leader)"),
+    Mutant("who was cut off delivers late what is somebody else's", "node.group:GroupRunner.peer_up",
+           "self._doubt()", "pass", needs=_several_nodes,
+           shown_by="node.test_standing_still:test_what_others_got_while_the_link_was_down_is_not_delivered_late"),
+    Mutant("under another leader a member delivers late what is somebody else's", "node.group:GroupRunner._carry_out",
+           "self._doubt()", "pass", needs=_several_nodes),
+    Mutant("a deposed leader says whom it cannot reach", "queues.quorum:QuorumQueue.again",
+           "Tick() if isinstance(command, NodeDown | NodeUp) else command", "command", needs=_several_nodes,
+           shown_by="node.test_standing_still:test_a_leader_that_was_away_takes_nothing_from_those_who_were_not"),
+    Mutant("an answer of before the last doubt ends it", "queues.quorum:QuorumQueue._sure",
+           "if number != self._doubt.number:", "if False:", needs=_several_nodes,
+           shown_by="queues.test_quorum_effects:test_an_answer_from_before_the_last_doubt_does_not_end_it"),
+    Mutant("an answer that waited while the node stood still ends its doubt", "node.shard:Shard.when_current",
+           "self._stood_still()", "pass", needs=_several_nodes,
+           shown_by="node.test_standing_still:test_an_answer_that_waited_meanwhile_is_too_old"),
+    Mutant("what was taken back is delivered after the doubt", "queues.quorum:QuorumQueue._sure",
+           "self.machine.still_held(delivery) if isinstance(delivery, Deliver) else []",
+           "[delivery] if isinstance(delivery, Deliver) else []", needs=_several_nodes,
+           shown_by="queues.test_quorum_effects:test_what_was_taken_back_meanwhile_is_not_delivered"),
 )  # fmt: skip
 
 

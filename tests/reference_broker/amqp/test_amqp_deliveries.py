@@ -242,3 +242,31 @@ def test_returned_messages_come_back_whole_and_before_their_confirm(frame_max: i
     assert b"".join(each.value or b"" for each in heard if isinstance(each, body.ContentBody)) == payload * 2
     assert isinstance(heard[-1], Basic.Ack)
     assert (heard[-1].delivery_tag, heard[-1].multiple) == (2, True)
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_what_waits_to_be_written_can_be_marked_redelivered(count: int) -> None:
+    """Everything else stays to the octet, frames of other kinds between deliveries included."""
+    said: list[list[tuple[int, Heard]]] = []
+    for mark in (False, True):
+        client = ScriptedClient()
+        client.open()
+        client.consume(tag="a")
+        client.consume(tag="another")
+        piece = (run_of([b"x" * 30] * count, [""] * count), 0, count, 1)
+        client.server.deliver(1, "a", 0, [piece], 0)
+        client.send(1, Basic.Qos(0, 10, False))
+        client.server.deliver(1, "another", 0, [piece], 3)
+        client.server.get_ok(1, "", 99, piece, 0, 5, True)
+        if mark:
+            client.server.mark_redelivered()
+        said.append(client.heard())
+    plain, marked = said
+    deliveries = [each for _, each in marked if isinstance(each, Basic.Deliver | Basic.GetOk)]
+    assert [each.redelivered for each in deliveries] == [True] * (2 * count + 1)
+    for (_, before), (_, after) in zip(plain, marked, strict=True):
+        if isinstance(before, Basic.Deliver | Basic.GetOk):
+            before.redelivered = True
+        assert before.marshal() == after.marshal()
+    client.server.mark_redelivered()
+    assert client.output() == b""

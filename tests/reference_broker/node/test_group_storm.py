@@ -263,6 +263,12 @@ class Node:
             command = NodeUp(node, self.world.nodes[node].incarnation) if up else NodeDown(node)
             member.propose(command, 64, Lane.EXPRESS)
 
+    def when_current(self, group: GroupId, call: Callable[[], None]) -> None:
+        """Whoever knows most answers at once."""
+        members = [each.member for each in self.world.nodes.values() if each.alive]
+        known = max(member.core.commit_index for member in members if member is not None)
+        self.runners[group].when_applied(known, call)
+
     def settings_changed(self, group: GroupId) -> None:
         self.reconciliation.settings_changed(self.runners[group])
 

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from reference_broker.machines.batch import encode_batch
-from reference_broker.machines.commands import Checkout, Command, Discard, Enqueue, Settle
+from reference_broker.machines.commands import (
+    Cancel,
+    Checkout,
+    Command,
+    Discard,
+    Enqueue,
+    Get,
+    NodeDown,
+    NodeUp,
+    Return,
+    Settle,
+)
 from reference_broker.machines.effects import DeadLetter, DeadLetterReason
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import MessageRun
@@ -40,6 +53,7 @@ class Told:
     def __init__(self, node: NodeId = HERE, incarnation: int = LIFE) -> None:
         self.node, self.incarnation = node, incarnation
         self.calls: list[tuple[object, ...]] = []
+        self.questions: list[Callable[[], None]] = []
 
     def take(self) -> list[tuple[object, ...]]:
         calls, self.calls = self.calls, []
@@ -71,6 +85,9 @@ class Told:
 
     def queue_expired(self, group: GroupId) -> None:
         self.calls.append(("expired",))
+
+    def when_current(self, group: GroupId, call: Callable[[], None]) -> None:
+        self.questions.append(call)
 
     def settings_changed(self, group: GroupId) -> None:
         self.calls.append(("settings",))
@@ -232,3 +249,105 @@ def test_after_a_snapshot_local_consumers_get_what_they_hold() -> None:
     late.queue.payload = late.log.__getitem__
     late.queue.install(leader.queue.snapshot(), [])
     assert late.told.take() == [("deliver", here, 1, [content(b"3")], 0)]
+
+
+PUBLISHER, CONSUMER = channel(number=2), ConsumerId(channel(), "c")
+
+
+def doubting(*before: Command) -> Member:
+    """A member with a consumer of this node, which has got what it was dealt ``before``, and is in doubt since."""
+    member = Member(False)
+    member.apply(Checkout(CONSUMER, 10, False, 0, 1), *before)
+    member.queue.doubt()
+    return member
+
+
+def sure(member: Member) -> list[tuple[object, ...]]:
+    """What is told when the newest question is answered."""
+    member.told.questions[-1]()
+    return member.told.take()
+
+
+def test_in_doubt_deliveries_wait_and_confirms_do_not() -> None:
+    """What is committed stays so; whose a message is may have changed."""
+    member = doubting(Enqueue(PUBLISHER, 1, run(b"a")))
+    assert member.told.questions == []
+    assert member.apply(Enqueue(PUBLISHER, 2, run(b"b"))) == [("confirm", PUBLISHER, 2)]
+    assert member.apply(Enqueue(PUBLISHER, 3, run(b"c"))) == [("confirm", PUBLISHER, 3)]
+    assert len(member.told.questions) == 1
+    told = [("deliver", CONSUMER, 1, [content(b"b")], 0), ("deliver", CONSUMER, 2, [content(b"c")], 0)]
+    assert sure(member) == told
+    assert ("deliver", CONSUMER, 3, [content(b"d")], 0) in member.apply(Enqueue(PUBLISHER, 4, run(b"d")))
+
+
+def test_what_was_taken_back_meanwhile_is_not_delivered() -> None:
+    """It went to somebody else. Nor is what the consumer holds no more of a delivery; the rest of it is."""
+    member = doubting()
+    member.apply(Enqueue(PUBLISHER, 1, run(b"a", b"b")))
+    member.apply(NodeDown(HERE))
+    member.apply(Checkout(ConsumerId(channel(THERE), "there"), 2, False, 0, 1), NodeUp(HERE, LIFE))
+    member.apply(Enqueue(PUBLISHER, 3, run(b"c", b"d", b"e", b"f")))
+    member.apply(Return(CONSUMER, ((3, 3),)))
+    calls = [call[2:] for call in sure(member) if call[1] == CONSUMER]
+    assert calls == [(2, [content(b"c")], 0), (4, [content(b"e"), content(b"f")], 0), (6, [content(b"d")], 1)]
+
+
+def test_an_answer_from_before_the_last_doubt_does_not_end_it() -> None:
+    """It says how things stood then."""
+    member = doubting()
+    member.apply(Enqueue(PUBLISHER, 1, run(b"a")))
+    (early,) = member.told.questions
+    member.queue.doubt()
+    early()
+    assert member.told.take() == [], "told on an old answer"
+    assert sure(member) == [("deliver", CONSUMER, 0, [content(b"a")], 0)]
+
+
+def test_answers_stay_behind_the_deliveries_before_them() -> None:
+    """A consumer that is told that it is cancelled takes no more of what it was dealt before that."""
+    member, other = doubting(), channel(number=3)
+    member.apply(Enqueue(PUBLISHER, 1, run(b"a")))
+    assert member.apply(Cancel(CONSUMER, 7)) == []
+    assert member.apply(Cancel(ConsumerId(other, "x"), 8)) == [("reply", other, 8)]
+    assert [call[0] for call in sure(member)] == ["deliver", "reply"]
+
+
+@pytest.mark.parametrize("no_ack", [False, True])
+def test_a_get_is_answered_after_the_doubt_with_what_it_was_dealt(no_ack: bool) -> None:
+    """As redelivered if it does not hold it any more: taken back or settled, nobody can tell."""
+    getter = ConsumerId(channel(number=5), "")
+    member = Member(False)
+    member.apply(Enqueue(PUBLISHER, 1, run(b"a")))
+    member.queue.doubt()
+    assert member.apply(Get(getter, no_ack, 9)) == []
+    told = [("deliver", getter, 0, [content(b"a")], int(no_ack)), ("reply", channel(number=5), 9)]
+    assert sure(member) == told
+
+
+def test_a_member_that_goes_in_doubt_tells_what_it_kept_as_redelivered() -> None:
+    """Whoever waits for it hears of it from nobody else."""
+    member = doubting()
+    member.apply(Enqueue(PUBLISHER, 1, run(b"a")), Cancel(CONSUMER, 7))
+    member.queue.stop()
+    assert member.told.take() == [("deliver", CONSUMER, 0, [content(b"a")], 1), ("reply", channel(), 7)]
+    assert sure(member) == []
+
+
+def test_a_snapshot_in_doubt_is_kept_back_like_the_entries_it_stands_for() -> None:
+    """What it says of deliveries may be as old."""
+    leader, late = Member(True), doubting()
+    leader.apply(Checkout(CONSUMER, 10, False, 0, 1), Enqueue(PUBLISHER, 1, run(b"a")))
+    late.log = leader.log
+    late.queue.payload = late.log.__getitem__
+    late.queue.install(leader.queue.snapshot(), [])
+    assert late.told.take() == [("confirm", PUBLISHER, 1)]
+    assert sure(late) == [("deliver", CONSUMER, 0, [content(b"a")], 0)]
+
+
+def test_who_waits_for_the_end_of_a_doubt_goes_on_then() -> None:
+    member, done = doubting(), list[int]()
+    member.queue.when_sure(lambda: done.append(1))
+    assert not done
+    sure(member)
+    member.queue.when_sure(lambda: done.append(2))
+    assert done == [1, 2]

@@ -1,0 +1,237 @@
+"""A node that was away: while it was, its consumers' messages went to others, and what it finds unread is older."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from reference_broker.machines.commands import Checkout, Enqueue, Get
+from reference_broker.machines.metadata import QueueRecord
+from reference_broker.message_run import MessageRun
+from reference_broker.node.client_requests import GETTER
+from reference_broker.node.proposals import Lane
+from reference_broker.node.shard import Shard
+from reference_broker.queues.quorum import Piece, QuorumQueue
+from reference_broker.types import ConsumerId, GroupId, NodeId
+from tests.reference_broker.node.quiet_cluster import NODES, QuietCluster, quiet_cluster
+
+SUSPECT_S = 2.0
+ALL = 1000
+"""Credit for everything that is published here."""
+
+
+class Reader:
+    """A connection with one consumer, which settles nothing. ``log`` is shared: who got which message, and how."""
+
+    def __init__(self, cluster: QuietCluster, shard: Shard, group: GroupId, log: list[tuple[NodeId, int, int]]) -> None:
+        self.cluster, self.shard, self.log = cluster, shard, log
+        self.channel = shard.new_channel(self, 1)  # type: ignore[arg-type]
+        self.consumer = ConsumerId(self.channel, "c")
+        self.replies: list[int] = []
+        self.marks = 0
+        self.next_id = 0
+        self._runner = shard.runners[group]
+
+    def propose(self, command: object, lane: Lane = Lane.EXPRESS) -> None:
+        self.cluster.loops[self.shard.node].run(self._runner.propose, command, 64, lane)
+
+    def subscribe(self, credit: int) -> None:
+        self.propose(Checkout(self.consumer, credit, False, 0, 1))
+        self.cluster.wait(lambda: bool(self.replies))
+
+    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
+        for run, start, count, step in pieces:
+            for position in range(start, start + count * step, step):
+                if first_message_id >= self.next_id:
+                    self.log.append((self.shard.node, int(run.content(position)[-12:-1]), delivery_count))
+                    self.next_id = first_message_id + 1
+                first_message_id += 1
+
+    def replied(self, correlation: int, value: int) -> None:
+        self.replies.append(value)
+
+    def committed(self, *_: object) -> bool:
+        return True
+
+    def stood_still(self) -> None:
+        self.marks += 1
+
+    def flush(self) -> None: ...
+
+    def queue_removed(self, record: QueueRecord) -> None: ...
+
+
+class Scene:
+    """A queue that one node leads, a reader on each node, and a publisher on one that follows."""
+
+    def __init__(self, cluster: QuietCluster) -> None:
+        cluster.declare(["q"])
+        self.cluster = cluster
+        cluster.wait(lambda: all("q" in shard.queues for shard in cluster.shards.values()))
+        self.group = next(iter(cluster.shards[NODES[0]].queues.values())).record.group
+        cluster.wait_for_leaders()
+        self.log: list[tuple[NodeId, int, int]] = []
+        self.leader = cluster.leader(self.group).node
+        self.readers = {node: Reader(cluster, cluster.shards[node], self.group, self.log) for node in cluster.shards}
+        self.published = 0
+
+    @property
+    def others(self) -> list[NodeId]:
+        return [node for node in NODES if node != self.leader]
+
+    def publish(self, count: int = 1) -> None:
+        """From a node that follows."""
+        reader = self.readers[self.others[0]]
+        for _ in range(count):
+            self.published += 1
+            body = b"%011d" % self.published
+            header = b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + b"\x00\x00\xce"
+            content = header + b"\x03\x00\x01" + len(body).to_bytes(4, "big") + body + b"\xce"
+            run = MessageRun.of(b"\x00\x01q", [content])
+            reader.propose(Enqueue(reader.channel, self.published, run), Lane.BULK)
+
+    def pause(self, node: NodeId, seconds: float) -> None:
+        self.cluster.loops[node].paused_until = self.cluster.scheduler.now + seconds
+
+    def got(self, count: int) -> Callable[[], bool]:
+        """Whether so many messages were delivered to anybody."""
+        return lambda: len({number for _, number, _ in self.log}) >= count
+
+    def doubts(self) -> dict[NodeId, int]:
+        """How many doubts each member has had."""
+        hosts = {node: shard.runners[self.group].host for node, shard in self.cluster.shards.items()}
+        return {node: host._doubt.number for node, host in hosts.items() if isinstance(host, QuorumQueue)}
+
+    def late_and_unmarked(self) -> list[tuple[NodeId, int, int]]:
+        """Deliveries as if for the first time of what somebody else had got before."""
+        seen: dict[int, NodeId] = {}
+        late = []
+        for node, number, delivery_count in self.log:
+            if number in seen and not delivery_count:
+                late.append((node, number, delivery_count))
+            seen[number] = node
+        return late
+
+
+@contextmanager
+def scene() -> Iterator[Scene]:
+    with quiet_cluster(suspect_after_ms=int(1000 * SUSPECT_S)) as cluster:
+        yield Scene(cluster)
+
+
+@pytest.mark.parametrize("who", ["leader", "follower"])
+def test_what_others_got_while_a_node_stood_still_is_not_delivered_there(who: str) -> None:
+    """Whatever was under way when it stopped: the pause begins at many moments of a message's way."""
+    for moment in range(12):
+        with scene() as run:
+            asleep = run.leader if who == "leader" else run.others[1]
+            for node in (asleep, run.others[0]):
+                run.readers[node].subscribe(ALL)
+            run.publish(20)
+            run.cluster.wait(run.got(20))
+            run.publish(20)
+            run.cluster.pass_time(moment * 0.0001)
+            run.pause(asleep, 2 * SUSPECT_S)
+            run.publish(20)
+            run.cluster.wait(run.got(60))
+            run.cluster.pass_time(3 * SUSPECT_S)
+            assert not run.late_and_unmarked()
+            assert any(count for _, _, count in run.log), "nothing was taken back"
+            run.publish(20)
+            run.cluster.wait(run.got(80))
+
+
+def test_what_others_got_while_the_link_was_down_is_not_delivered_late() -> None:
+    """The link to the leader breaks and is there again before anybody has begun an election."""
+    for moment in range(12):
+        with scene() as run:
+            away, stays = run.others[1], run.others[0]
+            for node in (away, stays):
+                run.readers[node].subscribe(ALL)
+            run.publish(20)
+            run.cluster.pass_time(moment * 0.0001)
+            run.cluster.loops[run.leader].run(run.cluster.shards[run.leader].peers.links[away].close)
+            run.cluster.wait(run.got(20))
+            run.cluster.pass_time(SUSPECT_S)
+            assert not run.late_and_unmarked()
+            run.publish(20)
+            run.cluster.wait(run.got(40))
+
+
+def test_an_answer_that_waited_meanwhile_is_too_old() -> None:
+    """The node had asked, stood still, and finds the answer before it finds out that it did."""
+    with scene() as run:
+        node = run.others[1]
+        run.readers[node].subscribe(ALL)
+        shard, before, called = run.cluster.shards[node], run.doubts(), list[int]()
+        shard.reading.catch_up = lambda call, group: call()  # type: ignore[method-assign]
+        shard._awake_ns -= int(SUSPECT_S * 1e9)
+        run.cluster.loops[node].run(shard.when_current, run.group, lambda: called.append(run.doubts()[node]))
+        assert called == [before[node] + 1]
+
+
+def test_what_a_get_was_dealt_is_told_in_any_case() -> None:
+    """Its client waits for it; after a while away as redelivered, if it was taken back since."""
+    with scene() as run:
+        node = run.others[1]
+        reader, shard = run.readers[node], run.cluster.shards[node]
+        run.publish(1)
+        getter = ConsumerId(reader.channel, GETTER)
+        host = shard.runners[run.group].host
+        assert isinstance(host, QuorumQueue)
+        run.cluster.wait(lambda: host.machine.counts().ready == 1)
+        run.cluster.loops[node].run(shard.hosting.stood_still)
+        reader.propose(Get(getter, False, 7))
+        run.cluster.wait(lambda: bool(reader.replies))
+        assert reader.replies == [1]
+        assert run.log == [(node, 1, 0)]
+
+
+def test_a_leader_that_was_away_takes_nothing_from_those_who_were_not() -> None:
+    """All its links are dead when it goes on, so it sees everybody go down: its successor knows better."""
+    for moment in range(12):
+        with scene() as run:
+            for node in NODES:
+                run.readers[node].subscribe(ALL)
+            run.publish(20)
+            run.cluster.pass_time(moment * 0.0001)
+            run.pause(run.leader, 2 * SUSPECT_S)
+            run.cluster.wait(run.got(20))
+            run.cluster.pass_time(4 * SUSPECT_S)
+            first = {number: node for node, number, _ in reversed(run.log)}
+            lost = [number for node, number, _ in run.log if first[number] != run.leader and node != first[number]]
+            assert not lost, "taken from a node that was there all the time"
+
+
+def test_a_short_pause_is_none() -> None:
+    """Shorter than half of the others' patience: nothing is asked, nothing is marked."""
+    with scene() as run:
+        run.readers[run.leader].subscribe(ALL)
+        run.publish(1)
+        run.cluster.wait(run.got(1))
+        doubts = run.doubts()
+        run.pause(run.leader, 0.4 * SUSPECT_S)
+        run.publish(5)
+        run.cluster.wait(run.got(6))
+        assert doubts == run.doubts()
+        assert [count for _, _, count in run.log] == [0] * 6
+
+
+def test_what_was_under_way_in_the_turn_that_stood_still_goes_as_redelivered() -> None:
+    """The pause begins after the delivery was made and before it was written."""
+    with scene() as run:
+        node = run.leader
+        reader, shard = run.readers[node], run.cluster.shards[node]
+        reader.subscribe(ALL)
+
+        def falls_asleep(*_: object) -> None:
+            shard._awake_ns -= int(SUSPECT_S * 1e9)
+
+        deliver = reader.deliver
+        setattr(reader, "deliver", lambda *what: (deliver(*what), falls_asleep()))  # noqa: B010
+        run.publish(1)
+        run.cluster.wait(run.got(1))
+        run.cluster.pass_time(0.1)
+        assert reader.marks == 1
