@@ -272,6 +272,10 @@ MUTANTS = (
            shown_by="node.test_standing_still:test_what_others_got_while_the_link_was_down_is_not_delivered_late"),
     Mutant("under another leader a member delivers late what is somebody else's", "node.group:GroupRunner._carry_out",
            "self._doubt()", "pass", needs=_several_nodes),
+    Mutant("a guest that stood still believes what it finds unread", "node.proxy:Proxy.stood_still",
+           "self.peer_down(self.leader)", "pass", needs=_several_nodes,
+           shown_by="node.test_standing_still:"
+                    "test_what_others_got_while_a_guest_stood_still_is_not_delivered_there"),
     Mutant("a deposed leader says whom it cannot reach", "queues.quorum:QuorumQueue.again",
            "Tick() if isinstance(command, NodeDown | NodeUp) else command", "command", needs=_several_nodes,
            shown_by="node.test_standing_still:test_a_leader_that_was_away_takes_nothing_from_those_who_were_not"),

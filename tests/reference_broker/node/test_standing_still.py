@@ -14,6 +14,7 @@ from reference_broker.node.client_requests import GETTER
 from reference_broker.node.proposals import Lane
 from reference_broker.node.shard import Shard
 from reference_broker.queues.quorum import Piece, QuorumQueue
+from reference_broker.raft.ready import Role
 from reference_broker.types import ConsumerId, GroupId, NodeId
 from tests.reference_broker.node.quiet_cluster import NODES, QuietCluster, quiet_cluster
 
@@ -32,7 +33,9 @@ class Reader:
         self.replies: list[int] = []
         self.marks = 0
         self.next_id = 0
-        self._runner = shard.runners[group]
+        runner = shard.proposer(group)
+        assert runner is not None
+        self._runner = runner
 
     def propose(self, command: object, lane: Lane = Lane.EXPRESS) -> None:
         self.cluster.loops[self.shard.node].run(self._runner.propose, command, 64, lane)
@@ -66,14 +69,18 @@ class Reader:
 class Scene:
     """A queue that one node leads, a reader on each node, and a publisher on one that follows."""
 
-    def __init__(self, cluster: QuietCluster) -> None:
-        cluster.declare(["q"])
+    def __init__(self, cluster: QuietCluster, members: int) -> None:
+        cluster.declare(["q"], **{"x-quorum-initial-group-size": members})
         self.cluster = cluster
         cluster.wait(lambda: all("q" in shard.queues for shard in cluster.shards.values()))
         self.group = next(iter(cluster.shards[NODES[0]].queues.values())).record.group
         cluster.wait_for_leaders()
         self.log: list[tuple[NodeId, int, int]] = []
-        self.leader = cluster.leader(self.group).node
+        self.leader = next(
+            shard.node
+            for shard in cluster.shards.values()
+            if (runner := shard.runners.get(self.group)) and runner.core.role is Role.LEADER
+        )
         self.readers = {node: Reader(cluster, cluster.shards[node], self.group, self.log) for node in cluster.shards}
         self.published = 0
 
@@ -116,9 +123,9 @@ class Scene:
 
 
 @contextmanager
-def scene() -> Iterator[Scene]:
+def scene(members: int = 3) -> Iterator[Scene]:
     with quiet_cluster(suspect_after_ms=int(1000 * SUSPECT_S)) as cluster:
-        yield Scene(cluster)
+        yield Scene(cluster, members)
 
 
 @pytest.mark.parametrize("who", ["leader", "follower"])
@@ -141,6 +148,24 @@ def test_what_others_got_while_a_node_stood_still_is_not_delivered_there(who: st
             assert any(count for _, _, count in run.log), "nothing was taken back"
             run.publish(20)
             run.cluster.wait(run.got(80))
+
+
+def test_what_others_got_while_a_guest_stood_still_is_not_delivered_there() -> None:
+    """A node without a member is told by the leader, and what it was told before it stopped may be unread."""
+    for moment in range(12):
+        with scene(members=2) as run:
+            asleep = next(node for node in NODES if run.group not in run.cluster.shards[node].runners)
+            for node in (asleep, run.leader):
+                run.readers[node].subscribe(ALL)
+            run.publish(20)
+            run.cluster.pass_time(moment * 0.0002)
+            run.pause(asleep, 2 * SUSPECT_S)
+            run.cluster.wait(run.got(20))
+            run.cluster.pass_time(3 * SUSPECT_S)
+            assert not run.late_and_unmarked()
+            run.publish(20)
+            run.cluster.wait(run.got(40))
+            assert asleep in {node for node, *_ in run.log[-20:]}
 
 
 def test_what_others_got_while_the_link_was_down_is_not_delivered_late() -> None:
