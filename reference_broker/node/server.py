@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TICK_S: Final = 0.5
+_START_S: Final = 60.0
+"""A start that takes longer waits for other nodes."""
 _SWITCH_INTERVAL_S: Final = 0.0005
 _M_TRIM_THRESHOLD: Final = -1  # malloc.h
 _M_MMAP_THRESHOLD: Final = -3
@@ -52,6 +54,7 @@ class Node:
         self._stop = asyncio.Event()
         self._servers: list[asyncio.Server] = []
         self._web: AppRunner | None = None
+        gc.disable()  # while queues are made by the thousand, and nothing goes: see _collect_again
         self.shard = Shard(config, next_incarnation(config.data_dir, config.first_life), self._failed)
 
     async def run(self) -> None:
@@ -69,17 +72,15 @@ class Node:
             raise
         led = asyncio.Event()
         self.shard.when_ready(led.set)
+        self.shard.when_ready(_collect_again)
+        loop.call_later(_START_S, _collect_again)
         ticking = loop.create_task(self._tick())
         watching = loop.create_task(self._watch_alarms())
         listening = loop.create_task(self._listen(led))
-        # Everything made so far lives as long as the process: keep the collector from walking it again and again.
         keep_memory()
         # The writer thread needs the interpreter for microseconds after each sync; by default a busy loop may keep it
         # waiting for 5 ms.
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(50_000, 20, 50)
         await self._stop.wait()
         ticking.cancel()
         watching.cancel()
@@ -157,6 +158,16 @@ class Node:
                 connection.close("node is shutting down")
             await asyncio.sleep(0)
         self.shard.close()
+
+
+def _collect_again() -> None:
+    """Have the collector work, but not on all that was made so far: that lives as long as the process. To walk it again
+    and again as it grew took a quarter of a start with ten thousand queues."""
+    if not gc.isenabled():
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 50)
+        gc.enable()
 
 
 def keep_memory() -> None:
