@@ -70,6 +70,7 @@ class Channel:
 
     __slots__ = (
         "_awaiting",
+        "_former",
         "_generated_tags",
         "_link",
         "assembly",
@@ -105,6 +106,7 @@ class Channel:
         content is being put together."""
         self._awaiting: Counter[str] = Counter()
         self._generated_tags = count(1)
+        self._former = count(1)
 
     # -- methods ---------------------------------------------------------------------------------------------------
 
@@ -284,6 +286,13 @@ class Channel:
         if consumer is not None and consumer.cancelling:
             del self.consumers[tag]
             self._link.send(self.number, commands.Basic.CancelOk(tag))
+
+    def set_apart(self, tag: str) -> str:
+        """Have what was delivered under a tag be settled under a name of its own, which it returns: longer than any tag
+        can be."""
+        name = f"former {next(self._former)} ".ljust(256) + tag
+        self.unacked.rename(tag, name)
+        return name
 
     def cancelled_by_broker(self, tag: str) -> None:
         """The subscription is over, for example because its queue was deleted."""

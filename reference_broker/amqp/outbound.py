@@ -152,6 +152,12 @@ class Outbound(ABC):
         if (found := self._channel(channel)) is not None:
             found.cancel_ok(consumer_tag)
 
+    def set_apart(self, channel: int, consumer_tag: str) -> str:
+        """The tag, or the gets of a queue, are for another queue from here on. Returns the name under which everything
+        is settled that was delivered before."""
+        found = self._channel(channel)
+        return found.set_apart(consumer_tag) if found is not None else ""
+
     def cancelled_by_broker(self, channel: int, consumer_tag: str) -> None:
         """End a subscription the client did not end: basic.cancel, if the client understands it."""
         if (found := self._channel(channel)) is not None:

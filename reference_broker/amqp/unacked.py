@@ -64,6 +64,12 @@ class Unacked:
         self._firsts.append(first_tag)
         self._ranges.append(_Range(first_tag, last_tag, consumer_tag, distance))
 
+    def rename(self, consumer_tag: str, name: str) -> None:
+        """What a consumer holds is another one's from here on."""
+        for held in self._ranges:
+            if held.consumer_tag == consumer_tag:
+                held.consumer_tag = name
+
     def holds(self, tag: int) -> bool:
         """Whether this delivery tag waits for its acknowledgement."""
         at = bisect_right(self._firsts, tag) - 1

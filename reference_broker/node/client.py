@@ -204,6 +204,7 @@ class ClientConnection(ClientRequests):
         for tag, consumer in list(channel.consumers.items()):
             if consumer.group == group:
                 del channel.consumers[tag]
+                self.core.set_apart(number, tag)  # under a name that nobody has: with the queue its messages are gone
                 if not consumer.is_cancelled:  # else the client has heard of its end, and may use the tag again
                     self.core.cancelled_by_broker(number, tag)
         channel.groups.discard(group)

@@ -287,7 +287,10 @@ class ClientRequests(asyncio.Protocol):
             return
         group, identity = queue.record.group, ConsumerId(channel.id, event.consumer_tag)
         known = channel.consumers.get(event.consumer_tag)
-        if known is None or known.group != group:
+        if known is not None and known.group != group:
+            self._set_apart(channel, event.consumer_tag)
+            known = None
+        if known is None:
             known = channel.consumers[event.consumer_tag] = Consumer(identity, group, event.no_ack)
             known.next_message_id = _NOTHING_YET
         known.no_ack, known.is_cancelled = event.no_ack, False
@@ -322,8 +325,17 @@ class ClientRequests(asyncio.Protocol):
 
     def _forget_if_done(self, channel: Channel, consumer: Consumer) -> None:
         """It was cancelled, and nothing of it is left to settle."""
-        if not consumer.held and channel.consumers.get(consumer.id.tag) is consumer:
-            del channel.consumers[consumer.id.tag]
+        if not consumer.held:
+            for tag in [tag for tag, each in channel.consumers.items() if each is consumer]:
+                del channel.consumers[tag]
+
+    def _set_apart(self, channel: Channel, tag: str) -> None:
+        """Another queue takes the tag: who had it before still settles what it holds, and gets no more."""
+        former = channel.consumers.pop(tag)
+        former.is_cancelled = True
+        name = self.core.set_apart(channel.id.channel, tag)
+        if former.held:
+            channel.consumers[name] = former
 
     def _get(self, channel: Channel, event: Get) -> None:
         queue = self._queue_or_error(channel, event, "basic.get")
@@ -341,6 +353,7 @@ class ClientRequests(asyncio.Protocol):
         # What is fetched is settled like any consumer's; the core knows it by a tag that tells the queue.
         consumer = channel.consumers.setdefault(event.consumer_tag, Consumer(getter, group, event.no_ack))
         if consumer.group != group:  # the queue was deleted and declared again meanwhile
+            self._set_apart(channel, event.consumer_tag)
             consumer = channel.consumers[event.consumer_tag] = Consumer(getter, group, event.no_ack)
 
         channel.getting = consumer

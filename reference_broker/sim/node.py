@@ -23,6 +23,7 @@ from reference_broker.machines.consumers import Status
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.client import ClientConnection
+from reference_broker.node.client_requests import Channel
 from reference_broker.node.config import Limits, Member, NodeConfig
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.peers import Kind
@@ -216,16 +217,15 @@ class SimShard(Shard):
         self.story.delivers(self.node, consumer, first_message_id, pieces, delivery_count)
         count = sum(piece[2] for piece in pieces)
         breaks = self.breaks if self._is_told else self._doubts_before(consumer, first_message_id, delivery_count)
+        gap = self.jumped or self._channel_of(consumer) is None  # a client that is gone hears of no gap
         self.owner.world.deliveries.executed(
-            self.node, self.incarnation, consumer, first_message_id, count, self.jumped, breaks, is_told=self._is_told
+            self.node, self.incarnation, consumer, first_message_id, count, gap, breaks, is_told=self._is_told
         )
         super().deliver(consumer, first_message_id, pieces, delivery_count)
 
     def _doubts_before(self, consumer: ConsumerId, first_message_id: int, delivery_count: int) -> int:
         """How many doubts the member has had that delivers. There must be none if this is a first delivery."""
-        connection = self.connections.get(consumer.channel.connection)
-        channels = connection._channels if isinstance(connection, ClientConnection) else {}
-        channel = channels.get(consumer.channel.channel)
+        channel = self._channel_of(consumer)
         known = channel.consumers.get(consumer.tag) if channel is not None else None
         runner = self.runners.get(known.group) if known is not None else None
         if runner is None or not isinstance(runner.host, QuorumQueue):
@@ -234,6 +234,11 @@ class SimShard(Shard):
             what = f"{first_message_id} to {consumer}"
             self.owner.world.absences.delivers(self.node, runner.group, runner.applied, what)
         return runner.host._doubt.number
+
+    def _channel_of(self, consumer: ConsumerId) -> Channel | None:
+        connection = self.connections.get(consumer.channel.connection)
+        channels = connection._channels if isinstance(connection, ClientConnection) else {}
+        return channels.get(consumer.channel.channel)
 
     def peer_up(self, node: NodeId, incarnation: int) -> None:
         """Note it."""

@@ -178,6 +178,29 @@ def test_a_deleted_queue_cancels_its_consumers(cluster: Cluster, request: pytest
         pump(consumer, lambda: bool(cancelled))
 
 
+def test_a_tag_that_changes_its_queue_settles_what_it_had_of_each(
+    cluster: Cluster, request: pytest.FixtureRequest
+) -> None:
+    """An acknowledgement that went to the queue that has the tag now would lose messages there."""
+    with connect(cluster.nodes[0]) as connection:
+        channel, other = connection.channel(), connection.channel()
+        first = declared(channel, request)
+        second = f"{first}, second"
+        channel.queue_declare(second, durable=True, arguments=QUORUM)
+        for queue in (first, second):
+            publish(other, queue, bodies(3))
+        tags: list[int] = []
+        for count, queue in ((3, first), (6, second)):
+            channel.basic_consume(
+                queue, lambda _channel, method, *_: tags.append(method.delivery_tag), consumer_tag="t"
+            )
+            pump(connection, lambda count=count: len(tags) == count)
+            channel.basic_cancel("t")
+        channel.basic_ack(tags[2], multiple=True)
+        channel.close()
+        assert [declared_counts(connection, queue) for queue in (first, second)] == [(0, 0), (3, 0)]
+
+
 def test_what_was_confirmed_survives_the_loss_of_the_leader(tmp_path: Path) -> None:
     """kill -9 of the leader between confirm and consumption: the reason why quorum queues exist."""
     with local_cluster.temporary(tmp_path) as cluster:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from pamqp.commands import Basic
+from pamqp import base
+from pamqp.commands import Basic, Queue
 
 from reference_broker.amqp.testing import publish
 from tests.reference_broker.node.test_back_pressure import Client, World, delivery_tags, run
@@ -52,5 +53,73 @@ def test_what_is_held_over_a_cancel_is_still_the_same_consumer() -> None:
         client.send(1, Basic.Ack(2, True), Basic.Cancel("c"))
         await world.settle()
         assert world.shard.queues["q"].host.machine.counts().settled == 2
+
+    run(scenario)
+
+
+QUORUM = {"x-queue-type": "quorum"}
+
+
+def unacked(world: World, queue: str) -> int:
+    return world.shard.queues[queue].host.machine.counts().unacked
+
+
+def test_what_was_delivered_before_is_settled_in_its_own_queue() -> None:
+    """A tag is free once it is cancelled. What its holder has of one queue is no message of the next one."""
+
+    async def scenario(world: World) -> None:
+        client = Client(world)
+        client.send(1, Queue.Declare(0, "r", durable=True, arguments=QUORUM))
+        await world.settle()
+        for queue in ("q", "q", "q", "r", "r"):
+            client.raw(publish(1, queue, b"body"))
+        client.send(1, Basic.Consume(0, "q", "c"))
+        await world.settle()
+        client.send(1, Basic.Cancel("c"))
+        await world.settle()
+        client.send(1, Basic.Consume(0, "r", "c"))
+        await world.settle()
+        assert delivery_tags(client) == [1, 2, 3, 4, 5]
+        client.send(1, Basic.Nack(2, multiple=True, requeue=False))
+        await world.settle()
+        assert (unacked(world, "q"), unacked(world, "r")) == (1, 2)
+        client.send(1, Basic.Nack(4, multiple=True, requeue=False))
+        await world.settle()
+        assert (unacked(world, "q"), unacked(world, "r")) == (0, 1)
+        (channel,) = client.server._channels.values()
+        assert len(channel.consumers) == 1, "who has settled all is forgotten"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "takes", [(Basic.Consume(0, "q", "c"),), (Basic.Get(0, "q"), Basic.Get(0, "q"))], ids=["consume", "get"]
+)
+def test_what_was_delivered_of_a_queue_that_is_gone_settles_nothing_of_the_next(takes: tuple[base.Frame, ...]) -> None:
+    """The next queue of the name counts from 0 again: an old acknowledgement would take messages that nobody has had,
+    and whoever holds them when the channel closes has lost them."""
+
+    async def scenario(world: World) -> None:
+        client = Client(world)
+        for _ in range(2):
+            client.raw(publish(1, "q", b"body"))
+        await world.settle()
+        client.send(1, *takes)
+        await world.settle()
+        client.send(1, Queue.Delete(0, "q"))
+        await world.settle()
+        client.send(1, Queue.Declare(0, "q", durable=True, arguments=QUORUM))
+        await world.settle()
+        for _ in range(2):
+            client.raw(publish(1, "q", b"body"))
+        await world.settle()
+        client.send(1, *takes)
+        await world.settle()
+        client.send(1, Basic.Ack(1), Basic.Nack(2, requeue=False))
+        await world.settle()
+        assert unacked(world, "q") == 2
+        client.send(1, Basic.Nack(4, multiple=True, requeue=False))
+        await world.settle()
+        assert unacked(world, "q") == 0
 
     run(scenario)
