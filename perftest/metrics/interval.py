@@ -5,6 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
+
+LOCAL_HOST: Final = "local"
+"""The name of the load host in records and tags when the run has only one."""
 
 
 class Phase(StrEnum):
@@ -52,20 +56,25 @@ class Latency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """What one worker saw between two instants.
+    """What one worker saw of one load between two instants. An interval never spans two steps or two phases.
 
-    Counts, not rates: rates follow from ``length_ns``. ``intended`` is what the schedule asked for (closed loop:
-    equal to
-    ``published``). ``start_ns`` is Unix time. An interval never spans two steps or two phases.
-    ``worker_cpu_ns`` is the worker's CPU time within the interval, ``worker_wait_ns`` how long it was ready to run and
-    got no core, ``loop_lag_ns`` the longest delay of its event loop, ``gc_collections`` and ``gc_pause_ns`` how many
-    garbage collections it made and the longest of them. ``steal_ns`` is CPU time of all cores of the host that its
-    hypervisor gave to others; it is the same in the records of all workers of a host.
-    ``reordered``, ``duplicated``, ``unexpected`` and ``damaged`` are the harm that the ledger has seen within the
-    interval; what is lost is known only once the queues were drained.
+    ``host`` is the load host that the worker runs on. ``group`` names the load where a run measures several side by
+    side; a run with only one load leaves the group empty. ``start_ns`` is Unix time.
+
+    The record has counts, not rates: rates follow from ``length_ns``. ``intended`` is the number of messages that the
+    schedule asked for; in a closed loop it equals ``published``. ``reordered``, ``duplicated``, ``unexpected`` and
+    ``damaged`` count the harm that the ledger found within the interval. Losses are known only after the queues were
+    drained.
+
+    ``worker_cpu_ns`` is the CPU time of the worker, and ``worker_wait_ns`` the time for which the worker was ready to
+    run and got no core. ``loop_lag_ns`` is the longest delay of the worker's event loop. ``gc_collections`` counts the
+    garbage collections of the worker, and ``gc_pause_ns`` is the longest of them. ``steal_ns`` is CPU time of all cores
+    of the host that its hypervisor gave to others; all workers of a host report the same ``steal_ns``.
     """
 
     worker: str
+    host: str = LOCAL_HOST
+    group: str = ""
     step: int
     phase: Phase
     start_ns: int

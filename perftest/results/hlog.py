@@ -50,7 +50,7 @@ def header(base_ns: int) -> str:
     )
 
 
-def lines(record: Interval, host: str, base_ns: int) -> str:
+def lines(record: Interval, base_ns: int) -> str:
     """A line for each series that has values, each with its line feed."""
     return "".join(
         format_line(
@@ -58,7 +58,7 @@ def lines(record: Interval, host: str, base_ns: int) -> str:
                 series=series,
                 step=record.step,
                 phase=record.phase,
-                host=host,
+                host=record.host,
                 worker=record.worker,
                 start_ns=record.start_ns,
                 length_ns=record.length_ns,

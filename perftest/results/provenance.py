@@ -14,9 +14,7 @@ from typing import Any, Final
 import psutil
 
 import perftest
-
-HOST: Final = "local"
-"""The name of the host in tags and records when there is only one."""
+from perftest.metrics.interval import LOCAL_HOST
 
 _PASSWORD: Final = re.compile(r"(?P<before>(?:amqp|http)s?://[^:/@\s,]*:)[^\s,]*(?P<after>@)")
 
@@ -49,7 +47,7 @@ def tool_facts() -> dict[str, Any]:
 def host_facts(directory: Path) -> dict[str, Any]:
     """This machine; ``filesystem`` is the one that holds ``directory``."""
     return {
-        "name": HOST,
+        "name": LOCAL_HOST,
         "hostname": socket.gethostname(),
         "cores": os.cpu_count() or 1,
         "cpu": _cpu_model(),
@@ -77,7 +75,7 @@ class HostSampler:
         steal = getattr(self._times, "steal", 0.0) - getattr(before, "steal", 0.0)
         return {
             "t_ns": t_ns,
-            "host": HOST,
+            "host": LOCAL_HOST,
             "cpu_percent": psutil.cpu_percent(interval=None),
             "load1": round(os.getloadavg()[0], 2),
             "steal_percent": round(100 * steal / passed, 1) if passed > 0 else 0.0,

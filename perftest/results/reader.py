@@ -22,7 +22,8 @@ from perftest.results.summary import BrokerCpu, Tally, rows_of
 from perftest.results.trust import is_valid, run_checks, step_checks
 
 _EARLIER_MAX: Final = 20
-_COUNTS: Final = tuple(item.name for item in fields(Interval) if item.name not in ("worker", "phase", "latencies"))
+_TEXTS: Final = ("worker", "host", "group", "phase")
+_COUNTS: Final = tuple(item.name for item in fields(Interval) if item.name not in (*_TEXTS, "latencies"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +177,9 @@ def _interval(row: dict[str, str]) -> Interval:
     counts: dict[str, Any] = {
         name: int(row[name]) for name in _COUNTS if name in row or name not in schema.LATER_COLUMNS
     }
-    return Interval(worker=row["worker"], phase=Phase(row["phase"]), **counts)
+    return Interval(
+        worker=row["worker"], host=row["host"], group=row.get("group", ""), phase=Phase(row["phase"]), **counts
+    )
 
 
 def _histograms(run: Run) -> Iterator[hlog.HlogLine]:

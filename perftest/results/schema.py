@@ -63,8 +63,9 @@ PERFTEST_COLUMNS: Final = (
 LATER_COLUMNS: Final = (
     *("worker_wait_ns", "gc_collections", "gc_pause_ns", "steal_ns"),
     *("reordered", "duplicated", "unexpected", "damaged"),
+    "group",
 )
-"""Columns that runs of earlier versions do not have: 0 there."""
+"""Columns that runs of earlier versions do not have: 0 there, and empty for the group."""
 
 OWN_COLUMNS: Final = (
     "worker",

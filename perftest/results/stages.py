@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from perftest.metrics.histogram import Histogram, highest_value
-from perftest.metrics.interval import Phase
+from perftest.metrics.interval import LOCAL_HOST, Phase
 from perftest.results.errors import DamagedHistogramError
 from perftest.results.histograms import Counts, decode
 from perftest.results.hlog import HlogLine
-from perftest.results.provenance import HOST
 from perftest.results.schema import STAGE_PREFIX
 
 
@@ -67,7 +66,7 @@ def lines(
             series=series,
             step=step,
             phase=Phase.STEADY,
-            host=HOST,
+            host=LOCAL_HOST,
             worker=after.node,
             start_ns=start_ns,
             length_ns=end_ns - start_ns,

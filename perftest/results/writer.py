@@ -30,7 +30,7 @@ from perftest.results.disturbances import Disturbances
 from perftest.results.errors import RunNotWritableError
 from perftest.results.histograms import Merged
 from perftest.results.loops import run_loop
-from perftest.results.provenance import HOST, host_facts, redact, redact_command, tool_facts
+from perftest.results.provenance import host_facts, redact, redact_command, tool_facts
 from perftest.results.summary import BrokerCpu, Tally, rows_of
 from perftest.results.trust import is_valid, run_checks, step_checks
 from perftest.spec.codec import plan_digest, plan_to_json
@@ -89,8 +89,8 @@ class RunWriter:
 
     def interval(self, record: Interval) -> None:
         """A line of ``intervals.csv`` and the lines of ``latency.hlog``."""
-        self._append(schema.LATENCY_HLOG, hlog.lines(record, HOST, self._base_ns))
-        self._append(schema.INTERVALS_CSV, csv_line(record, self.id, HOST, self.started_ns))
+        self._append(schema.LATENCY_HLOG, hlog.lines(record, self._base_ns))
+        self._append(schema.INTERVALS_CSV, csv_line(record, self.id, self.started_ns))
         self.tally.add(record)
         if self.legacy is not None:
             self.legacy.interval(record)
@@ -197,18 +197,18 @@ class RunWriter:
         write_atomically(self.path / schema.MANIFEST, _pretty(self.manifest))
 
 
-def csv_line(record: Interval, run: str, host: str, started_ns: int) -> str:
+def csv_line(record: Interval, run: str, started_ns: int) -> str:
     """A line of ``intervals.csv``: PerfTest's columns, then ours."""
     merged: dict[Series, Merged] = {}
     for series in (Series.E2E, Series.CONFIRM):
         if series in record.latencies:
             merged[series] = Merged()
             merged[series].add(record.latencies[series].payload, record.latencies[series].max_ns)
-    return csv_line_of(record, merged, run, host, started_ns)
+    return csv_line_of(record, merged, run, started_ns)
 
 
 def csv_line_of(
-    record: Interval, latencies: Mapping[Series, Merged], run: str, host: str, started_ns: int, unit_ns: int = 1000
+    record: Interval, latencies: Mapping[Series, Merged], run: str, started_ns: int, unit_ns: int = 1000
 ) -> str:
     """:func:`csv_line` with histograms that were merged already; ``unit_ns`` is that of the latencies."""
     end_s = (record.start_ns + record.length_ns - started_ns) / 1e9
@@ -216,8 +216,7 @@ def csv_line_of(
     values: list[object] = [run, f"{end_s:.3f}"]
     values += [f"{count * 1e9 / record.length_ns:.1f}" if record.length_ns else "0.0" for count in rates]
     values += [*_latency(latencies.get(Series.E2E), unit_ns), *_latency(latencies.get(Series.CONFIRM), unit_ns)]
-    own = {name: getattr(record, name, host) for name in schema.OWN_COLUMNS}
-    values += [str(value) for value in own.values()]
+    values += [getattr(record, name) for name in schema.OWN_COLUMNS]
     return ",".join(str(value) for value in values) + "\n"
 
 
@@ -228,10 +227,10 @@ def write_parquet(path: Path) -> None:
     import pyarrow.csv
     import pyarrow.parquet
 
-    text = {"id", "worker", "host", "phase"}
+    text = {"id", "worker", "host", "phase", "group"}
     types = {name: pa.string() if name in text else pa.int64() for name in schema.OWN_COLUMNS}
     types |= {name: pa.string() if name in text else pa.float64() for name in schema.PERFTEST_COLUMNS}
-    options = pyarrow.csv.ConvertOptions(column_types=types, strings_can_be_null=True)
+    options = pyarrow.csv.ConvertOptions(column_types=types)
     table = pyarrow.csv.read_csv(path / schema.INTERVALS_CSV, convert_options=options)
     beside = path / f".{schema.INTERVALS_PARQUET}.new"
     pyarrow.parquet.write_table(table, beside, compression="zstd")

@@ -44,7 +44,7 @@ def _parsed(*fields: tuple[str, pa.DataType]) -> pa.Schema:
 
 _TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
 
-INTERVAL_TEXTS: Final = ("worker", "host", "phase")
+INTERVAL_TEXTS: Final = ("worker", "host", "phase", "group")
 INTERVAL_INTS: Final = tuple(name for name in files.OWN_COLUMNS if name not in INTERVAL_TEXTS)
 
 PARSED_INTERVALS: Final = _parsed(*((n, _TEXT) for n in INTERVAL_TEXTS), *((n, _INT) for n in INTERVAL_INTS))
@@ -165,7 +165,7 @@ def _interval_parser(split: Row) -> Parser:
             return None
         if len(cells) != len(header):
             raise LineError(f"{len(cells)} cells under {len(header)} columns")
-        row: Row = {name: cells[index[name]] for name in INTERVAL_TEXTS}
+        row: Row = {name: cells[index[name]] if name in index else "" for name in INTERVAL_TEXTS}
         row |= {name: _integer(name, cells[index[name]]) if name in index else 0 for name in INTERVAL_INTS}
         return _checked_interval(row)
 

@@ -9,7 +9,6 @@ from perftest.cli.exits import CliError
 from perftest.cli.ui.gathering import Gathered
 from perftest.metrics.interval import Phase
 from perftest.results import schema
-from perftest.results.provenance import HOST
 from perftest.results.writer import csv_line_of, writable
 
 _MILLIS_NS: Final = 1_000_000
@@ -36,6 +35,6 @@ class CsvFile:
         """Append a row. Raises RunNotWritableError."""
         if gathered.record.phase is Phase.DRAIN:
             return
-        line = csv_line_of(gathered.record, gathered.latencies, self._label, HOST, started_ns, self._unit_ns)
+        line = csv_line_of(gathered.record, gathered.latencies, self._label, started_ns, self._unit_ns)
         with writable(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(line)

@@ -13,7 +13,7 @@ Latencies = Mapping[Series, Merged]
 
 _HIGHEST: Final = ("loop_lag_ns", "gc_pause_ns", "steal_ns")
 """What is not added up over workers: the worst of them counts, or they all say the same."""
-_PLACE: Final = ("worker", "step", "phase", "start_ns", "length_ns", "latencies")
+_PLACE: Final = ("worker", "host", "group", "step", "phase", "start_ns", "length_ns", "latencies")
 _ADDED: Final = tuple(each.name for each in fields(Interval) if each.name not in (*_PLACE, *_HIGHEST))
 
 

@@ -229,6 +229,7 @@ def _own_cells(shape: Shape, slot: Slot, start_ns: int, count: int, random: np.r
         int(random.lognormal(13.0, 0.5)),
         *(shape.interval_ns // 100, 1, 2_000_000, 0),
         *(0, 0, 0, 0),
+        "",
     ]
 
 
