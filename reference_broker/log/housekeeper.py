@@ -120,7 +120,7 @@ class Housekeeper:
             return
         kept = group.kept if intersects(operation.live, 1, group.table.kept_floor) else NO_SNAPSHOT
         state = operation.state
-        head = SnapshotHead(group.id, group.creation, key, False, kept, len(state), zlib.crc32(state), operation.live)
+        head = SnapshotHead(group.id, group.log_uid, key, False, kept, len(state), zlib.crc32(state), operation.live)
         self._write_snapshot(head, state)
         with self._state.lock:
             self._adopt(group, head)
@@ -130,7 +130,7 @@ class Housekeeper:
         key = operation.key
         self._state.counters.snapshots += 1
         self._state.counters.snapshot_bytes += len(operation.state)
-        self._state.publish([SnapshotTaken(group.id, LogIndex(key.last_index), Term(key.last_term), group.creation)])
+        self._state.publish([SnapshotTaken(group.id, LogIndex(key.last_index), Term(key.last_term), group.log_uid)])
         self._sweep_snapshots(group)
 
     def _rewrites_kept(self, group: Group, operation: TakeSnapshot) -> bool:
@@ -147,7 +147,7 @@ class Housekeeper:
         """Take a snapshot that brings its live entries along, as an installed one does. False if it came to nothing,
         because the group is gone or a newer snapshot was installed meanwhile."""
         state, key, table = operation.state, operation.key, group.table
-        head = SnapshotHead(group.id, group.creation, key, True, key, len(state), zlib.crc32(state), operation.live)
+        head = SnapshotHead(group.id, group.log_uid, key, True, key, len(state), zlib.crc32(state), operation.live)
         name = f"{self.directory(group.id)}/{OUTGOING}"
         file = self._files.create(name)
         try:
@@ -247,13 +247,13 @@ class Housekeeper:
         directory, key, file = self.directory(group.id), incoming.key, incoming.file
         name = f"{directory}/{INCOMING}"
         head = read_head(file.read, name)
-        if (head.group, head.creation, head.key, head.installed, head.kept) != (group.id, 0, key, True, key):
+        if (head.group, head.log_uid, head.key, head.installed, head.kept) != (group.id, 0, key, True, key):
             raise DamagedSnapshotError(f"a received snapshot is not the one announced\n  {name}\n  it is dropped")
         if key.last_index <= group.table.floor:
             return self._reject(group, incoming, f"there is a newer one, at {group.table.floor}")
         state = read_state(file.read, head, name)
         places = read_entries(file.read, incoming.size, head, name)
-        head = replace(head, creation=group.creation)
+        head = replace(head, log_uid=group.log_uid)
         file.write([head.encode()], 0)
         self._state.synced("snapshot", sync_ns(file))
         self._publish_name(directory, INCOMING, key)
@@ -267,13 +267,13 @@ class Housekeeper:
             unused.file.close()
         self._state.counters.snapshots_installed += 1
         index, term = LogIndex(key.last_index), Term(key.last_term)
-        return SnapshotInstalled(group.id, index, term, state, tuple(head.live), group.creation)
+        return SnapshotInstalled(group.id, index, term, state, tuple(head.live), group.log_uid)
 
     def _reject(self, group: Group, incoming: _Incoming, reason: str) -> Notice:
         incoming.file.close()
         self._files.remove(f"{self.directory(group.id)}/{INCOMING}")
         index, term = LogIndex(incoming.key.last_index), Term(incoming.key.last_term)
-        return SnapshotRejected(group.id, index, term, reason, group.creation)
+        return SnapshotRejected(group.id, index, term, reason, group.log_uid)
 
     # Removing what nobody needs
 

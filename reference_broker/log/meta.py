@@ -93,9 +93,9 @@ class MetaLog:
         self._counters.recovery_meta_single += found.single
         return found.records
 
-    def create_group(self, group: GroupId, meta: bytes, since: int, creation: int) -> None:
+    def create_group(self, group: GroupId, meta: bytes, since: int, log_uid: int) -> None:
         """Note a new group, whose entries come in WAL batches after ``since``; :meth:`flush` makes it durable."""
-        record = self.records[group] = GroupRecord(meta, since=since, creation=creation)
+        record = self.records[group] = GroupRecord(meta, since=since, log_uid=log_uid)
         self._add(_group_row(group, record), meta)
 
     def delete_group(self, group: GroupId) -> None:
@@ -173,7 +173,7 @@ class MetaLog:
 
 
 def _group_row(group: GroupId, record: GroupRecord) -> bytes:
-    return pack_row(group, record.since, record.creation, len(record.meta), crc32(record.meta), RowKind.GROUP, 0, 0)
+    return pack_row(group, record.since, record.log_uid, len(record.meta), crc32(record.meta), RowKind.GROUP, 0, 0)
 
 
 def _hard_state_row(group: GroupId, record: GroupRecord) -> bytes:

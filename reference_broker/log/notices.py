@@ -2,7 +2,7 @@
 
 Nothing is noticed before it would survive the loss of power. After :class:`Failed` nothing is noticed at all.
 
-What concerns one group names its ``creation``, the number that :meth:`LogSystem.create_group` returned. A group that is
+What concerns one group names its ``log_uid``, the number that :meth:`LogSystem.create_group` returned. A group that is
 deleted and made again has another one: notices of the former may still be on their way, and mean nothing to the latter.
 """
 
@@ -25,7 +25,7 @@ class Written:
 
     An entry may have been overwritten in memory since: who counts must compare the term. ``begun_ns``, ``written_ns``
     and ``synced_ns`` say when the write of the batch began and ended and when its sync ended, on the host's monotonic
-    clock; they are no part of what makes two notices equal, nor is ``creation``.
+    clock; they are no part of what makes two notices equal, nor is ``log_uid``.
     """
 
     group: GroupId
@@ -34,7 +34,7 @@ class Written:
     begun_ns: int = field(default=0, compare=False)
     written_ns: int = field(default=0, compare=False)
     synced_ns: int = field(default=0, compare=False)
-    creation: int = field(default=0, compare=False)
+    log_uid: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class HardStateSynced:
     group: GroupId
     term: Term
     voted_for: NodeId
-    creation: int = field(default=0, compare=False)
+    log_uid: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class SnapshotTaken:
     group: GroupId
     index: LogIndex
     term: Term
-    creation: int = field(default=0, compare=False)
+    log_uid: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class SnapshotInstalled:
     term: Term
     state: bytes
     live: tuple[IndexRange, ...]
-    creation: int = field(default=0, compare=False)
+    log_uid: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class SnapshotRejected:
     index: LogIndex
     term: Term
     error: str
-    creation: int = field(default=0, compare=False)
+    log_uid: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ class RecoveredGroup:
     The log holds ``first_index..last_index`` (empty if ``last_index`` is lower); ``terms`` gives their terms as pairs
     of (first index of the term, term). ``state`` is the machine's state at ``snapshot``, and ``live`` the entries below
     that it refers to. ``special`` are the entries of the log that Raft itself must know of, no-ops and configurations,
-    in order. ``meta`` is what ``create_group`` was given, ``creation`` what it returned.
+    in order. ``meta`` is what ``create_group`` was given, ``log_uid`` what it returned.
     """
 
     meta: bytes
@@ -79,7 +79,7 @@ class RecoveredGroup:
     last_index: LogIndex
     terms: list[tuple[LogIndex, Term]]
     special: tuple[Entry, ...] = ()
-    creation: int = 0
+    log_uid: int = 0
 
 
 @dataclass(slots=True)
@@ -223,7 +223,7 @@ def _read_snapshots(
     facts: dict[GroupId, SnapshotFacts] = {}
     states: dict[GroupId, bytes] = {}
     for id_, record in records.items():
-        group = Group(Table(id_), creation=record.creation)
+        group = Group(Table(id_), log_uid=record.log_uid)
         state.groups[id_] = group
         facts[id_], states[id_] = _read_newest(files, group_directory(data_dir, id_), group)
     return facts, states
@@ -239,7 +239,7 @@ def _read_newest(files: Files, directory: str, group: Group) -> tuple[SnapshotFa
     machine_state, damaged = b"", 0
     for name in sorted((name for name in names if name.endswith(SUFFIX)), reverse=True):
         found = _read_snapshot(files, f"{directory}/{name}", group)
-        if found is not None and found[0].creation != group.creation:
+        if found is not None and found[0].log_uid != group.log_uid:
             files.remove(f"{directory}/{name}")  # of an earlier group of the same id
             names.remove(name)
             continue
@@ -311,7 +311,7 @@ def _read_segments(files: Files, segment_files: SegmentFiles, store: bytes, grou
         file = files.open(path)
         try:
             head = decode_head(file.read(0, HEADER_SIZE), store, group.id, number)
-            if head.creation != group.creation:
+            if head.log_uid != group.log_uid:
                 files.remove(path)  # of an earlier group of the same id
                 continue
             runs = decode_index(head, file.read(HEADER_SIZE, head.index_size))
@@ -369,7 +369,7 @@ def _finish(state: LogState, group: Group, record: GroupRecord, machine_state: b
         LogIndex(table.last),
         terms,
         tuple(state.read(group, index) for index in table.disk.special(table.floor, EntryKind.COMMAND)),
-        group.creation,
+        group.log_uid,
     )
 
 

@@ -172,14 +172,14 @@ def _check_live(group: GroupId, extents: Extents, snapshot: SnapshotFacts, first
 
 @dataclass(slots=True)
 class GroupRecord:
-    """What the meta log says about a group. Its entries are in WAL batches after ``since``, and ``creation`` stands in
+    """What the meta log says about a group. Its entries are in WAL batches after ``since``, and ``log_uid`` stands in
     its snapshots and segments: whatever an earlier group of the same id left is not its own."""
 
     meta: bytes
     term: int = 0
     voted_for: int = 0
     since: int = 0
-    creation: int = 0
+    log_uid: int = 0
 
 
 @dataclass(slots=True)
@@ -242,7 +242,7 @@ def _replay_meta_batch(records: dict[GroupId, GroupRecord], copy: Windows, batch
 def _replay_meta_row(records: dict[GroupId, GroupRecord], row: Row, payload: bytes) -> None:
     group = GroupId(row.group)
     if row.kind == RowKind.GROUP:
-        records[group] = GroupRecord(payload, since=row.log_index, creation=row.term)
+        records[group] = GroupRecord(payload, since=row.log_index, log_uid=row.term)
     elif row.kind == RowKind.GROUP_DELETED:
         records.pop(group, None)
     elif row.kind == RowKind.HARD_STATE and group in records:

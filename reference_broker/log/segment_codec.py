@@ -25,7 +25,7 @@ from reference_broker.types import GroupId
 
 MAGIC: Final = b"QSEG"
 VERSION: Final = 2
-# magic, version, flags, group, number, store id, creation, truncates from, runs, entries, octets, CRC of index
+# magic, version, flags, group, number, store id, log_uid, truncates from, runs, entries, octets, CRC of index
 _HEADER: Final = Struct(">4sHHQQ16sQQIIQI")
 HEADER_SIZE: Final = _HEADER.size + 4
 _RUN: Final = Struct(">QI")  # first index, entries
@@ -44,11 +44,11 @@ class DamagedSegmentError(Exception):
 @dataclass(frozen=True, slots=True)
 class SegmentHead:
     """All of a segment but its entries. ``truncates`` is the index from which on older segments' entries are gone
-    (0: none); ``creation`` tells a group from an earlier one of the same id, as in the meta log."""
+    (0: none); ``log_uid`` tells a group from an earlier one of the same id, as in the meta log."""
 
     group: GroupId
     number: int
-    creation: int
+    log_uid: int
     truncates: int
     runs: int
     entries: int
@@ -125,7 +125,7 @@ def placed(number: int, runs: Sequence[Extent]) -> list[Extent]:
     return result
 
 
-def encode(store: bytes, group: GroupId, number: int, creation: int, truncates: int, runs: Sequence[Extent]) -> bytes:
+def encode(store: bytes, group: GroupId, number: int, log_uid: int, truncates: int, runs: Sequence[Extent]) -> bytes:
     """Header and index, up to the first payload, of a segment whose entries were :func:`placed`."""
     index = b"".join(
         [
@@ -139,7 +139,7 @@ def encode(store: bytes, group: GroupId, number: int, creation: int, truncates: 
     )
     entries, octets = sum(len(run.sizes) for run in runs), sum(sum(run.sizes) for run in runs)
     crc = zlib.crc32(index)
-    header = _HEADER.pack(MAGIC, VERSION, 0, group, number, store, creation, truncates, len(runs), entries, octets, crc)
+    header = _HEADER.pack(MAGIC, VERSION, 0, group, number, store, log_uid, truncates, len(runs), entries, octets, crc)
     return (header + zlib.crc32(header).to_bytes(4) + index).ljust(data_offset(len(runs), entries), b"\0")
 
 
@@ -148,7 +148,7 @@ def decode_head(octets: bytes, store: bytes, group: GroupId, number: int) -> Seg
     if len(octets) < HEADER_SIZE or zlib.crc32(octets[: _HEADER.size]) != int.from_bytes(octets[_HEADER.size :]):
         raise DamagedSegmentError(0, "the header of a segment fails its check")
     magic, version, _flags, *fields = _HEADER.unpack_from(octets)
-    found_group, found_number, found_store, creation, truncates, runs, entries, size, crc = fields
+    found_group, found_number, found_store, log_uid, truncates, runs, entries, size, crc = fields
     if (magic, version) != (MAGIC, VERSION):
         raise DamagedSegmentError(
             0, f"the file has format {magic!r} version {version}, not {MAGIC!r} version {VERSION}"
@@ -157,7 +157,7 @@ def decode_head(octets: bytes, store: bytes, group: GroupId, number: int) -> Seg
         raise DamagedSegmentError(0, "the segment belongs to another node's log")
     if (found_group, found_number) != (group, number):
         raise DamagedSegmentError(0, f"the segment is number {found_number} of group {found_group:016x}: it was moved")
-    return SegmentHead(group, number, creation, truncates, runs, entries, size, crc)
+    return SegmentHead(group, number, log_uid, truncates, runs, entries, size, crc)
 
 
 def decode_index(head: SegmentHead, octets: bytes) -> list[Extent]:

@@ -107,7 +107,7 @@ class SegmentWriter:
                 opened.callback(segment.close)
                 return segment, path
 
-            moved = self._files.write(group.id, number, group.creation, truncates, runs, source)
+            moved = self._files.write(group.id, number, group.log_uid, truncates, runs, source)
         self._state.synced("segment", self._files.sync_ns)
         segment = describe(number, truncates, moved)
         with self._state.lock:

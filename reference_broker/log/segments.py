@@ -91,7 +91,7 @@ class SegmentFiles:
         self,
         group: GroupId,
         number: int,
-        creation: int,
+        log_uid: int,
         truncates: int,
         runs: Sequence[Extent],
         source: Callable[[int], tuple[File, str]],
@@ -111,7 +111,7 @@ class SegmentFiles:
             for buffers in _pieces(runs, source):
                 file.write(buffers, offset)
                 offset += sum(map(len, buffers))
-            file.write([encode(self._store, group, number, creation, truncates, moved)], 0)
+            file.write([encode(self._store, group, number, log_uid, truncates, moved)], 0)
             self.sync_ns = sync_ns(file)
         finally:
             file.close()

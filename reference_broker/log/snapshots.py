@@ -39,7 +39,7 @@ OUTGOING: Final = "taking.tmp"
 _MAGIC: Final = b"QSNP"
 _VERSION: Final = 2
 _INSTALLED: Final = 1
-# magic, version, flags, group, creation, index, term, kept index, kept term, octets of state, CRC of state, ranges
+# magic, version, flags, group, log_uid, index, term, kept index, kept term, octets of state, CRC of state, ranges
 _HEAD: Final = Struct(">4sHHQQQQQQQII")
 _CRC_SIZE: Final = 4
 _FIXED_SIZE: Final = _HEAD.size + _CRC_SIZE
@@ -71,11 +71,11 @@ NO_SNAPSHOT: Final = SnapshotKey(0, 0)
 class SnapshotHead:
     """All of a snapshot but its state and entries. ``kept`` names the file with live entries, (0, 0): none.
 
-    ``creation`` tells a group from an earlier one of the same id, as in the meta log; 0 in what is sent.
+    ``log_uid`` tells a group from an earlier one of the same id, as in the meta log; 0 in what is sent.
     """
 
     group: GroupId
-    creation: int
+    log_uid: int
     key: SnapshotKey
     installed: bool
     kept: SnapshotKey
@@ -100,7 +100,7 @@ class SnapshotHead:
             _VERSION,
             _INSTALLED if self.installed else 0,
             self.group,
-            self.creation,
+            self.log_uid,
             *self.key,
             *self.kept,
             self.state_size,
@@ -128,7 +128,7 @@ def read_head(read: Read, name: str) -> SnapshotHead:
     if not _passes(fixed):
         raise DamagedSnapshotError(f"a snapshot's head fails its check\n  {name}, offset 0\n  it is not used")
     fields = _HEAD.unpack_from(fixed)
-    magic, version, flags, group, creation, index, term, kept_index, kept_term, state_size, state_crc, count = fields
+    magic, version, flags, group, log_uid, index, term, kept_index, kept_term, state_size, state_crc, count = fields
     if (magic, version) != (_MAGIC, _VERSION):
         raise DamagedSnapshotError(f"a snapshot of another format\n  {name}, offset 0\n  it is not used")
     rest = read(_FIXED_SIZE, count * _RANGE.size + _CRC_SIZE)
@@ -138,7 +138,7 @@ def read_head(read: Read, name: str) -> SnapshotHead:
         )
     live = tuple(_RANGE.iter_unpack(rest[:-_CRC_SIZE]))
     key, kept = SnapshotKey(index, term), SnapshotKey(kept_index, kept_term)
-    return SnapshotHead(GroupId(group), creation, key, bool(flags & _INSTALLED), kept, state_size, state_crc, live)
+    return SnapshotHead(GroupId(group), log_uid, key, bool(flags & _INSTALLED), kept, state_size, state_crc, live)
 
 
 def read_state(read: Read, head: SnapshotHead, name: str) -> bytes:

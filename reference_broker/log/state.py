@@ -63,7 +63,7 @@ class Group:
 
     ``expected`` is the chunk to come next (its snapshot and number) and belongs to the owner's thread. ``kept`` names
     the snapshot file that holds live entries, and ``kept_file`` is open on it. ``segments`` ascend by number; the
-    housekeeping thread alone changes the list. ``creation`` tells the group from an earlier one of the same id.
+    housekeeping thread alone changes the list. ``log_uid`` tells the group from an earlier one of the same id.
     """
 
     table: Table
@@ -73,7 +73,7 @@ class Group:
     installed: Installed | None = None
     pinned: Pinned | None = None
     segments: list[Segment] = field(default_factory=list)
-    creation: int = 0
+    log_uid: int = 0
     expected: tuple[SnapshotKey, int] | None = None
     deleted: bool = False
 

@@ -86,7 +86,7 @@ class LogSystem:
             "log-writer", guarded(parts.wal_files.directory, writer.handle), gather
         )
         self._closed = False
-        self._creations = max([group.creation for group in parts.state.groups.values()], default=0)
+        self._newest_log_uid = max([group.log_uid for group in parts.state.groups.values()], default=0)
 
     @classmethod
     def open(
@@ -182,18 +182,18 @@ class LogSystem:
     def create_group(self, group: GroupId, meta: bytes) -> int:
         """A new group; ``meta`` is the owner's. Use it at once: nothing about it is noticed before it is on disk.
 
-        Returns the number of its creation, which no other one has in this life of the node, and which no group that is
-        still there has: the files of those that an earlier life deleted went at the start. Raises :class:`ValueError`
-        for a group that exists.
+        Returns the log uid, a number that no other group has since the node started, and that no group which still
+        exists has. The files of groups that were deleted before the node started were removed at the start.
+        Raises :class:`ValueError` for a group that exists.
         """
         if group in self._state.groups:
             raise ValueError(f"group {group:016x} exists: each incarnation of a queue needs an id of its own")
-        self._creations += 1
-        created = Group(Table(group), creation=self._creations)
+        self._newest_log_uid += 1
+        created = Group(Table(group), log_uid=self._newest_log_uid)
         with self._state.lock:
             self._state.groups[group] = created
         self._writing.submit(CreateGroup(created, meta))
-        return created.creation
+        return created.log_uid
 
     def delete_group(self, group: GroupId) -> None:
         """Forget a group. :class:`GroupDeleted` comes when it is gone for good; its files go in the background."""

@@ -102,9 +102,9 @@ class Writer:
             match operation:
                 case StoreHardState(group, term, voted_for):
                     self._meta.hard_state(group.id, term, voted_for)
-                    notices.append(HardStateSynced(group.id, term, voted_for, group.creation))
+                    notices.append(HardStateSynced(group.id, term, voted_for, group.log_uid))
                 case CreateGroup(group, meta):
-                    self._meta.create_group(group.id, meta, self._wal.last_batch, group.creation)
+                    self._meta.create_group(group.id, meta, self._wal.last_batch, group.log_uid)
                     notices.append(GroupCreated(group.id))
                 case DeleteGroup(group):
                     self._meta.delete_group(group.id)
@@ -165,7 +165,7 @@ class Writer:
             state.memory.shrink()
         times = self._wal.times
         return [
-            Written(group.id, entry.index, entry.term, *times, group.creation)
+            Written(group.id, entry.index, entry.term, *times, group.log_uid)
             for group, entry in last.items()
             if not group.deleted
         ]

@@ -82,7 +82,7 @@ class Hosting:
         self.by_group: dict[GroupId, Queue] = {}
         self.runners: dict[GroupId, GroupRunner] = {}
         """The groups that have a member here, the metadata group among them."""
-        self.creations: dict[GroupId, int] = {}
+        self.log_uids: dict[GroupId, int] = {}
         """Which replica of each of them is here, as the log counts: it may tell of an earlier one."""
         self.proxies: dict[GroupId, Proxy] = {}
         """The other queues."""
@@ -106,9 +106,9 @@ class Hosting:
         state = recovered.get(METADATA_GROUP)
         if state is None:
             self._create(METADATA_GROUP, b"%d" % shard.config.first_life)
-        life = int(state.meta or 0) if state is not None else shard.config.first_life
-        members = () if life else tuple(sorted(member.node for member in shard.config.members))
-        metadata = self._run(METADATA_GROUP, members, shard.metadata, state, None, life=life)
+        replica_id = int(state.meta or 0) if state is not None else shard.config.first_life
+        members = () if replica_id else tuple(sorted(member.node for member in shard.config.members))
+        metadata = self._run(METADATA_GROUP, members, shard.metadata, state, None, replica_id=replica_id)
         metadata.propose(*shard.metadata.ask(lambda _none: self.became_current()))
 
     def recover_queues(self, recovered: dict[GroupId, RecoveredGroup]) -> None:
@@ -310,7 +310,7 @@ class Hosting:
         self._stand_in(record, runner.pending).attach()
 
     def _create(self, group: GroupId, meta: bytes) -> None:
-        self.creations[group] = self._shard.log.create_group(group, meta)
+        self.log_uids[group] = self._shard.log.create_group(group, meta)
 
     def _stand_in(self, record: QueueRecord, pending: _Lanes | None) -> Proxy:
         proxy = self.proxies[record.group] = Proxy(record, self._shard, self._shard.now_ms, pending)
@@ -321,9 +321,9 @@ class Hosting:
         self, record: QueueRecord, state: RecoveredGroup | None, pending: _Lanes | None = None
     ) -> GroupRunner:
         host = QuorumQueue(record, self._shard, self._shard.now_ms)
-        members, life = record.first_configuration(self.node), record.stay(self.node)
+        members, replica_id = record.first_configuration(self.node), record.stay(self.node)
         elected = record.elected_by(self.node)
-        runner = self._run(record.group, members, host, state, pending, life=life, elected=elected)
+        runner = self._run(record.group, members, host, state, pending, replica_id=replica_id, elected=elected)
         host.payload, host.track = runner.payload, runner.track
         self._has(Queue(record, host, runner, record.stay(self.node)))
         return runner
@@ -354,20 +354,20 @@ class Hosting:
         state: RecoveredGroup | None,
         pending: _Lanes | None,
         *,
-        life: int,
+        replica_id: int,
         elected: NodeId = NOBODY,
     ) -> GroupRunner:
         shard = self._shard
         view, hard_state = LogView(), HardState(term=Term(0), voted_for=NOBODY)
         if state is not None:
-            self.creations[group] = state.creation
+            self.log_uids[group] = state.log_uid
             view = LogView.recovered(state.snapshot, state.terms, state.last_index)
             hard_state = HardState(term=state.term, voted_for=state.voted_for)
         timer = random.Random(f"{self.node}/{self.incarnation}/{group}")
         config = RaftConfig(
             election_ticks_min=shard.limits.election_ticks_min, election_ticks_max=shard.limits.election_ticks_max
         )
-        core = RaftCore(self.node, members, view, hard_state, config, timer.randint, host.version, life)
+        core = RaftCore(self.node, members, view, hard_state, config, timer.randint, host.version, replica_id)
         runner = self.runners[group] = GroupRunner(group, core, shard.log, host, shard, pending)
         if state is not None and state.snapshot is not None:
             runner.restore(state.state)

@@ -98,7 +98,7 @@ class LogNotices:
         self, notice: Written | HardStateSynced | SnapshotTaken | SnapshotInstalled | SnapshotRejected
     ) -> None:
         runner = self._shard.runners.get(notice.group)
-        if runner is None or notice.creation != self._shard.hosting.creations[notice.group]:
+        if runner is None or notice.log_uid != self._shard.hosting.log_uids[notice.group]:
             return  # about a replica that is gone; what it had on disk must not count for the one that is here now
         match notice:
             case Written(_, index, term, begun_ns, written_ns, synced_ns, _):

@@ -102,7 +102,7 @@ class Reconciliation:
     def _remove(self, runner: GroupRunner, record: QueueRecord) -> None:
         core = runner.core
         for node in record.leaving:
-            if core.configuration.life_of(node) == record.stay(node) and core.can_do_without(node):
+            if core.configuration.replica_id_of(node) == record.stay(node) and core.can_do_without(node):
                 core.remove(node)
                 self._shard.wake(runner)
                 return

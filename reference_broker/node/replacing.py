@@ -77,7 +77,7 @@ class Replacement:
     def _choose_life(self, answers: list[Answer]) -> None:
         configuration = self._shard.runners[METADATA_GROUP].core.configuration
         known = [int(answer["life"]) for answer in answers]
-        self._life = max(*known, configuration.life_of(self._node)) + STRIDE
+        self._life = max(*known, configuration.replica_id_of(self._node)) + STRIDE
         self._ask_all({"op": "outlive", "node": self._node, "life": self._life - 1}, lambda _answers: self._look())
 
     def _look(self) -> None:
@@ -174,13 +174,13 @@ def replace_replica(shard: Shard, request: Answer) -> Answer:
     if core.role is not Role.LEADER:
         raise RefusedError("the leader of the metadata group has changed", "ask again in a moment")
     configuration = core.configuration
-    if configuration.life_of(node) > life:
+    if configuration.replica_id_of(node) > life:
         raise RefusedError(f"node {node} was replaced once more meanwhile", "look at the other replacement")
     if core.change_under_way or not core.accepting:
         return {"done": False}
     if node not in configuration.members:
         core.add(node, life)
-    elif configuration.life_of(node) != life:
+    elif configuration.replica_id_of(node) != life:
         core.remove(node)
     else:
         return {"done": True}

@@ -36,20 +36,24 @@ class Configuration:
 
     Both are kept sorted, so equal configurations are equal octets. Raises ValueError if a node is named twice.
 
-    ``lives`` tells apart the replicas that one node had in this group, one after the other: (node, life) where the
-    life is not 0. A replica that begins anew receives the old log, which names its node as the voter that it was; it
-    must not take that for itself, as it has forgotten what that voter promised. Alone in that configuration it would
-    elect itself.
+    ``replica_ids`` tells apart the replicas that one node had in this group, one after the other: (node, replica id)
+    where the id is not 0. A replica that begins anew receives the old log, which names the node as the voter that the
+    former replica was. The new replica must not take that voter for itself, because it has forgotten what the voter
+    promised. Alone in that configuration it would elect itself.
     """
 
     voters: tuple[NodeId, ...]
     learners: tuple[NodeId, ...] = ()
-    lives: tuple[tuple[NodeId, int], ...] = ()
+    replica_ids: tuple[tuple[NodeId, int], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "voters", tuple(sorted(self.voters)))
         object.__setattr__(self, "learners", tuple(sorted(self.learners)))
-        object.__setattr__(self, "lives", tuple(sorted((node, life) for node, life in self.lives if life)))
+        object.__setattr__(
+            self,
+            "replica_ids",
+            tuple(sorted((node, replica_id) for node, replica_id in self.replica_ids if replica_id)),
+        )
         if len(set(self.members)) != len(self.members):
             raise ValueError(f"raft.members: {self} names a node twice; name each once")
 
@@ -62,13 +66,13 @@ class Configuration:
         """Voters, then learners."""
         return self.voters + self.learners
 
-    def life_of(self, node: NodeId) -> int:
+    def replica_id_of(self, node: NodeId) -> int:
         """Which of the node's replicas is meant."""
-        return next((life for other, life in self.lives if other == node), 0)
+        return next((replica_id for other, replica_id in self.replica_ids if other == node), 0)
 
-    def with_learner(self, node: NodeId, life: int = 0) -> Configuration:
+    def with_learner(self, node: NodeId, replica_id: int = 0) -> Configuration:
         """``node`` begins to receive the log."""
-        return replace(self, learners=(*self.learners, node), lives=(*self.lives, (node, life)))
+        return replace(self, learners=(*self.learners, node), replica_ids=(*self.replica_ids, (node, replica_id)))
 
     def promoted(self, node: NodeId) -> Configuration:
         """The learner ``node`` becomes a voter."""
@@ -80,12 +84,12 @@ class Configuration:
         return Configuration(
             tuple(other for other in self.voters if other != node),
             tuple(other for other in self.learners if other != node),
-            tuple((other, life) for other, life in self.lives if other != node),
+            tuple((other, replica_id) for other, replica_id in self.replica_ids if other != node),
         )
 
     def encode(self) -> bytes:
-        """The payload of a CONFIG entry: format u8, voters u16, learners u16, then node u32 and life u64 for each."""
-        nodes = b"".join(_MEMBER.pack(node, self.life_of(node)) for node in self.members)
+        """The payload of a CONFIG entry: format u8, voters u16, learners u16; a member: node u32, replica id u64."""
+        nodes = b"".join(_MEMBER.pack(node, self.replica_id_of(node)) for node in self.members)
         return _HEAD.pack(_FORMAT, len(self.voters), len(self.learners)) + nodes
 
     @classmethod
@@ -97,9 +101,9 @@ class Configuration:
             raise ValueError(f"a Raft configuration of {len(octets)} octets is too short") from error
         if kind != _FORMAT or len(octets) != _HEAD.size + _MEMBER.size * (voters + learners):
             raise ValueError(f"{len(octets)} octets of format {kind} are no Raft configuration that this version knows")
-        lives = [(NodeId(node), life) for node, life in _MEMBER.iter_unpack(octets[_HEAD.size :])]
-        nodes = tuple(node for node, _ in lives)
-        return cls(nodes[:voters], nodes[voters:], tuple(lives))
+        replica_ids = [(NodeId(node), replica_id) for node, replica_id in _MEMBER.iter_unpack(octets[_HEAD.size :])]
+        nodes = tuple(node for node, _ in replica_ids)
+        return cls(nodes[:voters], nodes[voters:], tuple(replica_ids))
 
 
 class History(Generic[T]):

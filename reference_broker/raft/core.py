@@ -68,15 +68,15 @@ class RaftCore(Roles):
         config: RaftConfig,
         jitter: Jitter,
         machine_version: int = 1,
-        life: int = 0,
+        replica_id: int = 0,
     ) -> None:
         """``log`` and ``hard_state`` are what recovery found; ``jitter`` is the only source of chance.
 
         ``members`` are the voters that the group was created with; none for a member that joins a group, which knows
-        of no configuration before it receives one. ``life`` tells this replica from an earlier one of the same node in
-        this group, which was removed and deleted: a number never used for that before, and the same as in :meth:`add`;
-        it stays the same over restarts. If the log is not empty, :meth:`restored` and :meth:`recovered`
-        follow before any other input.
+        of no configuration before it receives one. ``replica_id`` tells this replica from an earlier replica of the
+        same node in this group, which was removed and deleted. It is a number that the node never used in this group
+        before, the number that :meth:`add` was given, and it stays the same over restarts. If the log is not empty,
+        :meth:`restored` and :meth:`recovered` follow before any other input.
         Raises ValueError if ``node`` is not one of ``members`` or the settings are unsound.
         """
         problems = config.validate()
@@ -84,7 +84,7 @@ class RaftCore(Roles):
             problems.append(f"raft.members: node {node} must be one of {members}, and each member named once")
         if problems:
             raise ValueError("\n".join(problems))
-        super().__init__(node, members, log, hard_state, config, jitter, machine_version, life)
+        super().__init__(node, members, log, hard_state, config, jitter, machine_version, replica_id)
 
     # Recovery
 
@@ -102,7 +102,7 @@ class RaftCore(Roles):
 
     def founded(self, leader: NodeId, *, blank: bool) -> None:
         """The decision that created the group has elected the leader of its first term: every founder's vote in it is
-        given to ``leader``. Call it on each founder in each life, before any input.
+        given to ``leader``. Call it on each founder after each start, before any input.
 
         Since all founders begin in that term, nobody can stand for it, and ``leader`` needs to ask nobody. It leads
         at once if it is ``blank``, that is, if nothing of this replica was found on disk: then nothing of it was heard
@@ -199,13 +199,13 @@ class RaftCore(Roles):
         reached and have everything up to ``index`` on disk. Never of a member that does not lead."""
         return self._leadership is not None and self._leadership.has_majority_without(nodes, index)
 
-    def add(self, node: NodeId, life: int = 0) -> LogIndex:
+    def add(self, node: NodeId, replica_id: int = 0) -> LogIndex:
         """Let ``node`` join: a learner at once, a voter by itself as soon as it has caught up (thesis 4.2.1).
 
-        The node runs a core with ``members=()`` and the same ``life``. Returns the index of the learner's entry.
+        The node runs a core with ``members=()`` and the same ``replica_id``. Returns the index of the learner's entry.
         Raises NotLeaderError, ChangeUnderWayError, TransferUnderWayError, and ValueError if it is a member already.
         """
-        return self._led().add(node, life)
+        return self._led().add(node, replica_id)
 
     def remove(self, node: NodeId) -> LogIndex:
         """Go on without ``node``, voter or learner; a leader that removes itself steps down once that is committed.

@@ -146,12 +146,12 @@ class Leadership:
 
     # Membership
 
-    def add(self, node: NodeId, life: int) -> LogIndex:
+    def add(self, node: NodeId, replica_id: int) -> LogIndex:
         """Let ``node`` learn the log, and promote it when it has caught up."""
         configuration = self._changeable()
         if node in configuration.members:
             raise ValueError(f"node {node} is a member already: {configuration}")
-        return self._change_to(configuration.with_learner(node, life))
+        return self._change_to(configuration.with_learner(node, replica_id))
 
     def remove(self, node: NodeId) -> LogIndex:
         """Go on without ``node``."""

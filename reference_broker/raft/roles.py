@@ -53,9 +53,9 @@ class Roles(Standing):
         config: RaftConfig,
         jitter: Jitter,
         machine_version: int,
-        life: int,
+        replica_id: int,
     ) -> None:
-        super().__init__(node, members, log, hard_state, config, machine_version, life)
+        super().__init__(node, members, log, hard_state, config, machine_version, replica_id)
         self._follower = Follower(self)
         self._leadership: Leadership | None = None
         self._elections = Elections(self, jitter, self._become_follower, self._become_leader)

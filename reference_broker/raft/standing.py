@@ -25,12 +25,12 @@ class Standing:
         "configurations",
         "down",
         "leader",
-        "life",
         "log",
         "machine_version",
         "node",
         "outbox",
         "pending",
+        "replica_id",
         "role",
         "term",
         "versions",
@@ -45,9 +45,9 @@ class Standing:
         hard_state: HardState,
         config: RaftConfig,
         machine_version: int,
-        life: int,
+        replica_id: int,
     ) -> None:
-        self.life = life
+        self.replica_id = replica_id
         self.node, self.log, self.config, self.machine_version = node, log, config, machine_version
         self.role = Role.FOLLOWER
         self.leader = NOBODY
@@ -78,7 +78,8 @@ class Standing:
 
     def _is_voter_of(self, configuration: Configuration) -> bool:
         return self.node in configuration.voters and (
-            not (configuration.lives or self.life) or configuration.life_of(self.node) == self.life
+            not (configuration.replica_ids or self.replica_id)
+            or configuration.replica_id_of(self.node) == self.replica_id
         )
 
     @property
@@ -96,12 +97,12 @@ class Standing:
 
     @property
     def may_vote(self) -> bool:
-        """Whether this member's log ever named it, in its present life. That of a joining member does not yet.
+        """Whether this member's log ever named it, under its present replica id. That of a joining member does not yet.
 
         A learner votes if asked: who asks holds the entry that promotes it, and may need the vote to send it.
         """
         return any(
-            self.node in configuration.members and configuration.life_of(self.node) == self.life
+            self.node in configuration.members and configuration.replica_id_of(self.node) == self.replica_id
             for configuration in self.configurations.all()
         )
 
@@ -109,7 +110,7 @@ class Standing:
     def is_superseded(self) -> bool:
         """Whether the log names a later replica of this node. What this one has on disk goes when the node hears of
         that, so it claims nothing any more: the leader would count it for the later one."""
-        return self.configurations.latest.life_of(self.node) > self.life
+        return self.configurations.latest.replica_id_of(self.node) > self.replica_id
 
     @property
     def trusts_leader(self) -> bool:

@@ -24,6 +24,6 @@ class MemberChecks:
         """The leader of a queue's group appends a change. A stay that was to end once is to end for good, so it does
         not matter when that was; the next one of the same node is another one."""
         for node in set(former.members) - set(now.members):
-            stay = former.life_of(node)
+            stay = former.replica_id_of(node)
             wanted = (group, node, stay) in self._leaving
             check(wanted, "X4", f"group {group:x}: node {node} is removed in stay {stay}, which nobody asked for")

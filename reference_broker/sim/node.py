@@ -132,8 +132,8 @@ class SimShard(Shard):
     def _is_current(self, notice: Notice) -> bool:
         """Whether it is about what this node has of the group now: late news of a member that left speaks of another
         one than that which joined since."""
-        group, creation = getattr(notice, "group", None), getattr(notice, "creation", None)
-        return group is None or creation is None or self.hosting.creations.get(group, creation) == creation
+        group, log_uid = getattr(notice, "group", None), getattr(notice, "log_uid", None)
+        return group is None or log_uid is None or self.hosting.log_uids.get(group, log_uid) == log_uid
 
     def runner_made(self, runner: GroupRunner, state: RecoveredGroup | None) -> None:
         """Check what recovery found, and have the checkers see what is applied."""

@@ -34,7 +34,7 @@ class Member:
         self.disk = disk
         self.up = False
         self._cluster = cluster
-        self.life = 0
+        self.replica_id = 0
         self.restart()
 
     def restart(self) -> None:
@@ -42,10 +42,10 @@ class Member:
         disk, cluster = self.disk, self._cluster
         cluster.forget(self.node)
         view = disk.recover()
-        members = cluster.voters if self.node in cluster.voters and not self.life else ()
+        members = cluster.voters if self.node in cluster.voters and not self.replica_id else ()
         version = cluster.machine_versions.get(self.node, 1)
         self.core = RaftCore(
-            self.node, members, view, disk.hard_state, cluster.config, cluster.jitter, version, self.life
+            self.node, members, view, disk.hard_state, cluster.config, cluster.jitter, version, self.replica_id
         )
         if disk.snapshot is not None:
             self.core.restored(disk.snapshot.configuration)
@@ -74,8 +74,8 @@ class Member:
 
     def wipe(self) -> None:
         """The removed member's replica is deleted; the node is ready to join again, with no memory. Its links are new
-        then: nothing of its former life arrives any more."""
-        self.life += 1
+        then: nothing of the former replica arrives any more."""
+        self.replica_id += 1
         for token in self._asked:
             self._cluster.checker.forgotten(token)
         self.disk.wipe()

@@ -211,7 +211,7 @@ def test_a_segment_of_another_place_is_refused() -> None:
     """Copied from another node, group or number, its entries would be another log's."""
     octets = encode(b"s" * 16, GroupId(7), 1000, 3, 5, placed(1000, []))
     head = decode_head(octets[:80], b"s" * 16, GroupId(7), 1000)
-    assert (head.creation, head.truncates, decode_index(head, b"")) == (3, 5, [])
+    assert (head.log_uid, head.truncates, decode_index(head, b"")) == (3, 5, [])
     for store, group, number in ((b"t" * 16, 7, 1000), (b"s" * 16, 8, 1000), (b"s" * 16, 7, 1001)):
         with pytest.raises(DamagedSegmentError):
             decode_head(octets[:80], store, GroupId(group), number)

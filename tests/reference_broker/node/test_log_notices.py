@@ -32,7 +32,7 @@ class Node:
 
     def __init__(self) -> None:
         self.runners: dict[GroupId, Told] = {}
-        self.creations: dict[GroupId, int] = {}
+        self.log_uids: dict[GroupId, int] = {}
         self.hosting = self.anatomy = self
         self.waiting: list[tuple[Any, ...]] = []
         self.defects: list[str] = []
@@ -74,7 +74,7 @@ class Node:
             call(*arguments)
 
     def join(self) -> Told:
-        self.creations[GROUP] = self.log.create_group(GROUP, b"")
+        self.log_uids[GROUP] = self.log.create_group(GROUP, b"")
         self.runners[GROUP] = Told()
         return self.runners[GROUP]
 

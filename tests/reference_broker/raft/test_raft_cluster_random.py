@@ -166,8 +166,8 @@ class Storm:
     def add(self) -> None:
         if (member := self._leading()) is not None and self.spare:
             node = self.random.choice(sorted(self.spare))
-            life = self.cluster.members[node].life
-            if self._changes(member, lambda joining: member.core.add(joining, life), node):
+            replica_id = self.cluster.members[node].replica_id
+            if self._changes(member, lambda joining: member.core.add(joining, replica_id), node):
                 self.spare.discard(node)
 
     def remove(self) -> None:

@@ -896,9 +896,9 @@ def established(**settings: int) -> RaftCore:
     return core
 
 
-def joining(life: int = 0) -> RaftCore:
+def joining(replica_id: int = 0) -> RaftCore:
     hard_state = HardState(term=Term(0), voted_for=NOBODY)
-    return RaftCore(ME, (), LogView(), hard_state, RaftConfig(), lambda low, high: low, life=life)
+    return RaftCore(ME, (), LogView(), hard_state, RaftConfig(), lambda low, high: low, replica_id=replica_id)
 
 
 def nodes(*numbers: int) -> tuple[NodeId, ...]:
@@ -1091,8 +1091,8 @@ def test_a_server_that_joined_late_campaigns_after_a_restart_in_the_middle_of_it
     """Thesis 4.2.2: it alone has the entry that removes it, so the only member left cannot win without its vote, nor
     against its log. What is committed is not known any more, and the oldest configuration does not name it."""
     hard_state = HardState(term=Term(1), voted_for=ME)
-    core = RaftCore(ME, (), view([1, 1]), hard_state, RaftConfig(), lambda low, high: low, life=7)
-    core.recovered(config_entry(1, 1, Configuration((ME, PEER), lives=((ME, 7),))))
+    core = RaftCore(ME, (), view([1, 1]), hard_state, RaftConfig(), lambda low, high: low, replica_id=7)
+    core.recovered(config_entry(1, 1, Configuration((ME, PEER), replica_ids=((ME, 7),))))
     core.recovered(config_entry(2, 1, Configuration((PEER,))))
     core.campaign()
     assert [send.to for send in core.ready().messages if isinstance(send, Send)] == [PEER]
@@ -1157,21 +1157,21 @@ def test_a_learner_votes_if_asked_and_never_asks() -> None:
 def test_a_joining_member_cannot_vote_again_in_a_term_that_it_forgot() -> None:
     """5.2 "at most one candidate in a given term", when the vote was given before the replica was deleted: accepting
     the term's leader is written down as the vote."""
-    core = joining(life=2)
+    core = joining(replica_id=2)
     core.step(PEER, append(5, 0, 0))
     assert core.ready().hard_state == HardState(term=Term(5), voted_for=PEER)
 
 
 def test_a_member_is_not_the_one_that_its_node_once_had() -> None:
     """Beyond the thesis: the old log names the node as voter, alone even. The new replica forgot what that promised."""
-    core = joining(life=2)
+    core = joining(replica_id=2)
     core.step(PEER, config_append(5, 0, 0, [config_entry(1, 1, Configuration((ME,)))], commit=1))
     core.node_down(PEER)
     core.campaign()
     core.tick()
     core.step(OTHER, vote_request(6, 1, 5, candidate=OTHER))
     assert core.role is Role.FOLLOWER and not any(reply.granted for reply in sent(core.ready(), VoteReply))
-    mine = Configuration((ME, PEER), lives=((ME, 2),))
+    mine = Configuration((ME, PEER), replica_ids=((ME, 2),))
     core.step(PEER, config_append(6, 1, 1, [config_entry(2, 6, mine)]))
     core.node_down(PEER)
     core.campaign()

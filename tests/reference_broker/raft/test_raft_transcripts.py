@@ -100,7 +100,7 @@ class Director:
 
     def do_add(self, leader: str, node: str) -> None:
         member, joining = self._member(leader), self._member(node)
-        self._try(leader, lambda: member.core.add(joining.node, joining.life))
+        self._try(leader, lambda: member.core.add(joining.node, joining.replica_id))
 
     def do_remove(self, leader: str, node: str) -> None:
         self._try(leader, lambda: self._member(leader).core.remove(NodeId(int(node))))

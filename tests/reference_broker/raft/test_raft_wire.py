@@ -37,8 +37,8 @@ NODE = st.integers(1, 2**31)
 def configurations(draw: Any) -> Configuration:
     nodes = draw(st.lists(NODE, max_size=9, unique=True))
     voters = draw(st.integers(0, len(nodes)))
-    lives = tuple((NodeId(node), draw(U64)) for node in nodes[::2])
-    return Configuration(tuple(nodes[:voters]), tuple(nodes[voters:]), lives)
+    replica_ids = tuple((NodeId(node), draw(U64)) for node in nodes[::2])
+    return Configuration(tuple(nodes[:voters]), tuple(nodes[voters:]), replica_ids)
 
 
 @st.composite

@@ -113,11 +113,11 @@ def test_of_a_deleted_group_nothing_has_to_be_read(deleted: bool) -> None:
             checks.reads(ONE, runner, 3)
 
 
-@pytest.mark.parametrize("creation, known, expected", [(2, {7: 2}, True), (1, {7: 2}, False), (1, {}, True)])
+@pytest.mark.parametrize("log_uid, known, expected", [(2, {7: 2}, True), (1, {7: 2}, False), (1, {}, True)])
 def test_news_of_a_member_that_left_is_not_that_of_the_one_which_joined(
-    creation: int, known: dict[int, int], expected: bool
+    log_uid: int, known: dict[int, int], expected: bool
 ) -> None:
     """It comes late from a slow drive, and would make term and vote of the new one go back."""
-    notice = HardStateSynced(GroupId(7), Term(10), ONE, creation=creation)
-    shard: Any = SimpleNamespace(hosting=SimpleNamespace(creations=known))
+    notice = HardStateSynced(GroupId(7), Term(10), ONE, log_uid=log_uid)
+    shard: Any = SimpleNamespace(hosting=SimpleNamespace(log_uids=known))
     assert SimShard._is_current(shard, notice) is expected
