@@ -127,15 +127,19 @@ class ClientConnection(ClientRequests):
 
     # local_clients.Connection
 
-    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
-        """Messages for a consumer; those that it had before are dropped."""
+    def deliver(
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int
+    ) -> None:
+        """Messages of a queue for a consumer; those that it had before are dropped, and those of a queue that its tag
+        does not subscribe to any more: their holder has them."""
         channel = self._channels.get(consumer.channel.channel)
         if channel is None:
             return
         if consumer.tag == GETTER:
-            self._dealt_to_get(channel, first_message_id, pieces, delivery_count)
+            self._dealt_to_get(channel, group, first_message_id, pieces, delivery_count)
             return
-        if (known := channel.consumers.get(consumer.tag)) is None:
+        known = channel.consumers.get(consumer.tag)
+        if known is None or known.group != group:
             return
         count = sum(piece[2] for piece in pieces)
         first, last = first_message_id, first_message_id + count - 1

@@ -364,16 +364,18 @@ class ClientRequests(asyncio.Protocol):
         correlation = self._ask(channel, queue, answered, lambda: self._refuse_missing(event, "basic.get"))
         queue.runner.propose(commands.Get(getter, event.no_ack, correlation), SMALL, Lane.EXPRESS)
 
-    def _dealt_to_get(self, channel: Channel, first: int, pieces: list[Piece], delivery_count: int) -> None:
-        """A queue dealt to a basic.get. What no get waits for any more goes back: it is told again when this node
-        jumped over entries, and of which queue it is says only that the client never had it."""
-        if channel.getting is not None:
+    def _dealt_to_get(
+        self, channel: Channel, group: GroupId, first: int, pieces: list[Piece], delivery_count: int
+    ) -> None:
+        """A queue dealt to a basic.get. What no get waits for any more, and the client never had, goes back: it is told
+        again when this node jumped over entries."""
+        if channel.getting is not None and channel.getting.group == group:
             if first >= channel.getting.next_message_id:
                 channel.got = Got(first, pieces[0], delivery_count)
             return
         last = first + sum(piece[2] for piece in pieces) - 1
         for consumer in channel.consumers.values():
-            if consumer.id.tag == GETTER and consumer.next_message_id <= first:
+            if consumer.id.tag == GETTER and consumer.group == group and consumer.next_message_id <= first:
                 self._propose(consumer.group, Return(consumer.id, ((first, last),)), SMALL, Lane.EXPRESS)
 
     def _got(self, channel: Channel, consumer: Consumer, event: Get, left: int) -> None:

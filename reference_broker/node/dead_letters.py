@@ -253,7 +253,9 @@ class Mailer:
 
     # What else a connection is asked for: nothing is delivered to a mailer, and it has no socket.
 
-    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
+    def deliver(
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int
+    ) -> None:
         """Mailers do not consume."""
 
     def replied(self, correlation: int, value: int) -> None:

@@ -61,7 +61,9 @@ class Guest:
         self._frame: list[bytes | memoryview] = []
         self._octets = 0
 
-    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
+    def deliver(
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int
+    ) -> None:
         """Send messages to a consumer there."""
         tag = consumer.tag.encode()
         for piece in pieces:
@@ -146,7 +148,7 @@ def _tell_one(clients: Channels, group: GroupId, effects: memoryview, at: int) -
     kind, channel = bytes(effects[at : at + 1]), ChannelId.unpack(effects, at + 1)
     at += 1 + CHANNEL_ID_SIZE
     if kind == _DELIVERED:
-        return _tell_delivery(clients, channel, effects, at)
+        return _tell_delivery(clients, group, channel, effects, at)
     first, last = _PAIR.unpack_from(effects, at)
     if kind == _CONFIRMED:
         clients.confirm(channel, group, last)
@@ -159,7 +161,7 @@ def _tell_one(clients: Channels, group: GroupId, effects: memoryview, at: int) -
     return at + _PAIR.size
 
 
-def _tell_delivery(clients: Channels, channel: ChannelId, effects: memoryview, at: int) -> int:
+def _tell_delivery(clients: Channels, group: GroupId, channel: ChannelId, effects: memoryview, at: int) -> int:
     delivery_count, first_id, tag_size, runs = _DELIVER.unpack_from(effects, at)
     at += _DELIVER.size
     tag = bytes(effects[at : at + tag_size]).decode()
@@ -170,7 +172,7 @@ def _tell_delivery(clients: Channels, channel: ChannelId, effects: memoryview, a
         run = message_run.decode(bytes(effects[at:end]), 0)
         pieces.append((run, 0, run.count, 1))
         at = end
-    clients.deliver(ConsumerId(channel, tag), first_id, pieces, delivery_count)
+    clients.deliver(group, ConsumerId(channel, tag), first_id, pieces, delivery_count)
     return at
 
 

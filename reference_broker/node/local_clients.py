@@ -19,7 +19,9 @@ from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId
 class Connection(Protocol):
     """A client connection, as the node sees it."""
 
-    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
+    def deliver(
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int
+    ) -> None:
         """Messages for a consumer of this connection."""
 
     def committed(self, channel: int, group: GroupId, last: int) -> bool:
@@ -76,10 +78,12 @@ class LocalClients(ABC):
         """The channel is gone."""
         self.connections.pop(channel.connection, None)
 
-    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
+    def deliver(
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int
+    ) -> None:
         """Hand messages to the connection of the consumer."""
         if (connection := self.connections.get(consumer.channel.connection)) is not None:
-            connection.deliver(consumer, first_message_id, pieces, delivery_count)
+            connection.deliver(group, consumer, first_message_id, pieces, delivery_count)
             self.anatomy.hold(connection)
             count = sum(piece[2] for piece in pieces)
             self.delivered += count

@@ -72,9 +72,11 @@ class Channels(Protocol):
     node: NodeId
     incarnation: int
 
-    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
-        """Send messages to a consumer; those whose ids it had before are dropped. They were delivered and came back
-        ``delivery_count`` times."""
+    def deliver(
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int
+    ) -> None:
+        """Send messages of the group's queue to a consumer; those whose ids it had before are dropped. They were
+        delivered and came back ``delivery_count`` times."""
 
     def confirm(self, channel: ChannelId, group: GroupId, last: int) -> None:
         """The channel's enqueues to the group's queue are committed up to ``last``."""
@@ -207,7 +209,7 @@ class QuorumQueue:
                 pieces = self._pieces(effect.spans, runs)
                 if self.track is not None and channels is self._clients and not effect.delivery_count:
                     self.track.delivered(effect.spans, pieces)
-                channels.deliver(consumer, effect.first_message_id, pieces, effect.delivery_count)
+                channels.deliver(self.record.group, consumer, effect.first_message_id, pieces, effect.delivery_count)
             case Reply(channel) if _lives(channel, channels):
                 channels.reply(channel, effect.correlation, effect.value)
             case MonitorNode(node):
@@ -263,7 +265,8 @@ class QuorumQueue:
 
     def _tell_unsure(self, delivery: Deliver, pieces: list[Piece]) -> None:
         """Somebody else may have these messages, or have had them."""
-        self._clients.deliver(delivery.consumer, delivery.first_message_id, pieces, max(delivery.delivery_count, 1))
+        count = max(delivery.delivery_count, 1)
+        self._clients.deliver(self.record.group, delivery.consumer, delivery.first_message_id, pieces, count)
 
     def _keep_back(self, mine: list[Effect], runs: Runs) -> list[Effect]:
         """Those that may be told in doubt; the others are kept."""

@@ -212,22 +212,26 @@ class SimShard(Shard):
         self.moments.come("letters", self.owner)
         super().dead_letter(group, letters, contents)
 
-    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
+    def deliver(
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int
+    ) -> None:
         """Show who executes which delivery."""
         self.story.delivers(self.node, consumer, first_message_id, pieces, delivery_count)
         count = sum(piece[2] for piece in pieces)
-        breaks = self.breaks if self._is_told else self._doubts_before(consumer, first_message_id, delivery_count)
+        breaks = (
+            self.breaks if self._is_told else self._doubts_before(group, consumer, first_message_id, delivery_count)
+        )
         gap = self.jumped or self._channel_of(consumer) is None  # a client that is gone hears of no gap
         self.owner.world.deliveries.executed(
             self.node, self.incarnation, consumer, first_message_id, count, gap, breaks, is_told=self._is_told
         )
-        super().deliver(consumer, first_message_id, pieces, delivery_count)
+        super().deliver(group, consumer, first_message_id, pieces, delivery_count)
 
-    def _doubts_before(self, consumer: ConsumerId, first_message_id: int, delivery_count: int) -> int:
+    def _doubts_before(self, group: GroupId, consumer: ConsumerId, first_message_id: int, delivery_count: int) -> int:
         """How many doubts the member has had that delivers. There must be none if this is a first delivery."""
         channel = self._channel_of(consumer)
         known = channel.consumers.get(consumer.tag) if channel is not None else None
-        runner = self.runners.get(known.group) if known is not None else None
+        runner = self.runners.get(group) if known is not None and known.group == group else None
         if runner is None or not isinstance(runner.host, QuorumQueue):
             return 0
         if not delivery_count:

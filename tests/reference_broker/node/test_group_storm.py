@@ -232,7 +232,9 @@ class Node:
 
     # queues.quorum.Clients
 
-    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
+    def deliver(
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int
+    ) -> None:
         client = self.channels.get(consumer.channel.connection)
         if isinstance(client, Consumer):
             client.delivered(first_message_id, pieces, delivery_count > 0)

@@ -32,7 +32,7 @@ class Clients:
     def __init__(self) -> None:
         self.got: list[tuple[int, bytes]] = []
 
-    def deliver(self, _consumer: ConsumerId, first_id: int, pieces: list[Any], _count: int) -> None:
+    def deliver(self, _group: GroupId, _consumer: ConsumerId, first_id: int, pieces: list[Any], _count: int) -> None:
         for run, start, count, step in pieces:
             for number in range(count):
                 self.got.append((first_id, run.content(start + number * step)))
@@ -55,7 +55,7 @@ def test_a_delivery_of_many_octets_goes_in_several_frames(piece: tuple[MessageRu
     run, start, count, step = piece
     link, clients = Link(), Clients()
     guest = Guest(GroupId(7), NodeId(4), 1, link)
-    guest.deliver(CONSUMER, 10, [piece, (MIXED, 5, 1, 1)], 0)
+    guest.deliver(GroupId(7), CONSUMER, 10, [piece, (MIXED, 5, 1, 1)], 0)
     guest.flush()
     largest = max(run.content_size(start + number * step) for number in range(count))
     assert all(len(frame) <= 1024 * KB + max(largest, 1024 * KB) + KB for frame in link.frames)

@@ -44,7 +44,9 @@ class Reader:
         self.propose(Checkout(self.consumer, credit, False, 0, 1))
         self.cluster.wait(lambda: bool(self.replies))
 
-    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
+    def deliver(
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int
+    ) -> None:
         for run, start, count, step in pieces:
             for position in range(start, start + count * step, step):
                 if first_message_id >= self.next_id:

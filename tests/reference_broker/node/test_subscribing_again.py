@@ -123,3 +123,33 @@ def test_what_was_delivered_of_a_queue_that_is_gone_settles_nothing_of_the_next(
         assert unacked(world, "q") == 0
 
     run(scenario)
+
+
+def test_what_the_former_queue_tells_again_is_no_delivery_of_the_next() -> None:
+    """After a change of leader, say, a queue tells again what its consumers hold. Taken for deliveries of the queue
+    that has the tag now, messages would come twice, and acknowledgements would settle messages nobody has had."""
+
+    async def scenario(world: World) -> None:
+        client = Client(world)
+        client.send(1, Queue.Declare(0, "r", durable=True, arguments=QUORUM))
+        await world.settle()
+        for _ in range(2):
+            client.raw(publish(1, "q", b"body"))
+        client.send(1, Basic.Consume(0, "q", "c"))
+        await world.settle()
+        client.send(1, Basic.Cancel("c"))
+        await world.settle()
+        client.send(1, Basic.Consume(0, "r", "c"))
+        await world.settle()
+        assert delivery_tags(client) == [1, 2]
+        world.shard.queues["q"].host.catch_up(world.shard, [])
+        await world.settle()
+        assert delivery_tags(client) == []
+        client.raw(publish(1, "r", b"body"))
+        await world.settle()
+        assert delivery_tags(client) == [3], "and the next queue's first message is not taken for an old one"
+        client.send(1, Basic.Nack(3, multiple=True, requeue=False))
+        await world.settle()
+        assert (unacked(world, "q"), unacked(world, "r")) == (0, 0)
+
+    run(scenario)

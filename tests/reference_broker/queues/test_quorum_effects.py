@@ -59,7 +59,9 @@ class Told:
         calls, self.calls = self.calls, []
         return calls
 
-    def deliver(self, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int) -> None:
+    def deliver(
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int
+    ) -> None:
         contents = [run.content(start + step * each) for run, start, count, step in pieces for each in range(count)]
         self.calls.append(("deliver", consumer, first_message_id, contents, delivery_count))
 
