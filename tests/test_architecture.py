@@ -17,6 +17,16 @@ OURS = ("perftest", "reference_broker", "reports", "infra", "workloads")
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 800
 
+_CLIENTS = (
+    "perftest.engine.connections",
+    "perftest.engine.accounting",
+    "perftest.engine.context",
+    "perftest.amqp",
+    "perftest.metrics",
+    "perftest.spec",
+)
+"""What publishers and consumers are made of. They know neither each other nor the worker they live in."""
+
 # package -> what of ours it may import. The longest matching prefix decides.
 MAY_IMPORT = {
     "workloads": ("workloads",),
@@ -55,6 +65,15 @@ MAY_IMPORT = {
     "perftest.importers": ("perftest.importers", "perftest.spec"),
     "perftest.amqp": ("perftest.amqp", "perftest.metrics"),
     "perftest.engine": ("perftest.engine", "perftest.amqp", "perftest.metrics", "perftest.spec"),
+    "perftest.engine.accounting": (
+        "perftest.engine.accounting",
+        "perftest.amqp.events",
+        "perftest.metrics",
+        "perftest.spec",
+    ),
+    "perftest.engine.connections": (*_CLIENTS, "perftest.engine.schedule.pacing"),
+    "perftest.engine.publishing": (*_CLIENTS, "perftest.engine.publishing", "perftest.engine.schedule"),
+    "perftest.engine.consuming": (*_CLIENTS, "perftest.engine.consuming", "perftest.engine.schedule"),
     "perftest.doctor": ("perftest.doctor", "perftest.engine", "perftest.amqp", "perftest.metrics", "perftest.spec"),
     "perftest.results": ("perftest.results", "perftest.metrics", "perftest.spec"),
     "perftest.cli": OURS,
@@ -86,12 +105,12 @@ PURE = (
     "perftest.amqp.encode",
     "perftest.amqp.handshake",
     "perftest.amqp.methods",
-    "perftest.engine.pacing",
-    "perftest.engine.arrivals",
-    "perftest.engine.cycles",
-    "perftest.engine.inflight",
-    "perftest.engine.acking",
-    "perftest.engine.tempo",
+    "perftest.engine.schedule.pacing",
+    "perftest.engine.schedule.arrivals",
+    "perftest.engine.schedule.cycles",
+    "perftest.engine.publishing.inflight",
+    "perftest.engine.consuming.acking",
+    "perftest.engine.schedule.tempo",
     "perftest.search",
     "reports.stats",
 )

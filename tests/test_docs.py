@@ -20,7 +20,9 @@ from pydantic import BaseModel
 
 from perftest.cli.exits import MEANING
 from perftest.cli.main import cli
-from perftest.engine import health, publisher, shares, stamp
+from perftest.engine.accounting import stamp
+from perftest.engine.publishing import publisher
+from perftest.engine.workers import health, shares
 from perftest.results import trust
 from perftest.spec import check
 from perftest.spec.load import load_workload

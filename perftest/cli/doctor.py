@@ -102,7 +102,7 @@ def _way_to(text: str) -> Check:
     from perftest.amqp.errors import AmqpError
     from perftest.amqp.uri import UriError, parse_uri
     from perftest.doctor.network import broker
-    from perftest.engine.failures import explain
+    from perftest.engine.workers.failures import explain
 
     try:
         uri = parse_uri(text)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.sampling import Sampler
 from perftest.engine.api import RunOutcome, StopRequest
-from perftest.engine.coordinator import execute
+from perftest.engine.coordination.coordinator import execute
 from perftest.results.provenance import redact
 from perftest.results.writer import RunWriter
 from perftest.spec.plan import Plan

@@ -28,7 +28,7 @@ from perftest.cli.ui.gathering import Gathered, Gathering
 from perftest.cli.ui.perftest_lines import Style
 from perftest.cli.ui.views import View, choose, make_view
 from perftest.engine.api import RunOutcome, StopRequest
-from perftest.engine.coordinator import execute
+from perftest.engine.coordination.coordinator import execute
 from perftest.metrics.interval import Interval
 from perftest.results.errors import RunNotWritableError
 from perftest.results.provenance import redact

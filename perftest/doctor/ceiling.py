@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from perftest.doctor.check import Check
 from perftest.engine.api import RunOutcome, StopRequest
-from perftest.engine.coordinator import execute
+from perftest.engine.coordination.coordinator import execute
 from perftest.metrics.interval import Interval, Phase
 from perftest.spec.plan import Isolation, Plan, QueueSpec, QueueType, Settings, Step
 

@@ -1,7 +1,8 @@
 """What the engine promises to whoever starts it: where records go, how a run is stopped, what comes back.
 
 Nothing here imports numpy or asyncio loops' machinery at import time, so a command line may import it to build its
-sinks before anything heavy is loaded. The entry point itself is :func:`perftest.engine.coordinator.execute`.
+sinks before anything heavy is loaded. The entry point itself is
+:func:`perftest.engine.coordination.coordinator.execute`.
 """
 
 from __future__ import annotations

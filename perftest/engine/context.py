@@ -9,8 +9,8 @@ from typing import Final, Protocol
 
 from perftest.amqp.errors import AmqpError
 from perftest.amqp.uri import AmqpUri
-from perftest.engine.ledger import Ledger
-from perftest.engine.observations import Observations
+from perftest.engine.accounting.ledger import Ledger
+from perftest.engine.accounting.observations import Observations
 from perftest.engine.wakeups import Wakeups
 from perftest.metrics.clock import Clock
 from perftest.metrics.recorder import Recorder

@@ -47,7 +47,7 @@ class Settings:
     ``rate``
         messages per second of each publisher; None publishes as fast as confirms allow: a closed loop (``-r``).
     ``size_bytes``
-        octets of body, at least :data:`perftest.engine.stamp.SIZE` (``-s``).
+        octets of body, at least :data:`perftest.engine.accounting.stamp.SIZE` (``-s``).
     ``ack_after_ms``
         acknowledge what waits for the rest of an interval after so long; 0 waits for the whole interval.
     ``consumer_latency_us``

@@ -20,7 +20,7 @@ from perftest.spec.properties import broken_properties
 from perftest.spec.trace import TraceFileError, read_trace
 
 SIZE_BYTES_MIN: Final = 28
-"""The stamp every body begins with (``perftest.engine.stamp.SIZE``); a test holds the two together."""
+"""The stamp every body begins with (``perftest.engine.accounting.stamp.SIZE``); a test holds the two together."""
 SIZE_BYTES_MAX: Final = 128 * 1024 * 1024
 """RabbitMQ's default ``max_message_size``: beyond it a publish closes the channel."""
 PREFETCH_MAX: Final = 65_535
@@ -28,12 +28,12 @@ PREFETCH_MAX: Final = 65_535
 CHANNELS_MAX: Final = 2047
 """RabbitMQ's default ``channel_max``: opening more closes the connection."""
 PUBLISHERS_MAX: Final = 65_536
-"""The stamp names a publisher by 16 bits (``perftest.engine.stamp.PUBLISHERS_MAX``)."""
+"""The stamp names a publisher by 16 bits (``perftest.engine.accounting.stamp.PUBLISHERS_MAX``)."""
 FRAME_MAX_MIN: Final = 4096
 """The least ``frame-max`` that AMQP 0-9-1 allows."""
 QUEUE_NAME_OCTETS_MAX: Final = 255
 WORKERS_MAX: Final = 64
-"""The ledger tells the channels of so many processes apart (``perftest.engine.shares``); a test holds the two
+"""The ledger tells the channels of so many processes apart (``perftest.engine.workers.shares``); a test holds the two
 together."""
 
 

@@ -16,7 +16,7 @@ from perftest.amqp.connection import ClientConnection
 from perftest.amqp.events import ChannelEnded, Confirms, ConnectionEnded, Delivery, DeliveryRun, Event, Opened, Reply
 from perftest.amqp.methods import encode
 from perftest.amqp.uri import parse_uri
-from perftest.engine.inflight import ConfirmWindow
+from perftest.engine.publishing.inflight import ConfirmWindow
 from tests.bench.figures import BenchError
 
 IN_FLIGHT = 1000

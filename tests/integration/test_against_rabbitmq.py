@@ -98,7 +98,7 @@ def assert_sound(measured: Measured, steps: int = 1) -> None:
     for row in measured.printed["steps"]:
         assert row["confirmed"] > 0 and row["delivered"] > 0 and row["latency"]["e2e"]["count"] > 0, row["label"]
     lines = " ".join(measured.modules)
-    assert "perftest.cli" in lines and "perftest.engine.worker" in lines, "every process must have told"
+    assert "perftest.cli" in lines and "perftest.engine.workers.worker" in lines, "every process must have told"
     for line, names in measured.modules.items():
         assert not [name for name in names if name.split(".")[0] == "reference_broker"], line
 

@@ -15,7 +15,7 @@ from infra import rabbitmq_cluster
 from infra.ports import free_ports
 from infra.rabbitmq_cluster import HOST, RabbitMQ
 from perftest.amqp.errors import AmqpError
-from perftest.engine.failures import explain
+from perftest.engine.workers.failures import explain
 from perftest.spec.behaviour import Connecting, Consuming, Exchange, Publishing, RoutingKeys, Tls
 from perftest.spec.plan import QueueSpec, QueueType, Settings
 from tests.perftest.testing.certificates import Authority

@@ -10,7 +10,7 @@ import pytest
 
 from infra import rabbitmq_cluster
 from perftest.amqp.errors import AmqpError
-from perftest.engine.failures import explain
+from perftest.engine.workers.failures import explain
 from perftest.spec.behaviour import Consuming, ExitWhen
 from perftest.spec.plan import QueueSpec, QueueType, Settings
 from tests.perftest.testing.session_run import Run

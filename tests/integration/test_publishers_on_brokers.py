@@ -13,7 +13,7 @@ import pika
 import pytest
 
 from infra import rabbitmq_cluster
-from perftest.engine import stamp
+from perftest.engine.accounting import stamp
 from perftest.spec.behaviour import Argument, Arrivals, Bodies, Publishing, RoutingKeys
 from perftest.spec.plan import QueueSpec, QueueType, Settings
 from perftest.spec.units import IN_FLIGHT_UNLIMITED

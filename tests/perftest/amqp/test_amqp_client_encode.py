@@ -10,7 +10,7 @@ from pamqp import body, commands, frame, header
 
 from perftest.amqp.content import header_frame
 from perftest.amqp.encode import AckEncoder, Documents, DocumentTemplate, Envelope, PublishTemplate, Template
-from perftest.engine import stamp
+from perftest.engine.accounting import stamp
 
 
 def template(size: int, *, rows_max: int = 64, frame_max: int = 131072) -> PublishTemplate:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from perftest.cli.options.planning import plan_of
-from perftest.engine.routing import queues_of_each
+from perftest.engine.accounting.routing import queues_of_each
 from perftest.spec.behaviour import RoutingKeys
 from perftest.spec.plan import Plan, QueueType
 from perftest.spec.problem import Problem, SpecError

@@ -15,8 +15,8 @@ import numpy as np
 from perftest.cli.ui.board import Board
 from perftest.cli.ui.perftest_lines import Style
 from perftest.cli.ui.plain import PlainView
-from perftest.engine.account import CONFIRMED
-from perftest.engine.ledger import Ledger
+from perftest.engine.accounting.account import CONFIRMED
+from perftest.engine.accounting.ledger import Ledger
 from perftest.results.exposition import RunCollector
 from perftest.results.legacy import LegacyLatency
 

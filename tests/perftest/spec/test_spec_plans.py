@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workloads
-from perftest.engine import stamp
+from perftest.engine.accounting import stamp
 from perftest.spec import Isolation, Plan, QueueSpec, QueueType, Settings, SpecError, Step, plan_for
 from perftest.spec.behaviour import Arrivals, Bodies, Connecting, Consuming, Exchange, ExitWhen, Publishing, Tls
 from perftest.spec.check import SIZE_BYTES_MIN, broken_settings

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perftest.engine import stamp
+from perftest.engine.accounting import stamp
 from perftest.spec import plan_for, rules
 from perftest.spec.behaviour import (
     Arrivals,

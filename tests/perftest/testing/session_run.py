@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from perftest.amqp.errors import AmqpError
-from perftest.engine.session import Session
+from perftest.engine.workers.session import Session
 from perftest.spec.plan import Isolation, Plan, QueueSpec, Settings, Step
 
 PATIENCE_S = 20.0

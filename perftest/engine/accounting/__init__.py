@@ -1,0 +1,1 @@
+"""What became of every message of a run, and how long it took."""

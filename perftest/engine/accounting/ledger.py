@@ -1,0 +1,229 @@
+"""What became of every message of a run: the accounts of this worker's publishers, and what its consumers got.
+
+What counts as what:
+
+- *lost*: confirmed, not returned, and never delivered although the queues were drained;
+- *duplicated*: a delivery beyond the first that is not flagged redelivered, of a message that was published once;
+- *reordered*: a first delivery, neither redelivered nor of a message published twice, whose number is below one that
+  the same consumer's channel already had from this publisher;
+- *unexpected*: a delivery under this run's mark with a publisher or number that was never used;
+- *damaged*: body of a size that nobody sent, or filler that differs;
+- *foreign*: a message of another run or program; counted, and otherwise ignored.
+
+A message that goes to several queues is delivered once by each: then *delivered* and *unique* count copies, *lost* and
+*duplicated* are judged for each queue (:mod:`perftest.engine.accounting.copies`). The account of a publisher is kept by
+the worker that publishes; deliveries of another worker's messages are handed on
+(:mod:`perftest.engine.accounting.forwarding`).
+
+Invariant: each delivery counts once, in ``delivered`` or ``foreign`` or ``unexpected``, of one worker.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from perftest.engine.accounting import forwarding, ledger_record
+from perftest.engine.accounting.account import Examples, PublisherLedger
+from perftest.engine.accounting.copies import Copies
+
+Integers = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
+
+NO_QUEUE = -1
+"""Stands for the queue of deliveries where one account serves all queues."""
+
+
+class Ledger:
+    """The messages of a run as one worker knows them. ``run`` is the mark its publishers put into the stamp.
+
+    ``queues``: the queues each message goes to, if it is one copy for each; None if a message goes to one queue.
+    ``elsewhere`` tells which publishers (numbers) are another worker's.
+    """
+
+    def __init__(
+        self,
+        run: int,
+        *,
+        queues: tuple[int, ...] | None = None,
+        elsewhere: Callable[[Integers], Booleans] | None = None,
+    ) -> None:
+        self._run = run
+        self._queues = None if queues is None else list(queues)
+        self._elsewhere = elsewhere
+        self._publishers: dict[int, PublisherLedger | Copies] = {}
+        self._queue_of: dict[int, int] = {}
+        self._examples = Examples()
+        self._counts: Counter[str] = Counter()
+        self._drained = True
+        self._steps_closed = 0
+        self.outbox = forwarding.Outbox()
+
+    # Who publishes, and where it goes
+
+    def publisher(self, publisher: int) -> PublisherLedger | Copies:
+        """The account of a publisher; the same object each time."""
+        if publisher not in self._publishers:
+            self._publishers[publisher] = (
+                PublisherLedger(publisher, self._examples, shared=self._elsewhere is not None)
+                if self._queues is None
+                else Copies(publisher, self._examples, self._queues, shared=self._elsewhere is not None)
+            )
+        return self._publishers[publisher]
+
+    def consume(self, scope: int, queue: int) -> None:
+        """The consumer's channel ``scope`` gets messages of ``queue``."""
+        if self._queues is not None:
+            self._queue_of[scope] = queue
+
+    def bind(self, queue: int) -> None:
+        """From now on every message that is published goes to ``queue``, too."""
+        if self._queues is not None and queue not in self._queues:
+            self._queues.append(queue)
+            for account in self._publishers.values():
+                account.copy(queue)
+
+    def unbind(self, queue: int) -> None:
+        """``queue`` is gone, with all it held."""
+        if self._queues is not None and queue in self._queues:
+            self._queues.remove(queue)
+            for account in self._publishers.values():
+                account.unbind(queue)
+
+    # What consumers got
+
+    def delivered(self, scope: int, sources: Integers, numbers: Integers, redelivered: Booleans) -> Booleans | None:
+        """A run of deliveries of one channel, stamped with ``sources`` and ``numbers``.
+
+        Returns which of them are of this run (None: all), the others being left out of every latency.
+        """
+        return self.delivered_to(np.full(len(sources), scope), sources, numbers, redelivered)
+
+    def delivered_to(
+        self, scopes: Integers, sources: Integers, numbers: Integers, redelivered: Booleans
+    ) -> Booleans | None:
+        """The same for deliveries of several channels, of each in the order they came.
+
+        Those flagged redelivered are accounted for last: what one channel gave back may have come on another in the
+        same batch, and its first delivery comes first.
+        """
+        scope, source = int(scopes[0]), int(sources[0])
+        if self._elsewhere is None and bool((sources == source).all()) and bool((scopes == scope).all()):
+            return self._delivered_from(scope, source, numbers, redelivered)
+        order = _order(scopes, sources, redelivered)
+        rows = scopes[order], sources[order], numbers[order], redelivered[order]
+        known = self._account_for(*rows, here=self._hand_on(*rows))
+        if known.all():
+            return None
+        ours = np.empty(len(sources), np.bool_)
+        ours[order] = known
+        return ours
+
+    def handed_on(self, rows: forwarding.Rows) -> None:
+        """Deliveries that another worker's consumers got of this worker's publishers."""
+        if not len(rows):
+            return
+        if self._queues is not None:
+            self._queue_of.update(zip(rows["scope"].tolist(), rows["queue"].tolist(), strict=True))
+        scopes, sources, numbers, redelivered = forwarding.expand(rows)
+        order = _order(scopes, sources, redelivered)
+        self._account_for(scopes[order], sources[order], numbers[order], redelivered[order], here=None)
+
+    def _account_for(
+        self, scopes: Integers, sources: Integers, numbers: Integers, redelivered: Booleans, *, here: Booleans | None
+    ) -> Booleans:
+        """Account for deliveries in the order of :func:`_order`, or only for those that are ``here``; which of all are
+        of this run."""
+        ours = np.ones(len(sources), np.bool_)
+        keys = _keys(scopes, sources, redelivered)
+        starts = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))
+        ends = np.append(starts[1:], len(sources))
+        if here is not None:
+            starts, ends = starts[here[starts]], ends[here[starts]]
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            part = slice(start, end)
+            known = self._delivered_from(int(scopes[start]), int(sources[start]), numbers[part], redelivered[part])
+            if known is not None:
+                ours[part] = known
+        return ours
+
+    def _hand_on(
+        self, scopes: Integers, sources: Integers, numbers: Integers, redelivered: Booleans
+    ) -> Booleans | None:
+        """Put what is for another worker into the outbox; which deliveries are for this one, None: all."""
+        if self._elsewhere is None:
+            return None
+        away = (sources >> 16 == self._run) & self._elsewhere(sources & 0xFFFF)
+        if not away.any():
+            return None
+        queues = np.full(int(away.sum()), NO_QUEUE)
+        if self._queues is not None:
+            queues[:] = [self._queue_of.get(scope, NO_QUEUE) for scope in scopes[away].tolist()]
+        self.outbox.add(scopes[away], queues, sources[away], numbers[away], redelivered[away])
+        here: Booleans = ~away
+        return here
+
+    def _delivered_from(self, scope: int, source: int, numbers: Integers, again: Booleans) -> Booleans | None:
+        if source >> 16 != self._run:
+            self._counts["foreign"] += len(numbers)
+            return np.zeros(len(numbers), np.bool_)
+        publisher = self._publishers.get(source & 0xFFFF)
+        if publisher is None:
+            self._counts["unexpected"] += len(numbers)
+            self._examples.add(source & 0xFFFF, "unexpected", numbers)
+            return np.zeros(len(numbers), np.bool_)
+        account = publisher.copy(self._queue_of.get(scope, NO_QUEUE))
+        unknown = account.delivered(scope, numbers, again)
+        self._counts["unexpected"] += unknown
+        return numbers.view(np.uint64) < account.next if unknown else None
+
+    def damaged(self, source: int, numbers: Integers) -> None:
+        """These bodies differ from what was sent; those of another run are not ours to judge."""
+        if source >> 16 != self._run:
+            return
+        self._counts["damaged"] += len(numbers)
+        self._examples.add(source & 0xFFFF, "damaged", numbers)
+
+    def illegible(self, count: int) -> None:
+        """Bodies too short for a stamp: nobody of this run sent them."""
+        self._counts["foreign"] += count
+
+    # The account
+
+    def outstanding(self) -> int:
+        """How many messages of this worker's publishers should still be delivered."""
+        return sum(len(account.outstanding()) for account in self._publishers.values())
+
+    def harm_since_cut(self) -> dict[str, int]:
+        """What was found since the last call, by the names of :class:`~perftest.metrics.interval.Interval`."""
+        seen, self._examples.counts = self._examples.counts, Counter()
+        return {name: seen[name] for name in ("reordered", "duplicated", "unexpected", "damaged")}
+
+    def close(self, *, drained: bool, abandoned: bool) -> None:
+        """Close the account of a step (or of all steps, if they shared their queues)."""
+        self._drained &= drained
+        self._steps_closed += 1
+        for account in self._publishers.values():
+            account.close(drained=drained, abandoned=abandoned)
+
+    def record(self, *, complete: bool) -> dict[str, Any]:
+        """The content of ``ledger.json``; ``complete`` when the run came to its planned end."""
+        totals = sum((account.totals() for account in self._publishers.values()), self._counts.copy())
+        totals["published"] = sum(account.next for account in self._publishers.values())
+        totals["unconfirmed"] = totals["awaited"] - totals["confirmed"] - totals["nacked"]
+        drained = self._drained and self._steps_closed > 0
+        return ledger_record.make(totals, self._examples.records, complete=complete, drained=drained)
+
+
+def _keys(scopes: Integers, sources: Integers, redelivered: Booleans) -> Integers:
+    """What belongs together has one key."""
+    return redelivered.astype(np.int64) << 62 | scopes << 32 | sources
+
+
+def _order(scopes: Integers, sources: Integers, redelivered: Booleans) -> Integers:
+    """Indexes that put together what is of one channel and source, in the order it came; redelivered ones last."""
+    return np.argsort(_keys(scopes, sources, redelivered), kind="stable")

@@ -1,0 +1,1 @@
+"""Connections, exchanges and queues: opened, declared, made again when they are lost, and closed."""

@@ -1,0 +1,97 @@
+"""What publishers and consumers have in common: a channel on a connection that others may use as well.
+
+A client lives on a :class:`~perftest.engine.connections.link.Link`, which opens the connection, makes it and the
+client's channel again when they are lost, and tells the client by :meth:`Client.attach` and :meth:`Client.detach`. All
+else of a client (window, schedule, subscription, account) is its own, so any number of them can share one connection.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from perftest.amqp.errors import AmqpError
+from perftest.amqp.events import Confirms, Delivery, DeliveryRun, Returned
+from perftest.amqp.transport import Connection
+from perftest.engine.connections.link import Link
+from perftest.engine.connections.recovery import first_uri
+from perftest.engine.context import Context
+from perftest.spec.plan import QueueSpec, Settings
+
+
+class Client(ABC):
+    """One channel, for one queue, on ``link``; :meth:`start` joins it. Without a link it has a connection of its
+    own.
+
+    ``limited``: it may leave by itself before the end of the run, and tells so by :attr:`Context.finished
+    <perftest.engine.context.Context.finished>`, once.
+    """
+
+    limited = False
+
+    def __init__(self, context: Context, *, kind: str, number: int, queue: QueueSpec, link: Link | None = None) -> None:
+        self.context = context
+        self.queue = queue
+        self.name = f"{kind} {number}"
+        self.link = link or Link(context, name=self.name, first_uri=first_uri(context.plan, kind, number))
+        self._connection: Connection | None = None
+        self._channel = 0
+        self._closing = False
+
+    @abstractmethod
+    def on_confirms(self, event: Confirms, now_ns: int) -> None:
+        """See :class:`~perftest.amqp.listener.Listener`, also for the next five."""
+
+    @abstractmethod
+    def on_delivery(self, event: Delivery | DeliveryRun, now_ns: int) -> None:
+        """Deliveries."""
+
+    @abstractmethod
+    def on_get_empty(self, now_ns: int) -> None:
+        """A basic.get found nothing."""
+
+    @abstractmethod
+    def on_returned(self, event: Returned, now_ns: int) -> None:
+        """A returned message."""
+
+    @abstractmethod
+    def on_cancelled(self) -> None:
+        """The consumer was cancelled."""
+
+    @abstractmethod
+    def on_read_end(self) -> None:
+        """All of a read was handed over."""
+
+    @abstractmethod
+    def on_writable(self) -> None:
+        """The socket takes octets again."""
+
+    @abstractmethod
+    async def attach(self, connection: Connection) -> None:
+        """Make the client work on ``connection``, with a fresh channel. May raise :class:`AmqpError`."""
+
+    @abstractmethod
+    async def apply(self, settings: Settings) -> None:
+        """Change the settings, while messages flow. An :class:`AmqpError` that is temporary may be ignored: the next
+        :meth:`attach` works by the new settings."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End in good order."""
+
+    @abstractmethod
+    def detach(self) -> None:
+        """The channel is gone, maybe with its connection."""
+
+    async def start(self) -> None:
+        """Join the connection. Raises :class:`AmqpError` at once if no URI is reachable or something permanent is
+        wrong."""
+        await self.link.join(self)
+
+    async def disconnect(self) -> None:
+        """Leave the connection for good; the last client of it closes it."""
+        self._closing = True
+        await self.link.leave(self, self._channel)
+
+    def on_channel_closed(self, error: AmqpError) -> None:
+        """The channel is no use any more, because of ``error``: the link makes it again if that can help."""
+        self.link.channel_lost(self, error)

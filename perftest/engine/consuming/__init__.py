@@ -1,0 +1,1 @@
+"""Consumers: how they get messages, work on them, acknowledge them and leave."""

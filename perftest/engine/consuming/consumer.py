@@ -1,0 +1,373 @@
+"""A consumer: takes deliveries, works on them, acknowledges exactly every N-th, and hands what it saw to the
+observations.
+
+A message goes through three hands. A :class:`~perftest.engine.consuming.taking.Source` brings it; with a latency or a
+rate it waits in :class:`~perftest.engine.consuming.working.Work` for its turn, else it is done with at once;
+:class:`~perftest.engine.consuming.settling.Settling` acknowledges it. End-to-end latency ends when the message is here,
+before any work on it; the latency of the acknowledgement counts from there.
+
+Cost: about 1 µs a message of 1 KB in runs with single acknowledgements, accounting included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from perftest.amqp.errors import AmqpError
+from perftest.amqp.events import Confirms, Delivery, DeliveryRun, Returned
+from perftest.amqp.transport import Connection
+from perftest.engine.connections import topology
+from perftest.engine.connections.client import Client
+from perftest.engine.connections.link import Link
+from perftest.engine.consuming.leaving import Leaving
+from perftest.engine.consuming.own_queue import OwnQueue
+from perftest.engine.consuming.processing import Handled
+from perftest.engine.consuming.settling import Settling
+from perftest.engine.consuming.taking import Poller, Subscription, anchor
+from perftest.engine.consuming.working import Work
+from perftest.engine.context import Context
+from perftest.engine.schedule.cycles import Turns
+from perftest.engine.schedule.turning import TurnTimer
+from perftest.spec.behaviour import ExitWhen
+from perftest.spec.plan import QueueSpec, Settings
+
+MESSAGE_LIMIT: Final = "Consumer reached message limit"
+QUEUE_EMPTY: Final = "Consumer queue(s) empty"
+CONSUMER_IDLE: Final = "Consumer is idle for more than 1 second"
+"""Why a consumer leaves, in PerfTest's words."""
+
+SECOND_NS: Final = 1_000_000_000
+
+
+class Consumer(Client):
+    """Consumer number ``number`` of the run. ``finished`` is why it leaves by itself, empty as long as it does not."""
+
+    def __init__(
+        self, context: Context, *, number: int, queue: QueueSpec, settings: Settings, link: Link | None = None
+    ) -> None:
+        super().__init__(context, kind="consumer", number=number, queue=queue, link=link)
+        consuming = context.plan.consuming
+        self.settings = settings
+        self.limited = bool(consuming.messages) or consuming.exit_when is not ExitWhen.NEVER
+        self._settling = Settling(context, settings, self.on_channel_closed)
+        self._number = number
+        self._turns: TurnTimer | None = None
+        latency_us = consuming.latency_cycle[0][0] if consuming.latency_cycle else settings.consumer_latency_us
+        self._work = Work(context, latency_us=latency_us, rate=consuming.rate, on_done=self._on_work_done)
+        self._leaving = Leaving(consuming)
+        self._poller = Poller(context, self._may_ask) if consuming.polling else None
+        self._source = self._poller or Subscription(context, f"perftest-{number}")
+        self._queue_number = number % len(context.plan.queues)
+        self._own = None if queue.name else OwnQueue(context, queue)
+        self._scope = 0
+        self._taking = False
+        self._ready = not consuming.start_delay_s
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.finished = ""
+        self._left = False
+        self._watching = False
+
+    # Life
+
+    async def start(self) -> None:
+        """Connect, when it is this consumer's turn."""
+        await self.context.turn()
+        await super().start()
+
+    async def attach(self, connection: Connection) -> None:
+        """Take messages on a fresh channel: a new order of deliveries begins."""
+        self._channel = await connection.open_channel(self)
+        if self._own is not None:
+            await self._own.declare(connection, self._channel)
+            self._queue_number = self._own.number
+        self._scope = self.context.new_scope(self._queue_number)
+        await self._settling.attach(connection, self._channel)
+        self._connection = connection
+        if self._ready:
+            await self._take(connection)
+
+    def begin(self) -> None:
+        """The load begins now: cycles turn from now on; with a start delay, take messages when it is over."""
+        context, consuming = self.context, self.context.plan.consuming
+        if consuming.latency_cycle:
+            turns = Turns(consuming.latency_cycle, start_ns=context.began_ns)
+            self._turns = TurnTimer(context, turns, self._turn_latency)
+        if not self._ready:
+            delay_ns = round(consuming.start_delay_s * SECOND_NS)
+            context.wakeups.at(context.clock() + delay_ns, self._on_delay_over)
+
+    def detach(self) -> None:
+        """What is unacknowledged will be delivered again."""
+        self._taking = False
+        self._work.take_from(None, bounded=True)
+        self._settling.detach()
+        self._source.detach()
+        if self.settings.ack_interval:
+            self._leaving.lose(self._work.forget())
+
+    async def apply(self, settings: Settings) -> None:
+        """Change what differs, while messages flow. A new prefetch counts for new consumers only, so the consumer
+        is cancelled and subscribed again; nothing unacknowledged is given back by that."""
+        before = self.settings
+        switched = bool(before.ack_interval) != bool(settings.ack_interval)
+        again = self._connection if self._taking and (switched or before.prefetch != settings.prefetch) else None
+        # What came under the old settings is settled, or not, by them.
+        self._work.go_on(everything=switched and again is None)
+        if not self.context.plan.consuming.latency_cycle:
+            self._work.change(settings.consumer_latency_us)
+        self.settings = settings
+        if again is not None:
+            await self._take_again(again, before, work_off=switched)
+        self._settling.apply(settings)
+        self._work.go_on()
+
+    def _turn_latency(self, latency_us: float, change: int) -> None:
+        """One consumer speaks for all: their cycles begin together."""
+        self._work.change(latency_us)
+        if self._number == 0 and change:
+            text = f"{latency_us:g} µs of work on each message from now on"
+            self.context.emit("setting_changed", text, consumer_latency_us=latency_us)
+
+    async def _take_again(self, connection: Connection, before: Settings, *, work_off: bool) -> None:
+        settings, self.settings = self.settings, before  # until the last delivery of the old subscription is here
+        anchored = self.queue.auto_delete and self._poller is None
+        channel = await anchor(connection, self.queue_name) if anchored else 0
+        try:
+            await self._stop_taking(work_off=work_off)
+        finally:
+            self.settings = settings
+        self._settling.apply(settings)
+        if not self.finished:
+            await self._take(connection)
+        if channel:
+            await connection.close_channel(channel)
+
+    @property
+    def queue_name(self) -> str:
+        """The queue it takes from; empty as long as the server has not named it."""
+        return self.queue.name if self._own is None else self._own.name
+
+    async def close(self) -> None:
+        """Take no more messages, acknowledge what was done with, leave the connection."""
+        self._closing = True
+        if self._turns is not None:
+            self._turns.stop()
+        if self._left:
+            return
+        try:
+            await self._leave_channel()
+        except AmqpError as error:
+            self.context.emit("error", f"{self.name} could not unsubscribe: {error}")
+        self._tell_polls()
+        await self.disconnect()
+        for task in self._tasks:
+            task.cancel()
+
+    async def _take(self, connection: Connection) -> None:
+        self._taking = True
+        bounded = self.settings.prefetch or self.context.plan.consuming.channel_prefetch
+        self._work.take_from(connection, bounded=bool(self.settings.ack_interval and bounded))
+        await self._source.start(connection, self._channel, self.queue_name, self.settings)
+        self._leaving.begin(self.context.clock())
+        self._watch()
+        if self._leaving.finished:  # the connection was lost before it could leave
+            self._leave(MESSAGE_LIMIT)
+
+    async def _stop_taking(self, *, work_off: bool = False) -> None:
+        """Take no more messages; acknowledge those that are done with, with ``work_off`` those in work, too."""
+        self._taking = False
+        self._work.take_from(None, bounded=True)
+        await self._source.stop()
+        self._work.go_on(everything=work_off)
+        self._settling.flush()
+
+    async def _leave_channel(self) -> None:
+        if self._connection is not None and not self._connection.lost.done():
+            await self._stop_taking()
+            await self._settling.finish()
+            if self._own is not None:
+                await self._own.delete(self._connection)
+
+    def _tell_polls(self) -> None:
+        if self._poller is not None:
+            polls, empty = self._poller.polls, self._poller.empty_answers
+            text = f"{self.name}: {empty} of {polls} polls found the queue empty"
+            self.context.emit("polled", text, polls=polls, empty=empty)
+
+    def flush(self) -> None:
+        """Acknowledge what is done with, without waiting for the rest of an interval."""
+        self._work.go_on()
+        self._settling.flush()
+
+    def forget_queue(self) -> None:
+        """The consumer has left a load that goes on: nothing is expected from its own queue any more."""
+        if self._own is not None:
+            self._own.forget()
+
+    def _on_delay_over(self) -> None:
+        self._ready = True
+        if self._connection is not None and not self._closing and not self._connection.lost.done():
+            self._do(self._take(self._connection))
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        """Talk to the broker although nobody waits for it."""
+        task = asyncio.create_task(self._attempt(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _attempt(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except AmqpError as error:
+            if self._connection is not None and not self._connection.lost.done():
+                self.on_channel_closed(error)  # else whoever watches over the connection knows
+
+    # What comes
+
+    def on_delivery(self, event: Delivery | DeliveryRun, now_ns: int) -> None:
+        """Note what came, and work on it, or be done with it."""
+        if isinstance(event, Delivery):
+            self._take_one(event, now_ns)
+        else:
+            self._take_run(event, now_ns)
+
+    def _take_one(self, event: Delivery, now_ns: int) -> None:
+        if self._poller is not None:
+            self._poller.answered(empty=False)
+        taken = self._leaving.take(1, now_ns)
+        if taken or not self.settings.ack_interval:
+            self.context.observations.add_one(self._scope, event, now_ns)
+        if taken:
+            self._took(event.tag, 1, int(event.redelivered), now_ns)
+
+    def _take_run(self, event: DeliveryRun, now_ns: int) -> None:
+        """What comes beyond a limit goes back to the queue; it counts as delivered only if the broker has forgotten it
+        already."""
+        taken = self._leaving.take(len(event), now_ns)
+        if taken < len(event) and self.settings.ack_interval:
+            event = event.first(taken)
+        if len(event):
+            self.context.observations.add_run(self._scope, event, now_ns)
+        if taken:
+            self._took(event.first_tag, taken, int(event.redelivered[:taken].sum()), now_ns)
+
+    def _took(self, first_tag: int, count: int, again: int, now_ns: int) -> None:
+        counters = self.context.counters
+        counters.delivered += count
+        counters.redelivered += again
+        if self._work.needed:
+            self._work.arrived(first_tag, count, now_ns)
+        else:
+            self._done(first_tag, count, now_ns, now_ns)
+
+    def _done(self, first_tag: int, count: int, arrived_ns: int, now_ns: int) -> None:
+        self._leaving.done(count)
+        if self.settings.ack_interval:
+            self._settling.done(first_tag, count, arrived_ns, now_ns)
+
+    def on_read_end(self) -> None:
+        """Write what is due."""
+        if self._work.waiting:
+            self._work.go_on()
+        else:
+            self._write()
+
+    def on_get_empty(self, now_ns: int) -> None:
+        """Nothing was polled."""
+        if self._poller is not None:
+            self._poller.answered(empty=True)
+            self._poller.free()
+
+    def _on_work_done(self, handled: list[Handled], now_ns: int) -> None:
+        for run in handled:
+            self._done(run.first_tag, run.count, run.arrived_ns, now_ns)
+        self._write()
+
+    def _write(self) -> None:
+        self._settling.write()
+        if self._work.waiting:
+            return
+        if self._leaving.finished:
+            self._leave(MESSAGE_LIMIT)
+        self._source.free()
+
+    def _may_ask(self) -> bool:
+        return not (self._closing or self._leaving.satisfied or self._work.waiting)
+
+    # Leaving, and coming back
+
+    def _leave(self, reason: str) -> None:
+        if not self.finished and not self._closing:
+            self.finished = reason
+            self._do(self._leave_now(reason))
+
+    async def _leave_now(self, reason: str) -> None:
+        """Acknowledge the rest of an interval, give back what is left, leave the connection."""
+        try:
+            await self._leave_channel()
+        except AmqpError:
+            self.finished = ""  # what was not acknowledged comes again
+            raise
+        if not self._closing:
+            self._left = True
+            self._tell_polls()
+            await self.disconnect()
+            self.forget_queue()
+            self.context.finished(self.name, reason)
+
+    def _watch(self) -> None:
+        if self._leaving.exit_when is not ExitWhen.NEVER and not self._watching:
+            self._watching = True
+            self.context.wakeups.at(self._leaving.quiet_at_ns(), self._on_quiet)
+
+    def _on_quiet(self) -> None:
+        """Nothing came for a while, unless something did."""
+        self._watching = False
+        if not self._taking or self._connection is None:
+            return
+        if self._work.waiting:
+            self._leaving.begin(self.context.clock())  # whoever works is not idle
+        if self.context.clock() < self._leaving.quiet_at_ns():
+            self._watch()
+        elif self._leaving.exit_when is ExitWhen.IDLE:
+            self._leave(CONSUMER_IDLE)
+        else:
+            self._do(self._leave_if_empty(self._connection))
+
+    async def _leave_if_empty(self, connection: Connection) -> None:
+        if await topology.waiting(connection, self._channel, self.queue_name):
+            self._leaving.begin(self.context.clock())
+            self._watch()
+        else:
+            self._leave(QUEUE_EMPTY)
+
+    def on_cancelled(self) -> None:
+        """The broker ended the subscription: subscribe again, on a fresh channel, to a queue that may have to be
+        declared again."""
+        self.context.emit("consumer_cancelled", f"{self.name}: the broker cancelled it on queue {self.queue_name!r}")
+        if self._connection is not None and not self.finished and not self._closing:
+            self._do(self._come_back(self._connection))
+
+    async def _come_back(self, connection: Connection) -> None:
+        self.detach()
+        await connection.close_channel(self._channel)
+        channel = await connection.open_channel()
+        if self._own is None:
+            plan = self.context.plan
+            await topology.restore(connection, channel, plan, [self.queue], exclusive=plan.connecting.exclusive)
+        await connection.close_channel(channel)
+        await self.attach(connection)
+        self.context.emit("reconnected", f"{self.name} is subscribed to queue {self.queue_name!r} again")
+
+    # What a consumer does not need
+
+    def on_writable(self) -> None:
+        """Acknowledgements never wait: they are bounded by the prefetch."""
+
+    def on_confirms(self, event: Confirms, now_ns: int) -> None:
+        """Consumers publish nothing."""
+
+    def on_returned(self, event: Returned, now_ns: int) -> None:
+        """Consumers publish nothing."""

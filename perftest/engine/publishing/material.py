@@ -1,0 +1,110 @@
+"""What publishers make their messages and schedules of, read from files or drawn: each once in a process."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from perftest.amqp.content import header_frame
+from perftest.amqp.encode import Documents
+from perftest.amqp.errors import AmqpError
+from perftest.engine.publishing.documents import json_documents
+from perftest.engine.schedule.arrivals import Poisson, Trace
+from perftest.engine.schedule.pacing import Even, Places
+from perftest.spec.behaviour import Argument, Arrivals, Bodies, Publishing
+from perftest.spec.plan import Plan
+from perftest.spec.trace import Offsets, TraceFileError, read_trace
+
+JSON_TYPE: Final = "application/json"
+ARRIVALS: Final = 0
+KEYS: Final = 1
+"""What a seed is for: arrivals and routing keys of one publisher must not go together."""
+
+
+class MaterialError(AmqpError):
+    """A file that publishers need cannot be used."""
+
+    def __init__(self, what: str, *, where: str, fix: str) -> None:
+        super().__init__(what)
+        self.where = where
+        self.fix = fix
+
+
+def prepare(plan: Plan) -> None:
+    """Read every file, write every property, draw every document: large ones take seconds, in which no connection
+    would be served. Raises :class:`MaterialError` for the first that cannot be used."""
+    publishing = plan.publishing
+    if publishing.arrivals is Arrivals.TRACE:
+        trace(publishing.trace)
+    if publishing.bodies.files:
+        _files(publishing.bodies.files)
+    cycle = [int(size) for size, _ in publishing.size_cycle]
+    for size in cycle or sorted({step.settings.size_bytes for step in plan.steps}):
+        documents(publishing.bodies, size=size, seed=plan.seed)
+    try:
+        header_frame(1, body_size=0, properties=publishing.properties)
+    except ValueError as error:
+        fix = "see the properties that AMQP knows: priority is 0 to 255, texts have at most 255 octets"
+        raise MaterialError(str(error), where="message properties", fix=fix) from error
+
+
+def own_rate(publishing: Publishing) -> float | None:
+    """Messages per second of publishers without a rate: those of a trace, None for a closed loop."""
+    return trace(publishing.trace).rate if publishing.arrivals is Arrivals.TRACE else None
+
+
+def places(publishing: Publishing, *, seed: int, publisher: int) -> Places:
+    """Where the messages of a publisher stand on its schedule; the same seed, the same places."""
+    match publishing.arrivals:
+        case Arrivals.POISSON:
+            return Poisson(seed, publisher, ARRIVALS)
+        case Arrivals.TRACE:
+            return Trace(trace(publishing.trace))
+    return Even()
+
+
+def trace(path: str) -> Offsets:
+    """The arrivals of a trace file. Raises :class:`MaterialError`."""
+    try:
+        return read_trace(path)
+    except TraceFileError as error:
+        raise MaterialError(str(error), where=error.where, fix=error.fix) from error
+
+
+def documents(bodies: Bodies, *, size: int, seed: int) -> Documents | None:
+    """The bodies of all publishers; None where they are our own. Raises :class:`MaterialError`."""
+    if bodies.files:
+        return _files(bodies.files)
+    return _json(bodies.json_count, size, bodies.json_fields, seed) if bodies.json_count else None
+
+
+def properties(publishing: Publishing, *, persistent: bool) -> dict[str, Argument]:
+    """The properties of every message by PerfTest's names: what is given by name comes before what follows from other
+    options."""
+    bodies = publishing.bodies
+    kind = bodies.content_type or (JSON_TYPE if bodies.json_count and not bodies.files else "")
+    implied: dict[str, Argument] = {"deliveryMode": 2 if persistent else 1}
+    return implied | ({"contentType": kind} if kind else {}) | publishing.properties
+
+
+@lru_cache(maxsize=4)
+def _files(paths: tuple[str, ...]) -> Documents:
+    found = []
+    for path in paths:
+        try:
+            found.append(Path(path).read_bytes())
+        except OSError as error:
+            raise _unreadable("a file of bodies", path, error) from error
+    return Documents(found)
+
+
+@lru_cache(maxsize=32)
+def _json(count: int, size: int, fields: int, seed: int) -> Documents:
+    return Documents(json_documents(count, size=size, fields=fields, seed=seed))
+
+
+def _unreadable(what: str, path: str, error: OSError) -> MaterialError:
+    return MaterialError(
+        f"{what} cannot be read: {error.strerror}", where=path, fix="check the path and its permissions"
+    )

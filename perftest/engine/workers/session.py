@@ -1,0 +1,396 @@
+"""The clients of one worker, and what can be asked of them: open, begin, apply, cut, quiesce, drain, close, ledger.
+
+A worker has one session, which holds its share of the plan's clients. Its ledger lives as long as the session;
+publishers and consumers live from ``open`` to ``close``, which an isolated sweep does once per step and a live one once
+per run. With several workers ``open``, ``drain`` and ``close`` are done in parts, so that all consumers are there
+before the first publisher, and no account is closed while another worker still has deliveries for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from perftest.amqp.errors import AmqpError, ChannelClosedError
+from perftest.amqp.uri import parse_uri
+from perftest.engine.accounting import forwarding
+from perftest.engine.accounting.ledger import Ledger
+from perftest.engine.accounting.observations import Observations
+from perftest.engine.accounting.routing import queues_of_each
+from perftest.engine.connections.client import Client
+from perftest.engine.connections.control import Control
+from perftest.engine.connections.link import Links
+from perftest.engine.consuming.consumer import Consumer
+from perftest.engine.consuming.holding import SETTLE_S, Holding
+from perftest.engine.consuming.leaving import in_words
+from perftest.engine.context import Context, Counters, Emit
+from perftest.engine.publishing import material
+from perftest.engine.publishing.publisher import Publisher
+from perftest.engine.wakeups import Wakeups
+from perftest.engine.workers import wire
+from perftest.engine.workers.health import Health
+from perftest.engine.workers.shares import Share
+from perftest.metrics.clock import run_clock
+from perftest.metrics.recorder import Recorder
+from perftest.spec.plan import Plan, Settings, is_open_loop
+
+STARTS_AT_ONCE: Final = 16
+"""Connections opened at the same time: more would be a login storm, fewer would take long with thousands."""
+
+CHECKS_PER_BEAT: Final = 100
+"""Publishers that are looked after at each beat, in turn: thousands at once would be a pause of their own."""
+
+HAND_ON_ROWS: Final = 4096
+"""From so many on, deliveries of other workers' messages are not kept until the interval ends."""
+
+DRAIN_POLL_S: Final = 0.02
+
+
+class Session:
+    """See the module. ``emit`` and ``fail`` carry events and the reason to give up to the coordinator; ``send`` what
+    other workers must know. Without a ``share`` all clients are this worker's."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        offset_ns: int,
+        run: int,
+        emit: Emit,
+        fail: Callable[[AmqpError, str], None],
+        share: Share | None = None,
+        send: Callable[[wire.Message], None] = lambda message: None,
+    ) -> None:
+        self._share = share or Share(plan)
+        self._send = send
+        elsewhere = self._share.is_elsewhere if self._share.workers > 1 else None
+        ledger, recorder = Ledger(run, queues=queues_of_each(plan), elsewhere=elsewhere), Recorder()
+        sizes = {step.settings.size_bytes for step in plan.steps}
+        sizes |= {int(size) for size, _ in plan.publishing.size_cycle}
+        self.context = Context(
+            plan=plan,
+            uris=tuple(parse_uri(uri) for uri in plan.uris),
+            run=run,
+            clock=run_clock(offset_ns),
+            ledger=ledger,
+            recorder=recorder,
+            observations=Observations(ledger, recorder, sizes=sizes),
+            wakeups=Wakeups(offset_ns),
+            emit=emit,
+            fail=fail,
+            finished=self._on_finished,
+            worker=self._share.index,
+            workers=self._share.workers,
+            hand_on=self.hand_on,
+        )
+        self._control = Control(self.context)
+        self._holding = Holding(self.context)
+        self._links = Links(self.context)
+        self.publishers: list[Publisher] = []
+        self.consumers: list[Consumer] = []
+        self._departed: list[Consumer] = []
+        self._finished: dict[str, str] = {}
+        self._limited = 0
+        self._cut_ns = self.context.clock()
+        self._health = Health(self.context.clock, self.context.wakeups, self._beat)
+        self._to_check = 0
+
+    # Operations
+
+    async def open(self, settings: Settings, *, fresh: bool) -> dict[str, object]:
+        """Declare the queues and connect everybody; consumers before publishers. Returns the broker's properties.
+
+        ``fresh``: delete the queues first; see :meth:`Control.prepare`.
+        """
+        properties = await self.prepare(fresh=fresh)
+        await self.connect_consumers(settings)
+        await self.connect_publishers(settings)
+        return properties
+
+    async def prepare(self, *, fresh: bool) -> dict[str, object]:
+        """Declare the exchange and the queues; one worker does that for all. What publishers are made of is looked at
+        before."""
+        material.prepare(self.context.plan)
+        return await self._control.prepare(fresh=fresh)
+
+    async def connect_consumers(self, settings: Settings) -> None:
+        """Bring the number of consumers to what it should be. What publishers are made of is made first, in every
+        worker: later it would keep the loop from serving connections."""
+        material.prepare(self.context.plan)
+        self.context.observations.scheduled = is_open_loop(settings, self.context.plan.publishing)
+        for consumer in self._departed:
+            consumer.forget_queue()
+        self._departed.clear()
+        wanted = self._share.consumers(settings.consumers)
+        await self._end(self.consumers, len(wanted), running=True)
+        fresh = [self._consumer(number, settings) for number in wanted[len(self.consumers) :]]
+        self.consumers += fresh
+        self._count_limited()
+        await _in_portions([consumer.start for consumer in fresh])
+
+    async def connect_publishers(self, settings: Settings) -> None:
+        """Bring the number of publishers to what it should be; new ones wait for :meth:`begin`."""
+        wanted = self._share.publishers(settings.publishers)
+        await self._end(self.publishers, len(wanted), running=True)
+        fresh = [self._publisher(number, settings) for number in wanted[len(self.publishers) :]]
+        self.publishers += fresh
+        self._count_limited()
+        await _in_portions([publisher.start for publisher in fresh])
+
+    def ready(self) -> None:
+        """Forget what was counted since the last interval: a step is about to begin. With several workers all do this
+        before one of them publishes."""
+        self.cut()
+
+    def begin(self, at_ns: int = 0) -> None:
+        """Start to publish; the first interval begins now. Schedules count from ``at_ns``, the same for all workers;
+        without it this worker is the only one."""
+        if not at_ns:
+            self.ready()
+        self._health.begin()
+        self._health.cut()
+        now_ns = self.context.clock()
+        self.context.began_ns = at_ns or now_ns
+        # Told late, on a busy machine: what is overdue belongs to the time since then, not to the moment left of it.
+        self._cut_ns = min(now_ns, self.context.began_ns)
+        for consumer in self.consumers:
+            consumer.begin()
+        for publisher in self.publishers:
+            publisher.begin(self.context.began_ns)
+
+    async def apply(self, settings: Settings) -> None:
+        """Change the settings of everybody who is there, and the number of clients, while messages flow."""
+        self.context.observations.account()
+        self.context.observations.scheduled = is_open_loop(settings, self.context.plan.publishing)
+        running = [*self.consumers, *self.publishers]
+        await _in_portions([partial(self._apply, client, settings) for client in running])
+        known, known_consumers = len(self.publishers), len(self.consumers)
+        await self.connect_consumers(settings)
+        await self.connect_publishers(settings)
+        for consumer in self.consumers[known_consumers:]:
+            consumer.begin()
+        for publisher in self.publishers[known:]:
+            publisher.begin()
+
+    async def _apply(self, client: Client, settings: Settings) -> None:
+        """Connection or channel may be being made again: then it will work by the new settings."""
+        try:
+            await client.apply(settings)
+        except AmqpError as error:
+            if not error.temporary:
+                raise
+            if isinstance(error, ChannelClosedError):
+                client.on_channel_closed(error)
+
+    def cut(self) -> dict[str, Any]:
+        """Everything since the last cut, as plain values."""
+        self.hand_on()
+        now_ns = self.context.clock()
+        counts, negative = self.context.recorder.cut()
+        counters: Counters = self.context.counters.cut()
+        if counters.nacked:
+            self.context.emit("nacked", f"the broker refused {counters.nacked} messages (basic.nack)")
+        dropped = sum(publisher.dropped_since_cut() for publisher in self.publishers)
+        if dropped:
+            self.context.emit("dropped", f"{dropped} messages were overdue and were not sent", dropped=dropped)
+        record: dict[str, Any] = {name: getattr(counters, name) for name in Counters.__slots__}
+        record |= {
+            "start_ns": self._cut_ns,
+            "length_ns": now_ns - self._cut_ns,
+            "intended": sum(publisher.intended_since_cut(now_ns) for publisher in self.publishers),
+            "unconfirmed": sum(publisher.unconfirmed for publisher in self.publishers),
+            "negative_latencies": negative,
+            **self._health.cut(),
+            **self.context.ledger.harm_since_cut(),
+            "counts": wire.counts_to_json(counts),
+        }
+        self._cut_ns = now_ns
+        return record
+
+    def waiting(self) -> int:
+        """How many clients that stop by themselves have not yet."""
+        return self._limited - len(self._finished)
+
+    def quiesce(self) -> None:
+        """Publish nothing new."""
+        for publisher in self.publishers:
+            publisher.quiesce()
+
+    async def drain(self, timeout_s: float) -> dict[str, object]:
+        """Wait until nothing is unconfirmed and nothing outstanding; at most ``timeout_s``."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        left = self.left()
+        while left["left"] and loop.time() < deadline and (left["consumers"] or left["unconfirmed"]):
+            await asyncio.sleep(DRAIN_POLL_S)
+            left = self.left()
+        return {"drained": not left["left"], "left": left["left"]}
+
+    def left(self) -> dict[str, int]:
+        """What still has to happen before the queues are drained: messages of this worker's publishers to be confirmed
+        and to be delivered, and consumers that might."""
+        self.context.observations.account()
+        unconfirmed = sum(publisher.unconfirmed for publisher in self.publishers)
+        left = unconfirmed + self.context.ledger.outstanding()
+        taking = sum(1 for consumer in self.consumers if consumer.name not in self._finished)
+        return {"left": left, "unconfirmed": unconfirmed, "consumers": taking}
+
+    def flush(self) -> None:
+        """Let consumers acknowledge what they are done with."""
+        for consumer in self.consumers:
+            consumer.flush()
+
+    async def close(self, *, drained: bool, abandoned: bool, delete: bool) -> None:
+        """Disconnect everybody, close the account of this step, delete the queues if wanted."""
+        await self.disconnect()
+        self.settle(drained=drained, abandoned=abandoned and delete)
+        if delete:
+            await self.delete()
+
+    async def disconnect(self) -> None:
+        """End all clients, in good order as long as the broker answers in the time that is allowed: nothing is
+        published or delivered any more. Cycles of the next step begin anew."""
+        self.quiesce()
+        self.context.began_ns = 0
+        self._departed = list(self.consumers)
+        patience_s = self.context.plan.connecting.shutdown_timeout_s
+        if patience_s > 0:
+            try:
+                await self._end(self.publishers, 0, patience_s=patience_s)
+                await self._end(self.consumers, 0, patience_s=patience_s)
+            except TimeoutError:
+                text = f"the broker did not let connections be closed within {patience_s:g} s: they were dropped"
+                self.context.emit("warning", text)
+        self._links.abort()
+        self.publishers.clear()
+        self.consumers.clear()
+        self._finished.clear()
+        self._count_limited()
+        self.hand_on()
+
+    def settle(self, *, drained: bool, abandoned: bool) -> None:
+        """Close the account of this step."""
+        self.context.ledger.close(drained=drained, abandoned=abandoned)
+
+    async def hold(self) -> bool:
+        """Keep queues that go with their last consumer, this worker's own and, in the first, those with names; whether
+        that could be done."""
+        held = [consumer.queue_name for consumer in self.consumers if consumer.queue_name and not consumer.queue.name]
+        if self._share.index == 0:
+            held += [queue.name for queue in self.context.plan.queues if queue.name and queue.auto_delete]
+        return await self._holding.hold(held)
+
+    async def emptied(self) -> bool:
+        """Whether nothing waits in the queues, so that what was not delivered never will be; what was held may go."""
+        await asyncio.sleep(SETTLE_S)
+        spent = await self._control.is_spent() if self._share.index == 0 else True
+        return await self._holding.emptied() and spent
+
+    async def delete(self) -> None:
+        """Delete what was declared; the worker that declared it does that."""
+        await self._control.remove()
+
+    # Other workers
+
+    def hand_on(self) -> None:
+        """Account for what consumers got, and send other workers what is theirs."""
+        context = self.context
+        context.observations.account()
+        rows = context.ledger.outbox.take()
+        bindings, context.bindings = context.bindings, []
+        if self._share.workers == 1 or (not len(rows) and not bindings):
+            return
+        owners = self._share.owners(rows["source"].astype(np.int64) & 0xFFFF)
+        parcels = {str(owner): forwarding.to_text(rows[owners == owner]) for owner in np.unique(owners).tolist()}
+        self._send({"handed_on": parcels, "bindings": bindings})
+
+    def handed_on(self, text: str, bindings: list[tuple[int, bool]]) -> None:
+        """What another worker sent: queues of its consumers that are new, deliveries, queues that are gone."""
+        ledger = self.context.ledger
+        self.context.observations.account()
+        for queue, bound in bindings:
+            if bound:
+                ledger.bind(queue)
+        ledger.handed_on(forwarding.from_text(text))
+        for queue, bound in bindings:
+            if not bound:
+                ledger.unbind(queue)
+
+    def ledger(self, *, complete: bool) -> dict[str, object]:
+        """The content of ``ledger.json`` so far."""
+        return self.context.ledger.record(complete=complete)
+
+    # Clients
+
+    def _consumer(self, number: int, settings: Settings) -> Consumer:
+        queues = self.context.plan.queues
+        queue = queues[number % len(queues)]
+        link = self._links.of("consumer", number)
+        return Consumer(self.context, number=number, queue=queue, settings=settings, link=link)
+
+    def _publisher(self, number: int, settings: Settings) -> Publisher:
+        queues = self.context.plan.queues
+        queue = queues[number % len(queues)]
+        link = self._links.of("publisher", number)
+        return Publisher(self.context, number=number, queue=queue, settings=settings, link=link)
+
+    async def _end(
+        self, clients: list[Any], keep: int, *, running: bool = False, patience_s: float | None = None
+    ) -> None:
+        """End all clients but the first ``keep``; publishers that leave a ``running`` load settle first. Raises
+        ``TimeoutError`` when a portion of them takes longer than ``patience_s``."""
+        leaving = clients[keep:]
+        publishers = [client for client in leaving if running and isinstance(client, Publisher)]
+        for publisher in publishers:
+            publisher.quiesce()
+        for publisher in publishers:
+            await publisher.settled()
+        await _in_portions([client.close for client in leaving], patience_s)
+        del clients[keep:]
+        for client in leaving:
+            self._finished.pop(client.name, None)
+            if isinstance(client, Consumer) and running:
+                client.forget_queue()
+        self._count_limited()
+
+    def _count_limited(self) -> None:
+        self._limited = sum(1 for client in (*self.publishers, *self.consumers) if client.limited)
+
+    def _on_finished(self, name: str, reason: str) -> None:
+        """A client left by itself; with the last one that may, the load of this worker is over."""
+        self._finished[name] = reason
+        if not self.waiting():
+            reasons = Counter(self._finished.values())
+            self.context.emit("limit_reached", in_words(reasons), reasons=reasons)
+
+    # Watching
+
+    def _beat(self, now_ns: int) -> None:
+        """Look after a few publishers; with many consumers account for what came, so that it is not all left for the
+        end of the interval."""
+        count = len(self.publishers)
+        if count:
+            for at in range(self._to_check, self._to_check + min(CHECKS_PER_BEAT, count)):
+                self.publishers[at % count].check(now_ns)
+            self._to_check = (self._to_check + CHECKS_PER_BEAT) % count
+        if len(self.consumers) > STARTS_AT_ONCE:
+            self.context.observations.account()
+        if self.context.ledger.outbox.rows > HAND_ON_ROWS:
+            self.hand_on()
+
+
+async def _in_portions(actions: Sequence[Callable[[], Awaitable[None]]], patience_s: float | None = None) -> None:
+    """Do them, a few at a time; raises what the first failing one raises, once its portion has been tried, and
+    ``TimeoutError`` when a portion takes too long."""
+    for at in range(0, len(actions), STARTS_AT_ONCE):
+        portion = (action() for action in actions[at : at + STARTS_AT_ONCE])
+        async with asyncio.timeout(patience_s):
+            results = await asyncio.gather(*portion, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result

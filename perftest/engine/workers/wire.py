@@ -1,0 +1,72 @@
+"""What coordinator and worker say to each other: one JSON object a line, in both directions.
+
+To the worker: first ``{"plan": ..., "offset_ns": ..., "run": ..., "worker": name, "index": ..., "workers": ...}``, then
+requests ``{"id": 1, "op": "cut", ...}`` and, without an answer, ``{"op": "handed_on", ...}``. From it: answers ``{"id":
+1, "result": ...}`` or ``{"id": 1, "error": {what, where, fix}}``, and unasked ``{"event": ...}``, ``{"failed": {what,
+where, fix}}`` and ``{"handed_on": {index: rows}, "bindings": ...}`` (:mod:`perftest.engine.accounting.forwarding`),
+which the coordinator passes on to other workers before anything that either of them says or hears later. Histograms
+travel as their non-empty buckets, base64 of little-endian integers.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+from typing import Any, Final
+
+import numpy as np
+
+from perftest.metrics.histogram import Histogram, SparseCounts
+from perftest.metrics.interval import Latency, Series
+from perftest.spec.plan import Settings
+
+LINE_MAX: Final = 1 << 24
+"""Octets of a line: a cut with all its histograms takes a few hundred thousand at most."""
+
+Message = dict[str, Any]
+
+
+def to_line(message: Message) -> bytes:
+    """A message as it travels."""
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def settings_to_json(settings: Settings) -> Message:
+    """Settings as plain values."""
+    return dataclasses.asdict(settings)
+
+
+def counts_to_json(counts: dict[Series, SparseCounts]) -> Message:
+    """The histograms of an interval as they travel."""
+    return {
+        series.value: {
+            "i": base64.b64encode(one.indexes.astype("<i4").tobytes()).decode(),
+            "c": base64.b64encode(one.counts.astype("<i8").tobytes()).decode(),
+            "max": one.maximum,
+        }
+        for series, one in counts.items()
+    }
+
+
+def counts_from_json(values: Message) -> dict[Series, SparseCounts]:
+    """The histograms again."""
+    return {
+        Series(name): SparseCounts(
+            np.frombuffer(base64.b64decode(one["i"]), "<i4"),
+            np.frombuffer(base64.b64decode(one["c"]), "<i8"),
+            one["max"],
+        )
+        for name, one in values.items()
+    }
+
+
+def latencies(counts: dict[Series, SparseCounts]) -> dict[Series, Latency]:
+    """Percentiles and encoding of each series."""
+    histogram = Histogram()
+    made = {}
+    for series, one in counts.items():
+        histogram.clear()
+        histogram.add_sparse(one)
+        made[series] = histogram.latency()
+    return made
