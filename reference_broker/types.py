@@ -15,8 +15,8 @@ NodeId = NewType("NodeId", int)
 """A member of the cluster, 1..n. Zero stands for "nobody"."""
 
 GroupId = NewType("GroupId", int)
-"""One Raft group: a queue's incarnation. A queue deleted and declared again gets a new one, so that the
-dead incarnation's log entries are never replayed into it (Ra calls this the UID)."""
+"""One Raft group, which carries one declared queue. A queue that was deleted and declared again gets a new group, so
+that entries of the deleted queue are never replayed into the new queue (Ra calls this the UID)."""
 
 LogIndex = NewType("LogIndex", int)
 Term = NewType("Term", int)
@@ -54,26 +54,26 @@ CHANNEL_ID_SIZE: Final = _IDENTITY.size
 
 
 class ChannelId(NamedTuple):  # as a dictionary's key it is looked up some ten times per entry: tuples hash quickly
-    """Who enqueues or consumes: one AMQP channel of one connection of one life of one node.
+    """Who enqueues or consumes: one AMQP channel of one connection, in one start of one node.
 
-    ``incarnation`` counts the starts of the node, so a restarted node's channels never pass for those
-    of its former life (reference: Ra's enqueuers are process ids, which have the same property).
+    ``boot_id`` counts the starts of the node, so that channels of a restarted node never pass for channels
+    that it had before (Ra's enqueuers are process ids, which have the same property).
     """
 
     node: NodeId
-    incarnation: int
+    boot_id: int
     connection: int
     channel: int
 
     def pack(self) -> bytes:
         """The 12 octets that stand for this channel in the log."""
-        return _IDENTITY.pack(self.node, self.incarnation, self.connection, self.channel)
+        return _IDENTITY.pack(self.node, self.boot_id, self.connection, self.channel)
 
     @classmethod
     def unpack(cls, data: bytes | memoryview, offset: int = 0) -> ChannelId:
         """Read back what :meth:`pack` wrote."""
-        node, incarnation, connection, channel = _IDENTITY.unpack_from(data, offset)
-        return cls(NodeId(node), incarnation, connection, channel)
+        node, boot_id, connection, channel = _IDENTITY.unpack_from(data, offset)
+        return cls(NodeId(node), boot_id, connection, channel)
 
 
 class ConsumerId(NamedTuple):

@@ -187,7 +187,7 @@ class LogSystem:
         Raises :class:`ValueError` for a group that exists.
         """
         if group in self._state.groups:
-            raise ValueError(f"group {group:016x} exists: each incarnation of a queue needs an id of its own")
+            raise ValueError(f"group {group:016x} exists: each declaration of a queue needs an id of its own")
         self._newest_log_uid += 1
         created = Group(Table(group), log_uid=self._newest_log_uid)
         with self._state.lock:

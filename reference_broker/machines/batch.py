@@ -57,7 +57,7 @@ _CORRELATION: Final = Struct(">Q")
 _RANGE_COUNT: Final = Struct(">I")
 _RANGE: Final = Struct(">QQ")  # first and last message id
 _NODE_DOWN: Final = Struct(">BH")  # kind, node
-_NODE_UP: Final = Struct(">BHI")  # kind, node, incarnation
+_NODE_UP: Final = Struct(">BHI")  # kind, node, boot id
 _PURGE: Final = Struct(f">B{CHANNEL_ID_SIZE}sQ")  # kind, channel, correlation
 _EXPIRING: Final = Struct(f">B{CHANNEL_ID_SIZE}sQQ")  # as an enqueue, then time to live in ms
 _GET: Final = Struct(">BQ")  # flags, correlation
@@ -137,7 +137,7 @@ def _encode_small(command: Command) -> bytes:
         case NodeDown():
             return _NODE_DOWN.pack(CommandKind.NODE_DOWN, command.node)
         case NodeUp():
-            return _NODE_UP.pack(CommandKind.NODE_UP, command.node, command.incarnation)
+            return _NODE_UP.pack(CommandKind.NODE_UP, command.node, command.boot_id)
         case Purge():
             return _PURGE.pack(CommandKind.PURGE, command.channel.pack(), command.correlation)
         case Get():
@@ -294,8 +294,8 @@ def _decode_node_down(payload: bytes, at: int) -> _Decoded:
 
 
 def _decode_node_up(payload: bytes, at: int) -> _Decoded:
-    _kind, node, incarnation = _NODE_UP.unpack_from(payload, at)
-    return 0, NodeUp(NodeId(node), incarnation), at + _NODE_UP.size
+    _kind, node, boot_id = _NODE_UP.unpack_from(payload, at)
+    return 0, NodeUp(NodeId(node), boot_id), at + _NODE_UP.size
 
 
 def _decode_purge(payload: bytes, at: int) -> _Decoded:

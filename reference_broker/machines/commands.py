@@ -98,11 +98,11 @@ class NodeDown:
 
 @dataclass(frozen=True, slots=True)
 class NodeUp:
-    """The node is back in life ``incarnation``: channels of that life resume, those of earlier lives are gone for
+    """The node is back, with ``boot_id``: channels of that start resume, channels of earlier starts are gone for
     good."""
 
     node: NodeId
-    incarnation: int
+    boot_id: int
 
 
 @dataclass(frozen=True, slots=True)

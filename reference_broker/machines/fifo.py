@@ -176,7 +176,7 @@ class FifoMachine:
             case NodeDown():
                 subscriptions.node_down(state, outbox, command.node)
             case NodeUp():
-                subscriptions.node_up(state, outbox, command.node, command.incarnation)
+                subscriptions.node_up(state, outbox, command.node, command.boot_id)
             case Purge():
                 self._purge(command)
             case Get():
@@ -218,13 +218,13 @@ class FifoMachine:
             outbox.timer(due)
         return outbox.effects()
 
-    def redeliver_local(self, node: NodeId, incarnation: int) -> list[Deliver]:
-        """Everything that consumers of this life of this node hold, as deliveries, ascending in id for each consumer.
+    def redeliver_local(self, node: NodeId, boot_id: int) -> list[Deliver]:
+        """Everything that consumers of this start of this node hold, as deliveries, ascending in id for each consumer.
 
         For a member that skipped entries (snapshot) or did not execute their effects (role gap). Receivers drop the
         ids they have.
         """
-        return inspection.deliveries_of(self._state, node, incarnation)
+        return inspection.deliveries_of(self._state, node, boot_id)
 
     def still_held(self, delivery: Deliver) -> list[Deliver]:
         """What the consumer still holds of a delivery, with the counts of now: for a member that has not told it. What
@@ -236,10 +236,10 @@ class FifoMachine:
         consumer = self._state.consumer(consumer_id)
         return consumer is None or not (consumer.status is Status.GETTING or consumer.auto_settle)
 
-    def reconfirm_local(self, node: NodeId, incarnation: int) -> list[Confirm | Reject]:
-        """Answers for all that channels of this life of this node have enqueued: for a member that skipped entries.
+    def reconfirm_local(self, node: NodeId, boot_id: int) -> list[Confirm | Reject]:
+        """Answers for all that channels of this start of this node have enqueued: for a member that skipped entries.
         Receivers drop what they have."""
-        return inspection.answers_of(self._state, node, incarnation)
+        return inspection.answers_of(self._state, node, boot_id)
 
     def next_message_id(self, consumer_id: ConsumerId) -> int:
         """The id that the consumer's next delivery starts with; 0 for one that is not known."""

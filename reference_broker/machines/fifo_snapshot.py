@@ -4,7 +4,7 @@ All big-endian. A head of magic, version and CRC-32 of everything behind it; the
 
     settings     octets of a :class:`~reference_broker.machines.config.FifoConfig`
     figures      applied, times, totals, next numbers
-    lives        node, newest incarnation                      ascending
+    boot ids     node, newest boot id                      ascending
     channels     channel, next sequence number, refused ranges ascending
     consumers    channel, tag, settings, next id, held ranges  ascending
     service      positions in the table of consumers           by turn
@@ -82,7 +82,7 @@ def encode_state(state: State) -> bytes:
             _COUNT.pack(len(settings)),
             settings,
             _encode_figures(state),
-            _encode_table(_LIFE.pack(node, state.lives[node]) for node in sorted(state.lives)),
+            _encode_table(_LIFE.pack(node, state.boot_ids[node]) for node in sorted(state.boot_ids)),
             _encode_table(_encode_channel(key, state.channels[key]) for key in sorted(state.channels)),
             _encode_table(map(_encode_consumer, consumers)),
             _encode_table(_TURN.pack(positions[consumer.id]) for consumer in state.service.order()),
@@ -166,7 +166,7 @@ class _Reader:
         """Everything, in the order it was written."""
         state = State(self._config())
         state.ready.backlog.first_number = self._figures(state)
-        state.lives = {NodeId(node): incarnation for node, incarnation in self._table(lambda: self._unpack(_LIFE))}
+        state.boot_ids = {NodeId(node): boot_id for node, boot_id in self._table(lambda: self._unpack(_LIFE))}
         state.channels = dict(self._table(self._channel))
         consumers = self._table(self._consumer)
         for consumer in consumers:

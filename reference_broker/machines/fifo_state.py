@@ -85,6 +85,7 @@ class State:
     __slots__ = (
         "applied",
         "arrivals",
+        "boot_ids",
         "channels",
         "config",
         "dead_letters",
@@ -94,7 +95,6 @@ class State:
         "is_timed",
         "last_expiring",
         "last_used_ms",
-        "lives",
         "now_ms",
         "ready",
         "refusing",
@@ -113,8 +113,8 @@ class State:
         self.channels: dict[ChannelId, Channel] = {}
         self.arrivals = 0
         """Subscriptions so far."""
-        self.lives: dict[NodeId, int] = {}
-        """The newest incarnation of each node that was seen to come back."""
+        self.boot_ids: dict[NodeId, int] = {}
+        """The newest boot id of each node that was seen to come back."""
         self.service = ServiceQueue()
         self.refusing = False
         """Whether publishes are refused until there is room again."""
@@ -157,7 +157,7 @@ class State:
 
     def is_of_former_life(self, channel_id: ChannelId) -> bool:
         """A command that was on its way while its node died and came back: nobody would ever end this channel."""
-        return channel_id.incarnation < self.lives.get(channel_id.node, 0)
+        return channel_id.boot_id < self.boot_ids.get(channel_id.node, 0)
 
     def consumer(self, consumer_id: ConsumerId) -> Consumer | None:
         """The consumer of this name, if there is one."""

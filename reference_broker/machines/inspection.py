@@ -71,11 +71,11 @@ def counts(state: State) -> QueueCounts:
     )
 
 
-def deliveries_of(state: State, node: NodeId, incarnation: int) -> list[Deliver]:
-    """Everything that consumers of this life of this node hold, as deliveries, ascending in id for each consumer."""
+def deliveries_of(state: State, node: NodeId, boot_id: int) -> list[Deliver]:
+    """Everything that consumers of this start of this node hold, as deliveries, ascending in id for each consumer."""
     deliveries = []
     for consumer in state.consumers():
-        if consumer.id.channel.node == node and consumer.id.channel.incarnation == incarnation:
+        if consumer.id.channel.node == node and consumer.id.channel.boot_id == boot_id:
             deliveries += _deliveries(consumer)
     return deliveries
 
@@ -102,11 +102,11 @@ def _deliveries(consumer: Consumer, first: int = 0, last: int = _ANY_ID) -> list
     return [parcel.seal() for parcel in parcels]
 
 
-def answers_of(state: State, node: NodeId, incarnation: int) -> list[Confirm | Reject]:
-    """What became of all that channels of this life of this node have enqueued."""
+def answers_of(state: State, node: NodeId, boot_id: int) -> list[Confirm | Reject]:
+    """What became of all that channels of this start of this node have enqueued."""
     answers: list[Confirm | Reject] = []
     for channel_id, channel in sorted(state.channels.items()):
-        if (channel_id.node, channel_id.incarnation) == (node, incarnation):
+        if (channel_id.node, channel_id.boot_id) == (node, boot_id):
             ranges = answer_ranges(channel, 1, channel.next_seq - 1)
             answers += [(Reject if refused else Confirm)(channel_id, *ends) for refused, *ends in ranges]
     return answers

@@ -2,8 +2,8 @@
 
 One Raft group of all nodes (group 0) replicates it, as Khepri does for RabbitMQ 4. Commands are rare and small, so
 they are JSON.
-A queue's *record* names its incarnation (the Raft group) and its members; declaring a name that exists returns the
-existing record, so that two channels which declare the same queue at the same time agree on one incarnation.
+A queue's *record* names its Raft group and its members. Declaring a name that exists returns the existing record, so
+that two channels which declare the same queue at the same time agree on one group.
 
 Members
     The record says what is wanted; the queue's own log says what is (its configuration). The queue's leader brings the
@@ -96,7 +96,7 @@ class DeclareQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteQueue:
-    """Remove the queue if it still is the incarnation ``group``."""
+    """Remove the queue if its group still is ``group``."""
 
     name: str
     group: GroupId

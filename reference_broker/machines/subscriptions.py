@@ -1,6 +1,6 @@
 """Consumers that come and go: subscriptions and their ends, gets, and what happens when a channel or a node is gone.
 
-A consumer belongs to a channel, a channel to one life of a node. A channel that ends takes its consumers with it, and
+A consumer belongs to a channel, a channel to one start of a node. A channel that ends takes its consumers with it, and
 what they held goes back to the queue. A node that cannot be reached may live on out of sight: its consumers stay and go
 on with their ids when it is back, but hold nothing meanwhile (RabbitMQ: ``suspected_down``). A node that comes back in
 another life ends the channels of all earlier ones.
@@ -104,15 +104,15 @@ def node_down(state: State, outbox: Outbox, node: NodeId) -> None:
     _consumers_changed(state)
 
 
-def node_up(state: State, outbox: Outbox, node: NodeId, incarnation: int) -> None:
-    """Channels of this life go on where they were; those of earlier lives have died with them."""
-    state.lives[node] = max(incarnation, state.lives.get(node, 0))
+def node_up(state: State, outbox: Outbox, node: NodeId, boot_id: int) -> None:
+    """Channels of this start of the node go on where they were; the channels of earlier starts are gone."""
+    state.boot_ids[node] = max(boot_id, state.boot_ids.get(node, 0))
     for channel_id in sorted(state.channels):
         if channel_id.node != node:
             continue
-        if channel_id.incarnation < incarnation:
+        if channel_id.boot_id < boot_id:
             channel_down(state, outbox, channel_id)
-        elif channel_id.incarnation == incarnation:
+        elif channel_id.boot_id == boot_id:
             _resume(state, outbox, channel_id)
     _consumers_changed(state)
 

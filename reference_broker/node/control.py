@@ -60,9 +60,9 @@ async def respond(node: Node, line: bytes) -> dict[str, Any]:
 
                 return {"ok": True, "metrics": metrics.as_json(node)}
             case "anatomy":
-                # The latency anatomy since the start of this life of the node.
+                # The latency anatomy since the start of the node.
                 snapshot = node.shard.anatomy.snapshot()
-                identity = {"name": node.config.name, "node": node.config.node, "incarnation": node.shard.incarnation}
+                identity = {"name": node.config.name, "node": node.config.node, "incarnation": node.shard.boot_id}
                 return identity | await asyncio.to_thread(snapshot.to_json)  # milliseconds that must delay no message
             case op if op in node.shard.operations.names:
                 return await _ask(node, request)

@@ -135,7 +135,7 @@ class DeadLetters:
             wanted = [content for content in contents if not is_cycle_of(content, key, address, self)]
             for batch in _batches(wanted, self._shard.limits.batch_bytes_max):
                 run = MessageRun.of(_route(address, key), batch)
-                command = Enqueue(ChannelId(self._shard.node, self._shard.incarnation, 0, 0), _UNTRACKED, run)
+                command = Enqueue(ChannelId(self._shard.node, self._shard.boot_id, 0, 0), _UNTRACKED, run)
                 target.runner.propose(command, command_size(command))
             self.counts["routed"] += len(wanted)
 

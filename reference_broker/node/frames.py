@@ -74,10 +74,10 @@ class Frames:
             self._leader_found()
 
     def _catch_up(self, node: NodeId, body: memoryview) -> None:
-        group, term, incarnation, known, batch = guests.unpack_catch_up(body)
+        group, term, boot_id, known, batch = guests.unpack_catch_up(body)
         asked = [command for _, command in decode_batch(batch)[1]] if batch else []
         if (runner := self._hosting.runners.get(group)) is not None:
-            self._guarded(runner.catch_up, node, term, incarnation, known, asked)
+            self._guarded(runner.catch_up, node, term, boot_id, known, asked)
 
     def _effects(self, node: NodeId, body: memoryview) -> None:
         group, effects = guests.unpack_effects(body)

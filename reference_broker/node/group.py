@@ -75,19 +75,15 @@ class GroupRunner(Proposing):
 
     # Inputs
 
-    def catch_up(
-        self, node: NodeId, term: Term, incarnation: int, known: tuple[int, int], asked: Sequence[Any]
-    ) -> None:
+    def catch_up(self, node: NodeId, term: Term, boot_id: int, known: tuple[int, int], asked: Sequence[Any]) -> None:
         """A node without a member has heard that this one leads, and has applied its commands up to ``known`` in each
         lane: tell it what it may have missed, and from now on everything."""
-        self.host.when_sure(partial(self._catch_up, node, term, incarnation, known, asked))
+        self.host.when_sure(partial(self._catch_up, node, term, boot_id, known, asked))
 
-    def _catch_up(
-        self, node: NodeId, term: Term, incarnation: int, known: tuple[int, int], asked: Sequence[Any]
-    ) -> None:
+    def _catch_up(self, node: NodeId, term: Term, boot_id: int, known: tuple[int, int], asked: Sequence[Any]) -> None:
         if self._standing[0] is Role.LEADER and term == self._standing[2]:
-            seen, is_new = self.seen_of(node, incarnation), node not in self._guests
-            guest = self._guests[node] = Guest(self.group, node, incarnation, self._node)
+            seen, is_new = self.seen_of(node, boot_id), node not in self._guests
+            guest = self._guests[node] = Guest(self.group, node, boot_id, self._node)
             self.host.catch_up(guest, asked)
             if is_new and seen != known:  # they were in the log before, and nobody has told it since what they came to
                 guest.leading(term, *seen)
@@ -96,9 +92,9 @@ class GroupRunner(Proposing):
         """Nobody there wants to be told any more."""
         self._guests.pop(node, None)
 
-    def seen_of(self, node: NodeId, incarnation: int) -> tuple[int, int]:
-        """The highest numbers applied of that life of a node, in the express and in the bulk lane."""
-        express, bulk = (self._seen.highest((node, lane, incarnation)) for lane in Lane)
+    def seen_of(self, node: NodeId, boot_id: int) -> tuple[int, int]:
+        """The highest numbers applied of that start of a node, in the express and in the bulk lane."""
+        express, bulk = (self._seen.highest((node, lane, boot_id)) for lane in Lane)
         return express, bulk
 
     def step(self, sender: NodeId, message: Message) -> None:
@@ -350,8 +346,8 @@ class GroupRunner(Proposing):
                 if entry.kind is EntryKind.COMMAND:
                     end, segments = unseal(entry.payload)
                     self.host.apply(entry, end, self._seen.take(segments))
-                    for node, lane, incarnation, number, count in segments:
-                        if (node, incarnation) == self._me:
+                    for node, lane, boot_id, number, count in segments:
+                        if (node, boot_id) == self._me:
                             self._applied_own(entry.index, lane, number + count - 1)
                         elif node in self._guests:
                             told.add(node)
@@ -365,7 +361,7 @@ class GroupRunner(Proposing):
         self.track.forget_confirms()
         for node in told:
             guest = self._guests[node]
-            guest.applied(*self.seen_of(node, guest.incarnation))
+            guest.applied(*self.seen_of(node, guest.boot_id))
         if reconfigured:
             self._node.members_committed(self)
 

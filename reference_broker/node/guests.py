@@ -51,11 +51,11 @@ class Transport(Protocol):
 
 
 class Guest:
-    """The clients of one life of one node (:class:`reference_broker.queues.quorum.Channels`), far away."""
+    """The clients of one start of one node (:class:`reference_broker.queues.quorum.Channels`), far away."""
 
-    def __init__(self, group: GroupId, node: NodeId, incarnation: int, transport: Transport) -> None:
+    def __init__(self, group: GroupId, node: NodeId, boot_id: int, transport: Transport) -> None:
         self.node = node
-        self.incarnation = incarnation
+        self.boot_id = boot_id
         self._group = group
         self._transport = transport
         self._frame: list[bytes | memoryview] = []
@@ -201,15 +201,15 @@ def unpack_leading(body: memoryview) -> tuple[GroupId, Term, int, int]:
     return GroupId(group), Term(term), express, bulk
 
 
-def pack_catch_up(group: GroupId, term: Term, incarnation: int, express: int, bulk: int) -> bytes:
+def pack_catch_up(group: GroupId, term: Term, boot_id: int, express: int, bulk: int) -> bytes:
     """CATCH_UP; a batch of commands follows, or nothing."""
-    return _CATCH_UP.pack(group, term, incarnation, express, bulk)
+    return _CATCH_UP.pack(group, term, boot_id, express, bulk)
 
 
 def unpack_catch_up(body: memoryview) -> tuple[GroupId, Term, int, tuple[int, int], bytes]:
-    """Group, term, the life of the guest, the numbers that it knows of, and the batch."""
-    group, term, incarnation, express, bulk = _exactly(_CATCH_UP, body[: _CATCH_UP.size])
-    return GroupId(group), Term(term), incarnation, (express, bulk), bytes(body[_CATCH_UP.size :])
+    """Group, term, the boot id of the guest, the numbers that it knows of, and the batch."""
+    group, term, boot_id, express, bulk = _exactly(_CATCH_UP, body[: _CATCH_UP.size])
+    return GroupId(group), Term(term), boot_id, (express, bulk), bytes(body[_CATCH_UP.size :])
 
 
 def unpack_applied(body: memoryview) -> tuple[GroupId, int, int]:

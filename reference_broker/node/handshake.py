@@ -7,7 +7,7 @@ Three messages pass, each the body of a HELLO frame. The dialler opens:
     close   dialler to listener   proof; life, known, frame_max
 
 A proof is HMAC-SHA256 under the secret, over the name of its message, all messages before it and the message itself. So
-a proof vouches for both nonces, both nodes, the cluster, the version and every life that is told. A recorded message
+a proof vouches for both nonces, both nodes, the cluster, the version and every boot that is told. A recorded message
 proves nothing in a later handshake, because the nonces are fresh. A message that is sent back to its sender proves
 nothing either: the names differ, and of a pair only the higher id dials.
 
@@ -40,25 +40,25 @@ class HandshakeError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """What a node brings along. ``peers`` are the other nodes of the cluster, ``known`` gives the newest life that this
+    """What a node brings along. ``peers`` are the other nodes of the cluster, ``known`` gives the newest boot that this
     node has seen of one of them, ``frame_max`` is the largest frame that this node takes."""
 
     cluster: str
     node: NodeId
     peers: Collection[NodeId]
     secret: bytes
-    life: tuple[int, int]
+    boot: tuple[int, int]
     frame_max: int
     known: Callable[[NodeId], tuple[int, int] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """What a peer has proved to say: who it is, the life it is in, the life it knows the hearer in, and the largest
-    frame it takes. Nothing of them is checked but who says so."""
+    """What a peer has proved to say: who it is, its boot, the newest boot of this node that it has seen, and the
+    largest frame that it takes. Nothing of them is checked but who says so."""
 
     node: NodeId
-    life: Any
+    boot: Any
     known: Any
     frame_max: Any
 
@@ -106,7 +106,7 @@ class Handshake:
         return {"version": VERSION, "cluster": side.cluster, "node": side.node, "to": to, "nonce": self._nonce.hex()}
 
     def _tell(self, to: NodeId) -> dict[str, Any]:
-        return {"life": self._side.life, "known": self._side.known(to), "frame_max": self._side.frame_max}
+        return {"life": self._side.boot, "known": self._side.known(to), "frame_max": self._side.frame_max}
 
     def _introduction(self, node: NodeId, told: dict[str, Any]) -> Introduction:
         return Introduction(node, told.get("life"), told.get("known"), told.get("frame_max"))

@@ -7,10 +7,9 @@ twice when a member comes or goes.
 
 A node that starts hears the story of all queues from its metadata log once more, from the last snapshot on, and for a
 while it does not know how the story went on. So it begins no blank replica before it is *current*: until a question
-that it asked in this life has come back through the metadata log, and with it everything that was committed before it
-started. A replica that it deleted because it was removed from a queue must not rise again from an old line of the log,
-without memory of its votes and entries: two such replicas of three would elect each other.
-"""
+that it asked since its start has come back through the metadata log, and with it everything that was committed before.
+A replica that it deleted because it was removed from a queue must not rise again from an old line of the log, without
+memory of its votes and entries: two such replicas of three would elect each other."""
 
 from __future__ import annotations
 
@@ -77,7 +76,7 @@ class Hosting:
 
     def __init__(self, shard: Shard) -> None:
         self.node = shard.node
-        self.incarnation = shard.incarnation
+        self.boot_id = shard.boot_id
         self.queues: dict[str, Queue] = {}
         self.by_group: dict[GroupId, Queue] = {}
         self.runners: dict[GroupId, GroupRunner] = {}
@@ -91,7 +90,7 @@ class Hosting:
         self.campaigns = Campaigns(self._stand)
         self._shard = shard
         self.is_current = False
-        """Whether all that was committed before this life has been heard."""
+        """Whether all that was committed before this start has been heard."""
         self._early: dict[GroupId, list[tuple[NodeId, Message]]] = {}
         """Messages for groups that are not here: a new queue's first ones may overtake the news of the queue."""
         self._early_count = 0
@@ -118,7 +117,7 @@ class Hosting:
                 self._run_queue(record_from_json(json.loads(state.meta)), state)
 
     def became_current(self) -> None:
-        """All that was committed before this life has been heard: blank replicas may begin, and what is still here of
+        """All that was committed before this start has been heard: blank replicas may begin, and what is still here of
         queues that are gone goes. The metadata's snapshot may be newer than the last deletion that reached the disk."""
         self.is_current = True
         self.queues_replaced(list(self._shard.metadata.machine.queues.values()))
@@ -268,8 +267,8 @@ class Hosting:
             self._say_leading(runner, node)
 
     def _say_leading(self, runner: GroupRunner, node: NodeId) -> None:
-        if (life := self._shard.life_of(node)) is not None:
-            seen = runner.seen_of(node, life)
+        if (boot_id := self._shard.boot_id_of(node)) is not None:
+            seen = runner.seen_of(node, boot_id)
             frame = guests.pack_leading(runner.group, runner.core.term, *seen)
             self._shard.send(node, Kind.LEADING, [frame])
 
@@ -363,7 +362,7 @@ class Hosting:
             self.log_uids[group] = state.log_uid
             view = LogView.recovered(state.snapshot, state.terms, state.last_index)
             hard_state = HardState(term=state.term, voted_for=state.voted_for)
-        timer = random.Random(f"{self.node}/{self.incarnation}/{group}")
+        timer = random.Random(f"{self.node}/{self.boot_id}/{group}")
         config = RaftConfig(
             election_ticks_min=shard.limits.election_ticks_min, election_ticks_max=shard.limits.election_ticks_max
         )
@@ -377,7 +376,7 @@ class Hosting:
             core.founded(elected, blank=state is None)
         self.census.member_knows(group, core.leader)
         for member in shard.config.members:
-            if member.node != self.node and shard.life_of(member.node) is None:
+            if member.node != self.node and shard.boot_id_of(member.node) is None:
                 runner.peer_down(member.node)
         shard.runner_made(runner, state)
         shard.wake(runner)

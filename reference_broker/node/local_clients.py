@@ -53,7 +53,7 @@ class LocalClients(ABC):
     """The part of :class:`~reference_broker.node.shard.Shard` that connections use and members tell."""
 
     node: NodeId
-    incarnation: int
+    boot_id: int
     anatomy: Anatomy
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class LocalClients(ABC):
         """An identity that no channel had before: channel numbers are used again and again."""
         self._channels += 1
         self.connections[self._channels] = connection
-        return ChannelId(self.node, self.incarnation, self._channels, number)
+        return ChannelId(self.node, self.boot_id, self._channels, number)
 
     def forget_channel(self, channel: ChannelId) -> None:
         """The channel is gone."""

@@ -37,7 +37,7 @@ class QueueStarter(Protocol):
     """The node's part: it runs the groups of its queues."""
 
     node: NodeId
-    incarnation: int
+    boot_id: int
 
     def queue_added(self, record: QueueRecord) -> None:
         """Run the queue's group here, unless it already runs."""
@@ -67,7 +67,7 @@ class MetadataHost:
         self._starter = starter
         self._effects: list[MetadataEffect] = []
         self._waiting: dict[int, Answered] = {}
-        self._next_correlation = (starter.incarnation << 32) + 1  # an answer replayed from a former life matches nobody
+        self._next_correlation = (starter.boot_id << 32) + 1  # answers replayed from before this start match nobody
 
     def declare(self, record: QueueRecord, answered: Answered) -> tuple[MetadataCommand, int]:
         """The command to propose, and its size; ``answered`` is called with the record that exists then."""

@@ -42,12 +42,12 @@ class Runner(Protocol):
 class ProposingPorts(NodePorts, Protocol):
     """And what it takes to propose commands in its name."""
 
-    incarnation: int
+    boot_id: int
     anatomy: Anatomy
 
     @property
     def congested(self) -> Set[NodeId]:
-        """The peers to whom much should not be sent now. It is the same set for the life of the node."""
+        """The peers to whom much should not be sent now. It is the same set for as long as the node runs."""
 
     def when_writable(self, node: NodeId, runner: Runner) -> None:
         """Give ``runner`` a turn when the link to a congested peer takes octets again; never, if the link breaks."""

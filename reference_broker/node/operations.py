@@ -54,7 +54,7 @@ class Operations:
             "read-index": self._read_index,
             "leading": lambda _request, answered: answered(self._leading()),
             "hand-over": lambda request, answered: answered(self._hand_over(request)),
-            "known-life": lambda request, answered: answered(replacing.known_life(shard, request)),
+            "known-life": lambda request, answered: answered(replacing.known_boot_id(shard, request)),
             "outlive": lambda request, answered: answered(replacing.outlive(shard, request)),
             "replace-replica": lambda request, answered: answered(replacing.replace_replica(shard, request)),
         }
@@ -102,7 +102,7 @@ class Operations:
             raise RefusedError(f"{what}: its member is being removed", "wait until it has left, then add it")
         if node in record.members:
             raise RefusedError(f"{what}: there is a member already", "quorum-status shows where the members are")
-        if self._shard.life_of(node) is None:
+        if self._shard.boot_id_of(node) is None:
             raise RefusedError(f"{what}: the node is down", "start it; a new member needs a node that runs")
 
         def is_voter(answers: dict[NodeId, Answer]) -> bool:
@@ -179,7 +179,9 @@ class Operations:
         self._gather(record.members, {"op": "member", "group": record.group}, gathered)
 
     def _rebalance(self, _request: Answer, answered: Answered) -> None:
-        nodes = [member.node for member in self._shard.config.members if self._shard.life_of(member.node) is not None]
+        nodes = [
+            member.node for member in self._shard.config.members if self._shard.boot_id_of(member.node) is not None
+        ]
 
         def gathered(answers: dict[NodeId, Answer]) -> None:
             records = {record.group: record for record in self._shard.metadata.machine.queues.values()}

@@ -111,5 +111,5 @@ def _leading(waiting: list[tuple[Any, int, Proposer, int]], messages_max: int) -
 
 def _close(run: tuple[Proposer, int, int] | None, segments: list[Segment]) -> None:
     if run is not None:
-        (node, lane, incarnation), first, following = run
-        segments.append((node, lane, incarnation, first, following - first))
+        (node, lane, boot_id), first, following = run
+        segments.append((node, lane, boot_id, first, following - first))

@@ -25,9 +25,9 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, Protocol, cast
 
+from reference_broker.node.boot_ids import BootIds, StaleDirectoryError
 from reference_broker.node.config import FRAME_BYTES_MIN, Limits, Member
 from reference_broker.node.handshake import NONCE_OCTETS, Handshake, HandshakeError, Side
-from reference_broker.node.lives import Lives, OutlivedError
 from reference_broker.node.parts import LENGTH, MESSAGE_MAX, Assembly, Backlog
 from reference_broker.node.start_problems import listening
 from reference_broker.types import NodeId
@@ -68,13 +68,13 @@ _FOR_THE_NODE: Final = frozenset(Kind) - {Kind.HELLO, Kind.HEARTBEAT} - _PARTS
 class PeerEvents(Protocol):
     """Who is told what happens on the links."""
 
-    def peer_up(self, node: NodeId, incarnation: int) -> None:
+    def peer_up(self, node: NodeId, boot_id: int) -> None:
         """The peer proved who it is: messages sent from now on may reach it, earlier ones may be lost."""
 
     def peer_down(self, node: NodeId) -> None:
         """The link is gone or the peer is silent."""
 
-    def stop(self, error: OutlivedError | OSError) -> None:
+    def stop(self, error: StaleDirectoryError | OSError) -> None:
         """This node may not go on: it is an older copy of itself, or cannot write what it must remember."""
 
     def peer_alarms(self, node: NodeId, alarms: int) -> None:
@@ -294,8 +294,8 @@ class PeerLink(asyncio.Protocol):
                 f"node {peer.node} takes frames of {peer.frame_max!r} octets, not of {FRAME_BYTES_MIN}"
             )
         try:
-            incarnation, _ = self._peers.lives.meet(peer.node, peer.life, peer.known)
-        except (OutlivedError, OSError) as error:
+            boot_id, _ = self._peers.boots.meet(peer.node, peer.boot, peer.known)
+        except (StaleDirectoryError, OSError) as error:
             self._peers.events.stop(error)
             raise HandshakeError(str(error)) from error
         self._in_time()
@@ -303,7 +303,7 @@ class PeerLink(asyncio.Protocol):
         self._frame_max = min(peer.frame_max, self._reader.frame_max)
         self._small = min(self._small, self._frame_max)
         self.node = peer.node
-        self._peers.link_up(self, incarnation)
+        self._peers.link_up(self, boot_id)
 
     def _refuse(self, reason: str) -> None:
         """Close once the other side has what was said to it: it may be that it has to stop."""
@@ -344,7 +344,7 @@ class Peers:
         me: Member,
         members: tuple[Member, ...],
         cluster: str,
-        lives: Lives,
+        boots: BootIds,
         limits: Limits,
         events: PeerEvents,
         secret: bytes,
@@ -358,12 +358,12 @@ class Peers:
             node=me.node,
             peers=self.others,
             secret=secret,
-            life=lives.mine,
+            boot=boots.mine,
             frame_max=limits.peer_frame_bytes_max,
-            known=lives.known,
+            known=boots.known,
         )
         self._random_bits = random_bits
-        self.lives = lives
+        self.boots = boots
         self.limits = limits
         self.events = events
         self.links: dict[NodeId, PeerLink] = {}
@@ -476,7 +476,7 @@ class Peers:
             oldest.close()
         return self._loop.call_later(self.limits.handshake_ms / 1000, too_slow)
 
-    def link_up(self, link: PeerLink, incarnation: int) -> None:
+    def link_up(self, link: PeerLink, boot_id: int) -> None:
         """A link's peer proved who it is. A second link to the same node replaces the first."""
         assert link.node is not None
         self._strangers.pop(link, None)
@@ -485,8 +485,8 @@ class Peers:
             self.events.peer_down(link.node)
             old.close()
         self.links[link.node] = link
-        log.info("node %d is up, life %d", link.node, incarnation)
-        self.events.peer_up(link.node, incarnation)
+        log.info("node %d is up, boot id %d", link.node, boot_id)
+        self.events.peer_up(link.node, boot_id)
         if self._heartbeat:
             link.send(Kind.HEARTBEAT, [self._heartbeat])
 

@@ -1,12 +1,12 @@
 """Commands on their way into the log: each applied exactly once, whatever happens to leaders and links.
 
-A node numbers the commands that it proposes to a group: 1, 2, 3 ... in each of its lives. It keeps a command until it
+A node numbers the commands that it proposes to a group: 1, 2, 3 ... anew at each start. It keeps a command until it
 has *applied* the entry that carries it, and proposes all that it still keeps again, in order, whenever the group's term
 changes or the link to the leader was lost. So a command survives the leader that received it, and may enter the log
 twice.
 
 Each log entry therefore ends with *segments*: "the next n commands of this batch are numbers k, k+1, ... of that lane
-of that life of that node". Every member remembers the highest number applied, and skips what it has seen. The table is
+of that start of that node". Every member remembers the highest number applied, and skips what it has seen. The table is
 a function of the log alone, so all members skip the same, and it travels in snapshots.
 
 That is only right if commands enter the log without gaps, and they do: within one term a link delivers in order or
@@ -51,10 +51,10 @@ class Lane(IntEnum):
 
 
 Proposer = tuple[NodeId, Lane, int]
-"""A lane of a life of a node: id, lane, incarnation."""
+"""A lane of one boot of a node: id, lane, boot id."""
 
 Segment = tuple[NodeId, Lane, int, int, int]
-"""Node, lane, incarnation, first number, count."""
+"""Node, lane, boot id, first number, count."""
 
 
 class Pending:
@@ -100,33 +100,33 @@ class Pending:
 
 
 class Seen:
-    """The highest number applied of each lane of a node's latest life: what makes "at least once" into "once"."""
+    """The highest number applied of each lane of a node's latest start: what makes "at least once" into "once"."""
 
     __slots__ = ("_lanes",)
 
     def __init__(self) -> None:
-        self._lanes: dict[tuple[int, int], tuple[int, int]] = {}  # (node, lane) -> (incarnation, number)
+        self._lanes: dict[tuple[int, int], tuple[int, int]] = {}  # (node, lane) -> (boot id, number)
 
     def take(self, segments: Sequence[Segment]) -> frozenset[int]:
         """Note an entry's segments; returns the positions in its batch that were applied before and must be skipped."""
         skip: list[int] = []
         position = 0
-        for node, lane, incarnation, first, count in segments:
-            life, number = self._lanes.get((node, lane), (0, 0))
-            if incarnation > life:
-                life, number = incarnation, 0
-            known = count if incarnation < life else min(max(number - first + 1, 0), count)
+        for node, lane, boot_id, first, count in segments:
+            newest, number = self._lanes.get((node, lane), (0, 0))
+            if boot_id > newest:
+                newest, number = boot_id, 0
+            known = count if boot_id < newest else min(max(number - first + 1, 0), count)
             skip.extend(range(position, position + known))
             position += count
-            if incarnation == life:
-                self._lanes[node, lane] = (life, max(number, first + count - 1))
+            if boot_id == newest:
+                self._lanes[node, lane] = (newest, max(number, first + count - 1))
         return frozenset(skip)
 
     def highest(self, proposer: Proposer) -> int:
-        """The highest number applied in this lane of this life; 0 if none was."""
-        node, lane, incarnation = proposer
-        life, number = self._lanes.get((node, lane), (0, 0))
-        return number if life == incarnation else 0
+        """The highest number applied in this lane of that start; 0 if none was."""
+        node, lane, boot_id = proposer
+        newest, number = self._lanes.get((node, lane), (0, 0))
+        return number if newest == boot_id else 0
 
     def pack(self) -> bytes:
         """The table for a snapshot; canonical."""
@@ -139,8 +139,8 @@ class Seen:
         (count,) = _COUNT.unpack_from(state)
         end = _COUNT.size + count * _SEEN.size
         seen = cls()
-        for node, lane, life, number in _SEEN.iter_unpack(state[_COUNT.size : end]):
-            seen._lanes[node, lane] = (life, number)
+        for node, lane, boot_id, number in _SEEN.iter_unpack(state[_COUNT.size : end]):
+            seen._lanes[node, lane] = (boot_id, number)
         return seen, state[end:]
 
 
@@ -165,7 +165,7 @@ def unseal(payload: bytes) -> tuple[int, list[Segment]]:
     if end < 0:
         raise ValueError(f"a sealed batch of {len(payload)} octets with {count} segments")
     rows = _SEGMENT.iter_unpack(payload[end : -_TAIL.size])
-    return end, [(NodeId(node), Lane(lane), life, first, number) for node, lane, life, first, number in rows]
+    return end, [(NodeId(node), Lane(lane), boot_id, first, number) for node, lane, boot_id, first, number in rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

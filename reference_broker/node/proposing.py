@@ -52,7 +52,7 @@ class Proposing(ABC):
         self.pending = pending if pending is not None else {lane: Pending() for lane in Lane}
         self.track = node.anatomy.track()
         self._node = node
-        self._me = (node.node, node.incarnation)
+        self._me = (node.node, node.boot_id)
         self._outbox = Outbox()
         self._standing: tuple[Role, NodeId, Term] = (Role.FOLLOWER, NOBODY, core.term)
         """What the machine knows of; the only member of a group leads from the start, and the machine must hear it."""
@@ -102,9 +102,9 @@ class Proposing(ABC):
         if self._standing[0] is not Role.LEADER or proposal.term != self._standing[2]:
             return
         remaining = iter(commands)
-        for node, lane, incarnation, first, count in segments:
+        for node, lane, boot_id, first, count in segments:
             for number, (command, size) in zip(range(first, first + count), remaining, strict=False):
-                self._outbox.add(command, size, (node, lane, incarnation), number)
+                self._outbox.add(command, size, (node, lane, boot_id), number)
         self._outbox.urgent = self._outbox.urgent or not proposal.lazy
         self._node.wake(self)
 
@@ -191,7 +191,7 @@ class Proposing(ABC):
                 return
             commands, segments = batch
             now_ns = self._node.now_ns()
-            for _node, lane, _incarnation, first, count in segments:
+            for _node, lane, _boot_id, first, count in segments:
                 if lane is Lane.BULK:
                     self.track.forwarded(first + count - 1, now_ns)
             sealed = seal(self.host.encode(commands), segments, now_ns, self._node.anatomy.clock)

@@ -55,7 +55,7 @@ class Proxy:
         """As :meth:`reference_broker.node.group.GroupRunner.propose`."""
         number = self.pending[lane].add(command, size)
         if self.leader != NOBODY:
-            self._outbox.add(command, size, (self._node.node, lane, self._node.incarnation), number)
+            self._outbox.add(command, size, (self._node.node, lane, self._node.boot_id), number)
             self._outbox.urgent = self._outbox.urgent or not lazy
             self._node.wake(self)
         self.attach()
@@ -103,7 +103,7 @@ class Proxy:
             return
         self.leader, self.term = node, term
         asked = [command for command in self._forget(express, bulk) if asks(command)]
-        head = guests.pack_catch_up(self.group, term, self._node.incarnation, express, bulk)
+        head = guests.pack_catch_up(self.group, term, self._node.boot_id, express, bulk)
         self._node.send(node, Kind.CATCH_UP, [head, *(encode_batch(self._now_ms(), asked) if asked else ())])
         self._start_over()
 
@@ -160,7 +160,7 @@ class Proxy:
         self._outbox.clear()
         for lane, pending in self.pending.items():
             for number, command, size in pending.all():
-                self._outbox.add(command, size, (self._node.node, lane, self._node.incarnation), number)
+                self._outbox.add(command, size, (self._node.node, lane, self._node.boot_id), number)
         self._outbox.urgent = self._outbox.octets > 0
         self._node.wake(self)
 

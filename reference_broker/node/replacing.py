@@ -3,11 +3,11 @@
 What its former self voted and acknowledged is forgotten, so it must not speak with that one's voice: counted on, it
 could help to elect a leader without entries that are committed. While the node is down the others see to it:
 
-1. Every node that runs takes note of a later life of it than any that was, so that its old directory, should it ever
-   turn up again, is found out as an older copy (:mod:`reference_broker.node.lives`).
+1. Every node that runs takes note of a later boot id of it than any that was, so that its old directory, should it ever
+   turn up again, is found out as an older copy (:mod:`reference_broker.node.boot_ids`).
 2. Each queue that has a member there replaces it: by one in a new *stay*, which begins blank and counts for nothing
    before it has the whole log. One whose member there was leaving anyway only has to see it gone.
-3. The metadata group does the same. Its new member's number is the node's first new life, which the node finds as
+3. The metadata group does the same. Its new member's number is the node's first new boot id, which the node finds as
    ``first_life`` in its configuration.
 
 Asked again after a failure it does everything again, under later numbers: nothing that was begun is in the way.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Ask = Callable[[NodeId, Answer, Answered], None]
 
 STRIDE: Final = 1000
-"""So many lives further on begin those of the new directory: no peer that is down, and no start of the old one beside
+"""So much further on begin the boot ids of the new directory: no peer that is down, and no start of the old one beside
 the cluster, has got there."""
 _LOOK_AGAIN_S: Final = 0.05
 _NAMES_MAX: Final = 10
@@ -44,7 +44,7 @@ class Replacement:
         self._node = node
         self._what = f"node {name!r}"
         self._answered: Answered | None = answered
-        self._life = 0
+        self._boot_id = 0
         self._queues: list[str] = []
         self._stays: dict[GroupId, int] = {}
         """The stay of the lost replica of each queue that has not got another one yet."""
@@ -56,9 +56,9 @@ class Replacement:
     def begin(self) -> None:
         """Start, once this node knows of all that is committed. Raises RefusedError if the node runs."""
         shard = self._shard
-        if shard.life_of(self._node) is not None:
+        if shard.boot_id_of(self._node) is not None:
             raise RefusedError(f"{self._what} runs", "only a node that is down can be replaced: stop it first")
-        shard.later(shard.limits.read_timeout_ms / 1000, lambda: None if self._life else self._give_up())
+        shard.later(shard.limits.read_timeout_ms / 1000, lambda: None if self._boot_id else self._give_up())
         shard.later(shard.limits.change_timeout_ms / 1000, self._give_up)
         shard.runners[METADATA_GROUP].propose(*shard.metadata.ask(lambda _none: self._look_for_queues()))
 
@@ -72,13 +72,13 @@ class Replacement:
         wanted = [record for record in records if self._node in (*record.members, *record.returning)]
         self._queues = sorted(record.name for record in wanted)
         self._stays = {record.group: record.stay(self._node) for record in records}
-        self._ask_all({"op": "known-life", "node": self._node}, self._choose_life)
+        self._ask_all({"op": "known-life", "node": self._node}, self._choose_boot_id)
 
-    def _choose_life(self, answers: list[Answer]) -> None:
+    def _choose_boot_id(self, answers: list[Answer]) -> None:
         configuration = self._shard.runners[METADATA_GROUP].core.configuration
         known = [int(answer["life"]) for answer in answers]
-        self._life = max(*known, configuration.replica_id_of(self._node)) + STRIDE
-        self._ask_all({"op": "outlive", "node": self._node, "life": self._life - 1}, lambda _answers: self._look())
+        self._boot_id = max(*known, configuration.replica_id_of(self._node)) + STRIDE
+        self._ask_all({"op": "outlive", "node": self._node, "life": self._boot_id - 1}, lambda _answers: self._look())
 
     def _look(self) -> None:
         """Take the next steps of all that is not done; again and again until everything is."""
@@ -87,7 +87,7 @@ class Replacement:
         self._step_queues()
         self._step_metadata()
         if self._metadata_done and not self._stays:
-            self._finish({"ok": True, "life": self._life, "queues": self._queues})
+            self._finish({"ok": True, "life": self._boot_id, "queues": self._queues})
         else:
             self._shard.later(_LOOK_AGAIN_S, self._look)
 
@@ -111,12 +111,12 @@ class Replacement:
         leader = self._shard.runners[METADATA_GROUP].leader
         if leader and not self._asking and not self._metadata_done:
             self._asking = True
-            self._ask(leader, {"op": "replace-replica", "node": self._node, "life": self._life}, answered)
+            self._ask(leader, {"op": "replace-replica", "node": self._node, "life": self._boot_id}, answered)
 
     def _ask_all(self, request: Answer, go_on: Callable[[list[Answer]], None]) -> None:
         """Ask every node that runs, and go on with their answers; one that does not give any ends it all."""
         shard = self._shard
-        nodes = [member.node for member in shard.config.members if shard.life_of(member.node) is not None]
+        nodes = [member.node for member in shard.config.members if shard.boot_id_of(member.node) is not None]
         answers: list[Answer] = []
 
         def note(answer: Answer) -> None:
@@ -144,21 +144,21 @@ class Replacement:
         return list(self._shard.metadata.machine.queues.values())
 
 
-def known_life(shard: Shard, request: Answer) -> Answer:
-    """The newest life that this node has seen of another one, 0 for none."""
-    known = shard.peers.lives.known(_node(request))
+def known_boot_id(shard: Shard, request: Answer) -> Answer:
+    """The newest boot id that this node has seen of another node, 0 for none."""
+    known = shard.peers.boots.known(_node(request))
     return {"life": known[0] if known else 0}
 
 
 def outlive(shard: Shard, request: Answer) -> Answer:
-    """Take note of a life of another node, so that every earlier one counts for an older copy."""
+    """Take note of a boot id of another node, so that every directory with an earlier one counts as an older copy."""
     node = _node(request)
     if node not in shard.peers.others:
         raise RefusedError(f"it has no peer {node}", "compare `nodes` in all node.json")
-    if shard.life_of(node) is not None:
+    if shard.boot_id_of(node) is not None:
         raise RefusedError(f"it has a link to node {node}, which runs", "stop it first")
     try:
-        shard.peers.lives.outlive(node, (_number(request, "life"), shard.now_ms()))
+        shard.peers.boots.outlive(node, (_number(request, "life"), shard.now_ms()))
     except ValueError as error:
         raise RefusedError(str(error), "let a node of the same version ask") from error
     except OSError as error:

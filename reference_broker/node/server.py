@@ -1,6 +1,6 @@
 """A node as a process: start, serve, stop.
 
-Order of start: the life number is raised and synced, the log recovered, the peers joined; only when the metadata group
+Order of start: the boot id is raised and synced, the log recovered, the peers joined; only when the metadata group
 has a leader, and this node has applied what was committed when it was found, does the AMQP port open: a client that can
 connect can declare, and finds what was declared before.
 """
@@ -55,7 +55,7 @@ class Node:
         self._servers: list[asyncio.Server] = []
         self._web: AppRunner | None = None
         gc.disable()  # while queues are made by the thousand, and nothing goes: see _collect_again
-        self.shard = Shard(config, next_incarnation(config.data_dir, config.first_life), self._failed)
+        self.shard = Shard(config, next_boot_id(config.data_dir, config.first_life), self._failed)
 
     async def run(self) -> None:
         """Serve until told to stop, or until the log fails."""
@@ -182,8 +182,8 @@ def keep_memory() -> None:
         libc.mallopt(_M_TRIM_THRESHOLD, 4 * _KEEP_BELOW_BYTES)
 
 
-def next_incarnation(data_dir: Path, first: int = 0) -> int:
-    """Raise the number of this node's life, durably, before anything else happens in it. A new directory begins with
+def next_boot_id(data_dir: Path, first: int = 0) -> int:
+    """Raise this node's boot id, durably, before anything else happens in it. A new directory begins with
     1, or with ``first``."""
     path, temporary = data_dir / "incarnation", data_dir / "incarnation.tmp"
     try:

@@ -33,13 +33,13 @@ from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node import declaration
 from reference_broker.node.alarms import NO_ALARM, Alarm, Alarms
 from reference_broker.node.answer_times import AnswerTimes
+from reference_broker.node.boot_ids import BootIds, StaleDirectoryError
 from reference_broker.node.clock import host_clock
 from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.dead_letters import DeadLetters
 from reference_broker.node.frames import Frames
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.hosting import Hosting, Queue
-from reference_broker.node.lives import Lives, OutlivedError
 from reference_broker.node.local_clients import Connection, LocalClients
 from reference_broker.node.log_notices import LogNotices
 from reference_broker.node.metadata import MetadataHost
@@ -80,7 +80,7 @@ class Shard(LocalClients):
     def __init__(
         self,
         config: NodeConfig,
-        incarnation: int,
+        boot_id: int,
         failed: Callable[[str], None],
         *,
         files: Files | None = None,
@@ -99,7 +99,7 @@ class Shard(LocalClients):
         self.now_ms = now_ms
         self.random_bits = random_bits
         self.node = config.node
-        self.incarnation = incarnation
+        self.boot_id = boot_id
         self.limits = config.limits
         self.hosting = Hosting(self)
         self.queues = self.hosting.queues
@@ -117,7 +117,7 @@ class Shard(LocalClients):
         self._awake_ns = self.now_ns()
         self.anatomy = Anatomy(host_clock() if threads else 1)
         self.answers = AnswerTimes()
-        self._up: dict[NodeId, int] = {config.node: incarnation}
+        self._up: dict[NodeId, int] = {config.node: boot_id}
         self._watchers: dict[NodeId, set[GroupId]] = {}
         self._timers: dict[GroupId, asyncio.TimerHandle] = {}
         self._slots: dict[int, list[Callable[[], None]]] = {}
@@ -133,7 +133,7 @@ class Shard(LocalClients):
         self._tick_task: asyncio.Task[None] | None = None
         self._turns = 0
         self._notices = LogNotices(self, loop, self._guarded, failed)
-        lives = self._lives(files or RealFiles())
+        boots = self._boot_ids(files or RealFiles())
         self.log, recovered = LogSystem.open(
             self._log_config(),
             files or RealFiles(),
@@ -144,7 +144,7 @@ class Shard(LocalClients):
         )
         self._frames = Frames(self.hosting, self.requests, self, self._guarded, self.leader_found)
         self.peers = Peers(
-            config.me, config.members, config.cluster, lives, config.limits, self, config.secret, random_bits
+            config.me, config.members, config.cluster, boots, config.limits, self, config.secret, random_bits
         )
         self.hosting.recover(recovered)
 
@@ -193,7 +193,7 @@ class Shard(LocalClients):
         self.runners[METADATA_GROUP].propose(*self.metadata.declare(record, committed))
 
     def delete(self, record: QueueRecord, answered: Callable[[], None]) -> None:
-        """Delete this incarnation of the queue."""
+        """Delete the queue that this record describes; a later queue of the same name stays."""
         self.runners[METADATA_GROUP].propose(*self.metadata.delete(record, lambda _record: answered()))
 
     def proposer(self, group: GroupId) -> GroupRunner | Proxy | None:
@@ -273,8 +273,8 @@ class Shard(LocalClients):
         voters = [self.runners[group].core.configuration.voters for group in self.hosting.census.leaderless]
         return sum(bool(of) and sum(node in self._up for node in of) >= majority(len(of)) for of in voters)
 
-    def life_of(self, node: NodeId) -> int | None:
-        """The life that a node is in, None while it is down."""
+    def boot_id_of(self, node: NodeId) -> int | None:
+        """The boot id of a node that is up, None while the node is down."""
         return self._up.get(node)
 
     def reconcile(self, runner: GroupRunner) -> None:
@@ -350,9 +350,9 @@ class Shard(LocalClients):
 
     # node.peers.PeerEvents
 
-    def peer_up(self, node: NodeId, incarnation: int) -> None:
+    def peer_up(self, node: NodeId, boot_id: int) -> None:
         """A peer is there: groups resume with it, leaders tell their machines."""
-        self._up[node] = incarnation
+        self._up[node] = boot_id
         self.hosting.peer_up(node, up=self._up)
         for group in self._watchers.get(node, ()):
             self._tell(group, node)
@@ -367,16 +367,16 @@ class Shard(LocalClients):
         for group in self._watchers.get(node, ()):
             self._tell(group, node)
 
-    def stop(self, error: OutlivedError | OSError) -> None:
+    def stop(self, error: StaleDirectoryError | OSError) -> None:
         """A directory that has forgotten, or that cannot be written: nothing more may be promised on it."""
-        if isinstance(error, OutlivedError):
-            self._failed(str(self._outlived(error)))
+        if isinstance(error, StaleDirectoryError):
+            self._failed(str(self._stale_directory(error)))
         else:
-            what = f"the life of a peer cannot be kept: {error}"
+            what = f"the boot id of a peer cannot be written: {error}"
             self._failed(str(ConfigError(what, str(self.config.data_dir), "make room on the drive, or mend it")))
 
-    def _outlived(self, error: OutlivedError) -> ConfigError:
-        what = f"this directory is an older copy, or a blank one: it is in life {self.incarnation}, and {error}"
+    def _stale_directory(self, error: StaleDirectoryError) -> ConfigError:
+        what = f"this directory is an older copy, or a blank one: it has boot id {self.boot_id}, and {error}"
         fix = f"put the newest copy in its place, or let the node learn everything from the others: {START_BLANK}"
         return ConfigError(what, str(self.config.data_dir), fix)
 
@@ -398,12 +398,12 @@ class Shard(LocalClients):
 
     # Inside
 
-    def _lives(self, files: Files) -> Lives:
-        """What is known of all lives, before anything else is read: an older copy must not even be opened."""
+    def _boot_ids(self, files: Files) -> BootIds:
+        """The boot ids of all nodes, read before anything else: the log of an older copy must not even be opened."""
         try:
-            return Lives(files, str(self.config.data_dir), (self.incarnation, self.now_ms()))
-        except OutlivedError as error:
-            raise self._outlived(error) from error
+            return BootIds(files, str(self.config.data_dir), (self.boot_id, self.now_ms()))
+        except StaleDirectoryError as error:
+            raise self._stale_directory(error) from error
 
     def _log_config(self) -> LogConfig:
         return LogConfig(
@@ -422,8 +422,8 @@ class Shard(LocalClients):
         runner = self.runners.get(group)
         if runner is None or runner.core.role is not Role.LEADER:
             return
-        incarnation = self._up.get(node)
-        command = NodeDown(node) if incarnation is None else NodeUp(node, incarnation)
+        boot_id = self._up.get(node)
+        command = NodeDown(node) if boot_id is None else NodeUp(node, boot_id)
         runner.propose(command, _NODE_COMMAND_BYTES, Lane.EXPRESS)
 
     def _timer_due(self, group: GroupId) -> None:

@@ -31,7 +31,7 @@ def summary(node: Node) -> dict[str, Any]:
         "role": "leader" if _leads(hosting) else "follower",
         "leader": metadata.core.leader,
         "term": metadata.core.term,
-        "incarnation": shard.incarnation,
+        "incarnation": shard.boot_id,
         "amqp_port": config.me.amqp_port,
         "metrics_port": config.me.metrics_port,
         "data_dir": str(config.data_dir),

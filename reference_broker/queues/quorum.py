@@ -67,10 +67,10 @@ _STRATEGIES = {
 
 
 class Channels(Protocol):
-    """The channels of one life of one node, as its queues see them. Calls for channels that are gone do nothing."""
+    """The channels of one start of one node, as its queues see them. Calls for channels that are gone do nothing."""
 
     node: NodeId
-    incarnation: int
+    boot_id: int
 
     def deliver(
         self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int
@@ -183,7 +183,7 @@ class QuorumQueue:
         """One confirm a channel, for it covers all before it; but not what was refused in between."""
         answers: dict[ChannelId, list[Confirm | Reject]] = {}
         for effect in effects:
-            if isinstance(effect, Confirm | Reject) and _lives(effect.channel, channels):
+            if isinstance(effect, Confirm | Reject) and _is_on(effect.channel, channels):
                 of_channel = answers.setdefault(effect.channel, [])
                 if of_channel and type(of_channel[-1]) is type(effect) is Confirm:
                     of_channel[-1] = effect
@@ -205,12 +205,12 @@ class QuorumQueue:
 
     def _run(self, effect: Effect, channels: Channels, runs: Runs) -> None:
         match effect:
-            case Deliver(consumer) if _lives(consumer.channel, channels):
+            case Deliver(consumer) if _is_on(consumer.channel, channels):
                 pieces = self._pieces(effect.spans, runs)
                 if self.track is not None and channels is self._clients and not effect.delivery_count:
                     self.track.delivered(effect.spans, pieces)
                 channels.deliver(self.record.group, consumer, effect.first_message_id, pieces, effect.delivery_count)
-            case Reply(channel) if _lives(channel, channels):
+            case Reply(channel) if _is_on(channel, channels):
                 channels.reply(channel, effect.correlation, effect.value)
             case MonitorNode(node):
                 self._clients.watch_node(self.record.group, node)
@@ -272,7 +272,7 @@ class QuorumQueue:
         """Those that may be told in doubt; the others are kept."""
         told: list[Effect] = []
         for effect in mine:
-            if isinstance(effect, Deliver) and _lives(effect.consumer.channel, self._clients):
+            if isinstance(effect, Deliver) and _is_on(effect.consumer.channel, self._clients):
                 is_held = self.machine.keeps_what_is_dealt(effect.consumer)
                 self._doubt.keep_delivery(effect, None if is_held else self._pieces(effect.spans, runs))
             elif not (isinstance(effect, Reply) and self._doubt.keeps(effect)):
@@ -328,10 +328,10 @@ class QuorumQueue:
     def catch_up(self, channels: Channels, asked: Sequence[Any]) -> None:
         """Tell channels that were told nothing for a while how things stand: what is committed, that their commands
         ``asked`` were applied, and what was dealt to them and is still theirs."""
-        machine, node, incarnation = self.machine, channels.node, channels.incarnation
-        held = machine.redeliver_local(node, incarnation)
+        machine, node, boot_id = self.machine, channels.node, channels.boot_id
+        held = machine.redeliver_local(node, boot_id)
         replies = [Reply(*_asked_by(each), _late_answer(machine, each, held)) for each in asked if asks(each)]
-        told: list[Effect] = [*machine.reconfirm_local(node, incarnation), *replies, *held]
+        told: list[Effect] = [*machine.reconfirm_local(node, boot_id), *replies, *held]
         if self._doubt.is_on and channels is self._clients:
             told = self._keep_back(told, {})
         self._execute(told, channels, {})
@@ -354,9 +354,9 @@ class QuorumQueue:
         return pieces
 
 
-def _lives(channel: ChannelId, channels: Channels) -> bool:
-    """Whether it is one of them: channel numbers start anew in each life of a node."""
-    return channel.node == channels.node and channel.incarnation == channels.incarnation
+def _is_on(channel: ChannelId, channels: Channels) -> bool:
+    """Whether it is one of them: channel numbers begin anew at each start of a node."""
+    return channel.node == channels.node and channel.boot_id == channels.boot_id
 
 
 def _letters(pieces: list[Piece]) -> list[Letter]:

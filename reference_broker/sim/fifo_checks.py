@@ -150,7 +150,7 @@ class Deliveries:
     def executed(
         self,
         node: NodeId,
-        incarnation: int,
+        boot_id: int,
         consumer: ConsumerId,
         first: int,
         count: int,
@@ -161,12 +161,12 @@ class Deliveries:
     ) -> None:
         """A node hands ids ``first``, +1 ... to its connection.
 
-        ``gap``: it jumped over entries in this life. ``breaks``: how often its links broke, if another node told it to,
-        else how often it was in doubt: then what was taken back meanwhile may be missing.
+        ``gap``: it jumped over entries since its start. ``breaks``: how often its links broke, if another node told it
+        to, else how often it was in doubt: then what was taken back meanwhile may be missing.
         """
         channel = consumer.channel
-        if (channel.node, channel.incarnation) != (node, incarnation):
-            raise ViolationError("I25", f"node {node} in life {incarnation} delivers to {consumer}")
+        if (channel.node, channel.boot_id) != (node, boot_id):
+            raise ViolationError("I25", f"node {node} with boot id {boot_id} delivers to {consumer}")
         expected = self._next.get(consumer, first)
         again = first < expected and not (is_told and breaks)
         check(not again or gap, "I26", f"node {node}: ids {first}.. for {consumer} once more, next is {expected}")

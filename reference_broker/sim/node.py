@@ -58,7 +58,7 @@ def host_of(node: int) -> str:
 class SimShard(Shard):
     """A shard that shows what passes."""
 
-    def __init__(self, owner: SimNode, config: NodeConfig, incarnation: int) -> None:
+    def __init__(self, owner: SimNode, config: NodeConfig, boot_id: int) -> None:
         self.owner = owner
         self.checks = owner.world.raft
         self.moments = owner.world.moments
@@ -69,7 +69,7 @@ class SimShard(Shard):
         self._is_told = self._is_shown = False
         super().__init__(
             config,
-            incarnation,
+            boot_id,
             owner.failed,
             files=owner.files,
             threads=False,
@@ -223,7 +223,7 @@ class SimShard(Shard):
         )
         gap = self.jumped or self._channel_of(consumer) is None  # a client that is gone hears of no gap
         self.owner.world.deliveries.executed(
-            self.node, self.incarnation, consumer, first_message_id, count, gap, breaks, is_told=self._is_told
+            self.node, self.boot_id, consumer, first_message_id, count, gap, breaks, is_told=self._is_told
         )
         super().deliver(group, consumer, first_message_id, pieces, delivery_count)
 
@@ -244,12 +244,12 @@ class SimShard(Shard):
         channels = connection._channels if isinstance(connection, ClientConnection) else {}
         return channels.get(consumer.channel.channel)
 
-    def peer_up(self, node: NodeId, incarnation: int) -> None:
+    def peer_up(self, node: NodeId, boot_id: int) -> None:
         """Note it."""
         self.breaks += 1
         led = [group for group, runner in self.runners.items() if runner.core.leader == node]
         self.owner.world.absences.ended(self.node, led)
-        super().peer_up(node, incarnation)
+        super().peer_up(node, boot_id)
 
     def peer_down(self, node: NodeId) -> None:
         """Note it."""
@@ -266,14 +266,14 @@ class SimShard(Shard):
 
 
 class SimNode:
-    """One node over all its lives."""
+    """One node over all its starts."""
 
     def __init__(self, world: World, node: NodeId, nodes: int, limits: Limits) -> None:
         self.world = world
         self.node = node
         self.host = host_of(node)
         self.files = SimFiles(world.scheduler, self.host)
-        self.incarnation = 0
+        self.boot_id = 0
         self.clock_offset_ms = 0
         self.sync_s = 0.0003
         self.loop: SimLoop | None = None
@@ -313,25 +313,25 @@ class SimNode:
     # Life
 
     def start(self) -> None:
-        """A new life on the same drive."""
-        self.incarnation += 1
+        """A new start on the same drive."""
+        self.boot_id += 1
         self._stopping = self.files.injected = False
         self._busy.clear()
         loop = self.loop = SimLoop(self.world.scheduler, self.world.network, self.host)  # type: ignore[abstract]
         loop.on_idle, loop.on_error = self._after, self._raised
-        self.world.scheduler.trace.note(self.world.scheduler.now, self.host, "start", self.incarnation)
+        self.world.scheduler.trace.note(self.world.scheduler.now, self.host, "start", self.boot_id)
         self.world.network.host_up(self.host)
         loop.run(self._begin)
 
-    def begin_blank(self, life: int) -> None:
-        """A new drive, and a life that the cluster chose: whoever was here is somebody else."""
+    def begin_blank(self, first_boot_id: int) -> None:
+        """A new drive, and a first boot id that the cluster chose: whoever was here is somebody else."""
         checks = self.world.raft
         for group, truth in checks.groups.items():
             if self.node in truth.members:
                 checks.left(self.node, group)
         self.files = SimFiles(self.world.scheduler, self.host)
-        self._config = replace(self._config, first_life=life)
-        self.incarnation = life - 1
+        self._config = replace(self._config, first_life=first_boot_id)
+        self.boot_id = first_boot_id - 1
         self.is_lost = self.is_awaited = False
         self.start()
 
@@ -361,12 +361,12 @@ class SimNode:
 
     def _wake(self, worker: Worker[Any]) -> None:
         self._busy.add(worker.name)
-        self.world.scheduler.after(self._sync_time(), self._disk, worker, self.incarnation)
+        self.world.scheduler.after(self._sync_time(), self._disk, worker, self.boot_id)
 
     def _begin(self) -> None:
         assert self.loop is not None
         try:
-            self.shard = SimShard(self, self._config, self.incarnation)
+            self.shard = SimShard(self, self._config, self.boot_id)
         except LogError as error:
             raise ViolationError("I10", f"node {self.node} cannot start: {error}") from error
         self.loop.create_task(self.shard.start())
@@ -401,7 +401,7 @@ class SimNode:
                 continue
             for consumer in host.machine._state.all_consumers():
                 channel = consumer.id.channel
-                if consumer.status is Status.SUSPECTED and shard.life_of(channel.node) == channel.incarnation:
+                if consumer.status is Status.SUSPECTED and shard.boot_id_of(channel.node) == channel.boot_id:
                     where = f"queue {host.record.name}: node {self.node} leads and can reach node {channel.node}"
                     raise ViolationError("I18", f"{where}, but {consumer.id} is suspended")
 
@@ -418,10 +418,10 @@ class SimNode:
             raise ViolationError("X1", f"node {self.node} stops: {error}")
         if not self._stopping:
             self._stopping = True
-            self.world.scheduler.after(0.001, self._stop, self.incarnation)
+            self.world.scheduler.after(0.001, self._stop, self.boot_id)
 
-    def _stop(self, life: int) -> None:
-        if self.alive and life == self.incarnation:
+    def _stop(self, boot_id: int) -> None:
+        if self.alive and boot_id == self.boot_id:
             self.crash(power=self.world.chance.random() < 0.5)
 
     def crash(self, *, power: bool, silent: bool = False) -> None:
@@ -470,12 +470,12 @@ class SimNode:
     def _sync_time(self) -> float:
         return self.sync_s * (0.2 + 4 * self.world.chance.random() ** 3)
 
-    def _disk(self, worker: Worker[Any], life: int) -> None:
+    def _disk(self, worker: Worker[Any], boot_id: int) -> None:
         """A thread of the log has its turn."""
-        if life != self.incarnation or self.loop is None:
+        if boot_id != self.boot_id or self.loop is None:
             return
         if self.loop.paused_until > self.world.scheduler.now:
-            self.world.scheduler.at(self.loop.paused_until, self._disk, worker, life)
+            self.world.scheduler.at(self.loop.paused_until, self._disk, worker, boot_id)
             return
         self._busy.discard(worker.name)
         self.loop.run(worker.run_pending)

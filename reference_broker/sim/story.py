@@ -150,7 +150,7 @@ def _range(first: int, last: int) -> str:
 
 def _channel(channel: ChannelId) -> str:
     """Node, its life, connection and channel."""
-    return f"n{channel.node}/{channel.incarnation}.{channel.connection}.{channel.channel}"
+    return f"n{channel.node}/{channel.boot_id}.{channel.connection}.{channel.channel}"
 
 
 def _standing(role: Role, leader: NodeId, term: int, members: Configuration) -> str:

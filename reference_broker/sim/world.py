@@ -198,7 +198,7 @@ class World:
     def _life_of(self, channel: ChannelId) -> SimShard | None:
         """The life of a node that a channel was opened in, if it still lasts."""
         shard = self.nodes[channel.node].shard
-        return shard if shard is not None and shard.incarnation == channel.incarnation else None
+        return shard if shard is not None and shard.boot_id == channel.boot_id else None
 
     def _consumers_wait(self) -> str | None:
         """Who is still thought to be out of reach: it would never get a message again."""

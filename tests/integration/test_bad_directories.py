@@ -114,7 +114,7 @@ def foreign_cluster(cluster: Cluster) -> str:
 
 
 def older_copy(cluster: Cluster) -> str:
-    """A backup of an earlier life: it has forgotten votes that it gave and entries that it acknowledged since."""
+    """A backup from before a later start: it has forgotten votes and acknowledged entries of that start."""
     home = Path(cluster.nodes[1].data_dir)
     shutil.copytree(home, home.with_name("backup"))
     cluster = local_cluster.start_node(cluster, "node2")
@@ -140,7 +140,7 @@ def another_node(cluster: Cluster) -> str:
         (damage_the_wal, "damaged log"),
         (foreign_cluster, "not this node's"),
         (another_node, "not this node's"),
-        (older_copy, "a peer has seen another life 2 of this node"),
+        (older_copy, "a peer has seen another start of this node, with boot id 2"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -272,12 +272,12 @@ def _publish_one(connection: pika.BlockingConnection, channel: Any) -> None:
     connection.process_data_events(0)
 
 
-# A life that somebody made up
+# A boot id that somebody made up
 
 
 def forged(known: bool) -> bytes:
-    """The first words of node2 in a life far ahead, as anybody can send them: in the form of today, and in that of a
-    time when nothing had to be proved."""
+    """The first words of node2 with a boot id far ahead, as anybody can send them: in the form of today, and in that of
+    a time when nothing had to be proved."""
     life = {"life": [4_000_000, 1], "known": [4_000_000, 1] if known else None}
     said = {"cluster": "", "node": 2, "incarnation": 4_000_000, **life}
     return json.dumps(said).encode()

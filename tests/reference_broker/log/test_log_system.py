@@ -304,7 +304,7 @@ def test_a_deleted_group_keeps_its_files_until_its_deletion_is_on_disk(make_worl
 
 
 def test_a_group_id_is_used_once(world: Any) -> None:
-    """Two incarnations under one id would mix their entries."""
+    """Two queues under one id would mix their entries."""
     world.create(1)
     with pytest.raises(ValueError, match="exists"):
         world.log.create_group(1, b"")

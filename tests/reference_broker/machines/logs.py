@@ -1,6 +1,6 @@
 """Random command logs of a small world, and the means to read a machine message by message.
 
-Four nodes, two lives each, two channels a life, two consumer tags. Each log has a few favourites among them, so that
+Four nodes, two starts each, two channels a start, two consumer tags. Each log has a few favourites among them, so that
 its commands meet. A channel's sequence numbers mostly go on, sometimes repeat and sometimes leave a gap.
 """
 
@@ -55,12 +55,12 @@ TAGS = ("a", "b")
 ROUTE = b"\x00\x01q"
 
 
-def channel(node: int, number: int = 1, incarnation: int = 1) -> ChannelId:
-    return ChannelId(NodeId(node), incarnation, 1, number)
+def channel(node: int, number: int = 1, boot_id: int = 1) -> ChannelId:
+    return ChannelId(NodeId(node), boot_id, 1, number)
 
 
-def consumer(node: int, tag: str = "a", number: int = 1, incarnation: int = 1) -> ConsumerId:
-    return ConsumerId(channel(node, number, incarnation), tag)
+def consumer(node: int, tag: str = "a", number: int = 1, boot_id: int = 1) -> ConsumerId:
+    return ConsumerId(channel(node, number, boot_id), tag)
 
 
 def run_of(count: int) -> MessageRun:
@@ -274,8 +274,8 @@ def told(effects: Iterable[Effect]) -> Told:
 
 def held(queue: FifoMachine) -> dict[ConsumerId, list[Delivery]]:
     """What every consumer holds."""
-    lives = sorted({(channel_id.node, channel_id.incarnation) for channel_id in queue.channels()})
-    deliveries = [delivery for node, life in lives for delivery in queue.redeliver_local(node, life)]
+    starts = sorted({(channel_id.node, channel_id.boot_id) for channel_id in queue.channels()})
+    deliveries = [delivery for node, boot_id in starts for delivery in queue.redeliver_local(node, boot_id)]
     return told(deliveries).delivered
 
 

@@ -97,7 +97,7 @@ class Oracle:
         self.hands_over = False
         self.next_seqs: dict[ChannelId, int] = {}
         self.refused_seqs: set[tuple[ChannelId, int]] = set()
-        self.lives: dict[NodeId, int] = {}
+        self.boot_ids: dict[NodeId, int] = {}
         self.now = 0
         self.used = 0
         self.arrivals = 0
@@ -347,10 +347,10 @@ class Oracle:
         return self.subscribers[consumer]
 
     def is_dead(self, channel: ChannelId) -> bool:
-        return channel not in self.known() and channel.incarnation < self.lives.get(channel.node, 0)
+        return channel not in self.known() and channel.boot_id < self.boot_ids.get(channel.node, 0)
 
     def on_checkout(self, command: Checkout, _index: int, _offset: int) -> None:
-        if channel_is_dead(self.lives, command.consumer.channel):
+        if channel_is_dead(self.boot_ids, command.consumer.channel):
             return
         one = self.met(command.consumer)
         if one.priority != command.priority and one in self.turns:
@@ -365,7 +365,7 @@ class Oracle:
         self.told.replies.append((command.consumer.channel, command.correlation, one.next_id))
 
     def on_get(self, command: Get, _index: int, _offset: int) -> None:
-        if channel_is_dead(self.lives, command.consumer.channel):
+        if channel_is_dead(self.boot_ids, command.consumer.channel):
             return
         one = self.met(command.consumer)
         self.used = self.now
@@ -456,12 +456,12 @@ class Oracle:
         self.used = self.now
 
     def on_nodeup(self, command: NodeUp, _index: int, _offset: int) -> None:
-        self.lives[command.node] = max(self.lives.get(command.node, 0), command.incarnation)
+        self.boot_ids[command.node] = max(self.boot_ids.get(command.node, 0), command.boot_id)
         for channel in sorted(self.known()):
-            if channel.node == command.node and channel.incarnation < command.incarnation:
+            if channel.node == command.node and channel.boot_id < command.boot_id:
                 self.end(channel)
         for key, one in self.subscribers.items():
-            here = (key.channel.node, key.channel.incarnation) == (command.node, command.incarnation)
+            here = (key.channel.node, key.channel.boot_id) == (command.node, command.boot_id)
             if here and one.status == "suspected":
                 one.status = "up"
                 self.told.monitored.add(command.node)
@@ -517,8 +517,8 @@ def may_go(under_way: list[int], size: int) -> bool:
     return not under_way or (len(under_way) < LETTERS_ON_THEIR_WAY and sum(under_way) + size <= OCTETS_ON_THEIR_WAY)
 
 
-def channel_is_dead(lives: dict[NodeId, int], channel: ChannelId) -> bool:
-    return channel.incarnation < lives.get(channel.node, 0)
+def channel_is_dead(boot_ids: dict[NodeId, int], channel: ChannelId) -> bool:
+    return channel.boot_id < boot_ids.get(channel.node, 0)
 
 
 def body_size(run: MessageRun, position: int, exact: bool) -> int:

@@ -1,4 +1,4 @@
-"""The cluster must agree on which queues exist: with two incarnations of one name each would keep half the messages."""
+"""The cluster must agree on which queues exist: with two groups of one name each would keep half the messages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_first_of_two_declarations_wins() -> None:
     assert effects == [QueueAdded(FIRST), Answer(NodeId(1), 1, FIRST), Answer(NodeId(1), 2, FIRST)]
 
 
-def test_deleting_a_former_incarnation_spares_the_present_one() -> None:
+def test_deleting_a_former_queue_spares_the_present_one() -> None:
     """A slow delete must not take the queue that was declared since."""
     machine = MetadataMachine()
     machine.apply(encode([declare(SECOND, 1)]))

@@ -37,7 +37,7 @@ class QuietCluster:
         self.network = Network(self.scheduler)
         self.limits = Limits(**limits)
         self.files = {node: MemoryFiles() for node in NODES}
-        self.lives = dict.fromkeys(NODES, 0)
+        self.boot_ids = dict.fromkeys(NODES, 0)
         self.loops: dict[NodeId, SimLoop] = {}
         self.shards: dict[NodeId, Shard] = {}
         self.groups = 0
@@ -51,7 +51,7 @@ class QuietCluster:
 
     def begin(self, node: NodeId, ready: Callable[[], None]) -> None:
         """Start one, and call when it knows of every queue."""
-        self.lives[node] += 1
+        self.boot_ids[node] += 1
         loop = self.loops[node] = SimLoop(self.scheduler, self.network, f"n{node}")  # type: ignore[abstract]
         loop.on_error = _raise
         self.network.host_up(loop.host)
@@ -59,7 +59,7 @@ class QuietCluster:
         def begin() -> None:
             shard = self.shards[node] = Shard(
                 self._config(node),
-                self.lives[node],
+                self.boot_ids[node],
                 _fail,
                 files=self.files[node],
                 threads=False,

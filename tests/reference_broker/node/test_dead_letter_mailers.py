@@ -46,7 +46,7 @@ class Node:
     """What the worker needs of a shard: queues by name, policies, and timers that come when told."""
 
     def __init__(self, *names: str) -> None:
-        self.node, self.incarnation, self.limits = NodeId(1), 1, Limits()
+        self.node, self.boot_id, self.limits = NodeId(1), 1, Limits()
         self.opened = 0
         self.policies: dict[str, Policy] = {}
         self.metadata = SimpleNamespace(machine=SimpleNamespace(policies=self.policies))
@@ -73,7 +73,7 @@ class Node:
     def new_channel(self, connection: object, number: int) -> ChannelId:
         self.opened += 1
         self.channels[self.opened] = connection
-        return ChannelId(self.node, self.incarnation, self.opened, number)
+        return ChannelId(self.node, self.boot_id, self.opened, number)
 
     def forget_channel(self, channel: ChannelId) -> None:
         del self.channels[channel.connection]

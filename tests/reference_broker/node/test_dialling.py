@@ -9,8 +9,8 @@ import pytest
 
 from reference_broker.log.memory_files import MemoryFiles
 from reference_broker.node import peers
+from reference_broker.node.boot_ids import BootIds
 from reference_broker.node.config import Limits, Member
-from reference_broker.node.lives import Lives
 from reference_broker.node.peers import Peers
 from reference_broker.types import NodeId
 
@@ -46,7 +46,7 @@ def test_a_peer_that_starts_late_is_dialled_within_a_quarter_of_a_second(monkeyp
     async def scenario() -> int:
         files = MemoryFiles()
         files.make_dir("data")
-        each = Peers(members[1], members, "c", Lives(files, "data", (1, 1)), Limits(), cast(Any, None), b"s" * 32)
+        each = Peers(members[1], members, "c", BootIds(files, "data", (1, 1)), Limits(), cast(Any, None), b"s" * 32)
         loop = Deaf(asyncio.get_running_loop())
         each._loop = cast(Any, loop)
         with pytest.raises(asyncio.CancelledError):

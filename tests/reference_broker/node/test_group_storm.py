@@ -105,13 +105,13 @@ class Node:
         self.limits = LIMITS
         self.config = SimpleNamespace(members=[SimpleNamespace(node=each) for each in world.all])
         self.files = MemoryFiles()
-        self.incarnation = 0
+        self.boot_id = 0
         self.known = 0  # entries of the metadata log that were applied here, in this life or an earlier one
         self.alive = False
         self.start()
 
     def start(self) -> None:
-        self.incarnation += 1
+        self.boot_id += 1
         self.alive = True
         self.anatomy = Anatomy(clock=1)
         self.answers = AnswerTimes()
@@ -217,8 +217,8 @@ class Node:
     def now_ms(self) -> int:
         return 0
 
-    def life_of(self, node: NodeId) -> int | None:
-        return self.world.nodes[node].incarnation if self.world.is_up(self.node, node) else None
+    def boot_id_of(self, node: NodeId) -> int | None:
+        return self.world.nodes[node].boot_id if self.world.is_up(self.node, node) else None
 
     def runner_made(self, runner: GroupRunner, state: object) -> None: ...
 
@@ -262,7 +262,7 @@ class Node:
         """What the shard does for a leader: say how a node stands."""
         if node in self.watched and (member := self.member) is not None and member.core.role is Role.LEADER:
             up = node == self.node or self.world.is_up(self.node, node)
-            command = NodeUp(node, self.world.nodes[node].incarnation) if up else NodeDown(node)
+            command = NodeUp(node, self.world.nodes[node].boot_id) if up else NodeDown(node)
             member.propose(command, 64, Lane.EXPRESS)
 
     def when_current(self, group: GroupId, call: Callable[[], None]) -> None:
@@ -322,7 +322,7 @@ class Publisher:
 
     def __init__(self, node: Node, world: World) -> None:
         self.node, self.world = node, world
-        self.channel = ChannelId(node.node, node.incarnation, world.serial(), 1)
+        self.channel = ChannelId(node.node, node.boot_id, world.serial(), 1)
         self.session = PublishSession(self.channel)
         self.numbers: dict[int, int] = {}  # confirm seq -> number
         node.channels[self.channel.connection] = self
@@ -352,7 +352,7 @@ class Consumer:
 
     def __init__(self, node: Node, world: World) -> None:
         self.node, self.world = node, world
-        self.id = ConsumerId(ChannelId(node.node, node.incarnation, world.serial(), 1), "c")
+        self.id = ConsumerId(ChannelId(node.node, node.boot_id, world.serial(), 1), "c")
         self.next_id = 0
         self.held: list[int] = []
         self.newest: dict[int, int] = {}  # publisher -> its last number that came first here

@@ -19,7 +19,7 @@ from reference_broker.types import NodeId
 
 SECRET = b"s" * 32
 NODES = {NodeId(1), NodeId(2), NodeId(3)}
-LIVES = {1: (4, 400), 2: (7, 700), 3: (9, 900)}
+BOOTS = {1: (4, 400), 2: (7, 700), 3: (9, 900)}
 KNOWN = {1: (3, 300), 2: (6, 600), 3: None}
 NONCES = count(1)
 
@@ -30,7 +30,7 @@ def side(node: int, **changes: Any) -> Side:
         node=NodeId(node),
         peers=NODES - {NodeId(node)},
         secret=SECRET,
-        life=LIVES[node],
+        boot=BOOTS[node],
         frame_max=FRAME_BYTES_MIN + node,
         known=KNOWN.get,  # type: ignore[arg-type]
     )
@@ -87,7 +87,7 @@ def test_another_secret_is_refused(wrong: int) -> None:
 def test_the_dialler_is_not_believed_without_the_secret_either() -> None:
     """It has seen the answer, and may say what it wants to."""
     there = listener(side(1))
-    forger = dialler(side(2, secret=b"t" * 32, life=(1000, 1)))
+    forger = dialler(side(2, secret=b"t" * 32, boot=(1000, 1)))
     answer, _ = there.take(forger.open())
     told = json.dumps({"life": [1000, 1], "known": None, "frame_max": 9999}).encode()
     for closing in (told, bytes(32) + told, answer, answer[:32] + told):
@@ -97,7 +97,7 @@ def test_the_dialler_is_not_believed_without_the_secret_either() -> None:
 
 @given(message=st.integers(0, 2), at=st.integers(0, FRAME_BYTES_MIN - 1), bit=st.integers(0, 7))
 def test_no_octet_can_be_changed_on_the_way(message: int, at: int, bit: int) -> None:
-    """A life above all: it is written down, and shuts out whoever has a lower one."""
+    """A boot above all: it is written down, and shuts out whoever has a lower one."""
 
     def changed(number: int, octets: bytes) -> bytes:
         place = at % len(octets)

@@ -96,7 +96,7 @@ def test_many_publishes_wait_for_a_congested_link_and_settles_do_not() -> None:
 class Node:
     """What a proxy needs of its node."""
 
-    node, incarnation, limits = NodeId(4), 1, LIMITS
+    node, boot_id, limits = NodeId(4), 1, LIMITS
 
     def __init__(self) -> None:
         self.congested = {NodeId(1)}

@@ -11,8 +11,8 @@ import pytest
 
 from infra.ports import free_ports
 from reference_broker.log.memory_files import MemoryFiles
+from reference_broker.node.boot_ids import BootIds
 from reference_broker.node.config import Limits, Member
-from reference_broker.node.lives import Lives
 from reference_broker.node.parts import Assembly
 from reference_broker.node.peers import Kind, Peers
 from reference_broker.types import NodeId
@@ -29,7 +29,7 @@ class Events:
         self.writable = 0
         self.news = asyncio.Event()
 
-    def peer_up(self, node: NodeId, incarnation: int) -> None:
+    def peer_up(self, node: NodeId, boot_id: int) -> None:
         self.up.add(node)
         self.news.set()
 
@@ -69,8 +69,8 @@ async def linked(*limits: Limits) -> AsyncIterator[tuple[list[Peers], list[Event
     for number, member in enumerate(members):
         files = MemoryFiles()
         files.make_dir("data")
-        lives = Lives(files, "data", (1, 1))
-        peers.append(Peers(member, tuple(members), "c", lives, limits[number], events[number], secret=b"s"))
+        boots = BootIds(files, "data", (1, 1))
+        peers.append(Peers(member, tuple(members), "c", boots, limits[number], events[number], secret=b"s"))
     try:
         yield peers, events
     finally:

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from reference_broker.log.memory_files import MemoryFiles
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node import control
+from reference_broker.node.boot_ids import BootIds
 from reference_broker.node.config import Member, NodeConfig
-from reference_broker.node.lives import Lives
 from reference_broker.node.peers import Kind
 from reference_broker.node.requests import Answer
 from reference_broker.node.shard import Shard
@@ -217,7 +217,7 @@ def test_what_a_node_must_remember_can_be_read_again() -> None:
             await node.take(Kind.REQUEST, NUMBER + json.dumps({"op": "outlive", "node": 3, "life": life}).encode())
         await node.take(Kind.REQUEST, NUMBER + json.dumps({"op": "outlive", "node": 9, "life": 5}).encode())
         node.shard.close()
-        again = Lives(node.files, "data", (2, 1))
+        again = BootIds(node.files, "data", (2, 1))
         (life, _), stranger = again.known(NodeId(3)) or (0, 0), again.known(NodeId(9))
         assert (life, stranger) == (5, None)
 

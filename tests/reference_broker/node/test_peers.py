@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from infra.ports import free_ports
 from reference_broker.log.memory_files import MemoryFiles
+from reference_broker.node.boot_ids import BootIds
 from reference_broker.node.config import Limits, Member
 from reference_broker.node.handshake import Handshake, Side
-from reference_broker.node.lives import Lives
 from reference_broker.node.peers import FrameReader, Peers
 from reference_broker.types import NodeId
 
@@ -78,9 +78,9 @@ def test_alarms_travel_with_heartbeats() -> None:
         for number, member in enumerate(members):
             files = MemoryFiles()
             files.make_dir("data")
-            lives = Lives(files, "data", (1, 1))
+            boots = BootIds(files, "data", (1, 1))
             limits = Limits(heartbeat_ms=5)
-            peers.append(Peers(member, members, "c", lives, limits, events[number], secret=b"s"))  # type: ignore[arg-type]
+            peers.append(Peers(member, members, "c", boots, limits, events[number], secret=b"s"))  # type: ignore[arg-type]
         try:
             peers[0].tell_alarms(2)
             for each in peers:
@@ -118,21 +118,21 @@ class Links:
         self.events = {n: Events() for n in range(1, nodes + 1)}
         self._limits = Limits(**limits)
         self._secrets = secrets or {}
-        self._lives = dict.fromkeys(self.files, 0)
+        self._boot_ids = dict.fromkeys(self.files, 0)
         self.peers: dict[int, Peers] = {}
 
     async def start(self, node: int, known_as: tuple[Member, ...] = ()) -> None:
-        """A node in its next life; ``known_as`` are the members as it knows them."""
+        """A node at its next start; ``known_as`` are the members as it knows them."""
         files = self.files[node]
         files.make_dir("data")
-        self._lives[node] += 1
-        lives = Lives(files, "data", (self._lives[node], 1))
+        self._boot_ids[node] += 1
+        boots = BootIds(files, "data", (self._boot_ids[node], 1))
         members = known_as or tuple(self.members)
         peers = Peers(
             self.members[node - 1],
             members,
             "c",
-            lives,
+            boots,
             self._limits,
             self.events[node],  # type: ignore[arg-type]
             secret=self._secrets.get(node, SECRET),
@@ -141,7 +141,7 @@ class Links:
         await peers.start()
 
     def written(self, node: int) -> dict[str, Any]:
-        """What the node has on disk of the lives of others."""
+        """What the node has on disk of the boots of others."""
         files = self.files[node]
         if "lives" not in files.names("data"):
             return {}
@@ -194,13 +194,13 @@ async def closed(reader: asyncio.StreamReader) -> None:
 
 
 def forger(**changes: Any) -> Side:
-    """Somebody who knows everything of node 2 but the secret, and says that it is in a later life."""
+    """Somebody who knows everything of node 2 but the secret, and says that it is with a later boot id."""
     known = {
         "cluster": "c",
         "node": NodeId(2),
         "peers": {NodeId(1)},
         "secret": b"t" * 32,
-        "life": (1000, 1),
+        "boot": (1000, 1),
         "frame_max": 4096,
     }
     return Side(**{**known, "known": lambda _node: (1000, 1), "frame_max": 4096, **changes})
@@ -241,7 +241,7 @@ def test_a_recorded_handshake_opens_nothing() -> None:
     async def scenario() -> None:
         async with links() as found:
             await found.start(1)
-            side = forger(secret=SECRET, life=(5, 1), known=lambda _node: None)
+            side = forger(secret=SECRET, boot=(5, 1), known=lambda _node: None)
             answers: list[bytes] = []
             opening = closing = b""
             for turn in ("the node's first", "the node's next", "recorded"):

@@ -31,7 +31,7 @@ class Others:
     """What the asked node sees of the cluster: metadata that commits at once, nodes that answer at once."""
 
     def __init__(self) -> None:
-        starter = SimpleNamespace(node=ME, incarnation=1)
+        starter = SimpleNamespace(node=ME, boot_id=1)
         for name in ("queue_added", "members_changed"):
             setattr(starter, name, lambda _record: None)
         starter.replica_gone = lambda _record, _stay: None
@@ -44,7 +44,7 @@ class Others:
         self.answers: list[Any] = []
         self._timers: list[tuple[float, Callable[[], None]]] = []
 
-    def life_of(self, node: NodeId) -> int | None:
+    def boot_id_of(self, node: NodeId) -> int | None:
         return None if node == LOST else 1
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:

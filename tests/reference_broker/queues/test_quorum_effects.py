@@ -50,8 +50,8 @@ def channel(node: NodeId = HERE, life: int = LIFE, number: int = 1) -> ChannelId
 class Told:
     """The channels of this node, and what they and the node were told, in order."""
 
-    def __init__(self, node: NodeId = HERE, incarnation: int = LIFE) -> None:
-        self.node, self.incarnation = node, incarnation
+    def __init__(self, node: NodeId = HERE, boot_id: int = LIFE) -> None:
+        self.node, self.boot_id = node, boot_id
         self.calls: list[tuple[object, ...]] = []
         self.questions: list[Callable[[], None]] = []
 
