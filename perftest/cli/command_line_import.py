@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from perftest.cli.options import environment, tokens
+from perftest.cli.options import tokens
 from perftest.cli.options.choices import Choices
 from perftest.cli.options.option import Arity, Effect, Option
-from perftest.cli.options.planning import plan_of
+from perftest.cli.options.plan import plan_of
 from perftest.cli.options.table import BY_KEY
 from perftest.importers.command_line import Line, lines_of
-from perftest.importers.naming import name_of
 from perftest.importers.notes import Converted, Imported, Notes
+from perftest.importers.write import name_of
 from perftest.spec.behaviour import ExitWhen, RoutingKeys
 from perftest.spec.condense import workload_of
 from perftest.spec.plan import Plan
@@ -77,7 +77,7 @@ def _workload(line: Line, name: str, notes: Notes) -> dict[str, Any] | None:
         return None
     for text in read.repeated():
         notes.different(place, text)
-    given = {**environment.from_environment(line.environment), **read.values}
+    given = {**tokens.from_environment(line.environment), **read.values}
     note_options(given, place, notes)
     beside_a_broker = {**given, "uri": ["amqp://localhost"]}
     for key in given:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perftest.cli.ending import Ending, print_failure
+from perftest.cli.conclusion import Conclusion, print_failure
 from perftest.cli.exits import CliError, Exit, three_lines
+from perftest.cli.exports import Exports
 from perftest.cli.interrupts import Interrupts
 from perftest.cli.measured_broker import broker_facts, on_bundled, target
-from perftest.cli.session import Also, Session
+from perftest.cli.session import Session
 from perftest.cli.session_options import Options
 from perftest.engine.api import RunOutcome
 from perftest.results.writer import RunWriter
@@ -32,26 +33,26 @@ def measure(plan: Plan, options: Options) -> int:
     interrupts = Interrupts()
     with interrupts.installed():
         writer, session, outcome = _run(plan, options, interrupts)
-        ending = Ending(writer, options)
+        conclusion = Conclusion(writer, options)
         try:
             code = session.conclude(outcome)
         finally:  # a drive that is full keeps nobody from reading what was measured
             interrupts.allow()
-            ending.print_measured()
+            conclusion.print_measured()
         print_failure(outcome)
         reported = options.report and writer.rows and not session.aborting
         report, doubt = report_or_doubt([writer.path], writer.path) if reported else (None, None)
         code = max(code, doubt.code) if doubt is not None and doubt.code is Exit.INTERRUPTED else code
-        ending.print_end(code, report)
+        conclusion.print_end(code, report)
         if doubt is not None:
             click.echo(three_lines(doubt.what, doubt.where, doubt.fix), err=True)
-        ending.copy_hlog()
+        conclusion.copy_hlog()
     return int(code)
 
 
 def _run(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[RunWriter, Session, RunOutcome]:
     """Execute the plan; when this returns, no signal is listened to any more."""
-    also = Also.opened(options)  # what cannot be opened is told before a cluster is started
+    exports = Exports(options)  # what cannot be opened is told before a cluster is started
     with target(plan, options.cluster, options.out) as cluster:
         if cluster is not None:
             plan = on_bundled(plan, cluster)
@@ -59,7 +60,7 @@ def _run(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[RunWrite
         writer.objectives = options.objectives
         writer.legacy = _legacy(writer) if options.legacy_latency else None
         writer.describe_broker(**broker_facts(plan, cluster))
-        session = Session(plan, options, writer, cluster, also)
+        session = Session(plan, options, writer, cluster, exports)
         try:
             return writer, session, asyncio.run(session.run(interrupts))
         except BaseException as error:

@@ -14,8 +14,7 @@ from perftest.cli.options.command import ENVIRONMENT, REPEATED, WORDS, TableComm
 
 if TYPE_CHECKING:
     from perftest.cli.options.choices import Choices
-    from perftest.cli.served import Metrics
-    from perftest.cli.session_options import Options
+    from perftest.cli.session_options import MetricsOptions, Options
 
 
 @click.command(
@@ -38,7 +37,7 @@ def run(ctx: click.Context, /, **given: Any) -> None:
 
     from perftest.cli.measure import measure
     from perftest.cli.options.choices import Choices
-    from perftest.cli.options.planning import plan_of
+    from perftest.cli.options.plan import plan_of
 
     choices = Choices(given)
     if ctx.meta.get(ENVIRONMENT):
@@ -89,9 +88,9 @@ def _broker_metrics(choices: Choices) -> tuple[str, ...]:
     return found
 
 
-def _metrics(choices: Choices) -> Metrics | None:
+def _metrics(choices: Choices) -> MetricsOptions | None:
     """The endpoint that is asked for; its companions do nothing by themselves."""
-    from perftest.cli.served import Metrics
+    from perftest.cli.session_options import MetricsOptions
     from perftest.results.provenance import redact_command
 
     for key in ("port", "endpoint"):
@@ -101,7 +100,7 @@ def _metrics(choices: Choices) -> Metrics | None:
     if not choices["metrics_prometheus"]:
         return None
     command = " ".join(redact_command(sys.argv[2:])) if choices["metrics_command_line_arguments"] else ""
-    return Metrics(
+    return MetricsOptions(
         host=choices["metrics_host"],
         port=choices["metrics_prometheus_port"],
         path=choices["metrics_prometheus_endpoint"],

@@ -24,7 +24,7 @@ from perftest.cli.sections import (
 from perftest.cli.target import only_one_target, split_uris, target_options
 
 if TYPE_CHECKING:
-    from perftest.cli.searching import Asked
+    from perftest.cli.probes import SearchPlan
     from perftest.spec.plan import Plan
 
 
@@ -130,7 +130,7 @@ def search(ctx: click.Context, /, frontier: bool, **flags: Any) -> None:
     A probe is a run at a fixed schedule on a fresh queue. It passes when it meets every objective, published what was
     asked for, and delivered it. Both ends of the bracket are probed again until a majority says the same.
     """
-    from perftest.cli.searching import compare_settings, find_rate
+    from perftest.cli.probes import compare_settings, find_rate
 
     asked = _asked(**flags)
     flags["frontier"] = frontier
@@ -147,8 +147,8 @@ def _asked(
     out: Path,
     as_json: bool,
     **flags: Any,
-) -> Asked:
-    from perftest.cli.searching import Asked
+) -> SearchPlan:
+    from perftest.cli.probes import SearchPlan
     from perftest.spec.check import check_plan
     from perftest.spec.problem import Problem, SpecError
     from perftest.spec.slo import parse_objective
@@ -168,12 +168,12 @@ def _asked(
         problems.append(Problem(path="", value=flags["repeats"], rule=rule, fix="use 1, 3 or 5", file="--repeats"))
     if problems:
         raise SpecError(problems)
-    return Asked(plan=plan, swept=swept, objectives=tuple(objectives), out=out, cluster=cluster, as_json=as_json)
+    return SearchPlan(plan=plan, swept=swept, objectives=tuple(objectives), out=out, cluster=cluster, as_json=as_json)
 
 
 def _base_plan(targets: tuple[str, ...], workload: str | None, flags: dict[str, Any]) -> tuple[Plan, tuple[str, ...]]:
     """One isolated step with the load that was asked for, and what the workload file sweeps."""
-    from perftest.cli.again import LOAD_FLAGS, beside, plan_of_words
+    from perftest.cli.reproduce import LOAD_FLAGS, beside, plan_of_words
     from perftest.cli.workload import find
     from perftest.spec import plan_for
     from perftest.spec.plan import Isolation, Settings, Step

@@ -10,20 +10,17 @@ import shutil
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from perftest.cli.ending import exit_code
+from perftest.cli.conclusion import exit_code
 from perftest.cli.exits import Exit
+from perftest.cli.exports import Exports
 from perftest.cli.interrupts import Interrupts
 from perftest.cli.measured_broker import target_name
-from perftest.cli.sampling import Sampler
-from perftest.cli.served import Served
+from perftest.cli.samplers import Sampler, StageSampler
 from perftest.cli.session_options import Options
-from perftest.cli.stage_sampling import StageSampler
 from perftest.cli.ui.board import Board
-from perftest.cli.ui.csv_file import CsvFile
 from perftest.cli.ui.gathering import Gathered, Gathering
 from perftest.cli.ui.perftest_lines import Style
 from perftest.cli.ui.views import View, choose, make_view
@@ -43,32 +40,12 @@ _FRAME_S: Final = 0.5
 _STAGES_TIMEOUT_S: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Also:
-    """Where else intervals go beside the run directory, and the name of the run there."""
-
-    label: str
-    csv: CsvFile | None
-    metrics: Served | None
-
-    @classmethod
-    def opened(cls, options: Options) -> Also:
-        """Open the file and the port that the options ask for. Raises CliError."""
-        label = options.label or f"test-{datetime.now().astimezone():%H%M%S-%f}"[:-3]
-        path = options.output_file
-        csv = CsvFile(path, label, in_millis=options.in_millis) if path is not None else None
-        return cls(label, csv, Served(options.metrics) if options.metrics is not None else None)
-
-    def close(self) -> None:
-        """Nobody is told any more."""
-        if self.metrics is not None:
-            self.metrics.close()
-
-
 class Session:
     """The pieces of one run, and the sink of its records."""
 
-    def __init__(self, plan: Plan, options: Options, writer: RunWriter, cluster: Cluster | None, also: Also) -> None:
+    def __init__(
+        self, plan: Plan, options: Options, writer: RunWriter, cluster: Cluster | None, exports: Exports
+    ) -> None:
         self._plan = plan
         self._options = options
         self._writer = writer
@@ -76,7 +53,7 @@ class Session:
         self._failure: RunNotWritableError | None = None
         self._stop = StopRequest()
         self._gathering = Gathering(self._gathered)
-        self._also = also
+        self._exports = exports
         self._board = Board(plan, writer.tally, writer.started_ns, target_name(plan, cluster), str(writer.path))
         self._view: View = self._make_view()
         metrics = _metrics_of(options, self.event)
@@ -89,8 +66,7 @@ class Session:
         """Record, then show."""
         self._recorded(lambda: self._writer.interval(record))
         self._recorded(lambda: self._gathering.add(record))
-        if self._also.metrics is not None:
-            self._also.metrics.interval(record)
+        self._exports.interval(record)
         self._board.interval(record)
         self._view.interval(record)
 
@@ -126,7 +102,7 @@ class Session:
                 for task in helpers:
                     task.cancel()
                 await asyncio.gather(*helpers, return_exceptions=True)
-                self._also.close()
+                self._exports.close()
                 with contextlib.suppress(OSError):  # the terminal may be gone; the results are not
                     self._view.close()
 
@@ -160,15 +136,16 @@ class Session:
 
     def _gathered(self, gathered: Gathered) -> None:
         """An interval of the whole run, for the CSV file."""
-        if self._also.csv is not None:
-            self._also.csv.interval(gathered, self._writer.started_ns)
+        self._exports.gathered(gathered, self._writer.started_ns)
 
     def _make_view(self) -> View:
         options, width = self._options, shutil.get_terminal_size().columns
         otherwise = "plain" if options.plain else "line"
         terminal = sys.stderr.isatty()
         name = choose(options.ui, terminal=terminal, width=width, environment=os.environ, otherwise=otherwise)
-        style = Style(label=self._also.label, compact=options.metrics_format == "compact", in_millis=options.in_millis)
+        style = Style(
+            label=self._exports.label, compact=options.metrics_format == "compact", in_millis=options.in_millis
+        )
         out = sys.stderr if name == "plain" and options.as_json else sys.stdout
         return make_view(name, self._board, out, sys.stderr, style)
 

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from perftest.cli.served import Metrics
 from perftest.spec.slo import Objective
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsOptions:
+    """Where Prometheus may scrape a run, and the names, labels and further gauges of its metrics."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    path: str = "/metrics"
+    prefix: str = "perftest_"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    exposed: Mapping[str, float] = field(default_factory=dict)
+    command: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +66,7 @@ class Options:
     objectives: tuple[Objective, ...] = ()
     percentiles: tuple[float, ...] = ()
     legacy_latency: bool = False
-    metrics: Metrics | None = None
+    metrics: MetricsOptions | None = None
     target: str = ""
     resumed: Path | None = None
     is_round: bool = False

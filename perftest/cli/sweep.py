@@ -16,7 +16,7 @@ from perftest.cli.sections import COUNT, HTTP_URL, SectionedCommand, json_option
 from perftest.cli.target import only_one_target, out_options, split_uris, target_options, typed_again
 
 if TYPE_CHECKING:
-    from perftest.cli.sweeping import Rounds
+    from perftest.cli.rounds import Rounds
     from perftest.spec.plan import Plan
     from perftest.spec.problem import Problem
 
@@ -121,8 +121,8 @@ def sweep(
         return
 
     from perftest.cli.measure import measure
+    from perftest.cli.rounds import STATE, repeat
     from perftest.cli.session_options import Options
-    from perftest.cli.sweeping import STATE, repeat
 
     again = "".join(f" {shlex.quote(word)}" for word in typed_again(targets, cluster))
     options = Options(out=out, ui=ui, as_json=as_json, report=report, cluster=cluster, target=again)
@@ -186,7 +186,7 @@ def _axis(text: str) -> tuple[str, str]:
 
 
 def _rounds(asked: dict[str, Any]) -> Rounds:
-    from perftest.cli.sweeping import ROUNDS_MIN, Rounds
+    from perftest.cli.rounds import ROUNDS_MIN, Rounds
 
     objective, part = _until(asked["until"]) if asked["until"] else (None, 0.0)
     if asked["repeats"] < 1 or (objective is not None and asked["repeats"] < ROUNDS_MIN):
@@ -213,7 +213,7 @@ def _until(text: str) -> tuple[Any, float]:
 
 
 def _resumed(place: Path, name: str | None, asked: dict[str, Any]) -> tuple[Plan, Rounds]:
-    from perftest.cli.sweeping import STATE, Rounds, remaining, rounds_of
+    from perftest.cli.rounds import STATE, Rounds, remaining, rounds_of
 
     changed = [flag for flag in ("overrides", "varied", "quick", "isolated", "in_random_order", "until") if asked[flag]]
     if name is not None or changed:

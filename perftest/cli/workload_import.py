@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -13,6 +14,9 @@ from perftest.cli.sections import SectionedCommand, json_option, option
 
 if TYPE_CHECKING:
     from perftest.importers.notes import Imported
+
+_ABOVE_MAX: Final = 4
+"""How many directories above a playlist are looked into: it lies in orchestration/run/playlists/…"""
 
 
 @click.command(
@@ -99,7 +103,6 @@ def _import(source: str, topologies: Path | None) -> Imported:
 def _converted(source: str, topologies: Path | None) -> Imported:
     from perftest.cli.command_line_import import INLINE, import_command_lines
     from perftest.importers.command_line import is_command_line
-    from perftest.importers.files import Files
     from perftest.importers.openmessaging import import_openmessaging, is_openmessaging
     from perftest.importers.rabbittesttool import import_playlist, import_topology, is_playlist, is_topology
 
@@ -111,11 +114,11 @@ def _converted(source: str, topologies: Path | None) -> Imported:
         raise CliError(f"this is no file, and no command line of PerfTest: {source}", "SOURCE", fix, Exit.USAGE)
     text, data = _read(path)
     if is_playlist(data):
-        return import_playlist(text, source, Files(path, topologies).text_of)
+        return import_playlist(text, source, _Neighbours(path, topologies).text_of)
     if is_topology(data):
         return import_topology(text, source)
     if is_openmessaging(data):
-        return import_openmessaging(text, source, Files(path, None).path_of)
+        return import_openmessaging(text, source, _Neighbours(path, None).path_of)
     if data is None and is_command_line(text):
         return import_command_lines(text, source)
     what = "this is neither a playlist, nor a topology, nor a workload of OpenMessaging, nor a command line"
@@ -209,3 +212,43 @@ def _write(files: list[tuple[Path | None, str]], output: Path | None, *, quiet: 
             raise CliError(what, str(path), "give a place that can be written to with -o") from error
         if not quiet:
             click.echo(str(path))
+
+
+class _Neighbours:
+    """The files that a source names, looked for where its tool has them."""
+
+    def __init__(self, source: Path, topologies: Path | None) -> None:
+        self._source = source
+        self._topologies = topologies
+
+    def path_of(self, name: str) -> str | None:
+        """The path of a file, beside the source or above it; None if there is none."""
+        for directory in [Path(), self._source.parent, *self._source.parents[1 : _ABOVE_MAX + 1]]:
+            if (directory / name).is_file():
+                return str(directory / name)
+        return None
+
+    def text_of(self, kind: str, name: str) -> tuple[str, str] | None:
+        """Path and text of a topology or a policy; None if there is none, or it cannot be read."""
+        for directory in self._directories(kind):
+            path = directory / name
+            if path.is_file():
+                return _shown_path(path), path.read_text(encoding="utf-8-sig", errors="replace")
+        return None
+
+    def _directories(self, kind: str) -> Iterator[Path]:
+        """Where files of a kind may lie: as the tool has it, ``topologies`` and ``policies`` are neighbours."""
+        if self._topologies is not None:
+            neighbour = self._topologies.resolve().parent / kind
+            yield from (self._topologies,) if kind == "topologies" else (neighbour, self._topologies / kind)
+            yield self._topologies
+            return
+        for parent in [*self._source.resolve().parents][: _ABOVE_MAX + 1]:
+            yield from (parent / kind, parent / "benchmark" / kind)
+        yield self._source.parent
+
+
+def _shown_path(path: Path) -> str:
+    """As a person would name it from here."""
+    here = Path.cwd()
+    return str(path.resolve().relative_to(here)) if path.resolve().is_relative_to(here) else str(path)

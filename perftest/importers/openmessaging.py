@@ -13,15 +13,13 @@ from typing import Any, Final
 
 import yaml
 
-from perftest.importers.naming import name_of
 from perftest.importers.notes import Converted, Imported, Notes
 from perftest.importers.section import Section
+from perftest.importers.write import BACKGROUNDS_MAX, name_of, plain_number
 from perftest.spec.condense import duration
 from perftest.spec.rules import SIZE_BYTES_MIN
 from perftest.spec.units import UNLIMITED
 
-BACKGROUNDS_MAX: Final = 8
-"""More loads beside the measured one are left out: each is a process."""
 STEPS_MAX: Final = 1000
 
 _VARIABLE: Final = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
@@ -130,13 +128,8 @@ def _load(source: Section, topics: int, producers: int) -> dict[str, Any]:
         window = 1000
     load: dict[str, Any] = {"in_flight": window, "prefetch": 0, "ack_interval": 0}
     if rate and producers:
-        load["rate"] = rate_text(rate / (topics * producers))
+        load["rate"] = plain_number(rate / (topics * producers))
     return {**load, "size": max(size, SIZE_BYTES_MIN), "publishers": producers, "consumers": 0, "persistent": False}
-
-
-def rate_text(rate: float) -> int | float:
-    """A rate without a point where nothing is behind it."""
-    return int(rate) if rate == int(rate) else rate
 
 
 def _bodies(source: Section, find: Find) -> dict[str, Any]:
@@ -195,7 +188,7 @@ def _increments(source: Section, producers: int) -> dict[str, Any]:
     rates += [end] if rates[-1] < end else []
     what = f"{len(rates)} steps of {seconds:g} s each, whatever the durations of test and warm-up are"
     source.different("producerIncrementRate", f"the rate of the measured load grows in {what}")
-    return {"setting": "rate", "values": [rate_text(rate / producers) for rate in rates]}
+    return {"setting": "rate", "values": [plain_number(rate / producers) for rate in rates]}
 
 
 def _other_topics(

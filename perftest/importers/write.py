@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import Any, Final
@@ -35,11 +36,25 @@ ORDER: Final = (
     "workers",
     "seed",
 )
+NAME_MAX: Final = 80
+BACKGROUNDS_MAX: Final = 8
+"""Further background loads are left out: each is a process."""
 _APART: Final = ("queues", "load", "exchange", "publishing", "consuming", "connecting", "background", "sweep", "step")
 """Keys that have an empty line before them."""
 _FLOW_MAX: Final = 100
 """What is shorter stays on one line."""
 _WIDTH: Final = 120
+
+
+def name_of(text: str, room: int = NAME_MAX) -> str:
+    """Small letters, digits and single underscores, at most ``room`` of them: what is left of a title or a path."""
+    plain = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:room].strip("_")
+    return plain or "imported"
+
+
+def plain_number(number: float) -> int | float:
+    """A whole number without a decimal point."""
+    return int(number) if number == int(number) else number
 
 
 def to_yaml(workload: dict[str, Any], origin: str = "", notes: Sequence[Note] = ()) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 import perftest
-from perftest.cli.options import environment, tokens
+from perftest.cli.options import tokens
 from perftest.cli.options.option import Arity, Effect, Option
 from perftest.cli.options.table import BY_KEY, OPTIONS, by_effect
 from perftest.cli.sections import SectionedCommand, SectionedOption
@@ -44,7 +44,7 @@ class TableCommand(SectionedCommand):
         line = tokens.read(args)
         if line.complaints:
             raise UnreadableError(line.complaints, ctx)
-        surrounding = environment.from_environment(os.environ)
+        surrounding = tokens.from_environment(os.environ)
         obeyed = {key: values for key, values in surrounding.items() if key not in line.values}
         ctx.meta[ENVIRONMENT] = [BY_KEY[key].variable for key in obeyed]
         ctx.meta[WORDS] = [*args, *_canonical(obeyed)]
@@ -71,7 +71,7 @@ def show_and_leave(ctx: click.Context, given: dict[str, Any]) -> None:
         ctx.exit()
     if given.pop("show_environment"):
         formatter = ctx.make_formatter()
-        formatter.write_dl(environment.listing(os.environ), col_max=34)
+        formatter.write_dl(tokens.listing(os.environ), col_max=34)
         click.echo(formatter.getvalue(), nl=False)
         ctx.exit()
     if given.pop("show_metrics"):

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from perftest.cli.options.option import Arity, Option
-from perftest.cli.options.table import BY_KEY, BY_LONG, BY_SHORT
+from perftest.cli.options.option import Arity, Effect, Option
+from perftest.cli.options.table import BY_KEY, BY_LONG, BY_SHORT, BY_VARIABLE
 
+PREFIX_VARIABLE: Final = "RABBITMQ_PERF_TEST_ENV_PREFIX"
+_COMMA_SEPARATED: Final = ("pairs", "message_flag", "rate_cycle", "size_cycle", "latency_cycle")
 _NUMBER: Final = re.compile(r"^-\d+(\.\d+)?$")
 
 
@@ -169,3 +171,33 @@ def _unknown(name: str, line: Line) -> None:
 def _unquoted(value: str) -> str:
     """Quotes around a whole value are left out, as they are after a shell that kept them."""
     return value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else value
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, list[str]]:
+    """The values of each option that is set there; a flag that is not ``true`` is as if it were not there."""
+    prefix = environment.get(PREFIX_VARIABLE, "")
+    found: dict[str, list[str]] = {}
+    for variable, option in BY_VARIABLE.items():
+        text = environment.get(prefix + variable)
+        if text is not None and (option.arity is not Arity.FLAG or text.lower() == "true"):
+            found[option.key] = _values_of(option, text)
+    return found
+
+
+def listing(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Every variable and what it is for: the value it has now comes first."""
+    prefix = environment.get(PREFIX_VARIABLE, "")
+    rows = []
+    for variable, option in BY_VARIABLE.items():
+        words = option.help if option.effect is Effect.OBEYED else f"{option.effect.value}: {option.reason}"
+        text = environment.get(prefix + variable)
+        rows.append((prefix + variable, f"[{text}] {words}" if text is not None else words))
+    return rows
+
+
+def _values_of(option: Option, text: str) -> list[str]:
+    if option.arity is Arity.FLAG:
+        return [""]
+    if option.arity is Arity.MANY and option.kind in _COMMA_SEPARATED:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    return [text]

@@ -282,8 +282,3 @@ def _is_zero(text: str) -> bool:
 
 def _is_negative(text: str) -> bool:
     return re.fullmatch(r"-\d+(\.\d+)?", text) is not None
-
-
-def named(pattern: str, number: int) -> str:
-    """A name of a pattern: ``q-%03d`` and 7 give ``q-007``."""
-    return pattern % number

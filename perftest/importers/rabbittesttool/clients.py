@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from perftest.importers.rabbittesttool.policy import properties
 from perftest.importers.section import Section
+from perftest.importers.write import plain_number
 from perftest.spec.rules import FRAME_MAX_MIN, PREFETCH_MAX, SIZE_BYTES_MIN
 from perftest.spec.units import UNLIMITED
 
@@ -68,7 +69,7 @@ def publishers_of(source: Section) -> Publishers | None:
     }
     rate = source.number("msgsPerSecondPerPublisher")
     if rate:
-        load["rate"] = int(rate) if rate == int(rate) else rate
+        load["rate"] = plain_number(rate)
     found = Publishers(source, source.text("prefix", "group"), source.count("scale", default=1), load)
     headers = _headers(source)
     found.publishing = {"properties": headers} if headers else {}

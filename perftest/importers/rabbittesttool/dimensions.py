@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from perftest.importers.rabbittesttool.clients import size_of
 from perftest.importers.section import Section
+from perftest.importers.write import plain_number
 from perftest.spec.condense import duration
 from perftest.spec.rules import PREFETCH_MAX
 from perftest.spec.units import UNLIMITED, parse_duration_s
@@ -180,7 +181,7 @@ def _value(setting: str, number: float, scope: Scope, source: Section, key: str)
     """One value of a dimension as the sweep has it."""
     whole = max(round(number), 0)
     if setting == "rate":
-        return (int(number) if number == int(number) else number) if number else UNLIMITED
+        return plain_number(number) if number else UNLIMITED
     if setting == "in_flight":
         return whole or UNLIMITED
     if setting == "size":

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any, Final
 
-from perftest.importers.naming import name_of
 from perftest.importers.notes import Converted, Imported, Notes
 from perftest.importers.rabbittesttool.policy import Policy, read_policies
 from perftest.importers.rabbittesttool.template import read_json
 from perftest.importers.rabbittesttool.topology import backgrounds_of, convert
 from perftest.importers.section import Section
+from perftest.importers.write import name_of
 
 Find = Callable[[str, str], tuple[str, str] | None]
 """The path and the text of a file, by its kind (``topologies``, ``policies``) and its name; None if it is not there."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any
 
-from perftest.importers.naming import name_of
 from perftest.importers.notes import Converted, Imported, Notes
 from perftest.importers.rabbittesttool.dimensions import Scope, add_dimensions
 from perftest.importers.rabbittesttool.groups import Unit, read_group, units_of
 from perftest.importers.rabbittesttool.policy import Policy
 from perftest.importers.rabbittesttool.template import filled, read_json
 from perftest.importers.section import Section
-
-BACKGROUNDS_MAX: Final = 8
-"""More loads beside the measured one are left out: each is a process."""
+from perftest.importers.write import BACKGROUNDS_MAX, name_of
 
 
 def is_topology(data: object) -> bool:

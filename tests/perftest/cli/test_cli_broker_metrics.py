@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from perftest.cli import broker_answers, broker_metrics, sampling
+from perftest.cli import broker_answers, broker_metrics, samplers
 from perftest.cli.broker_metrics import BrokerMetrics
 from perftest.cli.ui.nodes import Nodes
 from perftest.results.provenance import redact_command
@@ -230,7 +230,7 @@ def test_samples_go_into_the_run_directory_and_to_the_screen() -> None:
             plan = SimpleNamespace(interval_s=1.0)
             writer = SimpleNamespace(broker=written.append, event=None, plan=plan, describe_broker=facts.update)
             metrics = BrokerMetrics([site.url], lambda event: None)
-            sampler = sampling.Sampler(cast(Any, writer), None, show=nodes.sample, metrics=metrics)
+            sampler = samplers.Sampler(cast(Any, writer), None, show=nodes.sample, metrics=metrics)
             await sampler.remote_nodes()
             site.answers["/metrics"] = site.answers["/metrics"].replace("_milliseconds 4932", "_milliseconds 5932")
             await sampler.remote_nodes()

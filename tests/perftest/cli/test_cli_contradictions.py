@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perftest.cli.options.planning import plan_of
+from perftest.cli.options.plan import plan_of
 from perftest.engine.accounting.routing import queues_of_each
 from perftest.spec.behaviour import RoutingKeys
 from perftest.spec.plan import Plan, QueueType

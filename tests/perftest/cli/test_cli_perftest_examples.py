@@ -13,7 +13,7 @@ import click
 import pytest
 
 from perftest.cli.options.choices import Choices
-from perftest.cli.options.planning import plan_of
+from perftest.cli.options.plan import plan_of
 from perftest.cli.run import run
 from perftest.spec.behaviour import Connecting, Consuming, Exchange, Publishing
 from perftest.spec.plan import Plan, QueueSpec, QueueType, Settings, Step

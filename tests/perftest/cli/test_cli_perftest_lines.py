@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from perftest.cli.again import plan_of_words
 from perftest.cli.exits import CliError
-from perftest.cli.served import Served
+from perftest.cli.exports import MetricsServer
+from perftest.cli.reproduce import plan_of_words
 from perftest.cli.ui.board import Board
 from perftest.cli.ui.csv_file import CsvFile
 from perftest.cli.ui.gathering import Gathered, Gathering, gathered
@@ -307,15 +307,15 @@ def test_metrics_are_served_while_the_run_lasts(
 ) -> None:
     """With PerfTest's names, the labels of -mt, and the gauges of -em."""
     scraped: list[str] = []
-    close = Served.close
+    close = MetricsServer.close
 
-    def scrape_and_close(served: Served) -> None:
+    def scrape_and_close(served: MetricsServer) -> None:
         port = served._endpoint.port
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/m", timeout=10) as answer:
             scraped.append(answer.read().decode())
         close(served)
 
-    monkeypatch.setattr(Served, "close", scrape_and_close)
+    monkeypatch.setattr(MetricsServer, "close", scrape_and_close)
     flags = ("-mpr", "-mpp", "0", "-mpe", "/m", "-mt", "a=b", "-em", "expected_published=7", "-mpx", "x_")
     assert run(call, tmp_path, *flags, "--ui", "none")[0] == 0
     assert 'x_expected_published{a="b"} 7.0' in scraped[0] and "x_published" in scraped[0]

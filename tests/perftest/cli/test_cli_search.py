@@ -17,10 +17,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import workloads
-from perftest.cli import probe as probing
-from perftest.cli import searching
-from perftest.cli.again import plan_of_words
-from perftest.cli.probe import REMEDIES, Limit, Probe
+from perftest.cli import probes
+from perftest.cli.probes import REMEDIES, Limit, Probe
+from perftest.cli.reproduce import plan_of_words
 from perftest.engine.api import StopRequest
 from perftest.results.trust import NOT_THE_BROKERS, Status, step_checks
 from perftest.spec.codec import plan_from_json
@@ -85,8 +84,8 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     def target(_plan: Plan, _kept: object, _out: Path) -> Iterator[None]:
         yield None
 
-    monkeypatch.setattr(searching, "probe", made.probe)
-    monkeypatch.setattr(searching, "target", target)
+    monkeypatch.setattr(probes, "probe", made.probe)
+    monkeypatch.setattr(probes, "target", target)
     return made
 
 
@@ -270,8 +269,8 @@ def test_every_check_that_blames_the_generator_has_a_remedy() -> None:
     row = {"worker_cpu_share": 1.0, "steal_share": 1.0, "negative_latencies": 1, "loop_lag_ns": 0, "latency": {}}
     row |= {"settings": {"in_flight": 1}, "published": 1, "confirmed": 0, "delivered": 0}
     failed = {check.check for check in step_checks(row) if check.status is Status.FAIL}
-    assert failed - set(probing.REMEDIES) == {"samples", "confirms"}
-    assert set(probing.REMEDIES) == NOT_THE_BROKERS <= failed
+    assert failed - set(probes.REMEDIES) == {"samples", "confirms"}
+    assert set(probes.REMEDIES) == NOT_THE_BROKERS <= failed
 
 
 def test_no_rate_meets_the_objective(call: Call, broker: Broker, tmp_path: Path) -> None:

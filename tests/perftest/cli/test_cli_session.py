@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from infra import local_cluster
-from perftest.cli.ending import exit_code
+from perftest.cli.conclusion import exit_code
 from perftest.engine.api import RunError
 from perftest.results.errors import RunNotWritableError
 from perftest.results.reader import read_run

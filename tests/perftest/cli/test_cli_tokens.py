@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from perftest.cli.options import tokens
-from perftest.cli.options.environment import from_environment, listing
 from perftest.cli.options.option import Arity, Effect
 from perftest.cli.options.table import BY_LONG, BY_SHORT, OPTIONS
+from perftest.cli.options.tokens import from_environment, listing
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import yaml
 from perftest.cli.command_line_import import INLINE, import_command_lines, note_options
 from perftest.cli.options.choices import Choices
 from perftest.cli.options.option import Effect, Option
-from perftest.cli.options.planning import plan_of
+from perftest.cli.options.plan import plan_of
 from perftest.cli.options.table import OPTIONS
 from perftest.cli.run import run
 from perftest.importers.notes import Notes

@@ -11,12 +11,11 @@ import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from perftest.importers.naming import name_of
 from perftest.importers.notes import Imported, Level, Notes
 from perftest.importers.openmessaging import import_openmessaging
 from perftest.importers.rabbittesttool import import_playlist, import_topology
 from perftest.importers.section import Section
-from perftest.importers.write import problems_of, to_yaml
+from perftest.importers.write import name_of, problems_of, to_yaml
 from perftest.spec.condense import spelled
 from perftest.spec.expand import expand
 from perftest.spec.load import parse_workload

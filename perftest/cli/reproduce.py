@@ -13,7 +13,7 @@ from typing import Any, Final
 from perftest.cli.options import tokens
 from perftest.cli.options.choices import Choices
 from perftest.cli.options.option import Arity
-from perftest.cli.options.planning import plan_of
+from perftest.cli.options.plan import plan_of
 from perftest.cli.options.table import BY_KEY
 from perftest.cli.target import typed_again
 from perftest.spec.condense import duration, written
@@ -45,7 +45,7 @@ def plan_of_words(words: Sequence[str]) -> Plan:
     return plan_of(Choices(given))
 
 
-def run_again(plan: Plan, cluster: Path | None) -> list[str]:
+def run_command(plan: Plan, cluster: Path | None) -> list[str]:
     """The ``perftest run`` that has the load of this plan."""
     target = [*typed_again(plan.uris, cluster), *(_BESIDE_A_URI if plan.uris else ())]
     step = plan.steps[0]
@@ -64,7 +64,7 @@ def load_words(settings: Settings) -> list[str]:
     ]
 
 
-def sweep_again(workload: str, plan: Plan, cluster: Path | None, held: Iterable[str]) -> list[str]:
+def sweep_command(workload: str, plan: Plan, cluster: Path | None, held: Iterable[str]) -> list[str]:
     """The ``perftest sweep`` that has this load of a workload file. The file's own sweep is replaced by the rate, so
     the settings ``held`` (fields) are set by name: those that the file sweeps, and those that flags changed."""
     step = plan.steps[0]

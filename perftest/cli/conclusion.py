@@ -32,7 +32,7 @@ from perftest.results.trust import is_valid
 from perftest.results.writer import RunWriter
 
 
-class Ending:
+class Conclusion:
     """The words about a run whose directory is finished, or could not be."""
 
     def __init__(self, writer: RunWriter, options: Options) -> None:

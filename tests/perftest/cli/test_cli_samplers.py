@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from perftest.cli import sampling
+from perftest.cli import samplers
 
 
 @pytest.fixture
@@ -26,13 +26,13 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, str]]
         def sample(asked: Any, _t_ns: int) -> list[dict[str, str]]:
             return [{"node": name.lower()} for name in left.pop(0) if name.islower() or asked.pids == "new"]
 
-        monkeypatch.setattr(sampling.local_cluster, "sample", sample)
+        monkeypatch.setattr(samplers.local_cluster, "sample", sample)
         read = SimpleNamespace(nodes=nodes, directory="c", pids="new")
-        monkeypatch.setattr(sampling.local_cluster, "load", lambda _directory: read)
+        monkeypatch.setattr(samplers.local_cluster, "load", lambda _directory: read)
         writer = SimpleNamespace(
             broker=lambda record: None, event=lambda record: events.append((record["kind"], record["text"]))
         )
-        sampler = sampling.Sampler(cast(Any, writer), cast(Any, cluster))
+        sampler = samplers.Sampler(cast(Any, writer), cast(Any, cluster))
         for _ in samples:
             asyncio.run(sampler.nodes())
         return events

@@ -1,7 +1,11 @@
-"""What ``perftest search`` does: probes, one after the other, against one target; and what they say in the end."""
+"""The probes of a search: short runs, one after the other, against one target; and the conclusion from all of them.
+
+A probe is recorded like any other run, without a screen of its own.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
 import time
@@ -13,13 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from perftest.cli.again import LOAD_FLAGS, run_again, sweep_again
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.interrupts import Interrupts
 from perftest.cli.measured_broker import target
-from perftest.cli.probe import Limit, Probe, probe
-from perftest.engine.api import StopRequest
-from perftest.results.writer import run_id
+from perftest.cli.reproduce import LOAD_FLAGS, run_command, sweep_command
+from perftest.cli.samplers import Sampler
+from perftest.engine.api import RunOutcome, StopRequest
+from perftest.engine.coordination.coordinator import execute
+from perftest.results.provenance import redact
+from perftest.results.writer import RunWriter, run_id
 from perftest.search.bracket import Answer, Search
 from perftest.search.frontier import Point, contenders, frontier, grid, recommend, sentences, settled
 from perftest.spec.plan import Plan, Settings
@@ -34,8 +40,77 @@ KEPT_UP: Final = 0.99
 """Part of the asked rate that must be published, and of the published that must be delivered, for a probe to pass."""
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What made a probe invalid, and what to do about it; both are sentences."""
+
+    what: str
+    fix: str
+
+
+REMEDIES: Final[Mapping[str, str]] = {
+    "generator_cpu": "spread the load over more clients (-x, -y), each core has a worker process; or run the generator "
+    "on a machine of its own, with more cores",
+    "steal": "measure on a machine that shares its processors with nobody",
+    "clock": "run the generator on one host, with one clock",
+}
+"""The checks of a step that fail when the figures are not the broker's."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Probe:
+    """What a probe found: the rows of its steps, its ledger, what of it failed its own checks; ``limits`` are those
+    of the failed checks that speak of the load generator and its machine, so that nothing is said about the broker."""
+
+    path: Path
+    rows: list[dict[str, Any]]
+    ledger: Mapping[str, Any]
+    faults: tuple[str, ...]
+    interrupted: bool
+    limits: tuple[Limit, ...] = ()
+
+
+def probe(plan: Plan, out: Path, cluster: Cluster | None, stop: StopRequest, command: Sequence[str]) -> Probe:
+    """Run ``plan`` and record it below ``out``, with the ``command`` that makes it again. Raises CliError if it failed,
+    RunNotWritableError."""
+    if cluster is not None:
+        plan = replace(plan, uris=cluster.uris)
+    writer = RunWriter(out, plan, command)
+    try:
+        outcome = asyncio.run(_execute(plan, writer, Sampler(writer, cluster), stop))
+    except BaseException as error:
+        writer.finish("failed", f"{type(error).__name__}: {error}", Exit.RUN_ERROR)
+        raise
+    reason = outcome.error.what if outcome.error is not None else outcome.state
+    writer.finish(outcome.state, redact(reason))
+    if outcome.error is not None:
+        raise CliError(redact(outcome.error.what), redact(outcome.error.where), outcome.error.fix)
+    checks = [*writer.trust, *(check for row in writer.rows for check in row["trust"])]
+    failed = [check for check in checks if check["status"] == "fail"]
+    return Probe(
+        path=writer.path,
+        rows=writer.rows,
+        ledger=writer.ledger_record or {},
+        faults=tuple(check["text"] for check in failed),
+        limits=tuple(Limit(check["text"], REMEDIES[check["check"]]) for check in failed if check["check"] in REMEDIES),
+        interrupted=outcome.state == "interrupted",
+    )
+
+
+async def _execute(plan: Plan, writer: RunWriter, sampler: Sampler, stop: StopRequest) -> RunOutcome:
+    """The plan with the host and the nodes sampled beside it."""
+    sampling = asyncio.create_task(sampler.run())
+    try:
+        outcome = await execute(plan, writer, stop)
+        await sampler.nodes()
+        return outcome
+    finally:
+        sampling.cancel()
+        await asyncio.gather(sampling, return_exceptions=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchPlan:
     """What the command line comes down to. ``swept`` are the settings that the workload file sweeps: the search holds
     them at the first value of each."""
 
@@ -51,7 +126,7 @@ class Asked:
 class Prober:
     """Runs probes one after the other against one target, and keeps what they said."""
 
-    asked: Asked
+    asked: SearchPlan
     cluster: Cluster | None
     out: Path
     stop: StopRequest
@@ -84,7 +159,7 @@ class Prober:
 
 
 @contextmanager
-def _prober(asked: Asked, flags: Mapping[str, Any]) -> Iterator[Prober]:
+def _prober(asked: SearchPlan, flags: Mapping[str, Any]) -> Iterator[Prober]:
     """A cluster, a directory for the runs, and signals that end the search in good order."""
     stop, interrupts = StopRequest(), Interrupts()
     out = asked.out / run_id("search", time.time_ns())
@@ -101,7 +176,7 @@ def _prober(asked: Asked, flags: Mapping[str, Any]) -> Iterator[Prober]:
 # The highest rate
 
 
-def find_rate(asked: Asked, flags: Mapping[str, Any]) -> Exit:
+def find_rate(asked: SearchPlan, flags: Mapping[str, Any]) -> Exit:
     """Close in on the highest rate that meets every objective. Raises CliError without any."""
     if not asked.objectives:
         fix = '--slo "e2e.p99<20ms", or --frontier to compare settings'
@@ -214,7 +289,7 @@ def _found(answer: Answer, objectives: str) -> str:
     return f"the highest rate that meets {objectives}: {answer.rate:,.0f} msg/s ({bracket})"
 
 
-def _longer(asked: Asked, rate: float, flags: Mapping[str, Any]) -> list[str]:
+def _longer(asked: SearchPlan, rate: float, flags: Mapping[str, Any]) -> list[str]:
     """The command that makes the load at this rate for a minute."""
     step = asked.plan.steps[0]
     each = rate / (step.settings.publishers * asked.plan.publishing.channels)
@@ -222,19 +297,19 @@ def _longer(asked: Asked, rate: float, flags: Mapping[str, Any]) -> list[str]:
     return _again(asked, replace(asked.plan, steps=(minute,)), flags)
 
 
-def _again(asked: Asked, plan: Plan, flags: Mapping[str, Any]) -> list[str]:
+def _again(asked: SearchPlan, plan: Plan, flags: Mapping[str, Any]) -> list[str]:
     """The command that makes the load of this plan, which is one of the search's."""
     if flags["workload"] is None:
-        return run_again(plan, asked.cluster)
+        return run_command(plan, asked.cluster)
     changed = [name for name in LOAD_FLAGS if flags[name] is not None]
     searched = _SEARCHED if flags["frontier"] else ()
-    return sweep_again(flags["workload"], plan, asked.cluster, [*asked.swept, *changed, *searched])
+    return sweep_command(flags["workload"], plan, asked.cluster, [*asked.swept, *changed, *searched])
 
 
 # The best setting
 
 
-def compare_settings(asked: Asked, flags: Mapping[str, Any]) -> Exit:
+def compare_settings(asked: SearchPlan, flags: Mapping[str, Any]) -> Exit:
     """Run every setting of the grid in a closed loop, and recommend one."""
     settings = grid(map(round, flags["in_flights"]), map(round, flags["prefetches"]), flags["ack_parts"])
     with _prober(asked, flags) as prober:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perftest.cli import measure, report, sweeping
+from perftest.cli import measure, report, rounds
 from perftest.cli.session_options import Options
 from perftest.results.writer import RunWriter
 from perftest.spec.plan import Plan
@@ -53,7 +53,7 @@ class Engine:
 def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     made = Engine()
     monkeypatch.setattr(measure, "measure", made.measure)
-    monkeypatch.setattr(sweeping, "measure", made.measure)
+    monkeypatch.setattr(rounds, "measure", made.measure)
     return made
 
 
@@ -203,5 +203,5 @@ def test_contradictions(call: Call, engine: Engine, arguments: tuple[str, ...], 
 
 def test_the_spread_needs_every_round(engine: Engine) -> None:
     """A round without the metric says nothing: more rounds are needed."""
-    objective: Any = sweeping.Rounds(repeats=9, until=None, part=0.05, random=False)
-    assert not sweeping.enough({"a": []}, objective)
+    objective: Any = rounds.Rounds(repeats=9, until=None, part=0.05, random=False)
+    assert not rounds.enough({"a": []}, objective)

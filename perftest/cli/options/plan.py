@@ -4,31 +4,44 @@ from __future__ import annotations
 
 import math
 import re
+import uuid
+from pathlib import Path
 
 from perftest.cli.options.choices import Choices
 from perftest.cli.options.table import BY_KEY
-from perftest.cli.options.topology_plan import exchange_of, queues_of, routing_of, taken_together
 from perftest.cli.target import checked_uris
-from perftest.spec.behaviour import Arrivals, Bodies, Connecting, Consuming, ExitWhen, Publishing, Tls
+from perftest.spec.behaviour import (
+    Argument,
+    Arrivals,
+    Bodies,
+    Connecting,
+    Consuming,
+    Exchange,
+    ExitWhen,
+    Publishing,
+    RoutingKeys,
+    Tls,
+)
 from perftest.spec.check import SIZE_BYTES_MIN, check_plan
-from perftest.spec.plan import Isolation, Plan, Settings, Step
+from perftest.spec.plan import Isolation, Plan, QueueSpec, QueueType, Settings, Step
 from perftest.spec.problem import Problem, SpecError
 from perftest.spec.rules import is_stamped
 from perftest.spec.units import AUTOMATIC_ACK, NO_CONFIRMS
 
 _NAME_MAX = 40
 _WARMUP_S_MAX = 5.0
+_PATTERN_KEYS = ("queue_pattern", "queue_pattern_from", "queue_pattern_to")
 _OF_EACH_QUEUE = ("cmessages", "consumer_rate", "consumer_latency", "variable_latency", "multi_ack_every", "global_qos")
 
 
 def plan_of(choices: Choices) -> Plan:
     """The plan of the options. Raises SpecError with every problem of theirs."""
     uris = _uris(choices)
-    exchange = exchange_of(choices)
-    queues = queues_of(choices)
+    exchange = _exchange(choices)
+    queues = _queues(choices)
     # Filling a queue for a later run, or emptying what an earlier one left: then the queue is not ours to delete.
     both_sides = choices["producers"] > 0 and choices["consumers"] > 0
-    together = taken_together(choices, exchange)
+    together = _queues_per_consumer(choices, exchange)
     publishing = _publishing(choices, alike=together > 1 or any(not queue.name for queue in queues))
     plan = Plan(
         name=_name(choices["id"] or ""),
@@ -145,7 +158,7 @@ def _publishing(choices: Choices, *, alike: bool) -> Publishing:
     if is_stamped(bodies) and any(size < SIZE_BYTES_MIN for size, _ in sizes):
         choices.note(f"-vs: bodies have {SIZE_BYTES_MIN} octets or more, for the time stamps take {SIZE_BYTES_MIN}")
         sizes = tuple((max(size, float(SIZE_BYTES_MIN)), held) for size, held in sizes)
-    keys, key, cache = routing_of(choices, alike=alike)
+    keys, key, cache = _routing(choices, alike=alike)
     return Publishing(
         channels=choices["producer_channel_count"],
         arrivals=Arrivals(arrivals),
@@ -242,3 +255,144 @@ def _note_queues_without_consumers(choices: Choices, plan: Plan) -> None:
         choices.note("nobody consumes and no queue is named: messages reach no queue")
     if 0 < consumers < len(plan.queues):
         choices.note(f"{len(plan.queues) - consumers} of {len(plan.queues)} queues have no consumer and fill up")
+
+
+# Queues, exchange and routing keys
+
+
+def _queues(choices: Choices) -> tuple[QueueSpec, ...]:
+    """The queues to declare, each once."""
+    arguments = dict(choices["queue_arguments"])
+    _add_limits(choices, arguments)
+    kind = _type_of(choices, arguments)
+    always_durable = choices["quorum"] or choices.local
+    if always_durable and choices.is_given("auto_delete") and choices["auto_delete"]:
+        choices.note("-ad true has no effect: quorum queues are not deleted with their last consumer")
+    return tuple(
+        QueueSpec(
+            name=name,
+            type=kind,
+            durable=always_durable or "persistent" in choices["flags"],
+            auto_delete=choices["auto_delete"] and not always_durable,
+            predeclared=choices["predeclared"] and bool(name),
+            bound=not choices["skip_binding_queues"],
+            arguments=arguments,
+        )
+        for name in _names_of(choices)
+    )
+
+
+def _exchange(choices: Choices) -> Exchange:
+    """The exchange: named, or as its type; the default one with the bundled cluster, where nobody asked for another."""
+    kind: str = choices["type"]
+    if choices.is_given("exchange"):
+        name: str = choices["exchange"]
+    else:
+        name = "" if choices.local and not choices.is_given("type") else kind
+    if not name and choices.is_given("type"):
+        choices.note("-t has no effect: the default exchange has its type")
+        kind = "direct"
+    return Exchange(name=name, type=kind, predeclared=choices["predeclared"] or name.startswith("amq."))
+
+
+def _queues_per_consumer(choices: Choices, exchange: Exchange) -> int:
+    """How many queues each consumer takes from, and each message goes to: those of ``-u a,b``, unless the default
+    exchange is there, which copies nothing."""
+    names: tuple[str, ...] = choices["queue"] or ()
+    if len(names) < 2 or choices.is_given(*_PATTERN_KEYS, "queue_file"):
+        return 1
+    if exchange.name:
+        return len(set(names))
+    choices.note("-u with several names: the default exchange copies nothing, so the queues are spread over, as by -qp")
+    return 1
+
+
+def _routing(choices: Choices, *, alike: bool) -> tuple[RoutingKeys, str, int]:
+    """Kind of routing keys, the key, and how many random ones are kept. ``alike``: one key for all, that no other run
+    uses, as for a queue without a name."""
+    key: str | None = choices["routing_key"]
+    cache: int = choices["routing_key_cache_size"]
+    choices.useless("routing_key_cache_size", "-K", unless=choices["random_routing_key"])
+    if choices["random_routing_key"]:
+        if key is not None:
+            choices.problem(
+                ["routing_key", "random_routing_key"], "-k and -K: two kinds of keys", "use one of them", key
+            )
+        return RoutingKeys.RANDOM, "", cache
+    if key is not None:
+        return RoutingKeys.FIXED, key, 0
+    return (RoutingKeys.FIXED, str(uuid.uuid4()), 0) if alike else (RoutingKeys.QUEUE, "", 0)
+
+
+def _names_of(choices: Choices) -> tuple[str, ...]:
+    pattern = choices.is_given(*_PATTERN_KEYS)
+    ways = [("queue", choices.is_given("queue")), ("queue_pattern", pattern)]
+    ways.append(("queue_file", choices.is_given("queue_file")))
+    used = [key for key, given in ways if given]
+    if len(used) > 1:
+        choices.problem(used, "queues are named in several ways", "use one of them")
+        return ("perftest",)
+    if pattern:
+        return _names_of_pattern(choices)
+    if choices["queue_file"] is not None:
+        return _names_of_file(choices, Path(choices["queue_file"]))
+    return choices["queue"] or ("",)
+
+
+def _names_of_pattern(choices: Choices) -> tuple[str, ...]:
+    missing = [key for key in _PATTERN_KEYS if not choices.is_given(key)]
+    pattern, first, last = (choices[key] for key in _PATTERN_KEYS)
+    if missing:
+        choices.problem(missing, "a pattern of queues needs its first and its last number", "give -qp, -qpf and -qpt")
+    elif None in (pattern, first, last):
+        pass  # one of them could not be read, which has been told
+    elif first > last:
+        rule = f"the pattern of queues begins at {first} and ends at {last}"
+        choices.problem(["queue_pattern_from", "queue_pattern_to"], rule, "give the smaller number with -qpf", first)
+    else:
+        return tuple(pattern % number for number in range(first, last + 1))
+    return ("perftest",)
+
+
+def _names_of_file(choices: Choices, path: Path) -> tuple[str, ...]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        rule = f"the file of queues cannot be read: {getattr(error, 'strerror', None) or error}"
+        choices.problem(["queue_file"], rule, "give the path of a text file with a name in each line", str(path))
+        return ("perftest",)
+    names = tuple(line.strip() for line in lines if line.strip())
+    if not names:
+        choices.problem(
+            ["queue_file"], f"the file of queues names none: {path}", "write a name in each line", str(path)
+        )
+    return names or ("perftest",)
+
+
+def _type_of(choices: Choices, arguments: dict[str, Argument]) -> QueueType:
+    """The type of the queues; ``-qa x-queue-type=...`` is another way to say it."""
+    told = arguments.pop("x-queue-type", None)
+    if told == "stream":
+        rule = "x-queue-type=stream: streams are not measured"
+        choices.problem(["queue_arguments"], rule, "use -qq for a quorum queue", told)
+    elif told is not None and told not in list(QueueType):
+        rule = f"x-queue-type={told}: there is no such type of queue"
+        choices.problem(["queue_arguments"], rule, f"use {' or '.join(QueueType)}", told)
+    elif told == QueueType.CLASSIC and choices["quorum"]:
+        choices.problem(
+            ["queue_arguments", "quorum"], "x-queue-type=classic and -qq: two types", "use one of them", told
+        )
+    elif told is not None and not choices.local:
+        return QueueType(str(told))
+    return QueueType.QUORUM if choices["quorum"] or choices.local else QueueType.CLASSIC
+
+
+def _add_limits(choices: Choices, arguments: dict[str, Argument]) -> None:
+    if "x-single-active-consumer" in arguments:
+        arguments["x-single-active-consumer"] = str(arguments["x-single-active-consumer"]).lower() == "true"
+    if choices["max_length_bytes"] is not None:
+        arguments.pop("x-max-length-bytes", None)
+        if choices["max_length_bytes"]:
+            arguments["x-max-length-bytes"] = choices["max_length_bytes"]
+    if choices["leader_locator"] is not None:
+        arguments["x-queue-leader-locator"] = choices["leader_locator"]

@@ -1,0 +1,64 @@
+"""Copies of a run's intervals for other programs: a CSV file (``-o``) and metrics for Prometheus (``-mpr``)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from perftest.cli.exits import CliError
+from perftest.cli.session_options import MetricsOptions, Options
+from perftest.cli.ui.csv_file import CsvFile
+from perftest.cli.ui.gathering import Gathered
+from perftest.metrics.interval import Interval
+
+
+class MetricsServer:
+    """A metrics endpoint that is open until :meth:`close`."""
+
+    def __init__(self, metrics: MetricsOptions) -> None:
+        """Open the port. Raises CliError."""
+        # prometheus-client is imported only where somebody asks for metrics.
+        from perftest.results.exposition import Endpoint, RunCollector
+
+        self._collector = RunCollector(
+            prefix=metrics.prefix, labels=metrics.labels, command=metrics.command, exposed=metrics.exposed
+        )
+        try:
+            self._endpoint = Endpoint(self._collector, host=metrics.host, port=metrics.port, path=metrics.path)
+        except (OSError, OverflowError) as error:
+            what = f"metrics cannot be served: {getattr(error, 'strerror', None) or error}"
+            fix = "choose another port with -mpp, another address with --metrics-host, or leave out -mpr"
+            raise CliError(what, f"{metrics.host}:{metrics.port}", fix) from error
+
+    def interval(self, record: Interval) -> None:
+        """Add an interval of one worker to the metrics."""
+        self._collector.interval(record)
+
+    def close(self) -> None:
+        """Close the port."""
+        self._endpoint.close()
+
+
+class Exports:
+    """The CSV file and the metrics endpoint of a run, where they are asked for; ``label`` is the run's name in them."""
+
+    def __init__(self, options: Options) -> None:
+        """Open the file and the port. Raises CliError."""
+        self.label = options.label or f"test-{datetime.now().astimezone():%H%M%S-%f}"[:-3]
+        path = options.output_file
+        self._csv = CsvFile(path, self.label, in_millis=options.in_millis) if path is not None else None
+        self._metrics = MetricsServer(options.metrics) if options.metrics is not None else None
+
+    def interval(self, record: Interval) -> None:
+        """Add an interval of one worker to the metrics."""
+        if self._metrics is not None:
+            self._metrics.interval(record)
+
+    def gathered(self, gathered: Gathered, started_ns: int) -> None:
+        """Add an interval of the whole run to the CSV file."""
+        if self._csv is not None:
+            self._csv.interval(gathered, started_ns)
+
+    def close(self) -> None:
+        """Close the metrics endpoint."""
+        if self._metrics is not None:
+            self._metrics.close()
