@@ -19,7 +19,7 @@ unless all are told, those told and not settled leave no room for the next in th
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import numpy as np
 
@@ -30,21 +30,17 @@ from reference_broker.machines.held_ranges import HeldRange, release
 from reference_broker.machines.origins import Origin
 from reference_broker.machines.records import Columns, Records
 
-if TYPE_CHECKING:
-    from reference_broker.machines.fifo_state import State
-    from reference_broker.machines.outbox import Outbox
-
 WINDOW: Final = 1024
 """Dead letters that may be on their way at a time, per queue; at most once, that an entry may send on their way."""
 WINDOW_OCTETS: Final = 16 << 20
 """Their bodies, which the leader holds in memory. Of queues without a limit in octets each body counts as the mean of
 its run."""
 
-Letter = tuple[int, int, int, int, int, int, int, int, int, int, int]
+DeadLetterRecord = tuple[int, int, int, int, int, int, int, int, int, int, int]
 """Reason, id of the first (0: at most once), count, start, step, and the origin."""
 
-LETTER: Final = Struct(">BQIIIQIqIQI")
-LETTER_COLUMNS: Final = np.dtype(
+DEAD_LETTER: Final = Struct(">BQIIIQIqIQI")
+DEAD_LETTER_COLUMNS: Final = np.dtype(
     [
         ("reason", "u1"),
         ("first_id", ">u8"),
@@ -93,9 +89,9 @@ class DeadLetters:
         """At least once: those that a leader was told of, until they are confirmed."""
         self.told_count = 0
         self.told_octets = 0
-        self.waiting: Records[Letter] = Records(LETTER, LETTER_COLUMNS)
+        self.waiting: Records[DeadLetterRecord] = Records(DEAD_LETTER, DEAD_LETTER_COLUMNS)
         """At least once: those that no leader was told of."""
-        self.parting: Records[Letter] = Records(LETTER, LETTER_COLUMNS)
+        self.parting: Records[DeadLetterRecord] = Records(DEAD_LETTER, DEAD_LETTER_COLUMNS)
         """At most once: those that no leader was told of."""
         self.next_id = 1
         self.announced = 1
@@ -139,6 +135,12 @@ class DeadLetters:
             fresh.append(letters)
         return fresh
 
+    def take_parting(self, count: int, octets: int) -> DeadRange | None:
+        """Take off the next letters that are sent at most once, as many as may go behind ``count`` letters of
+        ``octets`` in one entry. None if no more may go. Not to be asked if there are none."""
+        room = _room(self.parting, count, octets)
+        return _next(self.parting, room) if room > 0 else None
+
     def _tell(self, letters: DeadRange) -> None:
         self.told.append(letters)
         self.told_count += letters.count
@@ -161,63 +163,12 @@ class DeadLetters:
 
     def dump(self) -> bytes:
         """All of them, packed, by id; those without one at the end."""
-        told = (LETTER.pack(one.reason, one.first_id, one.count, one.start, one.step, *one.origin) for one in self.told)
+        pack = DEAD_LETTER.pack
+        told = (pack(one.reason, one.first_id, one.count, one.start, one.step, *one.origin) for one in self.told)
         return b"".join((*told, self.waiting.dump(), self.parting.dump()))
 
 
-def bury(state: State, outbox: Outbox, stretch: tuple[int, int, int, Origin], reason: DeadLetterReason) -> None:
-    """These messages have left the queue: dead-letter them, if the queue does so."""
-    config = state.config
-    if config.dead_letter is None:
-        return
-    count, start, step, origin = stretch
-    state.totals.dead_lettered += count
-    if not config.keeps_dead_letters:  # what a full queue drops is never kept, for it does not refuse publishers then
-        state.dead_letters.parting.append((reason, 0, count, start, step, *origin))
-        part(state, outbox)
-    else:
-        state.dead_letters.keep(count, start, step, origin, reason)
-        tell(state, outbox)
-
-
-def bury_records(state: State, outbox: Outbox, number: int, records: Columns, reason: DeadLetterReason) -> None:
-    """The same for records of the backlog, of which the first message has this number."""
-    if state.config.dead_letter is None or not len(records):
-        return
-    counts = counts_of(records)
-    state.totals.dead_lettered += int(counts.sum())
-    letters = np.zeros(len(records), LETTER_COLUMNS)
-    for name in ("entry", "offset", "start", "count", "expires", "size"):
-        letters[name] = records[name]
-    letters["reason"], letters["step"] = reason, 1
-    letters["base"] = number + np.cumsum(counts) - counts - records["start"]
-    if not state.config.keeps_dead_letters:
-        state.dead_letters.parting.extend(letters)
-        part(state, outbox)
-    else:
-        state.dead_letters.keep_many(letters)
-        tell(state, outbox)
-
-
-def tell(state: State, outbox: Outbox) -> None:
-    """Tell the leader of the letters that have come into the window."""
-    for letters in state.dead_letters.announce():
-        outbox.dead_letter(letters.first_id, letters.count, letters.start, letters.step, letters.origin, letters.reason)
-
-
-def part(state: State, outbox: Outbox) -> None:
-    """Tell the leader of letters that nobody keeps, as many as an entry may."""
-    parting = state.dead_letters.parting
-    while parting and (room := _room(parting, outbox.parted, outbox.parted_octets)) > 0:
-        letters = _next(parting, room)
-        outbox.dead_letter(0, letters.count, letters.start, letters.step, letters.origin, letters.reason)
-        outbox.parted += letters.count
-        outbox.parted_octets += letters.count * letters.origin.size
-    if parting:
-        state.expect_ticks()
-
-
-def _room(letters: Records[Letter], count: int, octets: int) -> int:
+def _room(letters: Records[DeadLetterRecord], count: int, octets: int) -> int:
     """How many of the first range may join ``count`` letters of so many octets: one in any case, if there is none."""
     size = letters.first()[-1]
     room = WINDOW - count
@@ -226,7 +177,7 @@ def _room(letters: Records[Letter], count: int, octets: int) -> int:
     return room if count else max(room, 1)
 
 
-def _next(letters: Records[Letter], room: int) -> DeadRange:
+def _next(letters: Records[DeadLetterRecord], room: int) -> DeadRange:
     """Take the first letters off, at most ``room`` of them."""
     reason, first_id, count, start, step, entry, offset, base, returns, expires, size = letters.first()
     place = Origin(entry, offset, base, returns, expires, size)

@@ -9,6 +9,7 @@ receiver: deliveries by message id, confirms by sequence number.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -134,3 +135,26 @@ class SettingsChanged:
 
 
 Effect = Deliver | Confirm | Reject | Reply | MonitorNode | DeadLetter | SetTimer | QueueExpired | SettingsChanged
+
+
+def local_effects(
+    effects: Iterable[Effect], node: NodeId, is_leader: bool, member_nodes: Collection[NodeId]
+) -> list[Effect]:
+    """The effects that the member on ``node`` executes, in order. ``member_nodes`` are the nodes of the group.
+
+    This one rule makes local delivery need no coordination. Every member computes the same effects from the same log.
+    The member on a channel's node executes the effects for that channel; the leader executes those for channels of
+    nodes without a member. So at any log position each effect has exactly one executor, and no member asks another.
+    """
+    return [effect for effect in effects if _executes(effect, node, is_leader, member_nodes)]
+
+
+def _executes(effect: Effect, node: NodeId, is_leader: bool, member_nodes: Collection[NodeId]) -> bool:
+    match effect:
+        case Deliver():
+            host = effect.consumer.channel.node
+        case Confirm() | Reject() | Reply():
+            host = effect.channel.node
+        case MonitorNode() | DeadLetter() | SetTimer() | QueueExpired() | SettingsChanged():
+            return is_leader
+    return host == node or (is_leader and host not in member_nodes)

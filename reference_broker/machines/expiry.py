@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from reference_broker.machines.burial import bury, bury_records
 from reference_broker.machines.consumers import IN_SERVICE
-from reference_broker.machines.dead_letters import bury, bury_records
 from reference_broker.machines.effects import DeadLetterReason
 from reference_broker.machines.fifo_state import State
 from reference_broker.machines.origins import NEVER

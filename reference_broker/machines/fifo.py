@@ -4,8 +4,8 @@ Theory of operation
 -------------------
 Every member of a queue's group applies the same entries in the same order, so all members know at each
 index who holds which message and who is next in the service queue. Each *executes* only the effects meant for
-channels of its own node (:mod:`reference_broker.machines.locality`): local delivery without coordination, after
-RabbitMQ's ``rabbit_fifo``.
+channels of its own node (:func:`~reference_broker.machines.effects.local_effects`). That is local delivery without
+coordination, after RabbitMQ's ``rabbit_fifo``.
 
 The state holds positions, not bodies. A message enters as part of a run and keeps a *message number* for life. It is at
 any time in exactly one of two places:
@@ -13,13 +13,13 @@ any time in exactly one of two places:
     ready       never delivered, or returned and then served first (:mod:`~reference_broker.machines.ready`)
     held        by one consumer, under a message id (:mod:`~reference_broker.machines.consumers`)
 
-Messages enter by :mod:`~reference_broker.machines.enqueuing`, are dealt to consumers by
-:mod:`~reference_broker.machines.dealing`, and come back by :mod:`~reference_broker.machines.settling`. A message leaves
-by being settled, discarded, expired (:mod:`~reference_broker.machines.expiry`), dropped by a full queue
-(:mod:`~reference_broker.machines.limits`) or above the delivery limit, or purged; a counter each. Of these, all but the
-settled and purged may be dead-lettered (:mod:`~reference_broker.machines.dead_letters`). Who consumes, and whose
-channel or node is gone, is for :mod:`~reference_broker.machines.subscriptions`. Each of these modules is functions over
-the :class:`~reference_broker.machines.fifo_state.State`; this one says which command is whose.
+Messages enter and are dealt to consumers by :mod:`~reference_broker.machines.enqueue`, and come back by
+:mod:`~reference_broker.machines.settlement`. A message leaves by being settled, discarded, expired
+(:mod:`~reference_broker.machines.expiry`), dropped by a full queue (:mod:`~reference_broker.machines.limits`) or above
+the delivery limit, or purged; a counter each. Of these, all but the settled and purged may be dead-lettered
+(:mod:`~reference_broker.machines.burial`). Who consumes, and whose channel or node is gone, is for
+:mod:`~reference_broker.machines.subscriptions`. Each of these modules is functions over the
+:class:`~reference_broker.machines.fifo_state.State`; this one says which command is whose.
 
 After *each command* the ready messages are dealt as far as credit goes, and then limits are kept, so what happens
 depends on the order of the commands alone and not on how they were cut into entries. The effects of an entry are then
@@ -38,7 +38,7 @@ Invariants (the numbers are those of the property tests)
     I23  a sequence number of a channel is enqueued at most once
     I24  a delivery count never decreases; above the limit the message is dropped
     I28  publishes are refused only while the queue is above four fifths of a limit
-    I27  settling, returning or discarding ids that are not held changes nothing
+    I27  settlement, returning or discarding ids that are not held changes nothing
 
 Back of the envelope: an entry with a run of 500 messages and a settle of 500 ids takes 12 us with one consumer, a third
 of it for decoding, and 24 us with three: 0.02-0.05 us per message and member. Runs of one, a hundred in an entry, take
@@ -51,7 +51,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from reference_broker.machines import dead_letters, expiry, inspection, limits, settling, single_active, subscriptions
+from reference_broker.machines import burial, expiry, inspection, limits, settlement, single_active, subscriptions
 from reference_broker.machines.batch import decode_batch
 from reference_broker.machines.commands import (
     Cancel,
@@ -72,9 +72,8 @@ from reference_broker.machines.commands import (
 )
 from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.consumers import Status
-from reference_broker.machines.dealing import deal
 from reference_broker.machines.effects import Confirm, Deliver, Effect, Reject
-from reference_broker.machines.enqueuing import enqueue
+from reference_broker.machines.enqueue import deal, enqueue
 from reference_broker.machines.fifo_snapshot import decode_state, encode_state
 from reference_broker.machines.fifo_state import State
 from reference_broker.machines.inspection import QueueCounts
@@ -145,7 +144,7 @@ class FifoMachine:
         state.now_ms = max(state.now_ms, time_ms)
         if state.config.expires_ms >= 0:
             state.last_used_ms = state.last_used_ms or state.now_ms
-        dead_letters.part(state, self._outbox)
+        burial.part(state, self._outbox)
         expiry.expire_heads(state, self._outbox)
         return was_due
 
@@ -160,13 +159,13 @@ class FifoMachine:
             case Enqueue():
                 enqueue(state, outbox, command, index, run_offset)
             case Settle():
-                consumer = settling.settle(state, command)
+                consumer = settlement.settle(state, command)
                 if consumer is not None and state.ready.count:  # so it is, or soon will be, out of credit
                     self._paced = state.applied, consumer.prefetch
             case Return():
-                settling.give_back(state, outbox, command)
+                settlement.give_back(state, outbox, command)
             case Discard():
-                settling.discard(state, outbox, command)
+                settlement.discard(state, outbox, command)
             case Checkout():
                 subscriptions.checkout(state, outbox, command)
             case Cancel():
@@ -187,7 +186,7 @@ class FifoMachine:
                 expiry.tick(state, outbox)
             case DeadLetterSettled():
                 state.dead_letters.settle(command.ranges)
-                dead_letters.tell(state, outbox)
+                burial.tell(state, outbox)
             case _:
                 assert_never(command)
 

@@ -28,9 +28,9 @@ import numpy as np
 from reference_broker.machines.backlog import RECORD, Backlog
 from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.consumers import Consumer, Status
-from reference_broker.machines.dead_letters import LETTER, LETTER_COLUMNS
+from reference_broker.machines.dead_letters import DEAD_LETTER, DEAD_LETTER_COLUMNS
 from reference_broker.machines.effects import DeadLetterReason
-from reference_broker.machines.fifo_state import Channel, State, Totals
+from reference_broker.machines.fifo_state import ChannelState, State, Totals
 from reference_broker.machines.held_ranges import HeldRange
 from reference_broker.machines.origins import NEVER, Origin
 from reference_broker.machines.ready import Returned
@@ -111,14 +111,14 @@ def _encode_figures(state: State) -> bytes:
     )
 
 
-def _encode_channel(key: ChannelId, channel: Channel) -> bytes:
+def _encode_channel(key: ChannelId, channel: ChannelState) -> bytes:
     return _CHANNEL.pack(key.pack(), channel.next_seq, channel.first_id) + _encode_table(
         _REFUSED.pack(first, last) for first, last in channel.refused
     )
 
 
 def _encode_dead_letters(packed: bytes) -> bytes:
-    return _COUNT.pack(len(packed) // LETTER.size) + packed
+    return _COUNT.pack(len(packed) // DEAD_LETTER.size) + packed
 
 
 def _encode_table(rows: Iterable[bytes]) -> bytes:
@@ -210,8 +210,8 @@ class _Reader:
         state.refusing = bool(refusing)
         return int(first_number)
 
-    def _channel(self) -> tuple[ChannelId, Channel]:
-        channel = Channel()
+    def _channel(self) -> tuple[ChannelId, ChannelState]:
+        channel = ChannelState()
         octets, channel.next_seq, channel.first_id = self._unpack(_CHANNEL)
         channel.refused = [(first, last) for first, last in self._table(lambda: self._unpack(_REFUSED))]
         return ChannelId.unpack(octets), channel
@@ -235,10 +235,10 @@ class _Reader:
 
     def _dead_letters(self) -> Columns:
         (count,) = self._unpack(_COUNT)
-        begin, self._at = self._at, self._at + count * LETTER.size
+        begin, self._at = self._at, self._at + count * DEAD_LETTER.size
         if self._at > len(self._octets):
             raise ValueError(f"{count} dead letters in {len(self._octets) - begin} octets")
-        letters = np.frombuffer(self._octets[begin : self._at], LETTER_COLUMNS)
+        letters = np.frombuffer(self._octets[begin : self._at], DEAD_LETTER_COLUMNS)
         if not np.isin(letters["reason"], list(DeadLetterReason)).all():
             raise ValueError("dead letters without a known reason")
         return letters

@@ -45,7 +45,7 @@ class Totals:
         self.dead_lettered = 0
 
 
-class Channel:
+class ChannelState:
     """A channel that enqueues or consumes: the next sequence number expected of it, and its consumers by tag."""
 
     __slots__ = ("consumers", "first_id", "next_seq", "refused")
@@ -110,7 +110,7 @@ class State:
         """When a consumer last came or went, or a message was asked for; 0 as long as nobody minds."""
         self.ready = Ready()
         self.dead_letters = DeadLetters()
-        self.channels: dict[ChannelId, Channel] = {}
+        self.channels: dict[ChannelId, ChannelState] = {}
         self.arrivals = 0
         """Subscriptions so far."""
         self.boot_ids: dict[NodeId, int] = {}

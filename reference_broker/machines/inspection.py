@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from reference_broker.machines.consumers import IN_SERVICE, Consumer, Status
 from reference_broker.machines.effects import Confirm, Deliver, Reject
-from reference_broker.machines.fifo_state import Channel, State
-from reference_broker.machines.outbox import Parcel
+from reference_broker.machines.fifo_state import ChannelState, State
+from reference_broker.machines.outbox import GrowingDelivery
 from reference_broker.types import LogIndex, NodeId
 
 _ANY_ID: Final = 1 << 63
@@ -90,14 +90,14 @@ def still_held(state: State, delivery: Deliver) -> list[Deliver]:
 
 def _deliveries(consumer: Consumer, first: int = 0, last: int = _ANY_ID) -> list[Deliver]:
     """What it holds of the ids ``first..last``."""
-    parcels: list[Parcel] = []
+    parcels: list[GrowingDelivery] = []
     for held in consumer.held:
         skipped = max(first - held.first_id, 0)
         count = min(last - held.first_id + 1, held.count) - skipped
         if count <= 0:
             continue
         if not parcels or not parcels[-1].fits(held.first_id + skipped, held.origin.delivery_count):
-            parcels.append(Parcel(consumer.id, held.first_id + skipped, held.origin.delivery_count))
+            parcels.append(GrowingDelivery(consumer.id, held.first_id + skipped, held.origin.delivery_count))
         parcels[-1].add(held.start + skipped * held.step, count, held.step, held.origin)
     return [parcel.seal() for parcel in parcels]
 
@@ -112,7 +112,7 @@ def answers_of(state: State, node: NodeId, boot_id: int) -> list[Confirm | Rejec
     return answers
 
 
-def answer_ranges(channel: Channel, first: int, last: int) -> Iterator[tuple[bool, int, int]]:
+def answer_ranges(channel: ChannelState, first: int, last: int) -> Iterator[tuple[bool, int, int]]:
     """The sequence numbers ``first..last``, cut where the answer changes: whether they were refused, and the ends."""
     for refused_first, refused_last in channel.refused:
         if refused_last < first or refused_first > last:

@@ -19,8 +19,8 @@ from __future__ import annotations
 import numpy as np
 
 from reference_broker.machines.backlog import SIZE_MAX, counts_of
+from reference_broker.machines.burial import bury, bury_records
 from reference_broker.machines.config import Overflow
-from reference_broker.machines.dead_letters import bury, bury_records
 from reference_broker.machines.effects import DeadLetterReason
 from reference_broker.machines.fifo_state import State
 from reference_broker.machines.outbox import Outbox

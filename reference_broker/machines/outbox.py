@@ -29,7 +29,7 @@ from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId
 Answer = type[Confirm] | type[Reject]
 
 
-class Bundle:
+class GrowingSpans:
     """Messages under ids that follow each other, as stretches. It still grows."""
 
     __slots__ = ("delivery_count", "first_id", "next_id", "stretches")
@@ -62,7 +62,7 @@ class Bundle:
         )
 
 
-class Parcel(Bundle):
+class GrowingDelivery(GrowingSpans):
     """A :class:`Deliver` that still grows."""
 
     __slots__ = ("consumer",)
@@ -83,7 +83,7 @@ class Parcel(Bundle):
         return Deliver(self.consumer, self.first_id, self.spans(), self.delivery_count)
 
 
-class Letters(Bundle):
+class GrowingDeadLetters(GrowingSpans):
     """A :class:`DeadLetter` that still grows."""
 
     __slots__ = ("reason",)
@@ -120,9 +120,9 @@ class Outbox:
     def __init__(self) -> None:
         self._monitored: dict[NodeId, None] = {}
         self._answers: dict[ChannelId, list[tuple[int, int, Answer]]] = {}
-        self._ordered: list[Reply | Parcel] = []
-        self._open: dict[ConsumerId, Parcel] = {}
-        self._letters: list[Letters] = []
+        self._ordered: list[Reply | GrowingDelivery] = []
+        self._open: dict[ConsumerId, GrowingDelivery] = {}
+        self._letters: list[GrowingDeadLetters] = []
         self._timer_ms: int | None = None
         self._last: tuple[Effect, ...] = ()
         self.parted = self.parted_octets = 0
@@ -157,7 +157,7 @@ class Outbox:
         """Hand a stretch to a consumer, as its ids ``first_id``, +1, ..."""
         parcel = self._open.get(consumer)
         if parcel is None or not parcel.fits(first_id, origin.delivery_count):
-            parcel = self._open[consumer] = Parcel(consumer, first_id, origin.delivery_count)
+            parcel = self._open[consumer] = GrowingDelivery(consumer, first_id, origin.delivery_count)
             self._ordered.append(parcel)
         parcel.add(start, count, step, origin)
 
@@ -166,7 +166,7 @@ class Outbox:
     ) -> None:
         """Dead-letter a stretch: under the ids ``first_id``, +1, ..., or under none (0)."""
         if not self._letters or not self._letters[-1].fits(first_id, origin.delivery_count, reason):
-            self._letters.append(Letters(first_id, origin.delivery_count, reason))
+            self._letters.append(GrowingDeadLetters(first_id, origin.delivery_count, reason))
         self._letters[-1].add(start, count, step, origin)
 
     def timer(self, at_ms: int) -> None:
@@ -190,7 +190,7 @@ class Outbox:
         effects: list[Effect] = [MonitorNode(node) for node in self._monitored]
         for channel, answers in self._answers.items():
             effects += [kind(channel, first, last) for first, last, kind in answers]
-        effects += [item.seal() if isinstance(item, Parcel) else item for item in self._ordered]
+        effects += [item.seal() if isinstance(item, GrowingDelivery) else item for item in self._ordered]
         if self._letters:
             effects += [letters.seal() for letters in self._letters]
         if self._timer_ms is not None:

@@ -16,9 +16,9 @@ from __future__ import annotations
 from reference_broker.machines import single_active
 from reference_broker.machines.commands import Cancel, Checkout, Get
 from reference_broker.machines.consumers import IN_SERVICE, Consumer, Status
-from reference_broker.machines.fifo_state import Channel, State
+from reference_broker.machines.fifo_state import ChannelState, State
 from reference_broker.machines.outbox import Outbox
-from reference_broker.machines.settling import credited, take_back
+from reference_broker.machines.settlement import credited, take_back
 from reference_broker.types import ChannelId, ConsumerId, NodeId
 
 
@@ -132,7 +132,7 @@ def _met(state: State, outbox: Outbox, consumer_id: ConsumerId) -> Consumer:
     channel_id = consumer_id.channel
     # Also for a node that is known: if it is away, the leader must hear of this consumer, and say so again.
     outbox.monitor(channel_id.node)
-    channel = state.channels.setdefault(channel_id, Channel())
+    channel = state.channels.setdefault(channel_id, ChannelState())
     consumer = channel.consumers.get(consumer_id.tag)
     if consumer is None:
         consumer = channel.consumers[consumer_id.tag] = Consumer(consumer_id)

@@ -29,8 +29,7 @@ from reference_broker.amqp.death import Death, dead_letter, is_cycle
 from reference_broker.amqp.frames import short_string
 from reference_broker.machines.commands import ChannelDown, DeadLetterSettled, Enqueue, IdRange
 from reference_broker.machines.effects import DeadLetter
-from reference_broker.machines.metadata import Policy, QueueRecord
-from reference_broker.machines.policies import with_policy
+from reference_broker.machines.metadata import Policy, QueueRecord, with_policy
 from reference_broker.message_run import MessageRun
 from reference_broker.node.proposals import Lane
 from reference_broker.queues.quorum import Letter, Piece, command_size

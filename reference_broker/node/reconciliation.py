@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from reference_broker.machines.commands import UpdateConfig
 from reference_broker.machines.config import FifoConfig
-from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.policies import with_policy
+from reference_broker.machines.metadata import QueueRecord, with_policy
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.hosting import Queue
 from reference_broker.queues.quorum import config_of

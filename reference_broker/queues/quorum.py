@@ -38,9 +38,9 @@ from reference_broker.machines.effects import (
     SetTimer,
     SettingsChanged,
     Span,
+    local_effects,
 )
 from reference_broker.machines.fifo import FifoMachine, Meta
-from reference_broker.machines.locality import local_effects
 from reference_broker.machines.metadata import ArgumentValue, QueueRecord
 from reference_broker.message_run import MessageRun
 from reference_broker.queues.doubt import Doubt

@@ -14,7 +14,7 @@ from zlib import crc32
 
 from reference_broker.machines.consumers import Status
 from reference_broker.machines.fifo import FifoMachine
-from reference_broker.machines.policies import with_policy
+from reference_broker.machines.metadata import with_policy
 from reference_broker.node.config import Limits
 from reference_broker.queues.quorum import config_of
 from reference_broker.sim.clients import SimClient

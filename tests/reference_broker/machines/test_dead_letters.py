@@ -6,7 +6,7 @@ import numpy as np
 
 from reference_broker.machines.commands import Enqueue, Tick, UpdateConfig
 from reference_broker.machines.config import DeadLetterStrategy, FifoConfig
-from reference_broker.machines.dead_letters import LETTER, LETTER_COLUMNS, WINDOW, WINDOW_OCTETS, DeadLetters
+from reference_broker.machines.dead_letters import DEAD_LETTER, DEAD_LETTER_COLUMNS, WINDOW, WINDOW_OCTETS, DeadLetters
 from reference_broker.machines.effects import DeadLetterReason, Effect, SetTimer
 from reference_broker.machines.fifo import FifoMachine
 from reference_broker.machines.origins import Origin
@@ -74,7 +74,7 @@ def test_a_range_told_in_part_is_read_back_in_two() -> None:
     """A snapshot may hold one range of which a leader has heard the front: the rest is news to the next one."""
     letters, place = DeadLetters(), Origin(1, 13, 0, 0, size=2)
     letters.announced = 5
-    packed = LETTER.pack(DeadLetterReason.EXPIRED, 2, 10, 0, 1, *place)
-    letters.load(np.frombuffer(packed, LETTER_COLUMNS))
+    packed = DEAD_LETTER.pack(DeadLetterReason.EXPIRED, 2, 10, 0, 1, *place)
+    letters.load(np.frombuffer(packed, DEAD_LETTER_COLUMNS))
     assert (ids(letters, fresh=False), ids(letters, fresh=True)) == ([2, 3, 4], list(range(5, 12)))
     assert (letters.count, letters.octets) == (10, 20)

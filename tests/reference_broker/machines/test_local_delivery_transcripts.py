@@ -24,9 +24,8 @@ from pathlib import Path
 import pytest
 
 from reference_broker.machines.commands import ChannelDown, Checkout, Command, Enqueue, Settle
-from reference_broker.machines.effects import Confirm, Deliver, Effect
+from reference_broker.machines.effects import Confirm, Deliver, Effect, local_effects
 from reference_broker.machines.fifo import FifoMachine, Meta
-from reference_broker.machines.locality import local_effects
 from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId, Term
 
 from .logs import batch, channel, decoded, drained, held, machine, run_of, unroll

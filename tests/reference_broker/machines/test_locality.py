@@ -6,8 +6,7 @@ from itertools import product
 
 import pytest
 
-from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorNode, Reply, Span
-from reference_broker.machines.locality import local_effects
+from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorNode, Reply, Span, local_effects
 from reference_broker.types import LogIndex, NodeId
 
 from .logs import channel, consumer

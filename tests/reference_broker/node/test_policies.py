@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from reference_broker.machines.config import NO_LIMIT
-from reference_broker.machines.metadata import QueueRecord
-from reference_broker.machines.policies import with_policy
+from reference_broker.machines.metadata import QueueRecord, with_policy
 from reference_broker.node.policies import read_policy
 from reference_broker.node.requests import RefusedError
 from reference_broker.queues.quorum import config_of

@@ -11,9 +11,9 @@ not ready any more (I24).
 from __future__ import annotations
 
 from reference_broker.machines import single_active
+from reference_broker.machines.burial import bury
 from reference_broker.machines.commands import Discard, Return, Settle
 from reference_broker.machines.consumers import Consumer, Status
-from reference_broker.machines.dead_letters import bury
 from reference_broker.machines.effects import DeadLetterReason
 from reference_broker.machines.fifo_state import State
 from reference_broker.machines.held_ranges import HeldRange

@@ -1,20 +1,24 @@
-"""What publishers send: each sequence number of a channel is taken or refused once, and answered as often as it comes.
+"""How messages come in, and who gets them.
+
+What publishers send: each sequence number of a channel is taken or refused once, and answered as often as it comes.
 
 A publisher that did not hear the answer sends again, under the same numbers. So a channel remembers the number that is
 next, and which of the earlier ones were refused: answering those with a confirm would lose them.
 
 Invariants: a sequence number of a channel is enqueued at most once (I23); every number below the next one is answered
 the same way each time; what is refused is the end of a run.
+
+What is ready goes to consumers in the order of the service queue, as far as credit goes. Invariant (I18): after
+:func:`deal` nothing is ready, or no consumer in service has credit.
 """
 
 from __future__ import annotations
 
 from reference_broker.machines import expiry, limits
 from reference_broker.machines.commands import Enqueue
-from reference_broker.machines.dealing import deal
-from reference_broker.machines.fifo_state import Channel, State
+from reference_broker.machines.fifo_state import ChannelState, State
 from reference_broker.machines.inspection import answer_ranges
-from reference_broker.machines.origins import NEVER
+from reference_broker.machines.origins import NEVER, Origin
 from reference_broker.machines.outbox import Outbox
 from reference_broker.types import ChannelId, LogIndex
 
@@ -35,7 +39,7 @@ def enqueue(state: State, outbox: Outbox, command: Enqueue, index: LogIndex, run
     if channel is None:
         if state.is_of_former_life(channel_id):
             return
-        channel = state.channels[channel_id] = Channel()
+        channel = state.channels[channel_id] = ChannelState()
         outbox.monitor(channel_id.node)
     after = first_seq + command.run.count
     if after > next_seq:
@@ -49,7 +53,7 @@ def enqueue(state: State, outbox: Outbox, command: Enqueue, index: LogIndex, run
         outbox.confirm(channel_id, first_seq, after - 1)
 
 
-def _answer(state: State, outbox: Outbox, channel_id: ChannelId, channel: Channel, first: int, last: int) -> None:
+def _answer(state: State, outbox: Outbox, channel_id: ChannelId, channel: ChannelState, first: int, last: int) -> None:
     for refused, begin, end in answer_ranges(channel, first, last):
         if refused:
             outbox.reject(channel_id, begin, end)
@@ -77,3 +81,27 @@ def _accept(state: State, outbox: Outbox, command: Enqueue, index: LogIndex, run
     state.totals.enqueued += count - refused
     state.totals.refused += refused
     return refused
+
+
+def deal(state: State, outbox: Outbox) -> None:
+    """Deal ready messages, oldest first, until none is left or nobody wants any."""
+    ready, service = state.ready, state.service
+    if state.is_expiring:
+        expiry.expire_heads(state, outbox)
+    while (ready.returned_count or ready.backlog.count) and service:
+        ready.take(_hand_out(state, outbox, *ready.head()))
+        if state.is_expiring:
+            expiry.expire_heads(state, outbox)
+
+
+def _hand_out(state: State, outbox: Outbox, count: int, start: int, step: int, origin: Origin) -> int:
+    """Give messages of one stretch to the consumers whose turn it is; returns how many were taken."""
+    dealt, width, shares = state.service.deal(count)
+    for consumer, turn, share in shares:
+        first = start + turn * step
+        stride = width * step
+        first_id = consumer.hold(share, first, stride, origin)
+        outbox.deliver(consumer.id, first_id, first, share, stride, origin)
+        if consumer.auto_settle:
+            state.totals.settled += share
+    return dealt
