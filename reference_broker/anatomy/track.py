@@ -80,12 +80,12 @@ class Track:
     # What clients are told
 
     def forwarded(self, number: int, now: int) -> None:
-        """Commands up to ``number`` of the bulk lane are on their way to the leader."""
+        """Commands of low priority up to ``number`` are on their way to the leader."""
         self._forwarded.append((number, now))
 
     def proposals_applied(self, index: int, number: int, commands: Sequence[object]) -> None:
         """Entry ``index`` held these commands of this node's own clients for the first time; ``number`` is that of the
-        last in the bulk lane."""
+        last in the low priority."""
         forwarded, first = self._forwarded, number - len(commands) + 1
         for at, command in enumerate(commands, first):
             while forwarded and forwarded[0][0] < at:
@@ -114,11 +114,12 @@ class Track:
                 self._anatomy.begin(Chain.DELIVERY, count, (*row, self._dealt))
 
     def settling(self, number: int, count: int, read: int) -> None:
-        """Command ``number`` of the express lane settles ``count`` messages; its acknowledgement was read then."""
+        """The command of normal priority with this ``number`` settles ``count`` messages; its acknowledgement was read
+        then."""
         self._settling.append((number, count, read))
 
     def settled(self, number: int, now: int) -> None:
-        """Commands up to ``number`` of the express lane are applied."""
+        """Commands of normal priority up to ``number`` are applied."""
         settling = self._settling
         while settling and settling[0][0] <= number:
             _number, count, read = settling.popleft()

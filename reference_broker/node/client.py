@@ -32,7 +32,7 @@ from reference_broker.machines.commands import ChannelDown, Discard, IdRange, Re
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import stamped
 from reference_broker.node.client_requests import GETTER, SMALL, Channel, ClientRequests, Consumer
-from reference_broker.node.proposals import Lane, Pending
+from reference_broker.node.proposals import Priority, UnappliedCommands
 from reference_broker.queues.quorum import Piece, command_size
 from reference_broker.queues.session import PublishSession
 from reference_broker.types import ConsumerId, GroupId
@@ -152,7 +152,7 @@ class ClientConnection(ClientRequests):
         known.held += last - first + 1
         if not self.core.deliver(channel.id.channel, consumer.tag, first, pieces, delivery_count):
             known.held -= last - first + 1
-            self._propose(known.group, Return(consumer, ((first, last),)), SMALL, Lane.EXPRESS)
+            self._propose(known.group, Return(consumer, ((first, last),)), SMALL, Priority.NORMAL)
         elif known.no_ack:
             if self._writing:
                 self._give_back(known, (first, last))
@@ -344,18 +344,18 @@ class ClientConnection(ClientRequests):
             consumer.held -= count
             return 0, count
         command = _OUTCOMES[outcome](consumer.id, ranges)
-        lazy = outcome is Outcome.SETTLE and not self._is_awaited(consumer, proposer.pending[Lane.EXPRESS])
-        number = proposer.propose(command, SMALL + 16 * len(ranges), Lane.EXPRESS, lazy=lazy)
+        lazy = outcome is Outcome.SETTLE and not self._is_awaited(consumer, proposer.unapplied[Priority.NORMAL])
+        number = proposer.propose(command, SMALL + 16 * len(ranges), Priority.NORMAL, lazy=lazy)
         consumer.release(count, number)
         if consumer.is_cancelled and (channel := self._channels.get(consumer.id.channel.channel)) is not None:
             self._forget_if_done(channel, consumer)
         return number, count
 
     @staticmethod
-    def _is_awaited(consumer: Consumer, pending: Pending) -> bool:
+    def _is_awaited(consumer: Consumer, unapplied: UnappliedCommands) -> bool:
         """Whether a settle matters to the queue now: it may have no credit to deal on, or a next consumer waits for the
         last message of one that is cancelled."""
-        return consumer.is_cancelled or consumer.is_short_of_credit(pending.applied_up_to)
+        return consumer.is_cancelled or consumer.is_short_of_credit(unapplied.applied_up_to)
 
     def _forget(self, channel: Channel) -> None:
         """The channel is gone: every queue it dealt with must know."""

@@ -24,7 +24,7 @@ from reference_broker.machines import commands
 from reference_broker.machines.commands import Checkout, Purge, Return
 from reference_broker.node import declaration
 from reference_broker.node.declaration import RefusedError
-from reference_broker.node.proposals import Lane
+from reference_broker.node.proposals import Priority
 from reference_broker.node.requests import Answer, Answered
 from reference_broker.queues.quorum import Piece
 from reference_broker.queues.session import PublishSession
@@ -62,7 +62,7 @@ class Consumer:
         self.released = 0
         """Messages that it has given up, which the queue may not know yet."""
         self.releases: deque[tuple[int, int]] = deque()
-        """The proposals that say so: number in the express lane, messages."""
+        """The proposals that say so: number in the normal priority, messages."""
         self.is_cancelled = False
 
     def is_short_of_credit(self, applied: int) -> bool:
@@ -305,7 +305,7 @@ class ClientRequests(asyncio.Protocol):
         known.credit = credit = event.prefetch or self._shard.limits.credit_default
         correlation = self._ask(channel, queue, consuming, lambda: self._refuse_missing(event, "basic.consume"))
         command = Checkout(identity, credit, auto_settle=False, priority=priority, correlation=correlation)
-        queue.runner.propose(command, SMALL, Lane.EXPRESS)
+        queue.runner.propose(command, SMALL, Priority.NORMAL)
 
     def _cancel(self, channel: Channel, event: Cancel) -> None:
         consumer = channel.consumers.get(event.consumer_tag)
@@ -321,7 +321,7 @@ class ClientRequests(asyncio.Protocol):
                 self.core.cancel_ok(event.channel, event.consumer_tag)
 
         correlation = self._ask(channel, queue, cancelled, lambda: cancelled(0))
-        queue.runner.propose(commands.Cancel(consumer.id, correlation), SMALL, Lane.EXPRESS)
+        queue.runner.propose(commands.Cancel(consumer.id, correlation), SMALL, Priority.NORMAL)
 
     def _forget_if_done(self, channel: Channel, consumer: Consumer) -> None:
         """It was cancelled, and nothing of it is left to settle."""
@@ -362,7 +362,7 @@ class ClientRequests(asyncio.Protocol):
             self._got(channel, consumer, event, left=max(value - 1, 0))
 
         correlation = self._ask(channel, queue, answered, lambda: self._refuse_missing(event, "basic.get"))
-        queue.runner.propose(commands.Get(getter, event.no_ack, correlation), SMALL, Lane.EXPRESS)
+        queue.runner.propose(commands.Get(getter, event.no_ack, correlation), SMALL, Priority.NORMAL)
 
     def _dealt_to_get(
         self, channel: Channel, group: GroupId, first: int, pieces: list[Piece], delivery_count: int
@@ -376,7 +376,7 @@ class ClientRequests(asyncio.Protocol):
         last = first + sum(piece[2] for piece in pieces) - 1
         for consumer in channel.consumers.values():
             if consumer.id.tag == GETTER and consumer.group == group and consumer.next_message_id <= first:
-                self._propose(consumer.group, Return(consumer.id, ((first, last),)), SMALL, Lane.EXPRESS)
+                self._propose(consumer.group, Return(consumer.id, ((first, last),)), SMALL, Priority.NORMAL)
 
     def _got(self, channel: Channel, consumer: Consumer, event: Get, left: int) -> None:
         """The queue answered a basic.get: what it dealt, if anything, came just before."""
@@ -390,7 +390,7 @@ class ClientRequests(asyncio.Protocol):
         )
         if not sent and not event.no_ack:
             ids = (got.message_id, got.message_id)
-            self._propose(consumer.group, Return(consumer.id, (ids,)), SMALL, Lane.EXPRESS)
+            self._propose(consumer.group, Return(consumer.id, (ids,)), SMALL, Priority.NORMAL)
 
     # Helpers
 
@@ -488,11 +488,17 @@ class ClientRequests(asyncio.Protocol):
         self._touch()
 
     def _propose(
-        self, group: GroupId, command: commands.Command, size: int, lane: Lane = Lane.BULK, *, lazy: bool = False
+        self,
+        group: GroupId,
+        command: commands.Command,
+        size: int,
+        priority: Priority = Priority.LOW,
+        *,
+        lazy: bool = False,
     ) -> int:
         """Propose to a queue's group; the number of the proposal, 0 if the queue is gone."""
         runner = self._shard.proposer(group)
-        return runner.propose(command, size, lane, lazy=lazy) if runner is not None else 0
+        return runner.propose(command, size, priority, lazy=lazy) if runner is not None else 0
 
     def _refuse(self, channel: int, code: int, text: str, method: str) -> None:
         self._take(self.core.channel_error(channel, code, text, method))

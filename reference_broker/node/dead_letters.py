@@ -31,7 +31,7 @@ from reference_broker.machines.commands import ChannelDown, DeadLetterSettled, E
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import Policy, QueueRecord, with_policy
 from reference_broker.message_run import MessageRun
-from reference_broker.node.proposals import Lane
+from reference_broker.node.proposals import Priority
 from reference_broker.queues.quorum import Letter, Piece, command_size
 from reference_broker.queues.session import PublishSession
 from reference_broker.types import ChannelId, ConsumerId, GroupId
@@ -165,7 +165,7 @@ class Mailer:
         behind it, so that no target keeps a place for it."""
         self._closed = True
         for group in self._sessions:
-            self._propose(group, ChannelDown(self._channel), Lane.BULK)
+            self._propose(group, ChannelDown(self._channel), Priority.LOW)
         self._shard.forget_channel(self._channel)
         self._sessions.clear()
         self._open.clear()
@@ -232,7 +232,7 @@ class Mailer:
             for number in range(first, last + 1):
                 self._open.pop(number, None)
         if settled:
-            self._propose(self._record.group, DeadLetterSettled(tuple(settled)), Lane.EXPRESS)
+            self._propose(self._record.group, DeadLetterSettled(tuple(settled)), Priority.NORMAL)
 
     def _later(self, ids: list[int]) -> None:
         self._unsent += ids
@@ -246,9 +246,9 @@ class Mailer:
         if not self._closed:
             self._send(sorted(number for number in unsent if number in self._open))
 
-    def _propose(self, group: GroupId, command: ChannelDown | DeadLetterSettled, lane: Lane) -> None:
+    def _propose(self, group: GroupId, command: ChannelDown | DeadLetterSettled, priority: Priority) -> None:
         if (runner := self._shard.proposer(group)) is not None:
-            runner.propose(command, _SMALL, lane)
+            runner.propose(command, _SMALL, priority)
 
     # What else a connection is asked for: nothing is delivered to a mailer, and it has no socket.
 

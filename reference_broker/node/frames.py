@@ -67,9 +67,9 @@ class Frames:
         self._hosting.attached(group, node, stays=stays)
 
     def _leading(self, node: NodeId, body: memoryview) -> None:
-        group, term, express, bulk = guests.unpack_leading(body)
+        group, term, normal, low = guests.unpack_leading(body)
         if (proxy := self._hosting.proxies.get(group)) is not None:
-            proxy.leading(node, term, express, bulk)
+            proxy.leading(node, term, normal, low)
             self._hosting.census.leader_is(group, proxy.leader)
             self._leader_found()
 
@@ -85,6 +85,6 @@ class Frames:
             proxy.effects(node, effects, self._channels)
 
     def _applied(self, node: NodeId, body: memoryview) -> None:
-        group, express, bulk = guests.unpack_applied(body)
+        group, normal, low = guests.unpack_applied(body)
         if (proxy := self._hosting.proxies.get(group)) is not None:
-            proxy.applied(node, express, bulk)
+            proxy.applied(node, normal, low)

@@ -18,7 +18,7 @@ from reference_broker.log.system import LogSystem
 from reference_broker.node.group_ports import GroupPorts, Host
 from reference_broker.node.group_snapshot import GroupSnapshot
 from reference_broker.node.guests import Guest
-from reference_broker.node.proposals import Lane, Pending, Seen, sealed_at, unseal
+from reference_broker.node.proposals import DedupTable, Priority, UnappliedCommands, sealed_at, unseal
 from reference_broker.node.proposing import Proposing
 from reference_broker.node.sending import Sender
 from reference_broker.raft.core import RaftCore
@@ -43,10 +43,10 @@ class GroupRunner(Proposing):
         system: LogSystem,
         host: Host,
         node: GroupPorts,
-        pending: dict[Lane, Pending] | None = None,
+        unapplied: dict[Priority, UnappliedCommands] | None = None,
     ) -> None:
-        """``pending``: what this node has proposed to the group without a member of its own (:mod:`node.proxy`)."""
-        super().__init__(group, core, host, node, pending)
+        """``unapplied``: what this node has proposed to the group without a member of its own (:mod:`node.proxy`)."""
+        super().__init__(group, core, host, node, unapplied)
         self.applied = core.log.snapshot_index
         self._log = system
         self._sender = Sender(group, core, system, node, host.has_clients_on, self._wait_for_link)
@@ -59,7 +59,7 @@ class GroupRunner(Proposing):
         self._storing = False
         """A whole snapshot is on its way to disk: another one, of the next leader, must not overtake it there."""
         self._installing: tuple[LogIndex, GroupSnapshot] | None = None
-        self._seen = Seen()
+        self._dedup = DedupTable()
         self._reads: dict[int, Callable[[LogIndex | None], None]] = {}
         self._next_read = 1
         self._awaited: list[tuple[LogIndex, Callable[[], None]]] = []
@@ -76,26 +76,28 @@ class GroupRunner(Proposing):
     # Inputs
 
     def catch_up(self, node: NodeId, term: Term, boot_id: int, known: tuple[int, int], asked: Sequence[Any]) -> None:
-        """A node without a member has heard that this one leads, and has applied its commands up to ``known`` in each
-        lane: tell it what it may have missed, and from now on everything."""
+        """A node without a member has heard that this one leads, and has applied its commands up to ``known`` of each
+        priority: tell it what it may have missed, and from now on everything."""
         self.host.when_sure(partial(self._catch_up, node, term, boot_id, known, asked))
 
     def _catch_up(self, node: NodeId, term: Term, boot_id: int, known: tuple[int, int], asked: Sequence[Any]) -> None:
         if self._standing[0] is Role.LEADER and term == self._standing[2]:
-            seen, is_new = self.seen_of(node, boot_id), node not in self._guests
+            applied, is_new = self.highest_applied(node, boot_id), node not in self._guests
             guest = self._guests[node] = Guest(self.group, node, boot_id, self._node)
             self.host.catch_up(guest, asked)
-            if is_new and seen != known:  # they were in the log before, and nobody has told it since what they came to
-                guest.leading(term, *seen)
+            if (
+                is_new and applied != known
+            ):  # they were in the log before, and nobody has told it since what they came to
+                guest.leading(term, *applied)
 
     def guest_left(self, node: NodeId) -> None:
         """Nobody there wants to be told any more."""
         self._guests.pop(node, None)
 
-    def seen_of(self, node: NodeId, boot_id: int) -> tuple[int, int]:
-        """The highest numbers applied of that start of a node, in the express and in the bulk lane."""
-        express, bulk = (self._seen.highest((node, lane, boot_id)) for lane in Lane)
-        return express, bulk
+    def highest_applied(self, node: NodeId, boot_id: int) -> tuple[int, int]:
+        """The highest numbers applied of that start of a node, of normal and of low priority."""
+        normal, low = (self._dedup.highest((node, priority, boot_id)) for priority in Priority)
+        return normal, low
 
     def step(self, sender: NodeId, message: Message) -> None:
         """A Raft message of a peer."""
@@ -159,7 +161,7 @@ class GroupRunner(Proposing):
         configuration = snapshot.configuration or self.core.configuration
         self.core.restored(configuration, snapshot.machine_version)
         if self._may_apply(snapshot.machine_version):
-            self._seen = snapshot.seen
+            self._dedup = snapshot.dedup
             self.host.restore(snapshot.state)
 
     def read(self, answered: Callable[[LogIndex | None], None]) -> None:
@@ -205,7 +207,7 @@ class GroupRunner(Proposing):
         self._doubt()
 
     def _doubt(self) -> None:
-        if any(pending.is_used for pending in self.pending.values()):  # else there is nobody to deliver to
+        if any(unapplied.is_used for unapplied in self.unapplied.values()):  # else there is nobody to deliver to
             self.host.doubt()
 
     def peer_up(self, node: NodeId) -> None:
@@ -261,7 +263,7 @@ class GroupRunner(Proposing):
             return
         self._snapshot_asked = self.applied
         configuration, version = self.core.configuration_at(self.applied), self.core.machine_version_at(self.applied)
-        state = GroupSnapshot(configuration, version, self._seen, self.host.snapshot()).pack()
+        state = GroupSnapshot(configuration, version, self._dedup, self.host.snapshot()).pack()
         self._log.take_snapshot(self.group, self.applied, term, state, self.host.live_entries())
 
     def needed_entries(self) -> list[tuple[int, int]]:
@@ -318,10 +320,10 @@ class GroupRunner(Proposing):
         self._installing = None
         if not self._may_apply(snapshot.machine_version):
             return
-        self._seen = snapshot.seen
+        self._dedup = snapshot.dedup
         skipped: list[Any] = []
-        for lane, pending in self.pending.items():
-            skipped += pending.applied(self._seen.highest((self._me[0], lane, self._me[1])))
+        for priority, unapplied in self.unapplied.items():
+            skipped += unapplied.applied(self._dedup.highest((self._me[0], priority, self._me[1])))
         self.applied = index
         self.host.install(snapshot.state, skipped)
         self._node.members_committed(self)
@@ -345,10 +347,10 @@ class GroupRunner(Proposing):
             for entry in self._log.entries(self.group, LogIndex(self.applied + 1), commit, _APPLY_BYTES):
                 if entry.kind is EntryKind.COMMAND:
                     end, segments = unseal(entry.payload)
-                    self.host.apply(entry, end, self._seen.take(segments))
-                    for node, lane, boot_id, number, count in segments:
+                    self.host.apply(entry, end, self._dedup.take(segments))
+                    for node, priority, boot_id, number, count in segments:
                         if (node, boot_id) == self._me:
-                            self._applied_own(entry.index, lane, number + count - 1)
+                            self._applied_own(entry.index, priority, number + count - 1)
                         elif node in self._guests:
                             told.add(node)
                 elif entry.kind is EntryKind.CONFIG:
@@ -361,14 +363,14 @@ class GroupRunner(Proposing):
         self.track.forget_confirms()
         for node in told:
             guest = self._guests[node]
-            guest.applied(*self.seen_of(node, guest.boot_id))
+            guest.applied(*self.highest_applied(node, guest.boot_id))
         if reconfigured:
             self._node.members_committed(self)
 
-    def _applied_own(self, index: LogIndex, lane: Lane, number: int) -> None:
-        """Entry ``index`` held what this node's own clients asked for, up to that command of the lane."""
-        commands = self.pending[lane].applied(number)
-        if lane is Lane.BULK:
+    def _applied_own(self, index: LogIndex, priority: Priority, number: int) -> None:
+        """Entry ``index`` held what this node's own clients asked for, up to that command of the priority."""
+        commands = self.unapplied[priority].applied(number)
+        if priority is Priority.LOW:
             self.track.proposals_applied(index, number, commands)
         else:
             self.track.settled(number, self._node.now_ns())

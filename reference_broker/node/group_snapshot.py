@@ -2,8 +2,8 @@
 
 Octets: the mark ``QGS`` and the format (u8), the machine version (u32), the length of the configuration (u16), the
 configuration (:mod:`reference_broker.raft.configuration`), the table of applied commands
-(:class:`~reference_broker.node.proposals.Seen`), the machine's state. Format 1 had neither mark nor configuration: it
-began with the table, and its group had the members that its queue was declared with.
+(:class:`~reference_broker.node.proposals.DedupTable`), the machine's state. Format 1 had neither mark nor
+configuration: it began with the table, and its group had the members that its queue was declared with.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
-from reference_broker.node.proposals import Seen
+from reference_broker.node.proposals import DedupTable
 from reference_broker.raft.configuration import Configuration
 
 _MARK: Final = b"QGS"
@@ -26,7 +26,7 @@ class GroupSnapshot:
 
     configuration: Configuration | None
     machine_version: int
-    seen: Seen
+    dedup: DedupTable
     state: bytes
 
     def pack(self) -> bytes:
@@ -34,19 +34,19 @@ class GroupSnapshot:
         assert self.configuration is not None
         members = self.configuration.encode()
         head = _HEAD.pack(_MARK, _FORMAT, self.machine_version, len(members))
-        return b"".join([head, members, self.seen.pack(), self.state])
+        return b"".join([head, members, self.dedup.pack(), self.state])
 
     @classmethod
     def unpack(cls, octets: bytes) -> GroupSnapshot:
         """Read any format up to the newest. Raises ValueError for a newer one."""
         if not octets.startswith(_MARK):
-            seen, state = Seen.unpack(octets)
-            return cls(None, 0, seen, state)
+            dedup, state = DedupTable.unpack(octets)
+            return cls(None, 0, dedup, state)
         _, form, machine_version, size = _HEAD.unpack_from(octets)
         if form != _FORMAT:
             raise ValueError(
                 f"a snapshot of format {form}, this program knows up to {_FORMAT}: start the program that wrote it"
             )
         end = _HEAD.size + size
-        seen, state = Seen.unpack(octets[end:])
-        return cls(Configuration.decode(octets[_HEAD.size : end]), machine_version, seen, state)
+        dedup, state = DedupTable.unpack(octets[end:])
+        return cls(Configuration.decode(octets[_HEAD.size : end]), machine_version, dedup, state)

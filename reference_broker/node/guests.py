@@ -91,13 +91,13 @@ class Guest:
             frame, self._frame, self._octets = self._frame, [], 0
             self._transport.send(self.node, Kind.EFFECTS, [_GROUP.pack(self._group), *frame])
 
-    def applied(self, express: int, bulk: int) -> None:
+    def applied(self, normal: int, low: int) -> None:
         """Commands are applied up to these numbers; what they brought about was sent before."""
-        self._transport.send(self.node, Kind.APPLIED, [_APPLIED.pack(self._group, express, bulk)])
+        self._transport.send(self.node, Kind.APPLIED, [_APPLIED.pack(self._group, normal, low)])
 
-    def leading(self, term: Term, express: int, bulk: int) -> None:
+    def leading(self, term: Term, normal: int, low: int) -> None:
         """Say how far commands are applied: further than was known there, so that it asks what became of them."""
-        self._transport.send(self.node, Kind.LEADING, [pack_leading(self._group, term, express, bulk)])
+        self._transport.send(self.node, Kind.LEADING, [pack_leading(self._group, term, normal, low)])
 
     def _add(self, *buffers: bytes | memoryview) -> None:
         self._frame += buffers
@@ -190,32 +190,32 @@ def unpack_attach(body: memoryview) -> tuple[GroupId, bool]:
     return GroupId(group), bool(stays)
 
 
-def pack_leading(group: GroupId, term: Term, express: int, bulk: int) -> bytes:
+def pack_leading(group: GroupId, term: Term, normal: int, low: int) -> bytes:
     """LEADING."""
-    return _LEADING.pack(group, term, express, bulk)
+    return _LEADING.pack(group, term, normal, low)
 
 
 def unpack_leading(body: memoryview) -> tuple[GroupId, Term, int, int]:
-    """Group, term, and the highest numbers applied in the express and the bulk lane."""
-    group, term, express, bulk = _exactly(_LEADING, body)
-    return GroupId(group), Term(term), express, bulk
+    """Group, term, and the highest numbers applied of normal and of low priority."""
+    group, term, normal, low = _exactly(_LEADING, body)
+    return GroupId(group), Term(term), normal, low
 
 
-def pack_catch_up(group: GroupId, term: Term, boot_id: int, express: int, bulk: int) -> bytes:
+def pack_catch_up(group: GroupId, term: Term, boot_id: int, normal: int, low: int) -> bytes:
     """CATCH_UP; a batch of commands follows, or nothing."""
-    return _CATCH_UP.pack(group, term, boot_id, express, bulk)
+    return _CATCH_UP.pack(group, term, boot_id, normal, low)
 
 
 def unpack_catch_up(body: memoryview) -> tuple[GroupId, Term, int, tuple[int, int], bytes]:
     """Group, term, the boot id of the guest, the numbers that it knows of, and the batch."""
-    group, term, boot_id, express, bulk = _exactly(_CATCH_UP, body[: _CATCH_UP.size])
-    return GroupId(group), Term(term), boot_id, (express, bulk), bytes(body[_CATCH_UP.size :])
+    group, term, boot_id, normal, low = _exactly(_CATCH_UP, body[: _CATCH_UP.size])
+    return GroupId(group), Term(term), boot_id, (normal, low), bytes(body[_CATCH_UP.size :])
 
 
 def unpack_applied(body: memoryview) -> tuple[GroupId, int, int]:
     """Group and numbers of an APPLIED."""
-    group, express, bulk = _exactly(_APPLIED, body)
-    return GroupId(group), express, bulk
+    group, normal, low = _exactly(_APPLIED, body)
+    return GroupId(group), normal, low
 
 
 def unpack_effects(body: memoryview) -> tuple[GroupId, memoryview]:

@@ -28,7 +28,7 @@ from reference_broker.node.census import Census
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.group_ports import Host
 from reference_broker.node.peers import Kind
-from reference_broker.node.proposals import Lane, Pending
+from reference_broker.node.proposals import Priority, UnappliedCommands
 from reference_broker.node.proxy import Proxy
 from reference_broker.queues.quorum import QuorumQueue
 from reference_broker.raft.core import RaftConfig, RaftCore
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 _EARLY_MAX: Final = 256
 _BUSIEST: Final = 4
 """How many queues a node names in its summary."""
-_Lanes = dict[Lane, Pending]
+_Unapplied = dict[Priority, UnappliedCommands]
 
 
 class Queue:
@@ -268,8 +268,8 @@ class Hosting:
 
     def _say_leading(self, runner: GroupRunner, node: NodeId) -> None:
         if (boot_id := self._shard.boot_id_of(node)) is not None:
-            seen = runner.seen_of(node, boot_id)
-            frame = guests.pack_leading(runner.group, runner.core.term, *seen)
+            applied = runner.highest_applied(node, boot_id)
+            frame = guests.pack_leading(runner.group, runner.core.term, *applied)
             self._shard.send(node, Kind.LEADING, [frame])
 
     # Members that come and go
@@ -289,7 +289,7 @@ class Hosting:
         proxy = self.proxies.pop(record.group)
         proxy.stop()
         self._create(record.group, record_to_json(record))
-        runner = self._run_queue(record, None, proxy.pending)
+        runner = self._run_queue(record, None, proxy.unapplied)
         self._take_early(runner)
         self._lead_first(record, runner)
 
@@ -306,23 +306,23 @@ class Hosting:
         self._member_gone(record.group)
         self._shard.lead_lost(record.group)
         self._shard.log.delete_group(record.group)
-        self._stand_in(record, runner.pending).attach()
+        self._stand_in(record, runner.unapplied).attach()
 
     def _create(self, group: GroupId, meta: bytes) -> None:
         self.log_uids[group] = self._shard.log.create_group(group, meta)
 
-    def _stand_in(self, record: QueueRecord, pending: _Lanes | None) -> Proxy:
-        proxy = self.proxies[record.group] = Proxy(record, self._shard, self._shard.now_ms, pending)
+    def _stand_in(self, record: QueueRecord, unapplied: _Unapplied | None) -> Proxy:
+        proxy = self.proxies[record.group] = Proxy(record, self._shard, self._shard.now_ms, unapplied)
         self._has(Queue(record, None, proxy))
         return proxy
 
     def _run_queue(
-        self, record: QueueRecord, state: RecoveredGroup | None, pending: _Lanes | None = None
+        self, record: QueueRecord, state: RecoveredGroup | None, unapplied: _Unapplied | None = None
     ) -> GroupRunner:
         host = QuorumQueue(record, self._shard, self._shard.now_ms)
         members, replica_id = record.first_configuration(self.node), record.stay(self.node)
         elected = record.elected_by(self.node)
-        runner = self._run(record.group, members, host, state, pending, replica_id=replica_id, elected=elected)
+        runner = self._run(record.group, members, host, state, unapplied, replica_id=replica_id, elected=elected)
         host.payload, host.track = runner.payload, runner.track
         self._has(Queue(record, host, runner, record.stay(self.node)))
         return runner
@@ -351,7 +351,7 @@ class Hosting:
         members: tuple[NodeId, ...],
         host: Host,
         state: RecoveredGroup | None,
-        pending: _Lanes | None,
+        unapplied: _Unapplied | None,
         *,
         replica_id: int,
         elected: NodeId = NOBODY,
@@ -367,7 +367,7 @@ class Hosting:
             election_ticks_min=shard.limits.election_ticks_min, election_ticks_max=shard.limits.election_ticks_max
         )
         core = RaftCore(self.node, members, view, hard_state, config, timer.randint, host.version, replica_id)
-        runner = self.runners[group] = GroupRunner(group, core, shard.log, host, shard, pending)
+        runner = self.runners[group] = GroupRunner(group, core, shard.log, host, shard, unapplied)
         if state is not None and state.snapshot is not None:
             runner.restore(state.state)
         for entry in state.special if state is not None else ():

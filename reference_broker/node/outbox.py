@@ -1,7 +1,7 @@
 """Commands on their way out of a node: into an entry of its own, if its member leads, or to the leader.
 
-They gather by lane until somebody cuts a batch, express lane first, and the batch comes with its *segments*: whose
-commands it holds (:mod:`reference_broker.node.proposals`).
+They gather by priority until somebody cuts a batch. A batch takes commands of normal priority first, and comes with its
+*segments*, which say whose commands the batch holds (:mod:`reference_broker.node.proposals`).
 """
 
 from __future__ import annotations
@@ -10,32 +10,33 @@ from typing import Any, Final
 
 from reference_broker.machines.commands import Enqueue
 from reference_broker.node.config import Limits
-from reference_broker.node.proposals import Lane, Proposer, Segment
+from reference_broker.node.proposals import Priority, Proposer, Segment
 
 ANY: Final = 1 << 60
 """As many messages as there are."""
 
 
 class Outbox:
-    """What waits, oldest first in each lane. ``urgent``: not all of it is lazy; ``overdue``: it has waited enough."""
+    """The commands that wait, oldest first in each priority. ``urgent``: not all of them are lazy. ``overdue``: they
+    have waited long enough."""
 
-    __slots__ = ("_lanes", "octets", "overdue", "urgent")
+    __slots__ = ("_waiting", "octets", "overdue", "urgent")
 
     def __init__(self) -> None:
-        self._lanes: dict[Lane, list[tuple[Any, int, Proposer, int]]] = {lane: [] for lane in Lane}
-        """Command, octets, proposer, its number; by lane."""
+        self._waiting: dict[Priority, list[tuple[Any, int, Proposer, int]]] = {priority: [] for priority in Priority}
+        """Command, octets, proposer, its number; by priority."""
         self.octets = 0
         self.urgent = False
         self.overdue = False
 
     def add(self, command: object, size: int, proposer: Proposer, number: int) -> None:
-        """One more command; its lane is its proposer's."""
-        self._lanes[proposer[1]].append((command, size, proposer, number))
+        """One more command; its priority is its proposer's."""
+        self._waiting[proposer[1]].append((command, size, proposer, number))
         self.octets += size
 
     def clear(self) -> None:
         """Forget everything."""
-        self._lanes = {lane: [] for lane in Lane}
+        self._waiting = {priority: [] for priority in Priority}
         self.octets = 0
         self.urgent = self.overdue = False
 
@@ -44,36 +45,37 @@ class Outbox:
         """Whether it should go now."""
         return self.urgent or self.overdue
 
-    def holds(self, lane: Lane) -> bool:
-        """Whether something waits in the lane."""
-        return bool(self._lanes[lane])
+    def holds(self, priority: Priority) -> bool:
+        """Whether a command of this priority waits."""
+        return bool(self._waiting[priority])
 
     def cut(self, bytes_max: int, commands_max: int, messages_max: int = ANY) -> tuple[list[Any], list[Segment]]:
         """The next batch and whose commands it holds.
 
-        It enqueues at most ``messages_max`` messages, or one run if the first has more; with 0, there must be something
-        in the express lane. The first command of a batch always fits. The bulk lane has to wait until the express lane
-        is empty: what a channel asked for must be there before its end, which goes in the bulk lane.
+        The batch enqueues at most ``messages_max`` messages, or one run if the first run has more. With 0, a command of
+        normal priority must wait. The first command of a batch always fits. Commands of low priority wait until no
+        command of normal priority does: what a channel asked for must be in the log before the channel's end, which has
+        low priority.
         """
         batch: list[Any] = []
         segments: list[Segment] = []
-        self._cut_lane(self._lanes[Lane.EXPRESS], bytes_max, commands_max, batch, segments)
-        if messages_max and not self._lanes[Lane.EXPRESS]:
-            bulk = self._lanes[Lane.BULK]
-            commands_max = commands_max if messages_max == ANY else len(batch) + _leading(bulk, messages_max)
-            self._cut_lane(bulk, bytes_max, commands_max, batch, segments)
+        self._cut_queue(self._waiting[Priority.NORMAL], bytes_max, commands_max, batch, segments)
+        if messages_max and not self._waiting[Priority.NORMAL]:
+            low = self._waiting[Priority.LOW]
+            commands_max = commands_max if messages_max == ANY else len(batch) + _leading(low, messages_max)
+            self._cut_queue(low, bytes_max, commands_max, batch, segments)
         self.urgent, self.overdue = self.urgent and self.octets > 0, self.overdue and self.octets > 0
         return batch, segments
 
     def cut_for_link(self, limits: Limits, *, congested: bool) -> tuple[list[Any], list[Segment]] | None:
-        """The next batch for another node. On a congested link few octets go, or what is in the express lane; None if
-        there is nothing in it: then many publishes wait for the link."""
+        """The next batch for another node. On a congested link few octets go, or commands of normal priority.
+        None if there are none of these: then many publishes wait for the link."""
         many = congested and self.octets > limits.small_message_bytes
-        if many and not self.holds(Lane.EXPRESS):
+        if many and not self.holds(Priority.NORMAL):
             return None
         return self.cut(limits.batch_bytes_max, limits.batch_commands_max, 0 if many else ANY)
 
-    def _cut_lane(
+    def _cut_queue(
         self,
         waiting: list[tuple[Any, int, Proposer, int]],
         bytes_max: int,
@@ -111,5 +113,5 @@ def _leading(waiting: list[tuple[Any, int, Proposer, int]], messages_max: int) -
 
 def _close(run: tuple[Proposer, int, int] | None, segments: list[Segment]) -> None:
     if run is not None:
-        (node, lane, boot_id), first, following = run
-        segments.append((node, lane, boot_id, first, following - first))
+        (node, priority, boot_id), first, following = run
+        segments.append((node, priority, boot_id, first, following - first))

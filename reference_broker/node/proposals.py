@@ -1,22 +1,24 @@
-"""Commands on their way into the log: each applied exactly once, whatever happens to leaders and links.
+"""Commands on their way into the log: each command is applied exactly once, whatever happens to leaders and links.
 
-A node numbers the commands that it proposes to a group: 1, 2, 3 ... anew at each start. It keeps a command until it
-has *applied* the entry that carries it, and proposes all that it still keeps again, in order, whenever the group's term
-changes or the link to the leader was lost. So a command survives the leader that received it, and may enter the log
-twice.
+A node numbers the commands that it proposes to a group: 1, 2, 3 ..., anew at each start of the node. The node keeps a
+command until the node has *applied* the entry that carries it. Whenever the group's term changes or the link to the
+leader was lost, the node proposes all commands that it still keeps again, in order. So a command survives the leader
+that received it, and may enter the log twice.
 
-Each log entry therefore ends with *segments*: "the next n commands of this batch are numbers k, k+1, ... of that lane
-of that start of that node". Every member remembers the highest number applied, and skips what it has seen. The table is
-a function of the log alone, so all members skip the same, and it travels in snapshots.
+Each log entry therefore ends with *segments*. A segment says: "the next n commands of this batch are numbers k, k+1,
+... of this priority of this start of this node". Every member remembers the highest number that it applied, and skips
+a command that it has applied before. This *dedup table* is a function of the log alone, so all members skip the same
+commands, and the table travels in snapshots.
 
-That is only right if commands enter the log without gaps, and they do: within one term a link delivers in order or
-breaks, and a proposal that names another term than the leader's own is refused, because after a term change the sender
+Skipping is right only if commands enter the log without gaps, and they do. Within one term a link delivers in order or
+breaks. A proposal that names another term than the leader's own is refused, because after a change of term the sender
 starts over from its first unapplied command.
 
-There are two *lanes*, numbered apart. A deep in-flight window fills the outbox with publishes; if settles had to queue
-behind them, consumers would starve for credit while the backlog grows (Ra has normal and low priority commands for
-the same reason). So what consumers do goes in the express lane and overtakes what publishers do. Within a lane order is
-kept; what must stay behind a channel's publishes (the end of the channel, a purge) goes in their lane.
+There are two *priorities*, and each is numbered on its own. A deep in-flight window fills the outbox with publishes. If
+settles had to queue behind these publishes, consumers would run out of credit while the backlog grows. So commands of
+consumers have normal priority and overtake commands of publishers, which have low priority (Ra has normal and low
+priority commands for the same reason). Within a priority the order is kept. Commands that must stay behind a channel's
+publishes (the end of the channel, a purge) have low priority, too.
 
 Layout of an entry: the machine's batch, the segments, a stamp (ns u64, clock u32: when the payload was sealed, for the
 latency anatomy), the number of segments (u16). They stand at the end so that offsets into the batch are offsets into
@@ -38,27 +40,27 @@ _SEGMENT: Final = Struct(">HBIQI")
 _COUNT: Final = Struct(">H")
 _TAIL: Final = Struct(">QIH")
 _PROPOSAL: Final = Struct(">QQ?")
-_SEEN: Final = Struct(">HBIQ")
+_HIGHEST: Final = Struct(">HBIQ")
 
 
-class Lane(IntEnum):
+class Priority(IntEnum):
     """Which of a node's two sequences a command belongs to; the lower number goes first."""
 
-    EXPRESS = 0
-    BULK = 1
+    NORMAL = 0
+    LOW = 1
 
-    __hash__ = int.__hash__  # lanes are keys of the hot path; an enumeration's own hash is a function in Python
-
-
-Proposer = tuple[NodeId, Lane, int]
-"""A lane of one boot of a node: id, lane, boot id."""
-
-Segment = tuple[NodeId, Lane, int, int, int]
-"""Node, lane, boot id, first number, count."""
+    __hash__ = int.__hash__  # priorities are keys of the hot path; an enumeration's own hash is a function in Python
 
 
-class Pending:
-    """The commands of this node in one lane that are not yet seen applied, oldest first."""
+Proposer = tuple[NodeId, Priority, int]
+"""Whose sequence a command is numbered in: node, priority, boot id."""
+
+Segment = tuple[NodeId, Priority, int, int, int]
+"""Node, priority, boot id, first number, count."""
+
+
+class UnappliedCommands:
+    """The commands that this node proposed with one priority and has not applied yet, oldest first."""
 
     __slots__ = ("_commands", "_next")
 
@@ -80,18 +82,18 @@ class Pending:
 
     @property
     def applied_up_to(self) -> int:
-        """The number of the last command that is seen applied."""
+        """The number of the last command that this node has applied."""
         return self._commands[0][0] - 1 if self._commands else self._next - 1
 
     def applied(self, number: int) -> list[Any]:
-        """Forget everything up to ``number``; returns those commands."""
+        """Forget the commands up to ``number``, which are applied; returns them."""
         commands, done = self._commands, []
         while commands and commands[0][0] <= number:
             done.append(commands.popleft()[1])
         return done
 
     def change(self, changed: Callable[[Any], Any]) -> None:
-        """Put what ``changed`` makes of each command in its place."""
+        """Replace each command by ``changed(command)``."""
         self._commands = deque((number, changed(command), size) for number, command, size in self._commands)
 
     def all(self) -> Iterable[tuple[int, Any, int]]:
@@ -99,49 +101,50 @@ class Pending:
         return tuple(self._commands)
 
 
-class Seen:
-    """The highest number applied of each lane of a node's latest start: what makes "at least once" into "once"."""
+class DedupTable:
+    """The highest number applied of each node and priority since the node's latest start: the table that makes "once"
+    of "at least once"."""
 
-    __slots__ = ("_lanes",)
+    __slots__ = ("_highest",)
 
     def __init__(self) -> None:
-        self._lanes: dict[tuple[int, int], tuple[int, int]] = {}  # (node, lane) -> (boot id, number)
+        self._highest: dict[tuple[int, int], tuple[int, int]] = {}  # (node, priority) -> (boot id, number)
 
     def take(self, segments: Sequence[Segment]) -> frozenset[int]:
-        """Note an entry's segments; returns the positions in its batch that were applied before and must be skipped."""
+        """Note an entry's segments. Returns the positions in its batch of the commands that were applied before."""
         skip: list[int] = []
         position = 0
-        for node, lane, boot_id, first, count in segments:
-            newest, number = self._lanes.get((node, lane), (0, 0))
+        for node, priority, boot_id, first, count in segments:
+            newest, number = self._highest.get((node, priority), (0, 0))
             if boot_id > newest:
                 newest, number = boot_id, 0
             known = count if boot_id < newest else min(max(number - first + 1, 0), count)
             skip.extend(range(position, position + known))
             position += count
             if boot_id == newest:
-                self._lanes[node, lane] = (newest, max(number, first + count - 1))
+                self._highest[node, priority] = (newest, max(number, first + count - 1))
         return frozenset(skip)
 
     def highest(self, proposer: Proposer) -> int:
-        """The highest number applied in this lane of that start; 0 if none was."""
-        node, lane, boot_id = proposer
-        newest, number = self._lanes.get((node, lane), (0, 0))
+        """The highest number applied of this node, priority and boot id; 0 if none was."""
+        node, priority, boot_id = proposer
+        newest, number = self._highest.get((node, priority), (0, 0))
         return number if newest == boot_id else 0
 
     def pack(self) -> bytes:
         """The table for a snapshot; canonical."""
-        rows = b"".join(_SEEN.pack(*lane, *reached) for lane, reached in sorted(self._lanes.items()))
-        return _COUNT.pack(len(self._lanes)) + rows
+        rows = b"".join(_HIGHEST.pack(*sequence, *reached) for sequence, reached in sorted(self._highest.items()))
+        return _COUNT.pack(len(self._highest)) + rows
 
     @classmethod
-    def unpack(cls, state: bytes) -> tuple[Seen, bytes]:
+    def unpack(cls, state: bytes) -> tuple[DedupTable, bytes]:
         """The table at the head of ``state``, and what follows it."""
         (count,) = _COUNT.unpack_from(state)
-        end = _COUNT.size + count * _SEEN.size
-        seen = cls()
-        for node, lane, boot_id, number in _SEEN.iter_unpack(state[_COUNT.size : end]):
-            seen._lanes[node, lane] = (boot_id, number)
-        return seen, state[end:]
+        end = _COUNT.size + count * _HIGHEST.size
+        table = cls()
+        for node, priority, boot_id, number in _HIGHEST.iter_unpack(state[_COUNT.size : end]):
+            table._highest[node, priority] = (boot_id, number)
+        return table, state[end:]
 
 
 def seal(batch: list[bytes | memoryview], segments: Sequence[Segment], now_ns: int = 0, clock: int = 0) -> bytes:
@@ -165,17 +168,20 @@ def unseal(payload: bytes) -> tuple[int, list[Segment]]:
     if end < 0:
         raise ValueError(f"a sealed batch of {len(payload)} octets with {count} segments")
     rows = _SEGMENT.iter_unpack(payload[end : -_TAIL.size])
-    return end, [(NodeId(node), Lane(lane), boot_id, first, number) for node, lane, boot_id, first, number in rows]
+    return end, [
+        (NodeId(node), Priority(priority), boot_id, first, number) for node, priority, boot_id, first, number in rows
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """Commands forwarded to the leader, valid only in ``term``. What :func:`seal` makes of them follows it."""
+    """Commands forwarded to the leader, valid only in ``term``. The payload that :func:`seal` made of
+    the commands follows."""
 
     group: GroupId
     term: Term
     lazy: bool = False
-    """Nobody waits for any of them: they may wait once more, for an entry to ride with."""
+    """Nobody waits for any of these commands: the leader may keep them until an entry goes that they can ride with."""
 
     def pack(self) -> bytes:
         """The fixed part."""

@@ -22,7 +22,7 @@ from typing import Any, Final
 from reference_broker.node.group_ports import GroupPorts, Host
 from reference_broker.node.outbox import ANY, Outbox
 from reference_broker.node.peers import Kind
-from reference_broker.node.proposals import Lane, Pending, Proposal, Segment, seal, sealed_at, unseal
+from reference_broker.node.proposals import Priority, Proposal, Segment, UnappliedCommands, seal, sealed_at, unseal
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.ready import Role
 from reference_broker.types import NOBODY, EntryKind, GroupId, LogIndex, NodeId, Term
@@ -43,13 +43,15 @@ class Proposing(ABC):
         core: RaftCore,
         host: Host,
         node: GroupPorts,
-        pending: dict[Lane, Pending] | None,
+        unapplied: dict[Priority, UnappliedCommands] | None,
     ) -> None:
         self.group = group
         self.core = core
         self.host = host
         self.scheduled = False
-        self.pending = pending if pending is not None else {lane: Pending() for lane in Lane}
+        self.unapplied = (
+            unapplied if unapplied is not None else {priority: UnappliedCommands() for priority in Priority}
+        )
         self.track = node.anatomy.track()
         self._node = node
         self._me = (node.node, node.boot_id)
@@ -72,12 +74,12 @@ class Proposing(ABC):
 
     # Inputs
 
-    def propose(self, command: object, size: int, lane: Lane = Lane.BULK, *, lazy: bool = False) -> int:
-        """Have ``command`` applied by every member, once, in this node's order within the lane; a lazy one a little
-        later. Returns its number in the lane."""
-        number = self.pending[lane].add(command, size)
+    def propose(self, command: object, size: int, priority: Priority = Priority.LOW, *, lazy: bool = False) -> int:
+        """Have ``command`` applied by every member, once, in this node's order within the priority; a lazy command a
+        little later. Returns the number of the command."""
+        number = self.unapplied[priority].add(command, size)
         if self._standing[0] is Role.LEADER or self._standing[1]:
-            self._outbox.add(command, size, (self._me[0], lane, self._me[1]), number)
+            self._outbox.add(command, size, (self._me[0], priority, self._me[1]), number)
         self._outbox.urgent = self._outbox.urgent or not lazy
         self._node.wake(self)
         return number
@@ -102,9 +104,9 @@ class Proposing(ABC):
         if self._standing[0] is not Role.LEADER or proposal.term != self._standing[2]:
             return
         remaining = iter(commands)
-        for node, lane, boot_id, first, count in segments:
+        for node, priority, boot_id, first, count in segments:
             for number, (command, size) in zip(range(first, first + count), remaining, strict=False):
-                self._outbox.add(command, size, (node, lane, boot_id), number)
+                self._outbox.add(command, size, (node, priority, boot_id), number)
         self._outbox.urgent = self._outbox.urgent or not proposal.lazy
         self._node.wake(self)
 
@@ -136,9 +138,9 @@ class Proposing(ABC):
         outbox, commands_max = self._outbox, self._node.limits.batch_commands_max
         while outbox.octets and (room := self._room()) is not None:
             bytes_max, messages_max = room
-            if messages_max and outbox.holds(Lane.BULK):
+            if messages_max and outbox.holds(Priority.LOW):
                 self._publishes_before, self._publishes = self._publishes, LogIndex(self.core.log.last_index + 1)
-            self._settled = self._settled or outbox.holds(Lane.EXPRESS)
+            self._settled = self._settled or outbox.holds(Priority.NORMAL)
             commands, segments = outbox.cut(bytes_max, commands_max, messages_max)
             payload = seal(self.host.encode(commands), segments, self._node.now_ns(), self._node.anatomy.clock)
             self.core.propose(EntryKind.COMMAND, payload, zlib.crc32(payload))
@@ -160,16 +162,16 @@ class Proposing(ABC):
             in_the_way = self._publishes if pace < _FEW else self._publishes_before
             if in_the_way <= commit and not (pace < _FEW and self._wait_for_a_settle()):
                 return whole // 2, pace
-            return (whole, 0) if self._outbox.holds(Lane.EXPRESS) else None
+            return (whole, 0) if self._outbox.holds(Priority.NORMAL) else None
         idle = raft_log.last_index - raft_log.synced_index < limits.rounds_in_flight_max
         return (whole, ANY) if idle or self._outbox.octets >= whole else None
 
     def _wait_for_a_settle(self) -> bool:
         """Whether publishes have nothing to ride with now, and soon will."""
-        if not self._expects_settle and self._outbox.holds(Lane.EXPRESS):
+        if not self._expects_settle and self._outbox.holds(Priority.NORMAL):
             self._expects_settle = True
             self._node.after(_RIDE_S, self._look_for_settles)
-        return self._expects_settle and not self._outbox.holds(Lane.EXPRESS)
+        return self._expects_settle and not self._outbox.holds(Priority.NORMAL)
 
     def _look_for_settles(self) -> None:
         self._expects_settle, self._settled = self._settled, False
@@ -191,8 +193,8 @@ class Proposing(ABC):
                 return
             commands, segments = batch
             now_ns = self._node.now_ns()
-            for _node, lane, _boot_id, first, count in segments:
-                if lane is Lane.BULK:
+            for _node, priority, _boot_id, first, count in segments:
+                if priority is Priority.LOW:
                     self.track.forwarded(first + count - 1, now_ns)
             sealed = seal(self.host.encode(commands), segments, now_ns, self._node.anatomy.clock)
             self._node.send(leader, Kind.PROPOSE, [head, sealed])
@@ -202,10 +204,10 @@ class Proposing(ABC):
         start over too."""
         self._outbox.clear()
         if self._standing[0] is Role.LEADER or self._standing[1]:
-            for lane, pending in self.pending.items():
-                pending.change(self.host.again)
-                for number, command, size in pending.all():
-                    self._outbox.add(command, size, (self._me[0], lane, self._me[1]), number)
+            for priority, unapplied in self.unapplied.items():
+                unapplied.change(self.host.again)
+                for number, command, size in unapplied.all():
+                    self._outbox.add(command, size, (self._me[0], priority, self._me[1]), number)
         self._outbox.urgent = self._outbox.octets > 0
 
     def _forget_publishes(self) -> None:

@@ -1,10 +1,11 @@
 """A queue on a node that has no member of it: what clients here want goes to its leader, and comes back from there.
 
-The proxy keeps what a member's runner keeps of its own commands: numbered lanes of what is not known to be applied
-(:mod:`reference_broker.node.proposals`), sent again, in order, to whoever leads. It finds the leader by *attaching* to
-every member; the one that leads, or comes to lead, says so with its term and with how far it has applied this node's
-commands. The proxy forgets those, sends the rest, and asks to be told again what its clients may have missed
-(:mod:`reference_broker.node.guests`). No timers: a member that can be reached again is attached to again.
+The proxy keeps what a member's runner keeps of its own commands: the commands that are not known to be applied,
+numbered by priority (:mod:`reference_broker.node.proposals`), sent again, in order, to whoever leads. It finds the
+leader by *attaching* to every member; the one that leads, or comes to lead, says so with its term and with how far it
+has applied this node's commands. The proxy forgets those, sends the rest, and asks to be told again what its clients
+may have missed (:mod:`reference_broker.node.guests`). No timers: a member that can be reached again is attached to
+again.
 
 A proxy that nobody has used is attached to nobody and costs nothing.
 """
@@ -20,7 +21,7 @@ from reference_broker.node import guests
 from reference_broker.node.node_ports import ProposingPorts
 from reference_broker.node.outbox import Outbox
 from reference_broker.node.peers import Kind
-from reference_broker.node.proposals import Lane, Pending, Proposal, seal
+from reference_broker.node.proposals import Priority, Proposal, UnappliedCommands, seal
 from reference_broker.queues.quorum import Channels, asks
 from reference_broker.types import NOBODY, NodeId, Term
 
@@ -33,13 +34,15 @@ class Proxy:
         record: QueueRecord,
         node: ProposingPorts,
         now_ms: Callable[[], int],
-        pending: dict[Lane, Pending] | None = None,
+        unapplied: dict[Priority, UnappliedCommands] | None = None,
     ) -> None:
-        """``pending``: what this node's own member, which is gone, has proposed and not seen applied."""
+        """``unapplied``: what this node's own member, which is gone, has proposed and not seen applied."""
         self.record = record
         self.group = record.group
         self.scheduled = False
-        self.pending = pending if pending is not None else {lane: Pending() for lane in Lane}
+        self.unapplied = (
+            unapplied if unapplied is not None else {priority: UnappliedCommands() for priority in Priority}
+        )
         self.leader = NOBODY
         self.term = Term(0)
         self._node = node
@@ -51,11 +54,11 @@ class Proxy:
 
     # Inputs
 
-    def propose(self, command: object, size: int, lane: Lane = Lane.BULK, *, lazy: bool = False) -> int:
+    def propose(self, command: object, size: int, priority: Priority = Priority.LOW, *, lazy: bool = False) -> int:
         """As :meth:`reference_broker.node.group.GroupRunner.propose`."""
-        number = self.pending[lane].add(command, size)
+        number = self.unapplied[priority].add(command, size)
         if self.leader != NOBODY:
-            self._outbox.add(command, size, (self._node.node, lane, self._node.boot_id), number)
+            self._outbox.add(command, size, (self._node.node, priority, self._node.boot_id), number)
             self._outbox.urgent = self._outbox.urgent or not lazy
             self._node.wake(self)
         self.attach()
@@ -97,20 +100,20 @@ class Proxy:
         for node in sorted(new) if self._attached else ():
             self._attach_to(node)
 
-    def leading(self, node: NodeId, term: Term, express: int, bulk: int) -> None:
+    def leading(self, node: NodeId, term: Term, normal: int, low: int) -> None:
         """``node`` leads in ``term`` and has applied this node's commands up to these numbers."""
         if term < self.term or self._stopped:
             return
         self.leader, self.term = node, term
-        asked = [command for command in self._forget(express, bulk) if asks(command)]
-        head = guests.pack_catch_up(self.group, term, self._node.boot_id, express, bulk)
+        asked = [command for command in self._forget(normal, low) if asks(command)]
+        head = guests.pack_catch_up(self.group, term, self._node.boot_id, normal, low)
         self._node.send(node, Kind.CATCH_UP, [head, *(encode_batch(self._now_ms(), asked) if asked else ())])
         self._start_over()
 
-    def applied(self, node: NodeId, express: int, bulk: int) -> None:
+    def applied(self, node: NodeId, normal: int, low: int) -> None:
         """The leader has applied this node's commands up to these numbers."""
         if node == self.leader:
-            self._forget(express, bulk)
+            self._forget(normal, low)
 
     def effects(self, node: NodeId, effects: memoryview, clients: Channels) -> None:
         """Tell this node's clients what the leader says. Raises ValueError if it is damaged."""
@@ -158,15 +161,15 @@ class Proxy:
 
     def _start_over(self) -> None:
         self._outbox.clear()
-        for lane, pending in self.pending.items():
-            for number, command, size in pending.all():
-                self._outbox.add(command, size, (self._node.node, lane, self._node.boot_id), number)
+        for priority, unapplied in self.unapplied.items():
+            for number, command, size in unapplied.all():
+                self._outbox.add(command, size, (self._node.node, priority, self._node.boot_id), number)
         self._outbox.urgent = self._outbox.octets > 0
         self._node.wake(self)
 
-    def _forget(self, express: int, bulk: int) -> list[Any]:
+    def _forget(self, normal: int, low: int) -> list[Any]:
         """Forget what is applied; returns those commands."""
-        return [*self.pending[Lane.EXPRESS].applied(express), *self.pending[Lane.BULK].applied(bulk)]
+        return [*self.unapplied[Priority.NORMAL].applied(normal), *self.unapplied[Priority.LOW].applied(low)]
 
 
 def _where(record: QueueRecord) -> set[NodeId]:

@@ -47,7 +47,7 @@ from reference_broker.node.node_ports import Runner
 from reference_broker.node.operations import Operations
 from reference_broker.node.peers import Kind, Peers
 from reference_broker.node.placement import placed
-from reference_broker.node.proposals import Lane
+from reference_broker.node.proposals import Priority
 from reference_broker.node.proxy import Proxy
 from reference_broker.node.reading import Reading
 from reference_broker.node.reconciliation import Reconciliation
@@ -424,12 +424,12 @@ class Shard(LocalClients):
             return
         boot_id = self._up.get(node)
         command = NodeDown(node) if boot_id is None else NodeUp(node, boot_id)
-        runner.propose(command, _NODE_COMMAND_BYTES, Lane.EXPRESS)
+        runner.propose(command, _NODE_COMMAND_BYTES, Priority.NORMAL)
 
     def _timer_due(self, group: GroupId) -> None:
         del self._timers[group]
         if (runner := self.runners.get(group)) is not None and runner.core.role is Role.LEADER:
-            runner.propose(Tick(), _NODE_COMMAND_BYTES, Lane.EXPRESS)
+            runner.propose(Tick(), _NODE_COMMAND_BYTES, Priority.NORMAL)
 
     def _drop_timer(self, group: GroupId) -> None:
         if (timer := self._timers.pop(group, None)) is not None:

@@ -397,7 +397,7 @@ class SimNode:
             host = runner.host
             if not isinstance(host, QuorumQueue) or not host.leading or runner.applied < runner.core.log.last_index:
                 continue
-            if any(True for pending in runner.pending.values() for _ in pending.all()):
+            if any(True for commands in runner.unapplied.values() for _ in commands.all()):
                 continue
             for consumer in host.machine._state.all_consumers():
                 channel = consumer.id.channel

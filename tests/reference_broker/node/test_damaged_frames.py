@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reference_broker.node import guests
 from reference_broker.node.group_snapshot import GroupSnapshot
-from reference_broker.node.proposals import Proposal, Seen, unseal
+from reference_broker.node.proposals import DedupTable, Proposal, unseal
 from reference_broker.raft.configuration import Configuration
 from reference_broker.types import GroupId, NodeId
 
@@ -52,10 +52,10 @@ def test_sealed_batches(body: bytes) -> None:
 
 
 def test_snapshots_of_the_first_format_can_still_be_read() -> None:
-    snapshot = GroupSnapshot(Configuration((NodeId(1), NodeId(2))), 3, Seen(), b"state")
+    snapshot = GroupSnapshot(Configuration((NodeId(1), NodeId(2))), 3, DedupTable(), b"state")
     assert GroupSnapshot.unpack(snapshot.pack()).configuration == snapshot.configuration
     assert GroupSnapshot.unpack(snapshot.pack()).state == b"state"
-    old = GroupSnapshot.unpack(Seen().pack() + b"state")
+    old = GroupSnapshot.unpack(DedupTable().pack() + b"state")
     assert (old.configuration, old.state) == (None, b"state")
     with pytest.raises(ValueError, match="format 9"):
         GroupSnapshot.unpack(b"QGS\x09" + bytes(20))

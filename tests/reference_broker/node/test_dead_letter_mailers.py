@@ -17,7 +17,7 @@ from reference_broker.machines.metadata import Policy, QueueRecord
 from reference_broker.node import metrics
 from reference_broker.node.config import Limits
 from reference_broker.node.dead_letters import DeadLetters
-from reference_broker.node.proposals import Lane
+from reference_broker.node.proposals import Priority
 from reference_broker.queues.quorum import Letter
 from reference_broker.types import ChannelId, GroupId, NodeId
 
@@ -35,11 +35,11 @@ class Runner:
 
     def __init__(self) -> None:
         self.proposed: list[Any] = []
-        self.lanes: list[Lane] = []
+        self.priorities: list[Priority] = []
 
-    def propose(self, command: object, _size: int, lane: Lane = Lane.BULK) -> None:
+    def propose(self, command: object, _size: int, priority: Priority = Priority.LOW) -> None:
         self.proposed.append(command)
-        self.lanes.append(lane)
+        self.priorities.append(priority)
 
 
 class Node:
@@ -202,7 +202,8 @@ def test_who_lost_the_lead_sends_nothing_more_and_keeps_nothing() -> None:
 
 
 def test_a_mailers_channel_ends_behind_what_it_published() -> None:
-    """In the other lane the end would overtake the letters, and the target keep a place for the channel for ever."""
+    """In the other priority the end would overtake the letters, and the target keep a place for the channel for
+    ever."""
     node = Node("target")
     node.policy(dead_letter_routing_key="target")
     node.die(1, 3)
@@ -210,7 +211,7 @@ def test_a_mailers_channel_ends_behind_what_it_published() -> None:
     target = node.queues["target"].runner
     assert [type(command) for command in target.proposed] == [Enqueue, ChannelDown]
     assert target.proposed[1].channel == target.proposed[0].channel
-    assert target.lanes == [Lane.BULK] * 2
+    assert target.priorities == [Priority.LOW] * 2
 
 
 def test_who_leads_again_sends_all_that_is_not_settled() -> None:

@@ -50,7 +50,7 @@ from reference_broker.node.group import GroupRunner
 from reference_broker.node.hosting import Hosting
 from reference_broker.node.metadata import MetadataHost
 from reference_broker.node.peers import Kind
-from reference_broker.node.proposals import Lane
+from reference_broker.node.proposals import Priority
 from reference_broker.node.proxy import Proxy
 from reference_broker.node.reconciliation import Reconciliation
 from reference_broker.node.requests import Requests
@@ -263,7 +263,7 @@ class Node:
         if node in self.watched and (member := self.member) is not None and member.core.role is Role.LEADER:
             up = node == self.node or self.world.is_up(self.node, node)
             command = NodeUp(node, self.world.nodes[node].boot_id) if up else NodeDown(node)
-            member.propose(command, 64, Lane.EXPRESS)
+            member.propose(command, 64, Priority.NORMAL)
 
     def when_current(self, group: GroupId, call: Callable[[], None]) -> None:
         """Whoever knows most answers at once."""
@@ -358,7 +358,7 @@ class Consumer:
         self.newest: dict[int, int] = {}  # publisher -> its last number that came first here
         node.channels[self.id.channel.connection] = self
         checkout = Checkout(self.id, world.chance.randint(1, 20), auto_settle=False, priority=0, correlation=1)
-        node.runner.propose(checkout, 64, Lane.EXPRESS)
+        node.runner.propose(checkout, 64, Priority.NORMAL)
 
     def subscribed(self, next_message_id: int) -> None:
         self.next_id = max(self.next_id, next_message_id)
@@ -381,7 +381,7 @@ class Consumer:
         if count:
             settled, self.held = self.held[:count], self.held[count:]
             command = Settle(self.id, ((settled[0], settled[-1]),))
-            self.node.runner.propose(command, 64, Lane.EXPRESS, lazy=self.world.chance.random() < 0.5)
+            self.node.runner.propose(command, 64, Priority.NORMAL, lazy=self.world.chance.random() < 0.5)
 
     def close(self) -> None:
         self.node.runner.propose(ChannelDown(self.id.channel), 64)

@@ -9,7 +9,7 @@ from reference_broker.message_run import MessageRun
 from reference_broker.node.config import Limits
 from reference_broker.node.outbox import Outbox
 from reference_broker.node.peers import Kind
-from reference_broker.node.proposals import Lane
+from reference_broker.node.proposals import Priority
 from reference_broker.node.proxy import Proxy
 from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId, Term
 
@@ -26,10 +26,10 @@ def filled(*runs: int, settles: int = 0) -> Outbox:
     """An outbox with enqueues of so many messages each, and then settles."""
     outbox, seq = Outbox(), 1
     for number, count in enumerate(runs, 1):
-        outbox.add(enqueue(seq, count), 10 * count, (NodeId(1), Lane.BULK, 1), number)
+        outbox.add(enqueue(seq, count), 10 * count, (NodeId(1), Priority.LOW, 1), number)
         seq += count
     for number in range(1, settles + 1):
-        outbox.add(SETTLE, 64, (NodeId(1), Lane.EXPRESS, 1), number)
+        outbox.add(SETTLE, 64, (NodeId(1), Priority.NORMAL, 1), number)
     return outbox
 
 
@@ -60,13 +60,13 @@ def test_a_pace_bounds_the_messages_but_not_the_first_run() -> None:
 def test_settles_go_alone_while_publishes_wait() -> None:
     outbox = filled(5, settles=3)
     assert cut(outbox, 0) == (3, [])
-    assert not outbox.holds(Lane.EXPRESS)
-    assert outbox.holds(Lane.BULK)
+    assert not outbox.holds(Priority.NORMAL)
+    assert outbox.holds(Priority.LOW)
     assert outbox.octets == 50
 
 
-def test_the_bulk_lane_waits_for_the_rest_of_the_express_lane() -> None:
-    """A channel's end goes in the bulk lane. In the log before its last subscription, it would leave a consumer that
+def test_low_priority_waits_for_the_rest_of_the_normal_priority() -> None:
+    """A channel's end goes in the low priority. In the log before its last subscription, it would leave a consumer that
     nobody ever ends."""
     outbox = filled(1, settles=3)
     assert [len(outbox.cut(128, 10)[0]) for _ in range(2)] == [2, 2]

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_broker.node.proposals import Lane, Pending, Proposal, Seen, Segment, seal, unseal
+from reference_broker.node.proposals import DedupTable, Priority, Proposal, Segment, UnappliedCommands, seal, unseal
 from reference_broker.types import GroupId, NodeId, Term
 
 
 def test_an_entry_gives_back_its_batch_and_its_segments() -> None:
     """Whoever applies an entry must know whose commands it holds."""
-    segments: list[Segment] = [(NodeId(1), Lane.EXPRESS, 7, 100, 3), (NodeId(3), Lane.BULK, 1, 1, 1)]
+    segments: list[Segment] = [(NodeId(1), Priority.NORMAL, 7, 100, 3), (NodeId(3), Priority.LOW, 1, 1, 1)]
     payload = seal([b"abc", memoryview(b"def")], segments)
     end, read = unseal(payload)
     assert payload[:end] == b"abcdef"
@@ -21,37 +21,37 @@ def test_an_entry_gives_back_its_batch_and_its_segments() -> None:
 
 def test_pending_commands_are_kept_until_they_are_applied() -> None:
     """What is proposed again after an election is exactly what may have been lost."""
-    pending = Pending()
-    assert [pending.add(name, 1) for name in "abc"] == [1, 2, 3]
-    pending.applied(2)
-    assert [(number, command) for number, command, _size in pending.all()] == [(3, "c")]
+    unapplied = UnappliedCommands()
+    assert [unapplied.add(name, 1) for name in "abc"] == [1, 2, 3]
+    unapplied.applied(2)
+    assert [(number, command) for number, command, _size in unapplied.all()] == [(3, "c")]
 
 
-def test_lanes_are_numbered_apart() -> None:
+def test_priorities_are_numbered_apart() -> None:
     """A settle that overtakes a thousand publishes must not make them look like old ones."""
-    seen = Seen()
-    assert seen.take([(NodeId(1), Lane.EXPRESS, 1, 9, 1), (NodeId(1), Lane.BULK, 1, 1, 1)]) == frozenset()
-    assert seen.take([(NodeId(1), Lane.EXPRESS, 1, 9, 1), (NodeId(1), Lane.BULK, 1, 2, 1)]) == frozenset({0})
+    dedup = DedupTable()
+    assert dedup.take([(NodeId(1), Priority.NORMAL, 1, 9, 1), (NodeId(1), Priority.LOW, 1, 1, 1)]) == frozenset()
+    assert dedup.take([(NodeId(1), Priority.NORMAL, 1, 9, 1), (NodeId(1), Priority.LOW, 1, 2, 1)]) == frozenset({0})
 
 
 def test_commands_of_a_former_life_are_skipped() -> None:
     """A node that restarted numbers from 1 again; what its former life left in some outbox must not count for it."""
-    seen = Seen()
-    assert seen.take([(NodeId(1), Lane.BULK, 1, 1, 5)]) == frozenset()
-    assert seen.take([(NodeId(1), Lane.BULK, 2, 1, 2)]) == frozenset()
-    assert seen.take([(NodeId(1), Lane.BULK, 1, 6, 2), (NodeId(1), Lane.BULK, 2, 3, 1)]) == frozenset({0, 1})
+    dedup = DedupTable()
+    assert dedup.take([(NodeId(1), Priority.LOW, 1, 1, 5)]) == frozenset()
+    assert dedup.take([(NodeId(1), Priority.LOW, 2, 1, 2)]) == frozenset()
+    assert dedup.take([(NodeId(1), Priority.LOW, 1, 6, 2), (NodeId(1), Priority.LOW, 2, 3, 1)]) == frozenset({0, 1})
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10)), max_size=40), st.integers(0, 40))
 def test_each_command_is_applied_once_and_in_order(resends: list[tuple[int, int]], snapshot_at: int) -> None:
     """However often a sender starts over, from wherever, and whoever takes over from a snapshot in between."""
-    seen, applied, sent = Seen(), [], 0
+    dedup, applied, sent = DedupTable(), [], 0
     for step, (back, count) in enumerate(resends):
         if step == snapshot_at:
-            seen, rest = Seen.unpack(seen.pack() + b"rest")
+            dedup, rest = DedupTable.unpack(dedup.pack() + b"rest")
             assert rest == b"rest"
         first = max(1, sent + 1 - back)  # never a gap: a sender starts over at or before its first unapplied command
-        skip = seen.take([(NodeId(2), Lane.EXPRESS, 1, first, count)])
+        skip = dedup.take([(NodeId(2), Priority.NORMAL, 1, first, count)])
         applied += [first + position for position in range(count) if position not in skip]
         sent = max(sent, first + count - 1)
     assert applied == list(range(1, sent + 1))

@@ -8,7 +8,7 @@ import pytest
 from reference_broker.machines.config import NO_LIMIT
 from reference_broker.machines.metadata import AddMember, ClearPolicy, Policy, QueueRecord, RemoveMember, SetPolicy
 from reference_broker.node.group import GroupRunner
-from reference_broker.node.proposals import Lane
+from reference_broker.node.proposals import Priority
 from reference_broker.raft.ready import Role
 from reference_broker.types import NOBODY, NodeId
 from tests.reference_broker.node.test_group_storm import FOUNDERS, GROUP, Node, World, member_of
@@ -136,6 +136,6 @@ def test_the_settings_that_a_former_leader_wished_for_do_not_stay() -> None:
     for _ in range(20):
         world.settle_down_without(leads.node)
     assert {other.host.machine.config.max_length for other in others} == {NO_LIMIT}
-    assert list(member_of(world, leads.node).pending[Lane.BULK].all()), "the test needs a wish that comes late"
+    assert list(member_of(world, leads.node).unapplied[Priority.LOW].all()), "the test needs a wish that comes late"
     world.settle_down()
-    assert not list(member_of(world, leads.node).pending[Lane.BULK].all()) and limits(world) == {NO_LIMIT}
+    assert not list(member_of(world, leads.node).unapplied[Priority.LOW].all()) and limits(world) == {NO_LIMIT}

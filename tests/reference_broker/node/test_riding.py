@@ -6,7 +6,7 @@ import pytest
 
 from reference_broker.machines.commands import Settle
 from reference_broker.node.group import GroupRunner
-from reference_broker.node.proposals import Lane
+from reference_broker.node.proposals import Priority
 from reference_broker.raft.ready import Role
 from reference_broker.types import ChannelId, ConsumerId, NodeId
 from tests.reference_broker.node.test_group_storm import Publisher, World
@@ -41,7 +41,7 @@ def test_a_lazy_settle_waits_on_the_leader_too(lazy: bool) -> None:
     world.run_on()
     fire(world, NodeId(1))
     entries = leader.core.log.last_index
-    world.nodes[other].runner.propose(Settle(GONE, ((0, 0),)), 64, Lane.EXPRESS, lazy=lazy)
+    world.nodes[other].runner.propose(Settle(GONE, ((0, 0),)), 64, Priority.NORMAL, lazy=lazy)
     world.run_on()
     if lazy:
         assert leader.core.log.last_index == entries
@@ -53,7 +53,7 @@ def test_a_lazy_settle_waits_on_the_leader_too(lazy: bool) -> None:
     fire(world, NodeId(1))
     fire(world, other)
     assert leader.core.log.last_index == entries + 1
-    assert not world.nodes[other].runner.pending[Lane.EXPRESS].all()
+    assert not world.nodes[other].runner.unapplied[Priority.NORMAL].all()
 
 
 def test_no_settle_waits_for_ever() -> None:
@@ -61,12 +61,12 @@ def test_no_settle_waits_for_ever() -> None:
     world = World(2)
     leader, other = led(world)
     entries = leader.core.log.last_index
-    world.nodes[other].runner.propose(Settle(GONE, ((0, 0),)), 64, Lane.EXPRESS, lazy=True)
+    world.nodes[other].runner.propose(Settle(GONE, ((0, 0),)), 64, Priority.NORMAL, lazy=True)
     world.run_on()
     for node in (other, NodeId(1), NodeId(1), other):
         fire(world, node)
     assert leader.core.log.last_index == entries + 1
-    assert not world.nodes[other].runner.pending[Lane.EXPRESS].all()
+    assert not world.nodes[other].runner.unapplied[Priority.NORMAL].all()
 
 
 def test_publishes_ride_with_the_settles_of_a_consumer_with_a_backlog(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,18 +82,18 @@ def test_publishes_ride_with_the_settles_of_a_consumer_with_a_backlog(monkeypatc
         if publishes:
             publisher.publish()
         if settles:
-            leader.propose(Settle(GONE, ((0, 0),)), 64, Lane.EXPRESS)
+            leader.propose(Settle(GONE, ((0, 0),)), 64, Priority.NORMAL)
         world.run_on()
         return leader.core.log.last_index - before
 
     entries_after(settles=False, publishes=True)
     for _ in range(3):
-        fire(world, NodeId(1))  # the queue has asked about the publisher's node, in the lane of settles
+        fire(world, NodeId(1))  # the queue has asked about the publisher's node, in the priority of settles
     assert entries_after(settles=False, publishes=True) == 1
     assert entries_after(settles=True, publishes=False) == 1
     assert entries_after(settles=False, publishes=True) == 0
     assert entries_after(settles=True, publishes=True) == 1
-    assert not leader.pending[Lane.BULK].all()
+    assert not leader.unapplied[Priority.LOW].all()
     assert entries_after(settles=False, publishes=True) == 0
     before = leader.core.log.last_index
     fire(world, NodeId(1))  # a settle was there since the timer was set

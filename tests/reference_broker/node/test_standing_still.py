@@ -11,7 +11,7 @@ from reference_broker.machines.commands import Checkout, Enqueue, Get
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import MessageRun
 from reference_broker.node.client_requests import GETTER
-from reference_broker.node.proposals import Lane
+from reference_broker.node.proposals import Priority
 from reference_broker.node.shard import Shard
 from reference_broker.queues.quorum import Piece, QuorumQueue
 from reference_broker.raft.ready import Role
@@ -37,8 +37,8 @@ class Reader:
         assert runner is not None
         self._runner = runner
 
-    def propose(self, command: object, lane: Lane = Lane.EXPRESS) -> None:
-        self.cluster.loops[self.shard.node].run(self._runner.propose, command, 64, lane)
+    def propose(self, command: object, priority: Priority = Priority.NORMAL) -> None:
+        self.cluster.loops[self.shard.node].run(self._runner.propose, command, 64, priority)
 
     def subscribe(self, credit: int) -> None:
         self.propose(Checkout(self.consumer, credit, False, 0, 1))
@@ -99,7 +99,7 @@ class Scene:
             header = b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + b"\x00\x00\xce"
             content = header + b"\x03\x00\x01" + len(body).to_bytes(4, "big") + body + b"\xce"
             run = MessageRun.of(b"\x00\x01q", [content])
-            reader.propose(Enqueue(reader.channel, self.published, run), Lane.BULK)
+            reader.propose(Enqueue(reader.channel, self.published, run), Priority.LOW)
 
     def pause(self, node: NodeId, seconds: float) -> None:
         self.cluster.loops[node].paused_until = self.cluster.scheduler.now + seconds
