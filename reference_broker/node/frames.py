@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from reference_broker.machines.batch import decode_batch
-from reference_broker.node import guests
+from reference_broker.node import non_members
 from reference_broker.node.hosting import Hosting
 from reference_broker.node.peers import Kind
 from reference_broker.node.proposals import Proposal
@@ -63,28 +63,28 @@ class Frames:
             self._guarded(runner.proposed_by_peer, proposal, *runner.read_proposal(bytes(sealed)))
 
     def _attach(self, node: NodeId, body: memoryview) -> None:
-        group, stays = guests.unpack_attach(body)
+        group, stays = non_members.unpack_attach(body)
         self._hosting.attached(group, node, stays=stays)
 
     def _leading(self, node: NodeId, body: memoryview) -> None:
-        group, term, normal, low = guests.unpack_leading(body)
+        group, term, normal, low = non_members.unpack_leading(body)
         if (proxy := self._hosting.proxies.get(group)) is not None:
             proxy.leading(node, term, normal, low)
             self._hosting.census.leader_is(group, proxy.leader)
             self._leader_found()
 
     def _catch_up(self, node: NodeId, body: memoryview) -> None:
-        group, term, boot_id, known, batch = guests.unpack_catch_up(body)
+        group, term, boot_id, known, batch = non_members.unpack_catch_up(body)
         asked = [command for _, command in decode_batch(batch)[1]] if batch else []
         if (runner := self._hosting.runners.get(group)) is not None:
             self._guarded(runner.catch_up, node, term, boot_id, known, asked)
 
     def _effects(self, node: NodeId, body: memoryview) -> None:
-        group, effects = guests.unpack_effects(body)
+        group, effects = non_members.unpack_effects(body)
         if (proxy := self._hosting.proxies.get(group)) is not None:
             proxy.effects(node, effects, self._channels)
 
     def _applied(self, node: NodeId, body: memoryview) -> None:
-        group, normal, low = guests.unpack_applied(body)
+        group, normal, low = non_members.unpack_applied(body)
         if (proxy := self._hosting.proxies.get(group)) is not None:
             proxy.applied(node, normal, low)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from reference_broker.log.system import LogSystem
 from reference_broker.node.group_ports import GroupPorts, Host
 from reference_broker.node.group_snapshot import GroupSnapshot
-from reference_broker.node.guests import Guest
+from reference_broker.node.non_members import NonMember
 from reference_broker.node.proposals import DedupTable, Priority, UnappliedCommands, sealed_at, unseal
 from reference_broker.node.proposing import Proposing
 from reference_broker.node.sending import Sender
@@ -50,7 +50,7 @@ class GroupRunner(Proposing):
         self.applied = core.log.snapshot_index
         self._log = system
         self._sender = Sender(group, core, system, node, host.has_clients_on, self._wait_for_link)
-        self._guests: dict[NodeId, Guest] = {}
+        self._non_members: dict[NodeId, NonMember] = {}
         """Nodes without a member that are up to date with this leader."""
         self._held: list[Ready] = []
         self._hard_state_writes = 0
@@ -82,17 +82,17 @@ class GroupRunner(Proposing):
 
     def _catch_up(self, node: NodeId, term: Term, boot_id: int, known: tuple[int, int], asked: Sequence[Any]) -> None:
         if self._standing[0] is Role.LEADER and term == self._standing[2]:
-            applied, is_new = self.highest_applied(node, boot_id), node not in self._guests
-            guest = self._guests[node] = Guest(self.group, node, boot_id, self._node)
-            self.host.catch_up(guest, asked)
+            applied, is_new = self.highest_applied(node, boot_id), node not in self._non_members
+            non_member = self._non_members[node] = NonMember(self.group, node, boot_id, self._node)
+            self.host.catch_up(non_member, asked)
             if (
                 is_new and applied != known
             ):  # they were in the log before, and nobody has told it since what they came to
-                guest.leading(term, *applied)
+                non_member.leading(term, *applied)
 
-    def guest_left(self, node: NodeId) -> None:
+    def non_member_left(self, node: NodeId) -> None:
         """Nobody there wants to be told any more."""
-        self._guests.pop(node, None)
+        self._non_members.pop(node, None)
 
     def highest_applied(self, node: NodeId, boot_id: int) -> tuple[int, int]:
         """The highest numbers applied of that start of a node, of normal and of low priority."""
@@ -203,7 +203,7 @@ class GroupRunner(Proposing):
 
     def stood_still(self) -> None:
         """This process stood still for so long that others may think that its node is gone."""
-        self._guests.clear()
+        self._non_members.clear()
         self._doubt()
 
     def _doubt(self) -> None:
@@ -220,7 +220,7 @@ class GroupRunner(Proposing):
 
     def peer_down(self, node: NodeId) -> None:
         """The link to ``node`` broke."""
-        self._guests.pop(node, None)
+        self._non_members.pop(node, None)
         self._sender.peer_down(node)
         self.core.node_down(node)
         self._node.wake(self)
@@ -351,7 +351,7 @@ class GroupRunner(Proposing):
                     for node, priority, boot_id, number, count in segments:
                         if (node, boot_id) == self._me:
                             self._applied_own(entry.index, priority, number + count - 1)
-                        elif node in self._guests:
+                        elif node in self._non_members:
                             told.add(node)
                 elif entry.kind is EntryKind.CONFIG:
                     reconfigured = True
@@ -359,11 +359,11 @@ class GroupRunner(Proposing):
                     break
                 self.applied = entry.index
         self.track.applied(first, self.applied, committed_ns, self._node.now_ns())
-        self.host.run_effects(self._guests.values())
+        self.host.run_effects(self._non_members.values())
         self.track.forget_confirms()
         for node in told:
-            guest = self._guests[node]
-            guest.applied(*self.highest_applied(node, guest.boot_id))
+            non_member = self._non_members[node]
+            non_member.applied(*self.highest_applied(node, non_member.boot_id))
         if reconfigured:
             self._node.members_committed(self)
 
@@ -383,7 +383,7 @@ class GroupRunner(Proposing):
         self._standing = standing
         self._forget_publishes()  # they may have been overwritten since: nobody must wait for them
         self._sender.forget()
-        self._guests.clear()
+        self._non_members.clear()
         self._start_over()
         if standing[0] is Role.LEADER and not (was_leader and former_term == self.core.term):
             self.host.became_leader(self.core.term)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from reference_broker.node.answer_times import AnswerTimes
-from reference_broker.node.guests import Guest
 from reference_broker.node.node_ports import ProposingPorts
+from reference_broker.node.non_members import NonMember
 from reference_broker.types import Entry, NodeId, Term
 
 if TYPE_CHECKING:
@@ -35,13 +35,12 @@ class Host(Protocol):
         """Apply one entry, whose batch ends at octet ``end``, but for the commands at the positions ``skip``; effects
         gather until :meth:`run_effects`."""
 
-    def run_effects(self, guests: Collection[Guest] = ()) -> None:
-        """Carry out the effects of all entries applied since the last call, also those for the clients of ``guests``,
-        nodes without a member."""
+    def run_effects(self, non_members: Collection[NonMember] = ()) -> None:
+        """Carry out the effects of all entries applied since the last call, also for the clients of ``non_members``."""
 
-    def catch_up(self, channels: Guest, asked: Sequence[Any]) -> None:
-        """Tell a guest's clients what they may have missed: what is committed, the answers to their applied commands
-        ``asked``, and what their consumers hold."""
+    def catch_up(self, channels: NonMember, asked: Sequence[Any]) -> None:
+        """Tell a non-member's clients what they may have missed: what is committed, the answers to their applied
+        commands ``asked``, and what their consumers hold."""
 
     def pace(self) -> int | None:
         """How many messages an entry should hold at most, lest the settles of a consumer with a backlog wait

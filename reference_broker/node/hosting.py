@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.machines.metadata import QueueRecord, record_from_json, record_to_json
-from reference_broker.node import guests
+from reference_broker.node import non_members
 from reference_broker.node.busiest import Busiest
 from reference_broker.node.campaigns import Campaigns
 from reference_broker.node.census import Census
@@ -94,7 +94,7 @@ class Hosting:
         self._early: dict[GroupId, list[tuple[NodeId, Message]]] = {}
         """Messages for groups that are not here: a new queue's first ones may overtake the news of the queue."""
         self._early_count = 0
-        self._guests: dict[GroupId, set[NodeId]] = {}
+        self._non_members: dict[GroupId, set[NodeId]] = {}
         """Nodes without a member that want to know who leads, whether or not this node does, or has a member. One may
         have heard that a member is here again before this node has heard that the former one is to go."""
 
@@ -153,7 +153,7 @@ class Hosting:
         self.proxies.pop(record.group, None)
         if self.runners.pop(record.group, None) is not None:
             self._shard.log.delete_group(record.group)
-        self._guests.pop(record.group, None)
+        self._non_members.pop(record.group, None)
         self._shard.queue_gone(record)
 
     def members_changed(self, record: QueueRecord) -> None:
@@ -233,8 +233,8 @@ class Hosting:
 
     def peer_down(self, node: NodeId) -> None:
         """A link broke."""
-        for guests_of in self._guests.values():
-            guests_of.discard(node)
+        for non_members_of in self._non_members.values():
+            non_members_of.discard(node)
         for runner in self.runners.values():
             runner.peer_down(node)
         for proxy in self.proxies.values():
@@ -245,7 +245,7 @@ class Hosting:
         for runner in self.runners.values():
             runner.stood_still()
             if runner.core.role is Role.LEADER:
-                self.tell_guests(runner)
+                self.tell_non_members(runner)
         for proxy in self.proxies.values():
             proxy.stood_still()
 
@@ -253,23 +253,23 @@ class Hosting:
         """A node without a member has clients of the queue, or has none any more."""
         runner = self.runners.get(group)
         if stays:
-            self._guests.setdefault(group, set()).add(node)
+            self._non_members.setdefault(group, set()).add(node)
             if runner is not None and runner.core.role is Role.LEADER:
                 self._say_leading(runner, node)
         else:
-            self._guests.get(group, set()).discard(node)
+            self._non_members.get(group, set()).discard(node)
             if runner is not None:
-                runner.guest_left(node)
+                runner.non_member_left(node)
 
-    def tell_guests(self, runner: GroupRunner) -> None:
+    def tell_non_members(self, runner: GroupRunner) -> None:
         """This node leads the group now."""
-        for node in sorted(self._guests.get(runner.group, ())):
+        for node in sorted(self._non_members.get(runner.group, ())):
             self._say_leading(runner, node)
 
     def _say_leading(self, runner: GroupRunner, node: NodeId) -> None:
         if (boot_id := self._shard.boot_id_of(node)) is not None:
             applied = runner.highest_applied(node, boot_id)
-            frame = guests.pack_leading(runner.group, runner.core.term, *applied)
+            frame = non_members.pack_leading(runner.group, runner.core.term, *applied)
             self._shard.send(node, Kind.LEADING, [frame])
 
     # Members that come and go

@@ -134,7 +134,7 @@ class MetadataHost:
         """Apply one entry and keep its effects."""
         self._effects.extend(self.machine.apply(entry.payload[:end], skip))
 
-    def run_effects(self, guests: Collection[object] = ()) -> None:
+    def run_effects(self, non_members: Collection[object] = ()) -> None:
         """Start and stop groups, answer those who wait on this node."""
         effects, self._effects = self._effects, []
         for effect in effects:

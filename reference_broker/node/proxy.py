@@ -4,7 +4,7 @@ The proxy keeps what a member's runner keeps of its own commands: the commands t
 numbered by priority (:mod:`reference_broker.node.proposals`), sent again, in order, to whoever leads. It finds the
 leader by *attaching* to every member; the one that leads, or comes to lead, says so with its term and with how far it
 has applied this node's commands. The proxy forgets those, sends the rest, and asks to be told again what its clients
-may have missed (:mod:`reference_broker.node.guests`). No timers: a member that can be reached again is attached to
+may have missed (:mod:`reference_broker.node.non_members`). No timers: a member that can be reached again is attached to
 again.
 
 A proxy that nobody has used is attached to nobody and costs nothing.
@@ -17,7 +17,7 @@ from typing import Any
 
 from reference_broker.machines.batch import encode_batch
 from reference_broker.machines.metadata import QueueRecord
-from reference_broker.node import guests
+from reference_broker.node import non_members
 from reference_broker.node.node_ports import ProposingPorts
 from reference_broker.node.outbox import Outbox
 from reference_broker.node.peers import Kind
@@ -106,7 +106,7 @@ class Proxy:
             return
         self.leader, self.term = node, term
         asked = [command for command in self._forget(normal, low) if asks(command)]
-        head = guests.pack_catch_up(self.group, term, self._node.boot_id, normal, low)
+        head = non_members.pack_catch_up(self.group, term, self._node.boot_id, normal, low)
         self._node.send(node, Kind.CATCH_UP, [head, *(encode_batch(self._now_ms(), asked) if asked else ())])
         self._start_over()
 
@@ -118,14 +118,14 @@ class Proxy:
     def effects(self, node: NodeId, effects: memoryview, clients: Channels) -> None:
         """Tell this node's clients what the leader says. Raises ValueError if it is damaged."""
         if node == self.leader:
-            guests.tell(clients, self.group, effects)
+            non_members.tell(clients, self.group, effects)
 
     def stop(self) -> None:
         """The queue is gone, or this node has a member of its own now."""
         self._stopped = True
         for node in sorted(_where(self.record)) if self._attached else ():
             if node != self._node.node:
-                self._node.send(node, Kind.ATTACH, [guests.pack_attach(self.group, stays=False)])
+                self._node.send(node, Kind.ATTACH, [non_members.pack_attach(self.group, stays=False)])
 
     # One turn
 
@@ -157,7 +157,7 @@ class Proxy:
         self._node.wake(self)
 
     def _attach_to(self, node: NodeId) -> None:
-        self._node.send(node, Kind.ATTACH, [guests.pack_attach(self.group, stays=True)])
+        self._node.send(node, Kind.ATTACH, [non_members.pack_attach(self.group, stays=True)])
 
     def _start_over(self) -> None:
         self._outbox.clear()

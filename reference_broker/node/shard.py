@@ -332,7 +332,7 @@ class Shard(LocalClients):
         if runner.core.role not in (Role.PRE_CANDIDATE, Role.CANDIDATE):
             self.hosting.campaigns.decided(runner.group)
         if runner.core.role is Role.LEADER:
-            self.hosting.tell_guests(runner)
+            self.hosting.tell_non_members(runner)
             self.reconcile(runner)
         else:
             self.lead_lost(runner.group)

@@ -156,9 +156,10 @@ class QuorumQueue:
             effects = [each for each in effects if not (isinstance(each, DeadLetter) and not each.first_id)]
         self._effects.extend(effects)
 
-    def run_effects(self, guests: Collection[Channels] = ()) -> None:
+    def run_effects(self, non_members: Collection[Channels] = ()) -> None:
         """Execute what is this node's to execute: what became of enqueues first, then the rest as it arose. Then the
-        same for the channels of each of ``guests``, nodes that have no member and are told by this one, which leads."""
+        same for the channels of each of ``non_members``, nodes without a member, which this member tells because it
+        leads."""
         if not self._effects:
             return
         effects, self._effects = self._effects, []
@@ -170,8 +171,8 @@ class QuorumQueue:
         if self._doubt.is_on:
             mine = self._keep_back(mine, runs)
         self._execute(mine, self._clients, runs)
-        for guest in guests:
-            self._execute(local_effects(effects, guest.node, False, ()), guest, runs)
+        for non_member in non_members:
+            self._execute(local_effects(effects, non_member.node, False, ()), non_member, runs)
 
     def _execute(self, effects: list[Effect], channels: Channels, runs: Runs) -> None:
         self._answer_enqueues(effects, channels)

@@ -65,7 +65,8 @@ class SimShard(Shard):
         self.story = owner.world.story
         self.jumped = False
         self.breaks = 0
-        """How often a link or a leader was another than before: a guest may have missed what was taken back since."""
+        """How often a link or a leader was another than before: a non-member may have missed what was taken back
+        since."""
         self._is_told = self._is_shown = False
         super().__init__(
             config,
@@ -143,7 +144,7 @@ class SimShard(Shard):
         self.story.begins(self.node, runner, name, state)
         self.checks.recovered(self.node, runner, state)
         if state is None and isinstance(runner.host, QuorumQueue) and runner.host.record.stay(self.node):
-            self.jumped = True  # it tells again what the leader told before, when this node was a guest
+            self.jumped = True  # it tells again what the leader told before, when this node was a non-member
             self.moments.come("join", self.owner)
         self._show_applies(runner)
 

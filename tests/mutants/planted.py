@@ -217,8 +217,8 @@ MUTANTS = (
            shown_by="node.test_group_storm:"
            "test_the_snapshot_of_the_next_leader_does_not_overtake_the_one_that_is_written"),
     Mutant("a replica that leaves takes those with it who ask for the leader", "node.hosting:Hosting._leave",
-           "runner.stop()", "runner.stop(); self._guests.pop(record.group, None)", needs=_member_changes,
-           shown_by="node.test_group_storm:test_a_guest_is_not_forgotten_with_the_replica_that_left"),
+           "runner.stop()", "runner.stop(); self._non_members.pop(record.group, None)", needs=_member_changes,
+           shown_by="node.test_group_storm:test_a_non_member_is_not_forgotten_with_the_replica_that_left"),
     Mutant("who was just removed is not told that its leader is none", "raft.elections:Elections._asked",
            "if at.role is Role.PRE_CANDIDATE:", "if False:", needs=_member_changes,
            shown_by="raft.test_raft_transcripts:test_cluster_does_what_was_recorded(member_remove_trust.txt)"),
@@ -278,10 +278,10 @@ MUTANTS = (
            shown_by="node.test_standing_still:test_what_others_got_while_the_link_was_down_is_not_delivered_late"),
     Mutant("under another leader a member delivers late what is somebody else's", "node.group:GroupRunner._carry_out",
            "self._doubt()", "pass", needs=_several_nodes),
-    Mutant("a guest that stood still believes what it finds unread", "node.proxy:Proxy.stood_still",
+    Mutant("a non-member that stood still believes what it finds unread", "node.proxy:Proxy.stood_still",
            "self.peer_down(self.leader)", "pass", needs=_several_nodes,
            shown_by="node.test_standing_still:"
-                    "test_what_others_got_while_a_guest_stood_still_is_not_delivered_there"),
+                    "test_what_others_got_while_a_non_member_stood_still_is_not_delivered_there"),
     Mutant("a deposed leader says whom it cannot reach", "queues.quorum:QuorumQueue.again",
            "Tick() if isinstance(command, NodeDown | NodeUp) else command", "command", needs=_several_nodes,
            shown_by="node.test_standing_still:test_a_leader_that_was_away_takes_nothing_from_those_who_were_not"),

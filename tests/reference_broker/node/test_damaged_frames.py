@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_broker.node import guests
+from reference_broker.node import non_members
 from reference_broker.node.group_snapshot import GroupSnapshot
 from reference_broker.node.proposals import DedupTable, Proposal, unseal
 from reference_broker.raft.configuration import Configuration
@@ -17,11 +17,11 @@ from reference_broker.types import GroupId, NodeId
 
 READERS = [
     Proposal.unpack,
-    guests.unpack_attach,
-    guests.unpack_leading,
-    guests.unpack_catch_up,
-    guests.unpack_applied,
-    guests.unpack_effects,
+    non_members.unpack_attach,
+    non_members.unpack_leading,
+    non_members.unpack_catch_up,
+    non_members.unpack_applied,
+    non_members.unpack_effects,
 ]
 
 
@@ -42,7 +42,7 @@ def test_small_frames(reader: Any, body: bytes) -> None:
 @given(st.binary(max_size=80))
 def test_effects(body: bytes) -> None:
     with contextlib.suppress(ValueError):
-        guests.tell(Nobody(), GroupId(1), memoryview(body))  # type: ignore[arg-type]
+        non_members.tell(Nobody(), GroupId(1), memoryview(body))  # type: ignore[arg-type]
 
 
 @given(st.binary(max_size=80))

@@ -206,7 +206,7 @@ class Node:
 
     def leader_changed(self, runner: GroupRunner) -> None:
         if runner.core.role is Role.LEADER:
-            self.hosting.tell_guests(runner)
+            self.hosting.tell_non_members(runner)
             self.reconcile(runner)
 
     def members_committed(self, runner: GroupRunner) -> None:
@@ -840,22 +840,22 @@ def test_the_snapshot_of_the_next_leader_does_not_overtake_the_one_that_is_writt
     assert member_of(world, away.node).applied == member_of(world, next_one).applied > installed[0]
 
 
-def test_a_guest_is_not_forgotten_with_the_replica_that_left() -> None:
+def test_a_non_member_is_not_forgotten_with_the_replica_that_left() -> None:
     """It attaches to a node that, it has heard, has a member again; the node has yet to hear that the former one left.
     Forgotten, it would never learn that this node leads, and what its clients settle would go to nobody."""
     world = World(1, nodes=4)
-    guest = world.nodes[NodeId(4)]
-    consumer = Consumer(guest, world)
+    non_member = world.nodes[NodeId(4)]
+    consumer = Consumer(non_member, world)
     world.settle_down()
-    late, leader = next((n, guest.runner.leader) for n in FOUNDERS if n != guest.runner.leader)
+    late, leader = next((n, non_member.runner.leader) for n in FOUNDERS if n != non_member.runner.leader)
     for kind in (RemoveMember, AddMember):
         world.metadata.append(kind(name="q", group=GROUP, member=late, node=NOBODY, correlation=0))
         for _ in range(20):
             world.settle_down_without(late)
-    assert late in guest.hosting.by_group[GROUP].record.members, "the test needs a guest that knows more"
+    assert late in non_member.hosting.by_group[GROUP].record.members, "the test needs a non-member that knows more"
     world.pass_frames([world.nodes[late]])
     world.settle_down()
     member_of(world, leader).core.transfer(late)
     world.settle_down()
-    assert member_of(world, late).core.role is Role.LEADER and guest.runner.leader == late
+    assert member_of(world, late).core.role is Role.LEADER and non_member.runner.leader == late
     consumer.close()

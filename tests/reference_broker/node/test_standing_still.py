@@ -152,7 +152,7 @@ def test_what_others_got_while_a_node_stood_still_is_not_delivered_there(who: st
             run.cluster.wait(run.got(80))
 
 
-def test_what_others_got_while_a_guest_stood_still_is_not_delivered_there() -> None:
+def test_what_others_got_while_a_non_member_stood_still_is_not_delivered_there() -> None:
     """A node without a member is told by the leader, and what it was told before it stopped may be unread."""
     for moment in range(12):
         with scene(members=2) as run:

@@ -209,14 +209,14 @@ def test_nothing_is_told_for_channels_of_another_life_or_node(other: ChannelId, 
     assert [call[0] for call in calls if call[0] != "watch"] == ["confirm", "reply", "deliver"]
 
 
-def test_a_guest_is_told_by_the_leader() -> None:
+def test_a_non_member_is_told_by_the_leader() -> None:
     """A node without a member has nobody else to hear from; what it hears is for its present life alone."""
-    guest = Told(NodeId(3), 2)
+    non_member = Told(NodeId(3), 2)
     member = Member(True)
     now, before = ChannelId(NodeId(3), 2, 1, 1), ChannelId(NodeId(3), 1, 1, 1)
     member.append(Enqueue(now, 1, run(b"a")), Enqueue(before, 1, run(b"b")), Enqueue(channel(), 1, run(b"c")))
-    member.queue.run_effects([guest])
-    assert guest.take() == [("confirm", now, 1)]
+    member.queue.run_effects([non_member])
+    assert non_member.take() == [("confirm", now, 1)]
     assert ("confirm", channel(), 1) in member.told.take()
 
 

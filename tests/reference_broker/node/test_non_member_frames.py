@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from reference_broker.message_run import MessageRun
-from reference_broker.node import guests
-from reference_broker.node.guests import Guest
+from reference_broker.node import non_members
+from reference_broker.node.non_members import NonMember
 from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId
 
 KB = 1024
@@ -54,13 +54,13 @@ def test_a_delivery_of_many_octets_goes_in_several_frames(piece: tuple[MessageRu
     """A run that an earlier version wrote holds a thousand dead letters of 256 KiB."""
     run, start, count, step = piece
     link, clients = Link(), Clients()
-    guest = Guest(GroupId(7), NodeId(4), 1, link)
-    guest.deliver(GroupId(7), CONSUMER, 10, [piece, (MIXED, 5, 1, 1)], 0)
-    guest.flush()
+    non_member = NonMember(GroupId(7), NodeId(4), 1, link)
+    non_member.deliver(GroupId(7), CONSUMER, 10, [piece, (MIXED, 5, 1, 1)], 0)
+    non_member.flush()
     largest = max(run.content_size(start + number * step) for number in range(count))
     assert all(len(frame) <= 1024 * KB + max(largest, 1024 * KB) + KB for frame in link.frames)
     for frame in link.frames:
-        group, effects = guests.unpack_effects(memoryview(frame))
-        guests.tell(clients, group, effects)  # type: ignore[arg-type]
+        group, effects = non_members.unpack_effects(memoryview(frame))
+        non_members.tell(clients, group, effects)  # type: ignore[arg-type]
     expected = [run.content(start + number * step) for number in range(count)] + [MIXED.content(5)]
     assert clients.got == list(enumerate(expected, 10))

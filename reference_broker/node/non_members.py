@@ -1,21 +1,23 @@
-"""Clients on nodes without a member of the queue, as its leader sees them, and the frames that reach them.
+"""Clients on nodes without a member of the queue, as the queue's leader sees them, and the frames that reach them.
 
-Such a node is a *guest* of the queue's leader. The leader executes the effects for the guest's channels as if they were
-its own, with a :class:`Guest` in the place of its clients: every call becomes a few octets of a frame, which the
-guest's :mod:`~reference_broker.node.proxy` turns into the same call there.
+A *non-member* is a node that has clients of a queue and no member of the queue's group. The leader executes the effects
+for the channels of a non-member as it does for its own clients. A :class:`NonMember` stands in for the clients there:
+every call becomes a few octets of a frame, and the non-member's :mod:`~reference_broker.node.proxy` turns these octets
+into the same call.
 
 Frames, after the kind (docs/internals/node.md draws them): the group, and then
 
-    ATTACH     1: I have clients for this group, tell me who leads it; 0: I have no more
+    ATTACH     1: I have clients of this group, tell me who leads it; 0: I have none any more
     LEADING    I lead in this term, and have applied your commands up to these numbers
-    CATCH_UP   I know that you lead in this term, and have applied my commands up to these numbers; these of them await
-               an answer
+    CATCH_UP   I know that you lead in this term, and have applied my commands up to these numbers; these of my commands
+               await an answer
     EFFECTS    what your clients are to be told
     APPLIED    your commands are applied up to these numbers
 
-Links deliver in order or break, and a guest that has not caught up gets no effects. So what a guest is told has no
-gaps, and whatever a broken link or a change of leader swallowed is told again with the next CATCH_UP. If more of its
-commands were applied since the leader told it of those that were, it gets LEADING once more, and asks for these, too.
+Links deliver in order or break, and a non-member that has not caught up gets no effects. So the effects that a
+non-member gets have no gaps. Whatever a broken link or a change of leader swallowed is told again with the next
+CATCH_UP. If the leader has applied more of the non-member's commands in the meantime, it sends LEADING again, and the
+non-member asks for the missing replies.
 """
 
 from __future__ import annotations
@@ -43,21 +45,21 @@ _FRAME_BYTES: Final = 1024 * 1024
 """A frame of effects is sent when it has grown to this, so that none grows with a consumer's credit."""
 
 
-class Transport(Protocol):
-    """What guests need of the leader's node."""
+class Links(Protocol):
+    """What non-members need of the leader's node."""
 
     def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> int:
         """Queue a message for a peer; returns its octets, 0 while the peer is down."""
 
 
-class Guest:
+class NonMember:
     """The clients of one start of one node (:class:`reference_broker.queues.quorum.Channels`), far away."""
 
-    def __init__(self, group: GroupId, node: NodeId, boot_id: int, transport: Transport) -> None:
+    def __init__(self, group: GroupId, node: NodeId, boot_id: int, links: Links) -> None:
         self.node = node
         self.boot_id = boot_id
         self._group = group
-        self._transport = transport
+        self._links = links
         self._frame: list[bytes | memoryview] = []
         self._octets = 0
 
@@ -89,15 +91,15 @@ class Guest:
         """Send what has gathered."""
         if self._frame:
             frame, self._frame, self._octets = self._frame, [], 0
-            self._transport.send(self.node, Kind.EFFECTS, [_GROUP.pack(self._group), *frame])
+            self._links.send(self.node, Kind.EFFECTS, [_GROUP.pack(self._group), *frame])
 
     def applied(self, normal: int, low: int) -> None:
         """Commands are applied up to these numbers; what they brought about was sent before."""
-        self._transport.send(self.node, Kind.APPLIED, [_APPLIED.pack(self._group, normal, low)])
+        self._links.send(self.node, Kind.APPLIED, [_APPLIED.pack(self._group, normal, low)])
 
     def leading(self, term: Term, normal: int, low: int) -> None:
         """Say how far commands are applied: further than was known there, so that it asks what became of them."""
-        self._transport.send(self.node, Kind.LEADING, [pack_leading(self._group, term, normal, low)])
+        self._links.send(self.node, Kind.LEADING, [pack_leading(self._group, term, normal, low)])
 
     def _add(self, *buffers: bytes | memoryview) -> None:
         self._frame += buffers
@@ -185,7 +187,7 @@ def pack_attach(group: GroupId, stays: bool) -> bytes:
 
 
 def unpack_attach(body: memoryview) -> tuple[GroupId, bool]:
-    """The group, and whether the guest stays."""
+    """The group, and whether the non-member still has clients."""
     group, stays = _exactly(_ATTACH, body)
     return GroupId(group), bool(stays)
 
@@ -207,7 +209,7 @@ def pack_catch_up(group: GroupId, term: Term, boot_id: int, normal: int, low: in
 
 
 def unpack_catch_up(body: memoryview) -> tuple[GroupId, Term, int, tuple[int, int], bytes]:
-    """Group, term, the boot id of the guest, the numbers that it knows of, and the batch."""
+    """Group, term, the boot id of the non-member, the numbers that the non-member knows of, and the batch."""
     group, term, boot_id, normal, low = _exactly(_CATCH_UP, body[: _CATCH_UP.size])
     return GroupId(group), Term(term), boot_id, (normal, low), bytes(body[_CATCH_UP.size :])
 
