@@ -77,10 +77,10 @@ MAY_IMPORT = {
     "perftest.doctor": ("perftest.doctor", "perftest.engine", "perftest.amqp", "perftest.metrics", "perftest.spec"),
     "perftest.results": ("perftest.results", "perftest.metrics", "perftest.spec"),
     "perftest.cli": OURS,
-    "reports": ("reports", "perftest.results", "perftest.metrics.interval"),
+    "reports": ("reports", "perftest.results", "perftest.metrics"),
     "reports.charts": ("reports.charts",),
     "reports.pages": ("reports.pages", "reports.charts", "reports.stats", "reports.pipeline"),
-    "reports.pipeline": ("reports.pipeline", "reports.errors", "perftest.results"),
+    "reports.pipeline": ("reports.pipeline", "reports.errors", "perftest.results", "perftest.metrics.histogram"),
     "reports.stats": ("reports.stats", "reports.pipeline.schema", "reports.pipeline.tables", "perftest.results"),
     "infra": ("infra", "perftest.spec", "perftest.results.provenance"),
 }

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from perftest.metrics.histogram import SparseCounts
+
 LOCAL_HOST: Final = "local"
 """The name of the load host in records and tags when the run has only one."""
 
@@ -23,10 +25,9 @@ class Phase(StrEnum):
 class Series(StrEnum):
     """The latencies that are recorded, in nanoseconds.
 
-    E2E and CONFIRM start at the actual send (service time); E2E_SCHED and CONFIRM_SCHED start at the intended time
-    of the
-    schedule and are recorded only when there is one (open loop); LAG is the distance between the two.
-    ACK is from delivery to the write of the acknowledgement that covers it.
+    E2E and CONFIRM start at the actual send (service time). E2E_SCHED and CONFIRM_SCHED start at the intended time of
+    the schedule; they are recorded only where there is a schedule (open loop). LAG is the time from the intended to the
+    actual send. ACK is the time from a delivery to the write of the acknowledgement that covers the delivery.
     """
 
     E2E = "e2e"
@@ -35,23 +36,6 @@ class Series(StrEnum):
     CONFIRM_SCHED = "confirm_sched"
     LAG = "lag"
     ACK = "ack"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latency:
-    """The histogram of one series over one interval.
-
-    ``payload`` is the HdrHistogram V2 compressed encoding (base64, 1 ns .. 1 h, 3 significant figures); the
-    percentiles are read from that very histogram (``highest equivalent value``), the maximum is exact.
-    """
-
-    count: int
-    p50_ns: int
-    p95_ns: int
-    p99_ns: int
-    p999_ns: int
-    max_ns: int
-    payload: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +54,9 @@ class Interval:
     run and got no core. ``loop_lag_ns`` is the longest delay of the worker's event loop. ``gc_collections`` counts the
     garbage collections of the worker, and ``gc_pause_ns`` is the longest of them. ``steal_ns`` is CPU time of all cores
     of the host that its hypervisor gave to others; all workers of a host report the same ``steal_ns``.
+
+    ``latencies`` holds the bucket counts of each series that saw a value. Nobody encodes them on the way: a histogram
+    is encoded once, for ``latency.hlog``, where it was recorded.
     """
 
     worker: str
@@ -100,4 +87,4 @@ class Interval:
     duplicated: int = 0
     unexpected: int = 0
     damaged: int = 0
-    latencies: dict[Series, Latency] = field(default_factory=dict)
+    latencies: dict[Series, SparseCounts] = field(default_factory=dict)

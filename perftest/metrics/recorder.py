@@ -1,7 +1,7 @@
 """Raw nanoseconds in, histograms out: recording costs a copy, bucketing happens once per buffer.
 
-What an interval recorded leaves as :class:`~perftest.metrics.histogram.SparseCounts`: percentiles and encoding,
-milliseconds of work, are done in the coordinator's process, where they delay nobody's message.
+The values of an interval leave the worker as :class:`~perftest.metrics.histogram.SparseCounts`. Percentiles and
+encoding take milliseconds; the coordinator's process does that work, where it delays no message.
 
 One :class:`SeriesRecorder` per :class:`~perftest.metrics.interval.Series`, one :class:`Recorder` per worker. The
 buffers are allocated once; a full one is bucketed on the spot, so memory does not depend on the rate.

@@ -23,7 +23,3 @@ class NotARunError(RunDirectoryError):
 
 class NewerRunError(RunDirectoryError):
     """The run directory was written by a newer version, which this one would misread."""
-
-
-class DamagedHistogramError(ValueError):
-    """A histogram payload that is not what this project writes."""

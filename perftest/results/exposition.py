@@ -19,8 +19,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Series
-from perftest.results.histograms import Merged
 
 DEFAULT_PORT: Final = 8080
 DEFAULT_PATH: Final = "/metrics"
@@ -78,8 +78,8 @@ class RunCollector:
                 self._totals[name] += getattr(record, counter)
             for name in _LATENCIES:
                 merged = _merged([record], name)
-                self._latency_counts[name] += merged.count
-                self._latency_sums_s[name] += merged.mean_ns * merged.count / 1e9
+                self._latency_counts[name] += merged.total
+                self._latency_sums_s[name] += merged.mean_ns * merged.total / 1e9
                 self._latency_max_ns[name] = max(self._latency_max_ns[name], merged.max_ns)
 
     def collect(self) -> Iterator[Metric]:
@@ -118,13 +118,14 @@ class RunCollector:
         family.add_metric(list(self._labels.values()), value)
         return family
 
-    def _summary(self, name: str, merged: Merged) -> Metric:
+    def _summary(self, name: str, merged: Histogram) -> Metric:
         """Quantiles of the last interval; count, sum and maximum of the run."""
         full = f"{self._prefix}{name}"
         metric = Metric(full, "latency, from the intended time where there is a schedule", "summary")
-        for quantile in (*QUANTILES, *OWN_QUANTILES):
-            value = merged.percentile_ns(100 * quantile) / 1e9
-            metric.add_sample(full, {**self._labels, "quantile": f"{quantile:g}"}, value)
+        quantiles = (*QUANTILES, *OWN_QUANTILES)
+        values_ns = merged.percentiles_ns([100 * quantile for quantile in quantiles])
+        for quantile, value_ns in zip(quantiles, values_ns, strict=True):
+            metric.add_sample(full, {**self._labels, "quantile": f"{quantile:g}"}, value_ns / 1e9)
         metric.add_sample(f"{full}_count", self._labels, self._latency_counts[name])
         metric.add_sample(f"{full}_sum", self._labels, self._latency_sums_s[name])
         metric.add_sample(f"{full}_max", self._labels, self._latency_max_ns[name] / 1e9)
@@ -175,13 +176,13 @@ def _per_s(records: list[Interval], counter: str) -> float:
     return sum(rates)
 
 
-def _merged(records: list[Interval], name: str) -> Merged:
+def _merged(records: list[Interval], name: str) -> Histogram:
     """The histogram of the union; the first series that has values."""
     for series in _LATENCIES[name]:
-        merged = Merged()
+        merged = Histogram()
         for record in records:
-            if (latency := record.latencies.get(series)) is not None:
-                merged.add(latency.payload, latency.max_ns)
-        if merged.count:
+            if (counts := record.latencies.get(series)) is not None:
+                merged.add_sparse(counts)
+        if merged.total:
             return merged
-    return Merged()
+    return Histogram()

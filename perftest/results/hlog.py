@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results.schema import HLOG_TAG, STAGE_PREFIX
 
@@ -62,12 +63,12 @@ def lines(record: Interval, base_ns: int) -> str:
                 worker=record.worker,
                 start_ns=record.start_ns,
                 length_ns=record.length_ns,
-                max_ns=latency.max_ns,
-                payload=latency.payload,
+                max_ns=counts.max_ns,
+                payload=Histogram.of(counts).encode(),
             ),
             base_ns,
         )
-        for series, latency in record.latencies.items()
+        for series, counts in record.latencies.items()
     )
 
 

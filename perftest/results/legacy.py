@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from perftest.metrics.histogram import BUCKET_HIGHEST_NS, Counts, Histogram
 from perftest.metrics.interval import Interval, Phase, Series
-from perftest.results.histograms import Counts, bucket_values, decode
 
 SIZE: Final = 1028
 ALPHA_PER_S: Final = 0.015
@@ -50,7 +50,7 @@ class Reservoir:
         self.seen += total
         priorities = ALPHA_PER_S * t_s - np.log1p(-self._random.random(total))
         chosen = _highest(priorities)
-        values = bucket_values(len(counts))[np.searchsorted(np.cumsum(counts), chosen, side="right")]
+        values = BUCKET_HIGHEST_NS[np.searchsorted(np.cumsum(counts), chosen, side="right")]
         self._priorities = np.append(self._priorities, priorities[chosen])
         self._values = np.append(self._values, values)
         self._times_s = np.append(self._times_s, np.full(len(chosen), t_s))
@@ -88,8 +88,8 @@ class LegacyLatency:
             return
         t_s = (record.start_ns + record.length_ns - self._started_ns) / 1e9
         for name, series in _SHOWN.items():
-            if (latency := record.latencies.get(series)) is not None:
-                self._reservoirs[name].add(decode(latency.payload), t_s)
+            if (counts := record.latencies.get(series)) is not None:
+                self._reservoirs[name].add(Histogram.of(counts).counts, t_s)
 
     def to_json(self) -> dict[str, Any]:
         """``legacy_latency`` of ``result.json``; latencies of which nothing was seen are left out."""

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from perftest.metrics.histogram import DamagedHistogramError
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results import hlog, schema
 from perftest.results.disturbances import Disturbances
-from perftest.results.errors import DamagedHistogramError, NewerRunError, NotARunError
+from perftest.results.errors import NewerRunError, NotARunError
 from perftest.results.summary import BrokerCpu, Tally, rows_of
 from perftest.results.trust import is_valid, run_checks, step_checks
 
@@ -135,7 +136,7 @@ def summarise(run: Run) -> dict[str, Any]:
     for line in run.histograms:
         if isinstance(line.series, Series) and line.phase is Phase.STEADY and line.step in tally.steady:
             try:
-                tally.steady[line.step].add_latency(line.series, line.payload, line.max_ns)
+                tally.steady[line.step].latency(line.series).add_payload(line.payload, line.max_ns)
             except DamagedHistogramError as error:
                 run.damaged.append(Damage(file=schema.LATENCY_HLOG, line=0, reason=str(error)))
     found = rows_of(run.manifest, tally, BrokerCpu.of(run.broker))

@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from perftest.metrics.histogram import Histogram, highest_value
+from perftest.metrics.histogram import BUCKET_HIGHEST_NS, Counts, DamagedHistogramError, Histogram, SparseCounts, decode
 from perftest.metrics.interval import LOCAL_HOST, Phase
-from perftest.results.errors import DamagedHistogramError
-from perftest.results.histograms import Counts, decode
 from perftest.results.hlog import HlogLine
 from perftest.results.schema import STAGE_PREFIX
 
@@ -59,9 +57,8 @@ def lines(
 ) -> Iterator[HlogLine]:
     """The lines of one node for the steady time of a step, from ``start_ns`` to ``end_ns`` (Unix time)."""
     for series, counts in between(before, after):
-        histogram = Histogram()
-        histogram.counts[: len(counts)] = counts
-        histogram.total = int(counts.sum())
+        used = np.flatnonzero(counts)
+        max_ns = int(BUCKET_HIGHEST_NS[used[-1]])
         yield HlogLine(
             series=series,
             step=step,
@@ -70,6 +67,6 @@ def lines(
             worker=after.node,
             start_ns=start_ns,
             length_ns=end_ns - start_ns,
-            max_ns=highest_value(int(np.flatnonzero(counts)[-1])),
-            payload=histogram.encode(),
+            max_ns=max_ns,
+            payload=Histogram.of(SparseCounts(used.astype(np.int32), counts[used], max_ns)).encode(),
         )

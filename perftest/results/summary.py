@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Phase, Series
-from perftest.results.histograms import Merged
 from perftest.results.loops import CLOSED, step_loop
 
 COUNTERS: Final = (
@@ -38,6 +38,16 @@ _NOT_IN_ROWS: Final = ("worker_cpu_ns", "reordered", "duplicated", "unexpected",
 """Rows have CPU per message, and the ledger has the harm that was done."""
 
 
+PERCENTILES: Final = {
+    "p50_ns": 50.0,
+    "p75_ns": 75.0,
+    "p95_ns": 95.0,
+    "p99_ns": 99.0,
+    "p999_ns": 99.9,
+    "p9999_ns": 99.99,
+}
+"""The percentiles of a row, by their names."""
+
 RATES: Final = ("intended", "published", "confirmed", "delivered")
 
 
@@ -56,7 +66,7 @@ class PhaseTotals:
     loop_lag_ns: int = 0
     gc_collections: int = 0
     gc_pause_ns: int = 0
-    latencies: dict[Series, Merged] = field(default_factory=dict)
+    latencies: dict[Series, Histogram] = field(default_factory=dict)
 
     @property
     def messages(self) -> int:
@@ -111,9 +121,9 @@ class PhaseTotals:
         self.gc_collections += record.gc_collections
         self.gc_pause_ns = max(self.gc_pause_ns, record.gc_pause_ns)
 
-    def add_latency(self, series: Series, payload: str, max_ns: int) -> None:
-        """Add one histogram. Raises :class:`~perftest.results.errors.DamagedHistogramError`."""
-        self.latencies.setdefault(series, Merged()).add(payload, max_ns)
+    def latency(self, series: Series) -> Histogram:
+        """The histogram of a series; empty at first."""
+        return self.latencies.setdefault(series, Histogram())
 
 
 class Tally:
@@ -129,8 +139,8 @@ class Tally:
         """Add an interval with its histograms."""
         totals = self.totals(record.step, record.phase)
         totals.add(record)
-        for series, latency in record.latencies.items():
-            totals.add_latency(series, latency.payload, latency.max_ns)
+        for series, counts in record.latencies.items():
+            totals.latency(series).add_sparse(counts)
         self.last = record
 
     def totals(self, step: int, phase: Phase) -> PhaseTotals:
@@ -224,7 +234,7 @@ def step_row(
             f"{name}_per_s": round(totals.per_s(name), 3)
             for name in ("intended", "published", "confirmed", "delivered")
         },
-        "latency": {str(series): merged.summary() for series, merged in totals.latencies.items()},
+        "latency": {str(series): latency_figures(histogram) for series, histogram in totals.latencies.items()},
         "worker_cpu_share": round(totals.cpu_share, 4),
         "worker_cpu_us_per_message": _us_per(counts["worker_cpu_ns"], messages),
         "broker_cpu_us_per_message": _us_per(broker.used_ns(totals.start_ns, totals.end_ns), messages),
@@ -235,6 +245,13 @@ def step_row(
         "steal_ns": totals.steal_ns,
         "steal_share": round(totals.steal_share(cores), 4),
     }
+
+
+def latency_figures(histogram: Histogram) -> dict[str, int | float]:
+    """One entry of the ``latency`` of a row."""
+    percentiles = dict(zip(PERCENTILES, histogram.capped_percentiles_ns(tuple(PERCENTILES.values())), strict=True))
+    mean_ns = round(histogram.mean_ns, 1)
+    return {"count": histogram.total, **percentiles, "max_ns": histogram.max_ns, "mean_ns": mean_ns}
 
 
 def _us_per(used_ns: int | None, messages: int) -> float | None:

@@ -24,11 +24,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Series
 from perftest.results import hlog, schema
 from perftest.results.disturbances import Disturbances
 from perftest.results.errors import RunNotWritableError
-from perftest.results.histograms import Merged
 from perftest.results.loops import run_loop
 from perftest.results.provenance import host_facts, redact, redact_command, tool_facts
 from perftest.results.summary import BrokerCpu, Tally, rows_of
@@ -199,16 +199,13 @@ class RunWriter:
 
 def csv_line(record: Interval, run: str, started_ns: int) -> str:
     """A line of ``intervals.csv``: PerfTest's columns, then ours."""
-    merged: dict[Series, Merged] = {}
-    for series in (Series.E2E, Series.CONFIRM):
-        if series in record.latencies:
-            merged[series] = Merged()
-            merged[series].add(record.latencies[series].payload, record.latencies[series].max_ns)
+    shown = (Series.E2E, Series.CONFIRM)
+    merged = {series: Histogram.of(record.latencies[series]) for series in shown if series in record.latencies}
     return csv_line_of(record, merged, run, started_ns)
 
 
 def csv_line_of(
-    record: Interval, latencies: Mapping[Series, Merged], run: str, started_ns: int, unit_ns: int = 1000
+    record: Interval, latencies: Mapping[Series, Histogram], run: str, started_ns: int, unit_ns: int = 1000
 ) -> str:
     """:func:`csv_line` with histograms that were merged already; ``unit_ns`` is that of the latencies."""
     end_s = (record.start_ns + record.length_ns - started_ns) / 1e9
@@ -287,11 +284,11 @@ def _manifest(identity: str, plan: Plan, command: Sequence[str], now_ns: int, pa
     }
 
 
-def _latency(merged: Merged | None, unit_ns: int) -> list[str]:
+def _latency(histogram: Histogram | None, unit_ns: int) -> list[str]:
     """min, median, 75th, 95th and 99th percentile in whole units; empty when nothing was measured."""
-    if merged is None or not merged.count:
+    if histogram is None or not histogram.total:
         return [""] * 5
-    values = (merged.min_ns, *(merged.percentile_ns(percent) for percent in (50.0, 75.0, 95.0, 99.0)))
+    values = (histogram.min_ns, *histogram.percentiles_ns((50.0, 75.0, 95.0, 99.0)))
     return [str(value // unit_ns) for value in values]
 
 

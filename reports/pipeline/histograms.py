@@ -1,8 +1,8 @@
 """Histograms as payloads, merged and summed up in Spark's Python workers.
 
-Merging is bucket-wise addition: exact, associative and commutative, so it may happen per partition first and per key
-afterwards. Counts of one key are held at a time in :func:`merge_group`; the partial merge holds at most ``KEYS_MAX``
-keys and then lets go of what it has, which costs shuffle, never memory.
+Merging is bucket-wise addition: exact, associative and commutative, so histograms may be merged per partition first and
+per key afterwards. :func:`merge_group` holds the counts of one key at a time. The partial merge holds at most
+``KEYS_MAX`` keys and then hands on what it has: that costs shuffle, never memory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from reports.pipeline import hdr
+from perftest.metrics.histogram import BUCKET_HIGHEST_NS, Histogram, rank
 from reports.pipeline.batches import Batches, Row
 from reports.pipeline.schema import PERCENTILES, SAMPLES_ABOVE
 
@@ -23,19 +23,19 @@ KEYS_MAX: Final = 256
 class Recorded(NamedTuple):
     """A histogram and its exact maximum in nanoseconds, which buckets only bound."""
 
-    counts: str | hdr.Counts
-    """A payload, until something is added: a histogram that stays alone is never decoded."""
+    histogram: str | Histogram
+    """A payload until something is added: a histogram that stays alone is never decoded."""
     max_ns: int
 
     def plus(self, payload: str, max_ns: int) -> Recorded:
-        """With another histogram added; changes the counters of this one in place."""
-        counts = hdr.decode(self.counts) if isinstance(self.counts, str) else self.counts
-        counts += hdr.decode(payload)
-        return Recorded(counts, max(self.max_ns, max_ns))
+        """With another histogram added; changes the counters of this histogram in place."""
+        merged = _decoded(self.histogram, self.max_ns) if isinstance(self.histogram, str) else self.histogram
+        merged.add_payload(payload, max_ns)
+        return Recorded(merged, merged.max_ns)
 
     def columns(self) -> Row:
         """As it stands in a row."""
-        payload = self.counts if isinstance(self.counts, str) else hdr.encode(self.counts)
+        payload = self.histogram if isinstance(self.histogram, str) else self.histogram.encode()
         return {"payload": payload, "max_ns": self.max_ns}
 
 
@@ -84,7 +84,7 @@ def percentiles(batches: Batches) -> Batches:
         columns: dict[str, list[int | float]] = {name: [] for name in SUMMARY.names}
         recorded = [batch.column(name).to_pylist() for name in RECORDED]
         for payload, max_ns in zip(*recorded, strict=True):
-            for name, value in _summary(hdr.decode(payload), max_ns).items():
+            for name, value in _summary(_decoded(payload, max_ns)).items():
                 columns[name].append(value)
         arrays = [pa.array(columns[field.name], field.type) for field in SUMMARY]
         yield pa.RecordBatch.from_arrays([*batch.columns, *arrays], schema=with_summary(batch.schema))
@@ -106,10 +106,16 @@ def with_summary(schema: pa.Schema) -> pa.Schema:
     return pa.schema([*schema, *SUMMARY])
 
 
-def _summary(counts: hdr.Counts, max_ns: int) -> dict[str, int | float]:
-    values = hdr.values_at(counts, tuple(PERCENTILES.values()))
-    row: dict[str, int | float] = {"count": hdr.total(counts), "mean_ns": hdr.mean(counts)}
-    return row | {f"{name}_ns": min(value, max_ns) for name, value in zip(PERCENTILES, values, strict=True)}
+def _decoded(payload: str, max_ns: int) -> Histogram:
+    histogram = Histogram()
+    histogram.add_payload(payload, max_ns)
+    return histogram
+
+
+def _summary(histogram: Histogram) -> dict[str, int | float]:
+    values_ns = histogram.capped_percentiles_ns(tuple(PERCENTILES.values()))
+    row: dict[str, int | float] = {"count": histogram.total, "mean_ns": histogram.mean_ns}
+    return row | {f"{name}_ns": value_ns for name, value_ns in zip(PERCENTILES, values_ns, strict=True)}
 
 
 SPECTRUM: Final = pa.schema(
@@ -131,10 +137,10 @@ def spectrum(batches: Batches) -> Batches:
     for batch in batches:
         rows: list[Row] = []
         for row in batch.to_pylist():
-            counts, max_ns = hdr.decode(row.pop("payload")), row.pop("max_ns")
-            samples = hdr.total(counts)
-            for point in hdr.curve(counts, tuple(PERCENTILES.values())):
-                figures = {"value_ns": min(point.value_ns, max_ns), "supported": supports(samples, point.percentile)}
+            histogram = _decoded(row.pop("payload"), row.pop("max_ns"))
+            for point in curve(histogram, tuple(PERCENTILES.values())):
+                supported = supports(histogram.total, point.percentile)
+                figures = {"value_ns": min(point.value_ns, histogram.max_ns), "supported": supported}
                 rows.append(row | point._asdict() | figures)
         yield pa.RecordBatch.from_pylist(rows, SPECTRUM)
 
@@ -142,3 +148,41 @@ def spectrum(batches: Batches) -> Batches:
 def supports(samples: float, percentile: float) -> bool:
     """Whether enough samples lie beyond a percentile to call it measured."""
     return bool(np.round(samples * (100.0 - percentile) / 100.0, 6) >= SAMPLES_ABOVE)
+
+
+class CurvePoint(NamedTuple):
+    """One point of a percentile curve; ``count_above`` samples are higher than ``value_ns``."""
+
+    percentile: float
+    nines: float
+    value_ns: int
+    count_above: int
+
+
+POINTS_PER_NINE: Final = 10
+
+
+def curve(histogram: Histogram, always: tuple[float, ...] = ()) -> list[CurvePoint]:
+    """A percentile curve, evenly spaced in nines, as far as one sample lies beyond the percentile.
+
+    :param always: percentiles (below 100) to include besides the even ones, so that tables and curve meet
+    """
+    samples = histogram.total
+    if not samples:
+        return []
+    cumulative = np.cumsum(histogram.counts)
+    nines_max = float(np.log10(samples))
+    even = np.arange(int(nines_max * POINTS_PER_NINE + 1e-9) + 1) / POINTS_PER_NINE
+    wanted = {round(100.0 - 100.0 / 10.0**nines, 10) for nines in even.tolist()}
+    wanted |= {percentile for percentile in always if nines_of(percentile) <= nines_max}
+    points = []
+    for percentile in sorted(wanted):
+        at = int(np.searchsorted(cumulative, rank(percentile, samples)))
+        above = samples - int(cumulative[at])
+        points.append(CurvePoint(percentile, nines_of(percentile), int(BUCKET_HIGHEST_NS[at]), above))
+    return points
+
+
+def nines_of(percentile: float) -> float:
+    """``-log10(1 - percentile / 100)``: 1 is p90, 2 is p99."""
+    return float(-np.log10(1.0 - percentile / 100.0)) + 0.0

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from perftest.metrics.histogram import DamagedHistogramError, Histogram
 from perftest.results import schema as files
-from reports.pipeline import hdr
 from reports.pipeline.batches import Batches, Row
 from reports.pipeline.source import seconds_to_ns
 
@@ -236,8 +236,10 @@ def _histogram_parser(split: Row) -> Parser:
             "payload": payload,
         }
         try:
-            hdr.check_maximum(hdr.decode(payload), row["max_ns"])
-        except hdr.PayloadError as error:
+            histogram = Histogram()
+            histogram.add_payload(payload, row["max_ns"])
+            histogram.check_maximum()
+        except DamagedHistogramError as error:
             raise LineError(f"payload: {error}") from error
         return row
 

@@ -15,8 +15,8 @@ import pytest
 
 from infra import local_cluster
 from infra.local_cluster import Cluster, Node
+from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Phase
-from perftest.results.histograms import Merged
 from perftest.results.reader import Run, read_run
 
 pytestmark = pytest.mark.processes
@@ -67,11 +67,11 @@ def outage_ns(run: Run) -> int:
 
 def waits(run: Run, series: str) -> tuple[int, int]:
     """How many waits the histograms of the run hold, and the longest."""
-    merged = Merged()
+    merged = Histogram()
     for line in run.histograms:
         if line.series == series:
-            merged.add(line.payload, line.max_ns)
-    return merged.count, max(line.max_ns for line in run.histograms if line.series == series)
+            merged.add_payload(line.payload, line.max_ns)
+    return merged.total, max(line.max_ns for line in run.histograms if line.series == series)
 
 
 @pytest.mark.parametrize("rate", [None, RATE], ids=["closed loop", "open loop"])

@@ -201,12 +201,10 @@ class Board:
         merged = self._totals.latencies.get(series)
         if merged is None:
             return LatencyRow(name=name, count=0, p50_ns=0, p95_ns=0, p99_ns=0, p999_ns=0, max_ns=0)
-        # A percentile is the top of its bucket, the maximum is exact: it must not look smaller.
-        found = (min(merged.percentile_ns(percent), merged.max_ns) for percent in (50.0, 95.0, 99.0, 99.9))
-        p50, p95, p99, p999 = found
+        p50, p95, p99, p999 = merged.capped_percentiles_ns((50.0, 95.0, 99.0, 99.9))
         return LatencyRow(
             name=name,
-            count=merged.count,
+            count=merged.total,
             p50_ns=p50,
             p95_ns=p95,
             p99_ns=p99,

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
+from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Series
-from perftest.results.histograms import Merged
 
-Latencies = Mapping[Series, Merged]
+Latencies = Mapping[Series, Histogram]
 
 _HIGHEST: Final = ("loop_lag_ns", "gc_pause_ns", "steal_ns")
 """What is not added up over workers: the worst of them counts, or they all say the same."""
@@ -79,8 +79,8 @@ def gathered(parts: list[Interval]) -> Gathered:
 
 def merged(parts: list[Interval]) -> Latencies:
     """The histograms of each series."""
-    found: dict[Series, Merged] = {}
+    found: dict[Series, Histogram] = {}
     for part in parts:
-        for series, latency in part.latencies.items():
-            found.setdefault(series, Merged()).add(latency.payload, latency.max_ns)
+        for series, counts in part.latencies.items():
+            found.setdefault(series, Histogram()).add_sparse(counts)
     return found

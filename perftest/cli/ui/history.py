@@ -57,7 +57,7 @@ class History:
         record = gathered.record
         counts = tuple(int(getattr(record, name)) for name in RATES)
         p99_ns = {
-            series: min(merged.percentile_ns(99.0), merged.max_ns) for series, merged in gathered.latencies.items()
+            series: histogram.capped_percentiles_ns((99.0,))[0] for series, histogram in gathered.latencies.items()
         }
         self._slots.append(Slot(record.start_ns + record.length_ns, record.length_ns, counts, p99_ns))
         while self._slots[0].end_ns <= self._slots[-1].end_ns - HISTORY_S * BAR_NS and len(self._slots) > 1:

@@ -8,8 +8,8 @@ from typing import Any
 from perftest.cli.ui.board import milliseconds
 from perftest.cli.ui.perftest_lines import HEADER
 from perftest.cli.ui.table import render
+from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Series
-from perftest.results.histograms import Merged
 from perftest.results.summary import Tally
 
 
@@ -23,7 +23,7 @@ def percentiles_table(tally: Tally, rows: Sequence[Mapping[str, Any]], percentil
         for series, histogram in sorted(_of(tally, row).items()):
             values = {f"p{percent:g}": _percentile(histogram, percent) for percent in percentiles}
             name = {"step": row["label"] or str(row["step"]), "latency ms": series.value}
-            lines.append({**name, **values, "max": milliseconds(histogram.max_ns), "samples": f"{histogram.count:,}"})
+            lines.append({**name, **values, "max": milliseconds(histogram.max_ns), "samples": f"{histogram.total:,}"})
     return render(lines)
 
 
@@ -39,12 +39,12 @@ def legacy_lines(legacy: Mapping[str, Mapping[str, int]], *, in_millis: bool) ->
     return "\n".join(lines)
 
 
-def _of(tally: Tally, row: Mapping[str, Any]) -> Mapping[Series, Merged]:
+def _of(tally: Tally, row: Mapping[str, Any]) -> Mapping[Series, Histogram]:
     totals = tally.steady.get(row["step"])
     return totals.latencies if totals is not None else {}
 
 
-def _percentile(histogram: Merged, percent: float) -> str | None:
-    if histogram.count * (100 - percent) < 1000:  # fewer than ten samples above it
+def _percentile(histogram: Histogram, percent: float) -> str | None:
+    if histogram.total * (100 - percent) < 1000:  # fewer than ten samples above it
         return None
-    return milliseconds(min(histogram.percentile_ns(percent), histogram.max_ns))
+    return milliseconds(*histogram.capped_percentiles_ns((percent,)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from perftest.cli.ui.board import Board, clock, milliseconds
 from perftest.cli.ui.gathering import Gathered
+from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Series
-from perftest.results.histograms import Merged
 
 _SHOWN = ((Series.CONFIRM, "confirm_ms"), (Series.E2E, "e2e_ms"), (Series.LAG, "lag_ms"))
 
@@ -25,13 +25,13 @@ def interval_line(board: Board, gathered: Gathered) -> str:
         parts += [f"{name}={count}"] if count else []
     for series, label in _SHOWN:
         latency = gathered.latencies.get(series)
-        if latency is not None and latency.count:
+        if latency is not None and latency.total:
             parts.append(f"{label} {_latency(latency)}")
     return " ".join(parts)
 
 
-def _latency(latency: Merged) -> str:
+def _latency(latency: Histogram) -> str:
     shown = {"p50": 50.0, "p95": 95.0, "p99": 99.0}
-    values = {name: min(latency.percentile_ns(percent), latency.max_ns) for name, percent in shown.items()}
+    values = dict(zip(shown, latency.capped_percentiles_ns(tuple(shown.values())), strict=True))
     values["max"] = latency.max_ns
     return " ".join(f"{name}={milliseconds(value)}" for name, value in values.items())

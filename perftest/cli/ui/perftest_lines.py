@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import Final
 
 from perftest.cli.ui.gathering import Gathered
+from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Phase, Series
-from perftest.results.histograms import Merged
 from perftest.spec.plan import Plan
 
 HEADER: Final = "min/median/75th/95th/99th/max"
@@ -60,7 +60,7 @@ class Lines:
         self._style = style
         self._length_ns = 0
         self._counts: Counter[str] = Counter()
-        self._latencies: dict[Series, Merged] = {}
+        self._latencies: dict[Series, Histogram] = {}
 
     def header(self) -> str:
         """The heading of compact lines; the default ones have none."""
@@ -120,14 +120,14 @@ class Lines:
         both = [("consumer", Series.E2E, self._shown.received), ("confirm", Series.CONFIRM, self._shown.confirmed)]
         return [(name, series) for name, series, is_shown in both if is_shown]
 
-    def _latency(self, histogram: Merged | None) -> str:
+    def _latency(self, histogram: Histogram | None) -> str:
         return latency_text(histogram, in_millis=self._style.in_millis)
 
     def _add(self, gathered: Gathered) -> None:
         self._length_ns += gathered.record.length_ns
         self._counts.update(published=gathered.record.published, delivered=gathered.record.delivered)
         for series, histogram in gathered.latencies.items():
-            self._latencies.setdefault(series, Merged()).merge(histogram)
+            self._latencies.setdefault(series, Histogram()).add(histogram)
 
     def _average(self, counter: str) -> float:
         return self._counts[counter] * 1e9 / self._length_ns if self._length_ns else 0.0
@@ -142,12 +142,11 @@ def rate_text(rate: float) -> str:
     return f"{rate:.1f}" if rate < 10 else str(int(rate))
 
 
-def latency_text(histogram: Merged | None, *, in_millis: bool = False) -> str:
+def latency_text(histogram: Histogram | None, *, in_millis: bool = False) -> str:
     """``min/median/75th/95th/99th/max µs``; zeros when nothing was measured."""
     values_ns = [0] * 6
-    if histogram is not None and histogram.count:
-        # A percentile is the top of its bucket, the maximum is exact: it must not look smaller.
-        middle = [min(histogram.percentile_ns(percent), histogram.max_ns) for percent in _PERCENTILES]
+    if histogram is not None and histogram.total:
+        middle = histogram.capped_percentiles_ns(_PERCENTILES)
         values_ns = [min(histogram.min_ns, histogram.max_ns), *middle, histogram.max_ns]
     size, unit = (10**6, "ms") if in_millis else (1000, "µs")
     return f"{'/'.join(str(value // size) for value in values_ns)} {unit}"

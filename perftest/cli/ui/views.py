@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any, Protocol, TextIO
 
 from perftest.cli.ui.board import Board
@@ -12,6 +12,7 @@ from perftest.cli.ui.gathering import Gathering
 from perftest.cli.ui.lines import interval_line
 from perftest.cli.ui.perftest_lines import Style
 from perftest.cli.ui.plain import PlainView
+from perftest.metrics.histogram import Histogram, SparseCounts
 from perftest.metrics.interval import Interval
 
 
@@ -85,13 +86,9 @@ class JsonView(NoView):
         self._out = out
 
     def interval(self, record: Interval) -> None:
-        """The record, without the histograms (they are in the run directory)."""
-        plain = asdict(record)
-        plain["phase"] = str(record.phase)
-        plain["latencies"] = {
-            str(series): {name: value for name, value in asdict(latency).items() if name != "payload"}
-            for series, latency in record.latencies.items()
-        }
+        """The record, with figures in place of the histograms, which are in the run directory."""
+        plain = {each.name: getattr(record, each.name) for each in fields(record)}
+        plain["latencies"] = {str(series): _figures(counts) for series, counts in record.latencies.items()}
         self._print({"record": "interval", **plain})
 
     def event(self, record: Mapping[str, object]) -> None:
@@ -100,6 +97,13 @@ class JsonView(NoView):
 
     def _print(self, plain: Mapping[str, Any]) -> None:
         print(json.dumps(plain, ensure_ascii=False, default=str), file=self._out, flush=True)
+
+
+def _figures(counts: SparseCounts) -> dict[str, int]:
+    histogram = Histogram.of(counts)
+    p50, p95, p99, p999 = histogram.percentiles_ns((50.0, 95.0, 99.0, 99.9))
+    percentiles = {"p50_ns": p50, "p95_ns": p95, "p99_ns": p99, "p999_ns": p999}
+    return {"count": histogram.total, **percentiles, "max_ns": histogram.max_ns}
 
 
 class LiveView(NoView):

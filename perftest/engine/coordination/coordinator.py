@@ -230,7 +230,7 @@ class _Run:
     def _record_intervals(self, step: Step, phase: Phase, records: list[tuple[str, wire.Message]]) -> None:
         steal_ns = self._steal.cut()
         for worker, record in records:
-            latencies = wire.latencies(wire.counts_from_json(record.pop("counts")))
+            latencies = wire.counts_from_json(record.pop("counts"))
             place = {"worker": worker, "step": step.number, "phase": phase}
             interval = Interval(**place, **record, steal_ns=steal_ns, latencies=latencies)  # type: ignore[arg-type]
             self._record(self._sink.interval, interval)

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from perftest.metrics.histogram import Histogram, SparseCounts
-from perftest.metrics.interval import Latency, Series
+from perftest.metrics.histogram import SparseCounts
+from perftest.metrics.interval import Series
 from perftest.spec.plan import Settings
 
 LINE_MAX: Final = 1 << 24
@@ -43,7 +43,7 @@ def counts_to_json(counts: dict[Series, SparseCounts]) -> Message:
         series.value: {
             "i": base64.b64encode(one.indexes.astype("<i4").tobytes()).decode(),
             "c": base64.b64encode(one.counts.astype("<i8").tobytes()).decode(),
-            "max": one.maximum,
+            "max": one.max_ns,
         }
         for series, one in counts.items()
     }
@@ -59,14 +59,3 @@ def counts_from_json(values: Message) -> dict[Series, SparseCounts]:
         )
         for name, one in values.items()
     }
-
-
-def latencies(counts: dict[Series, SparseCounts]) -> dict[Series, Latency]:
-    """Percentiles and encoding of each series."""
-    histogram = Histogram()
-    made = {}
-    for series, one in counts.items():
-        histogram.clear()
-        histogram.add_sparse(one)
-        made[series] = histogram.latency()
-    return made

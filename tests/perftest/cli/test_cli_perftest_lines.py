@@ -23,7 +23,8 @@ from perftest.cli.ui.csv_file import CsvFile
 from perftest.cli.ui.gathering import Gathered, Gathering, gathered
 from perftest.cli.ui.perftest_lines import Lines, Style, latency_text, rate_text, stop_line
 from perftest.cli.ui.plain import PlainView
-from perftest.metrics.interval import Interval, Latency, Phase, Series
+from perftest.metrics.histogram import SparseCounts
+from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results import schema
 from perftest.results.errors import RunNotWritableError
 from perftest.results.summary import Tally
@@ -35,7 +36,7 @@ MICROSECOND = 1000
 
 def interval(records: ModuleType, **changes: Any) -> Interval:
     """Half a second of one worker: latencies of 100 to 500 µs."""
-    latency: Latency = records.latency([value * 100 * MICROSECOND for value in range(1, 6)])
+    latency: SparseCounts = records.latency([value * 100 * MICROSECOND for value in range(1, 6)])
     record = Interval(
         worker="0",
         step=1,
@@ -173,7 +174,7 @@ def test_intervals_of_workers_are_put_together(records: ModuleType) -> None:
     record = both.record
     assert (record.worker, record.published, record.unconfirmed, record.loop_lag_ns) == ("all", 200, 5, 9)
     assert (record.start_ns, record.length_ns) == (one.start_ns, one.length_ns + 10)
-    assert both.latencies[Series.E2E].count == 10 and both.latencies[Series.E2E].max_ns == 500_000
+    assert both.latencies[Series.E2E].total == 10 and both.latencies[Series.E2E].max_ns == 500_000
 
 
 def test_an_interval_is_told_when_its_last_worker_has_told_its_part(records: ModuleType) -> None:

@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from hdrh.histogram import HdrHistogram
 
-from perftest.metrics.interval import Interval, Latency, Phase, Series
+from perftest.metrics.histogram import SparseCounts
+from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results.writer import RunWriter
 from perftest.spec import Isolation, Plan, QueueSpec, Settings, Step
 
@@ -18,16 +20,14 @@ STARTED_NS = 1_795_255_954_903_549_984
 """Not a whole millisecond, so that rounding to the log's milliseconds shows."""
 
 
-def latency(values: list[int]) -> Latency:
+def latency(values: list[int]) -> SparseCounts:
     """The record of some latencies in ns, as the engine makes it."""
     histogram = HdrHistogram(1, 3600 * SECOND, 3)
     for value in values:
         histogram.record_value(value)
-    p50, p95, p99, p999 = (histogram.get_value_at_percentile(percent) for percent in (50.0, 95.0, 99.0, 99.9))
-    payload = histogram.encode().decode()
-    return Latency(
-        count=len(values), p50_ns=p50, p95_ns=p95, p99_ns=p99, p999_ns=p999, max_ns=max(values), payload=payload
-    )
+    counts = np.ctypeslib.as_array(histogram.counts).astype(np.int64)
+    used = np.flatnonzero(counts)
+    return SparseCounts(used.astype(np.int32), counts[used], max(values))
 
 
 def plan(*, rate: float | None = None, steps: int = 3) -> Plan:

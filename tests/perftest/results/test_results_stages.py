@@ -9,9 +9,9 @@ from typing import Any
 
 from hdrh.histogram import HdrHistogram
 
+from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Phase
 from perftest.results import schema
-from perftest.results.histograms import Merged
 from perftest.results.reader import read_run, summarise
 from perftest.results.stages import StageCounts, lines
 from perftest.results.writer import RunWriter
@@ -33,9 +33,9 @@ def answer(values: Sequence[int], *, incarnation: int = 1, **more: Any) -> Stage
     return found
 
 
-def merged(text: str) -> Merged:
-    made = Merged()
-    made.add(text)
+def merged(text: str) -> Histogram:
+    made = Histogram()
+    made.add_payload(text)
     return made
 
 
@@ -52,7 +52,7 @@ def test_a_node_that_was_started_anew_counts_from_its_start() -> None:
     """Its counters begin at zero: subtracting those of its former life would give nonsense."""
     for before in (answer(BEFORE * 9), None):
         (line,) = lines(before, answer(LATER, incarnation=2), step=1, start_ns=0, end_ns=1)
-        assert merged(line.payload).count == len(LATER)
+        assert merged(line.payload).total == len(LATER)
 
 
 def test_a_node_that_does_not_tell_is_left_out() -> None:

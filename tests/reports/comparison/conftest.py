@@ -94,7 +94,7 @@ def _intervals(seed: int, ms: float, per_s: float, seconds: int) -> list[Interva
         count = int(rng.normal(per_s, per_s / 50))
         histogram = Histogram()
         histogram.record(rng.gamma(8, ms * 1e6 / 8, count).astype(np.int64) + 1)
-        latency = histogram.latency()
+        latency = histogram.sparse()
         blank = Interval(
             worker="0",
             step=1,

@@ -75,7 +75,6 @@ def recorded(rng: np.random.Generator, machine: Machine) -> Run:
                 **counted,
             )
         )
-        found = histogram.latency()
         run.histograms.append(
             HlogLine(
                 series=Series.E2E,
@@ -85,8 +84,8 @@ def recorded(rng: np.random.Generator, machine: Machine) -> Run:
                 worker="0",
                 start_ns=start_ns,
                 length_ns=INTERVAL_NS,
-                max_ns=found.max_ns,
-                payload=found.payload,
+                max_ns=histogram.max_ns,
+                payload=histogram.encode(),
             )
         )
     run.result = summarise(run)

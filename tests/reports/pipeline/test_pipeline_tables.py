@@ -14,8 +14,9 @@ import pytest
 from hdrh.histogram import HdrHistogram
 from pyspark.sql import SparkSession
 
+from perftest.metrics.histogram import HIGHEST_NS, LOWEST_NS, SIGNIFICANT_FIGURES
 from perftest.results import schema as files
-from reports.pipeline import hdr, schema, store
+from reports.pipeline import schema, store
 from reports.pipeline.errors import EmptyRunError
 from reports.pipeline.run import Published, run
 from reports.pipeline.tables import Tables
@@ -113,7 +114,7 @@ def log_of(path: Path, part: int = 1) -> Log:
 
 
 def union(payloads: list[str]) -> HdrHistogram:
-    whole = HdrHistogram(hdr.LOWEST, hdr.HIGHEST, hdr.FIGURES)
+    whole = HdrHistogram(LOWEST_NS, HIGHEST_NS, SIGNIFICANT_FIGURES)
     for payload in payloads:
         whole.decode_and_add(payload)
     return whole
@@ -308,7 +309,7 @@ def test_stages_are_merged_over_nodes_and_kept_apart_from_latencies(
     for line in (runs[SWEEP] / files.LATENCY_HLOG).read_text().splitlines():
         if match := re.match(r"Tag=(stage[^;]*);step=(\d+).*,(\S+)$", line):
             key = match[1], int(match[2])
-            oracle.setdefault(key, HdrHistogram(hdr.LOWEST, hdr.HIGHEST, hdr.FIGURES)).decode_and_add(match[3])
+            oracle.setdefault(key, HdrHistogram(LOWEST_NS, HIGHEST_NS, SIGNIFICANT_FIGURES)).decode_and_add(match[3])
     found = {
         (f"stage.{row['chain']}.{row['stage']}", int(row["step"])): (row["count"], row["p99_ns"], row["payload"])
         for _, row in tables.stages.iterrows()

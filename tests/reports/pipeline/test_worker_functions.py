@@ -9,14 +9,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hdrh.histogram import HdrHistogram
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perftest.metrics.histogram import HIGHEST_NS, LOWEST_NS, SIGNIFICANT_FIGURES, Histogram
 from perftest.results import schema as files
-from reports.pipeline import batches, hdr, histograms, parsing, source
+from reports.pipeline import batches, histograms, parsing, source
 from reports.pipeline.batches import Batches
 
 Rows = list[dict[str, Any]]
@@ -213,7 +215,7 @@ PAYLOADS = pa.schema([("step", pa.int64()), ("series", pa.string()), ("payload",
 
 
 def payload(*values: int) -> str:
-    histogram = HdrHistogram(hdr.LOWEST, hdr.HIGHEST, hdr.FIGURES)
+    histogram = HdrHistogram(LOWEST_NS, HIGHEST_NS, SIGNIFICANT_FIGURES)
     for value in values:
         histogram.record_value(value)
     text: str = histogram.encode().decode()
@@ -243,11 +245,27 @@ def test_the_maximum_is_the_recorded_one_and_no_percentile_exceeds_it() -> None:
     """The top of a bucket is up to a thousandth more than any message took; p99.9 of few samples is the maximum."""
     (row,) = rows_of(histograms.percentiles(iter([pa.RecordBatch.from_pylist([recorded(1, 7, 4_194_305)], PAYLOADS)])))
     assert row["max_ns"] == row["p999_ns"] == row["p99_ns"] == 4_194_305
-    assert hdr.values_at(hdr.decode(row["payload"]), (99.9,))[0] > 4_194_305
+    decoded = Histogram()
+    decoded.add_payload(row["payload"])
+    assert decoded.percentiles_ns((99.9,))[0] > 4_194_305
     spectrum = pa.schema([("run_id", pa.string()), *PAYLOADS])
     batch = pa.RecordBatch.from_pylist([{"run_id": "r"} | recorded(1, *range(1, 10), *[4_194_305] * 90)], spectrum)
     points = rows_of(histograms.spectrum(iter([batch])))
     assert {point["value_ns"] for point in points if point["percentile"] > 50} == {4_194_305}
+
+
+def test_curve_ends_where_samples_end_and_meets_the_table(synthetic_runs: ModuleType) -> None:
+    """A curve that goes on past its last sample shows a tail that was never measured."""
+    values = np.random.default_rng(3).lognormal(14, 0.5, 2000).astype(np.int64)
+    histogram = Histogram()
+    histogram.add_payload(synthetic_runs.histogram(values).encode().decode())
+    points = {point.percentile: point for point in histograms.curve(histogram, (50.0, 99.0, 99.9, 99.99))}
+    assert 99.9 in points and 99.99 not in points
+    assert points[99.0].value_ns == histogram.percentiles_ns((99.0,))[0]
+    for point in points.values():
+        assert point.count_above == int((values > point.value_ns).sum())
+        assert 2000 * (100 - point.percentile) / 100 >= 1 - 1e-6
+    assert histograms.curve(Histogram()) == []
 
 
 def test_empty_input_is_no_error() -> None:

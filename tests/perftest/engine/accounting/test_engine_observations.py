@@ -37,7 +37,7 @@ class Observed:
 
 
 def _plain(counts: SparseCounts) -> list[int]:
-    return [*counts.indexes.tolist(), *counts.counts.tolist(), counts.maximum]
+    return [*counts.indexes.tolist(), *counts.counts.tolist(), counts.max_ns]
 
 
 def body(publisher: int, number: int, size: int, damage: bool) -> bytes:

@@ -22,6 +22,7 @@ from perftest.engine.workers import worker_process
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.spec.behaviour import Connecting, Consuming, Exchange, Publishing, RoutingKeys
 from perftest.spec.plan import Background, Isolation, Plan, QueueSpec, QueueType, Settings, Step
+from tests.perftest.testing.figures import figures
 
 
 class MemorySink:
@@ -126,7 +127,7 @@ def test_latencies_of_an_interval_are_histograms_that_agree_with_its_counts(stub
     sink = MemorySink()
     run(stub, lambda uri: plan(uri, Settings(in_flight=5, size_bytes=100, rate=500.0)), sink)
     for interval in sink.intervals:  # also in the drain, when the schedule has ended
-        counts = [interval.latencies[s].count if s in interval.latencies else 0 for s in Series]
+        counts = [figures(interval.latencies[s]).count if s in interval.latencies else 0 for s in Series]
         by_series = dict(zip(Series, counts, strict=True))
         assert by_series[Series.CONFIRM] == by_series[Series.CONFIRM_SCHED]
         assert by_series[Series.E2E] == by_series[Series.E2E_SCHED]
@@ -134,7 +135,7 @@ def test_latencies_of_an_interval_are_histograms_that_agree_with_its_counts(stub
     assert set(steady[0].latencies) == set(Series)
     for interval in steady:
         for series, count in ((Series.E2E, interval.delivered), (Series.CONFIRM, interval.confirmed)):
-            latency = interval.latencies[series]
+            latency = figures(interval.latencies[series])
             decoded = HdrHistogram.decode(latency.payload)
             assert latency.count == decoded.get_total_count() == count
             assert latency.p99_ns == decoded.get_value_at_percentile(99)

@@ -17,10 +17,10 @@ from perftest.engine.accounting.ledger import Ledger
 from perftest.engine.accounting.observations import Observations
 from perftest.engine.context import Context
 from perftest.engine.publishing.publisher import Publisher
-from perftest.engine.workers.wire import latencies
-from perftest.metrics.interval import Latency, Series
+from perftest.metrics.interval import Series
 from perftest.metrics.recorder import Recorder
 from perftest.spec.plan import Isolation, Plan, QueueSpec, Settings
+from tests.perftest.testing.figures import Figures, figures
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -97,11 +97,12 @@ class VirtualBroker:
         self.publisher.on_read_end()
 
 
-def simulate(settings: Settings, *, seconds: float, stall: range) -> tuple[dict[Series, Latency], VirtualBroker, int]:
+def simulate(settings: Settings, *, seconds: float, stall: range) -> tuple[dict[Series, Figures], VirtualBroker, int]:
     """Latencies, the broker, and how many messages were intended."""
     context, (broker,), intended = simulate_many(settings, seconds=seconds, stall=stall)
     context.observations.account()
-    return latencies(context.recorder.cut()[0]), broker, intended
+    counts = context.recorder.cut()[0]
+    return {series: figures(one) for series, one in counts.items()}, broker, intended
 
 
 def simulate_many(settings: Settings, *, seconds: float, stall: range) -> tuple[Context, list[VirtualBroker], int]:

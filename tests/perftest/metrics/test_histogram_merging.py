@@ -11,8 +11,7 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perftest.results.errors import DamagedHistogramError
-from perftest.results.histograms import HIGHEST_NS, Merged, decode
+from perftest.metrics.histogram import HIGHEST_NS, DamagedHistogramError, Histogram, decode
 
 PERCENTS = (50.0, 75.0, 95.0, 99.0, 99.9, 99.99, 100.0)
 values = st.lists(st.integers(min_value=1, max_value=HIGHEST_NS), min_size=1, max_size=60)
@@ -29,15 +28,15 @@ def encoded(recorded: list[int]) -> tuple[HdrHistogram, str]:
 @given(st.lists(values, min_size=1, max_size=4))
 def test_merging_is_the_histogram_of_the_union(parts: list[list[int]]) -> None:
     """Over workers, intervals and hosts: the same counters, bucket by bucket, and the same percentiles."""
-    merged = Merged()
+    merged = Histogram()
     for part in parts:
-        merged.add(encoded(part)[1], max(part))
+        merged.add_payload(encoded(part)[1], max(part))
     everything = [value for part in parts for value in part]
     union, payload = encoded(everything)
     assert np.array_equal(merged.counts, decode(payload))
-    assert (merged.count, merged.max_ns) == (len(everything), max(everything))
+    assert (merged.total, merged.max_ns) == (len(everything), max(everything))
     for percent in PERCENTS:
-        assert merged.percentile_ns(percent) == union.get_value_at_percentile(percent)
+        assert merged.percentiles_ns((percent,))[0] == union.get_value_at_percentile(percent)
 
 
 @settings(derandomize=True, max_examples=40, deadline=None)
@@ -46,12 +45,12 @@ def test_the_librarys_own_addition_agrees(recorded: list[int]) -> None:
     """The oracle is hdrhistogram's decode_and_add."""
     half = len(recorded) // 2
     oracle = HdrHistogram(1, HIGHEST_NS, 3)
-    merged = Merged()
+    merged = Histogram()
     for part in (recorded[:half], recorded[half:]):
         if part:
             payload = encoded(part)[1]
             oracle.decode_and_add(payload)
-            merged.add(payload)
+            merged.add_payload(payload)
     assert np.array_equal(merged.counts, decode(oracle.encode().decode()))
     assert merged.max_ns == oracle.get_max_value()
     assert merged.min_ns == oracle.get_min_value()
@@ -60,9 +59,10 @@ def test_the_librarys_own_addition_agrees(recorded: list[int]) -> None:
 
 def test_an_empty_histogram_has_no_values() -> None:
     """An interval without messages is no latency of zero."""
-    merged = Merged()
-    merged.add(encoded([])[1])
-    assert (merged.count, merged.max_ns, merged.min_ns, merged.mean_ns, merged.percentile_ns(99.0)) == (0, 0, 0, 0.0, 0)
+    merged = Histogram()
+    merged.add_payload(encoded([])[1])
+    assert (merged.total, merged.max_ns, merged.min_ns, merged.mean_ns) == (0, 0, 0, 0.0)
+    assert merged.percentiles_ns((99.0,)) == [0]
 
 
 def test_every_cut_and_every_flipped_bit_is_refused_or_harmless() -> None:

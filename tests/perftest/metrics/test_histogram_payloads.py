@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -13,17 +12,29 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reports.pipeline import hdr
+from perftest.metrics.histogram import (
+    BUCKET_HIGHEST_NS,
+    BUCKET_LOWEST_NS,
+    BUCKETS,
+    HIGHEST_NS,
+    LOWEST_NS,
+    SIGNIFICANT_FIGURES,
+    DamagedHistogramError,
+    Histogram,
+    SparseCounts,
+    bucket_index,
+    decode,
+)
 
 VALUES = st.lists(
-    st.one_of(st.integers(0, 5000), st.integers(0, hdr.HIGHEST), st.sampled_from([2047, 2048, 2049, 4095, 4096])),
+    st.one_of(st.integers(0, 5000), st.integers(0, HIGHEST_NS), st.sampled_from([2047, 2048, 2049, 4095, 4096])),
     max_size=60,
 )
 
 
 def recorded(values: list[int]) -> HdrHistogram:
     """The slow, obvious way: hdrhistogram, value by value."""
-    histogram = HdrHistogram(hdr.LOWEST, hdr.HIGHEST, hdr.FIGURES)
+    histogram = HdrHistogram(LOWEST_NS, HIGHEST_NS, SIGNIFICANT_FIGURES)
     for value in values:
         assert histogram.record_value(value)
     return histogram
@@ -34,16 +45,22 @@ def payload_of(values: list[int]) -> str:
     return text
 
 
+def histogram_of(payload: str, max_ns: int | None = None) -> Histogram:
+    histogram = Histogram()
+    histogram.add_payload(payload, max_ns)
+    return histogram
+
+
 @settings(derandomize=True, max_examples=60, deadline=None)
 @given(st.lists(VALUES, min_size=1, max_size=5))
 def test_merging_gives_the_payload_of_decode_and_add(parts: list[list[int]]) -> None:
     """Percentiles over workers and hosts would be wrong by what a merge loses."""
-    expected = HdrHistogram(hdr.LOWEST, hdr.HIGHEST, hdr.FIGURES)
-    counts = np.zeros(hdr.bucket_count(), dtype=np.uint64)
+    expected = HdrHistogram(LOWEST_NS, HIGHEST_NS, SIGNIFICANT_FIGURES)
+    merged = Histogram()
     for part in parts:
         expected.decode_and_add(payload_of(part))
-        counts += hdr.decode(payload_of(part))
-    assert hdr.encode(counts) == expected.encode().decode()
+        merged.add_payload(payload_of(part))
+    assert merged.encode() == expected.encode().decode()
 
 
 @settings(derandomize=True, max_examples=60, deadline=None)
@@ -51,75 +68,61 @@ def test_merging_gives_the_payload_of_decode_and_add(parts: list[list[int]]) -> 
 def test_figures_are_those_of_hdrhistogram(values: list[int], percentiles: list[float]) -> None:
     """A p99 in a report must be the p99 every other HdrHistogram tool reads from the same log."""
     expected = HdrHistogram.decode(payload_of(values))
-    counts = hdr.decode(payload_of(values))
-    assert hdr.values_at(counts, tuple(percentiles)) == [expected.get_value_at_percentile(p) for p in percentiles]
-    assert hdr.total(counts) == expected.get_total_count()
-    hdr.check_maximum(counts, expected.get_max_value())
-    assert hdr.mean(counts) == pytest.approx(expected.get_mean_value(), rel=1e-12)
+    histogram = histogram_of(payload_of(values), expected.get_max_value())
+    assert histogram.percentiles_ns(percentiles) == [expected.get_value_at_percentile(p) for p in percentiles]
+    assert histogram.total == expected.get_total_count()
+    histogram.check_maximum()
+    assert histogram.mean_ns == pytest.approx(expected.get_mean_value(), rel=1e-12)
 
 
 def test_every_bucket_edge_is_hdrhistograms() -> None:
     """One wrong edge shifts every percentile that falls into its bucket."""
-    oracle = HdrHistogram(hdr.LOWEST, hdr.HIGHEST, hdr.FIGURES)
-    edges = hdr.buckets()
-    for index in [*range(4200), *range(4200, hdr.bucket_count(), 97), hdr.bucket_count() - 1]:
+    oracle = HdrHistogram(LOWEST_NS, HIGHEST_NS, SIGNIFICANT_FIGURES)
+    for index in [*range(4200), *range(4200, BUCKETS, 97), BUCKETS - 1]:
         lowest = oracle.get_value_from_index(index)
-        assert edges.lowest[index] == lowest
-        assert hdr.bucket_of(int(edges.lowest[index])) == hdr.bucket_of(int(edges.highest[index])) == index
-        assert edges.highest[index] == oracle.get_highest_equivalent_value(lowest)
+        assert BUCKET_LOWEST_NS[index] == lowest
+        edges = np.array([BUCKET_LOWEST_NS[index], BUCKET_HIGHEST_NS[index]])
+        assert bucket_index(edges).tolist() == [index, index]
+        assert BUCKET_HIGHEST_NS[index] == oracle.get_highest_equivalent_value(lowest)
 
 
 def test_totals_beyond_32_bits_survive() -> None:
     """A decoded histogram of hdrhistogram wraps at 2**31 samples: three hours at 200 000 messages per second."""
-    counts = np.zeros(hdr.bucket_count(), dtype=np.uint64)
-    counts[1000] = 3_000_000_000
-    counts[2000] = 5_000_000_000
-    again = hdr.decode(hdr.encode(counts))
-    assert hdr.total(again) == 8_000_000_000
-    assert hdr.values_at(again, (37.0, 38.0)) == [1000, 2000]
-    assert hdr.mean(again) == pytest.approx((3 * 1000 + 5 * 2000) / 8)
+    counts = SparseCounts(np.array([1000, 2000], np.int32), np.array([3_000_000_000, 5_000_000_000]), 2000)
+    again = histogram_of(Histogram.of(counts).encode())
+    assert again.total == 8_000_000_000
+    assert again.percentiles_ns((37.0, 38.0)) == [1000, 2000]
+    assert again.mean_ns == pytest.approx((3 * 1000 + 5 * 2000) / 8)
 
 
 def test_no_samples_are_no_error() -> None:
     """An interval in which nothing was delivered has an empty histogram, and a report all the same."""
-    counts = hdr.decode(payload_of([]))
-    assert (hdr.total(counts), hdr.mean(counts)) == (0, 0.0)
-    hdr.check_maximum(counts, 0)
-    assert hdr.values_at(counts, (50.0, 99.0)) == [0, 0]
-    assert hdr.curve(counts) == []
-    assert hdr.encode(counts) == payload_of([])
+    histogram = histogram_of(payload_of([]))
+    assert (histogram.total, histogram.mean_ns) == (0, 0.0)
+    histogram.check_maximum()
+    assert histogram.percentiles_ns((50.0, 99.0)) == [0, 0]
+    assert histogram.encode() == payload_of([])
 
 
-@pytest.mark.parametrize("value", [1, 2047, 2048, 4_194_305, 3_599_999_999_999])
+@pytest.mark.parametrize("value", [1, 2047, 2048, 4_194_305, 3_000_000_000_000])
 def test_a_maximum_lies_in_the_highest_bucket(value: int) -> None:
     """A maximum of another histogram would be shown as the worst message of this one."""
-    counts = hdr.decode(payload_of([1, value]))
-    top = int(np.flatnonzero(counts)[-1])
-    lowest, highest = int(hdr.buckets().lowest[top]), int(hdr.buckets().highest[top])
+    top = len(decode(payload_of([1, value]))) - 1
+    lowest, highest = int(BUCKET_LOWEST_NS[top]), int(BUCKET_HIGHEST_NS[top])
     for inside in (lowest, value, highest):
-        hdr.check_maximum(counts, inside)
+        histogram_of(payload_of([1, value]), inside).check_maximum()
     for outside in (lowest - 1, highest + 1):
-        with pytest.raises(hdr.PayloadError, match="bucket of the maximum"):
-            hdr.check_maximum(counts, outside)
+        with pytest.raises(DamagedHistogramError, match="bucket of the maximum"):
+            histogram_of(payload_of([1, value]), outside).check_maximum()
 
 
 def test_a_value_beyond_all_buckets_keeps_its_maximum() -> None:
-    """Longer than an hour: counted in the last bucket, and told as it was."""
-    counts = np.zeros(hdr.bucket_count(), dtype=np.uint64)
-    counts[-1] = 1
-    hdr.check_maximum(counts, 10 * hdr.HIGHEST)
-
-
-def test_curve_ends_where_samples_end_and_meets_the_table(synthetic_runs: ModuleType) -> None:
-    """A curve that goes on past its last sample shows a tail that was never measured."""
-    values = np.random.default_rng(3).lognormal(14, 0.5, 2000).astype(np.int64)
-    counts = hdr.decode(synthetic_runs.histogram(values).encode().decode())
-    points = {point.percentile: point for point in hdr.curve(counts, (50.0, 99.0, 99.9, 99.99))}
-    assert 99.9 in points and 99.99 not in points
-    assert points[99.0].value_ns == hdr.values_at(counts, (99.0,))[0]
-    for point in points.values():
-        assert point.count_above == int((values > point.value_ns).sum())
-        assert 2000 * (100 - point.percentile) / 100 >= 1 - 1e-6
+    """Longer than an hour: counted in the last bucket or in the bucket of one hour, and told as it was."""
+    Histogram.of(SparseCounts(np.array([BUCKETS - 1], np.int32), np.array([1]), 10 * HIGHEST_NS)).check_maximum()
+    recorded_here = Histogram()
+    recorded_here.record(np.array([5, 2 * HIGHEST_NS]))
+    assert recorded_here.max_ns == 2 * HIGHEST_NS
+    recorded_here.check_maximum()
 
 
 def wire(inner: bytes, cookie: int = 0x1C849314) -> str:
@@ -130,7 +133,7 @@ def wire(inner: bytes, cookie: int = 0x1C849314) -> str:
 def header(
     length: int, *, cookie: int = 0x1C849313, figures: int = 3, lowest: int = 1, offset: int = 0, ratio: float = 1.0
 ) -> bytes:
-    return struct.pack(">IIiIQQd", cookie, length, offset, figures, lowest, hdr.HIGHEST, ratio)
+    return struct.pack(">IIiIQQd", cookie, length, offset, figures, lowest, HIGHEST_NS, ratio)
 
 
 GOOD = payload_of([1, 5000, 10**9])
@@ -160,8 +163,8 @@ DAMAGED = {
 @pytest.mark.parametrize("name", DAMAGED)
 def test_damaged_payloads_are_refused(name: str) -> None:
     """Logs come from other machines; one bad line must neither crash a worker nor change a percentile."""
-    with pytest.raises(hdr.PayloadError):
-        hdr.decode(DAMAGED[name])
+    with pytest.raises(DamagedHistogramError):
+        decode(DAMAGED[name])
 
 
 @settings(derandomize=True, max_examples=150, deadline=None)
@@ -173,7 +176,7 @@ def test_no_flipped_bit_crashes_the_decoder(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(inner) - 1))
     inner[at] ^= 1 << data.draw(st.integers(0, 7))
     try:
-        counts = hdr.decode(wire(bytes(inner)))
-    except hdr.PayloadError:
+        counts = decode(wire(bytes(inner)))
+    except DamagedHistogramError:
         return
-    assert counts.shape == (hdr.bucket_count(),)
+    assert len(counts) <= BUCKETS
