@@ -145,6 +145,10 @@ class MessageRun:
         return octets.reshape(self.count, self.stride)[start:stop:step]
 
 
+RunSlice = tuple[MessageRun, int, int, int]
+"""Run, start, count, step: the messages ``start, start + step, ...`` of a run, ``count`` of them."""
+
+
 def encoded_size(data: bytes | memoryview, offset: int) -> int:
     """Octets that the run encoded at ``offset`` takes, without decoding it."""
     layout, count, _stride, route_size, data_size, *_stamp = _HEAD.unpack_from(data, offset)

@@ -39,8 +39,8 @@ from perftest.spec.models import (
     Tls,
     Workload,
 )
+from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.fields import TABLE_DEPTH_MAX, TABLE_FIELDS_MAX
-from reference_broker.amqp.link import ConnectionConfig
 from reference_broker.log.config import LogConfig
 from reference_broker.log.counters import COUNTERS
 from reference_broker.machines.fifo import PACED_MESSAGES_MIN

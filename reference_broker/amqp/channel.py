@@ -1,20 +1,20 @@
-"""One channel: its consumers, its delivery tags, its confirms, and what each method does to them.
+"""One channel: its subscriptions, its delivery tags, its confirms, and what each method does to them.
 
 Theory of operation
 -------------------
-A channel is *open*, or *closing* after a channel-level exception: then everything the client still sends on it is
-dropped until its channel.close-ok. Within an open channel at most one content is being assembled; while it is, only
-its own header and body frames may come.
+A channel is *open*, or *closing* after a channel-level exception. Everything that the client still sends on a closing
+channel is dropped until channel.close-ok comes. An open channel puts together at most one content at a time; until that
+content is complete, only its header frame and its body frames may come.
 
-``HANDLERS`` is the table of every method a client may send on a channel, ``NOT_IMPLEMENTED`` those that this broker
-refuses with 540 and a sentence. What is in neither belongs to the server and is refused with 503. A handler answers by
-itself what needs no broker and otherwise appends an event; the broker's answer comes back through one of the ``*_ok``
-methods; until then the channel is *held*, and nothing more of it is read. A question with ``nowait`` gets none: neither
-does the broker give it, nor does it come out here.
+``HANDLERS`` is the table of the methods that a client may send on a channel. ``NOT_IMPLEMENTED`` is the table of the
+methods that this broker refuses with 540 and a sentence. All other methods belong to the server and are refused with
+503. A handler answers a method by itself if the answer needs no broker; otherwise the handler appends an event, and the
+broker answers through one of the ``*_ok`` methods. Until then the channel is *held*: nothing more of the channel is
+read. A method with ``nowait`` gets no answer, neither from the broker nor from here.
 
-Invariants: delivery tags grow by one per delivery and are never used twice; a consumer tag is in ``consumers`` from
-basic.consume until its cancellation is answered (with
-``nowait``: is read); publish sequence numbers are given out in the order of the wire.
+Invariants: delivery tags grow by one per delivery and are never used twice; a consumer tag is in ``subscriptions`` from
+basic.consume until its cancellation is answered (with ``nowait``: is read); publish sequence numbers are given out in
+the order of the wire.
 """
 
 from __future__ import annotations
@@ -27,35 +27,31 @@ from typing import Any, Final
 
 from pamqp import base, commands
 
-from reference_broker.amqp.assembly import Assembly
 from reference_broker.amqp.confirms import ConfirmTracker
-from reference_broker.amqp.errors import HardError, MethodId, ReplyCode, SoftError
+from reference_broker.amqp.content import PartialContent
+from reference_broker.amqp.errors import BASIC_PUBLISH, HardError, MethodId, ReplyCode, SoftError
 from reference_broker.amqp.events import Cancel, Consume, Get, Outcome, QueueDeclare, QueueDelete, QueuePurge, Settled
-from reference_broker.amqp.frames import (
-    QueueDeclareOk,
-    short_string,
-)
-from reference_broker.amqp.link import Link
+from reference_broker.amqp.frames import QueueDeclareOk, short_string
+from reference_broker.amqp.state import ConnectionState
 from reference_broker.amqp.unacked import Unacked, by_consumer
-
-_PUBLISH: Final[MethodId] = (60, 40)
 
 
 @dataclass(slots=True)
-class Consumer:
-    """A subscription. ``template`` belongs to :mod:`~reference_broker.amqp.deliveries`."""
+class Subscription:
+    """A consumer of the client's on this channel."""
 
     tag: str
     no_ack: bool
     nowait: bool
     cancelling: bool = False
-    """The client asked to cancel and waits for the answer."""
+    """The client has sent basic.cancel and waits for the answer."""
     template: object = None
+    """What :mod:`~reference_broker.amqp.deliveries` keeps from one run of deliveries to the next."""
 
 
 @dataclass(slots=True)
 class Route:
-    """What a basic.publish method frame says, kept by its octets so that it is decoded once."""
+    """Where a basic.publish method frame leads. Routes are kept by the octets of the frame, so each is decoded once."""
 
     channel: Channel
     exchange: str
@@ -72,38 +68,41 @@ class Channel:
         "_awaiting",
         "_former",
         "_generated_tags",
-        "_link",
-        "assembly",
+        "_state",
         "closing",
         "confirms",
-        "consumers",
+        "content",
+        "content_route",
         "global_prefetch",
         "held",
         "last_queue",
         "next_delivery_tag",
         "number",
         "prefetch",
+        "subscriptions",
         "takes_runs",
         "unacked",
     )
 
-    def __init__(self, number: int, link: Link) -> None:
+    def __init__(self, number: int, state: ConnectionState) -> None:
         self.number = number
-        self._link = link
+        self._state = state
         self.closing = False
         self.held: deque[tuple[bytes, int]] | None = None
-        """While the broker owes an answer: the frames that came since (:mod:`~reference_broker.amqp.unread`)."""
-        self.consumers: dict[str, Consumer] = {}
+        """While the broker owes an answer: the frames that came since then (:mod:`~reference_broker.amqp.unread`)."""
+        self.subscriptions: dict[str, Subscription] = {}
         self.unacked = Unacked()
         self.next_delivery_tag = 1
         self.confirms: ConfirmTracker | None = None
         self.prefetch = 0
         self.global_prefetch = 0
         self.last_queue = ""
-        self.assembly: Assembly | None = None
+        self.content: PartialContent | None = None
+        """The content that is being put together, and in ``content_route`` its route."""
+        self.content_route: Route | None = None
         self.takes_runs = True
-        """Whether whole messages and acknowledgements may be read many at a time: it is open and not held, and no
-        content is being put together."""
+        """Whether whole messages and acknowledgements may be read many at a time: the channel is open and not held, and
+        no content is being put together."""
         self._awaiting: Counter[str] = Counter()
         self._generated_tags = count(1)
         self._former = count(1)
@@ -122,23 +121,23 @@ class Channel:
             raise HardError(ReplyCode.COMMAND_INVALID, f"{method.name} is not for a client to send", _id(method))
 
     def route(self, method: commands.Basic.Publish) -> Route:
-        """Where a basic.publish goes. SoftError 404 for an exchange that does not exist, HardError 540 for
-        *immediate*."""
+        """The route of a basic.publish. Raises SoftError 404 for an exchange that does not exist, and HardError 540 for
+        the flag *immediate*."""
         if method.immediate:
-            raise HardError(ReplyCode.NOT_IMPLEMENTED, "immediate=true", _PUBLISH)
+            raise HardError(ReplyCode.NOT_IMPLEMENTED, "immediate=true", BASIC_PUBLISH)
         if method.exchange:
-            text = f"no exchange '{method.exchange}' in vhost '{self._link.vhost}'"
-            raise SoftError(ReplyCode.NOT_FOUND, text, _PUBLISH)
+            text = f"no exchange '{method.exchange}' in vhost '{self._state.vhost}'"
+            raise SoftError(ReplyCode.NOT_FOUND, text, BASIC_PUBLISH)
         octets = short_string(method.exchange) + short_string(method.routing_key)
         return Route(self, method.exchange, method.routing_key, bool(method.mandatory), octets)
 
     def _flow(self, method: commands.Channel.Flow) -> None:
         if not method.active:
             raise HardError(ReplyCode.NOT_IMPLEMENTED, "active=false", _id(method))
-        self._link.send(self.number, commands.Channel.FlowOk(True))
+        self._state.send(self.number, commands.Channel.FlowOk(True))
 
     def _ignore(self, method: base.Frame) -> None:
-        """An answer to something we said: nothing depends on it."""
+        """Do nothing: the client answers a method of the broker's, and nothing depends on the answer."""
 
     def _queue_declare(self, method: commands.Queue.Declare) -> None:
         if method.queue.startswith("amq.") and not method.passive:
@@ -147,7 +146,7 @@ class Channel:
         queue = self._queue_name(method.queue, method) if method.passive else method.queue
         self.last_queue = queue or self.last_queue
         self._awaiting["declare"] += not method.nowait
-        self._link.events.append(
+        self._state.events.append(
             QueueDeclare(
                 channel=self.number,
                 queue=queue,
@@ -163,17 +162,17 @@ class Channel:
     def _queue_delete(self, method: commands.Queue.Delete) -> None:
         queue = self._queue_name(method.queue, method)
         self._awaiting["delete"] += not method.nowait
-        self._link.events.append(
+        self._state.events.append(
             QueueDelete(self.number, queue, if_unused=method.if_unused, if_empty=method.if_empty, nowait=method.nowait)
         )
 
     def _queue_purge(self, method: commands.Queue.Purge) -> None:
         queue = self._queue_name(method.queue, method)
         self._awaiting["purge"] += not method.nowait
-        self._link.events.append(QueuePurge(self.number, queue, method.nowait))
+        self._state.events.append(QueuePurge(self.number, queue, method.nowait))
 
     def _queue_name(self, name: str, method: base.Frame) -> str:
-        """An empty name stands for the queue last declared on this channel."""
+        """The queue that a method means: an empty name stands for the queue last declared on this channel."""
         if name or self.last_queue:
             return name or self.last_queue
         raise SoftError(ReplyCode.NOT_FOUND, "no previously declared queue", _id(method))
@@ -185,19 +184,19 @@ class Channel:
             self.global_prefetch = method.prefetch_count
         else:
             self.prefetch, self.global_prefetch = method.prefetch_count, 0
-        self._link.send(self.number, commands.Basic.QosOk())
+        self._state.send(self.number, commands.Basic.QosOk())
 
     def _consume(self, method: commands.Basic.Consume) -> None:
         queue = self._queue_name(method.queue, method)
-        if method.consumer_tag in self.consumers:
+        if method.consumer_tag in self.subscriptions:
             text = f"attempt to reuse consumer tag '{method.consumer_tag}'"
             raise HardError(ReplyCode.NOT_ALLOWED, text, _id(method))
         if self.global_prefetch:
-            text = f"queue '{queue}' in vhost '{self._link.vhost}' does not support global qos"
+            text = f"queue '{queue}' in vhost '{self._state.vhost}' does not support global qos"
             raise HardError(ReplyCode.NOT_IMPLEMENTED, text, _id(method))
         tag = method.consumer_tag or self._new_tag()
-        self.consumers[tag] = Consumer(tag, method.no_ack, method.nowait)
-        self._link.events.append(
+        self.subscriptions[tag] = Subscription(tag, method.no_ack, method.nowait)
+        self._state.events.append(
             Consume(
                 channel=self.number,
                 queue=queue,
@@ -211,55 +210,61 @@ class Channel:
         )
 
     def _new_tag(self) -> str:
-        return next(tag for number in self._generated_tags if (tag := f"amq.ctag-{number}") not in self.consumers)
+        return next(tag for number in self._generated_tags if (tag := f"amq.ctag-{number}") not in self.subscriptions)
 
     def _cancel(self, method: commands.Basic.Cancel) -> None:
-        consumer = self.consumers.get(method.consumer_tag or "")
-        if consumer is not None and not consumer.cancelling:
-            if method.nowait:  # to the client it is gone already
-                del self.consumers[consumer.tag]
-            consumer.cancelling = True
-            self._link.events.append(Cancel(self.number, consumer.tag, method.nowait))
-        elif not method.nowait:  # cancelling what is not there succeeds, as in RabbitMQ
-            self._link.send(self.number, commands.Basic.CancelOk(method.consumer_tag))
+        subscription = self.subscriptions.get(method.consumer_tag or "")
+        if subscription is not None and not subscription.cancelling:
+            if method.nowait:  # for the client the subscription is over already
+                del self.subscriptions[subscription.tag]
+            subscription.cancelling = True
+            self._state.events.append(Cancel(self.number, subscription.tag, method.nowait))
+        elif not method.nowait:  # to cancel an unknown consumer tag succeeds, as in RabbitMQ
+            self._state.send(self.number, commands.Basic.CancelOk(method.consumer_tag))
 
     def _get(self, method: commands.Basic.Get) -> None:
         queue = self._queue_name(method.queue, method)
-        self._link.events.append(Get(self.number, queue, get_tag(queue), method.no_ack))
+        self._state.events.append(Get(self.number, queue, get_tag(queue), method.no_ack))
 
     def _recover(self, method: commands.Basic.Recover | commands.Basic.RecoverAsync) -> None:
-        """Everything unacknowledged goes back to its queue, that of cancelled consumers too."""
+        """Return every unacknowledged message to its queue, also the messages of cancelled consumers."""
         if not method.requeue:
             raise HardError(ReplyCode.NOT_IMPLEMENTED, "requeue=false", _id(method))
         for tag, ranges in by_consumer(self.unacked.take_all()).items():
-            self._link.events.append(Settled(self.number, tag, Outcome.RETURN, ranges))
+            self._state.events.append(Settled(self.number, tag, Outcome.RETURN, ranges))
         if isinstance(method, commands.Basic.Recover):
-            self._link.send(self.number, commands.Basic.RecoverOk())
+            self._state.send(self.number, commands.Basic.RecoverOk())
 
     def _confirm_select(self, method: commands.Confirm.Select) -> None:
         if self.confirms is None:
             self.confirms = ConfirmTracker()
         if not method.nowait:
-            self._link.send(self.number, commands.Confirm.SelectOk())
+            self._state.send(self.number, commands.Confirm.SelectOk())
 
     def begin_content(self, route: Route) -> None:
-        """basic.publish came; its content header is due."""
-        self.assembly = Assembly(route, self.number, self._link)
+        """basic.publish came; the content header must come next."""
+        self.content, self.content_route = PartialContent(self.number, self._state), route
         self.takes_runs = False
 
     def end_content(self) -> None:
         """The content is complete."""
-        self.assembly = None
+        self.content = self.content_route = None
         self.takes_runs = True
+
+    def end(self) -> None:
+        """The channel is closed, or is closing."""
+        self.content = self.content_route = None
+        self.takes_runs = False
+        self.subscriptions.clear()
 
     # -- the broker's answers --------------------------------------------------------------------------------------
 
     def _answer(self, what: str, method: base.Frame) -> None:
-        """Answer a question of its kind. Without one there is nothing to say: the client wanted no answer, or a channel
-        that is gone asked on this number."""
+        """Answer a method of the kind ``what``. If no such method waits, say nothing: the client wanted no answer, or
+        the method came on a former channel of this number."""
         if self._awaiting[what] > 0:
             self._awaiting[what] -= 1
-            self._link.send(self.number, method)
+            self._state.send(self.number, method)
 
     def queue_declare_ok(self, queue: str, messages: int, consumers: int) -> None:
         """Answer the oldest queue.declare."""
@@ -275,39 +280,40 @@ class Channel:
         self._answer("purge", commands.Queue.PurgeOk(messages))
 
     def consume_ok(self, tag: str) -> None:
-        """The subscription stands."""
-        consumer = self.consumers.get(tag)
-        if consumer is not None and not consumer.nowait:
-            self._link.send(self.number, commands.Basic.ConsumeOk(tag))
+        """Answer basic.consume: the queue knows the consumer."""
+        subscription = self.subscriptions.get(tag)
+        if subscription is not None and not subscription.nowait:
+            self._state.send(self.number, commands.Basic.ConsumeOk(tag))
 
     def cancel_ok(self, tag: str) -> None:
-        """The subscription is over, as the client asked. What it holds unacknowledged stays so."""
-        consumer = self.consumers.get(tag)
-        if consumer is not None and consumer.cancelling:
-            del self.consumers[tag]
-            self._link.send(self.number, commands.Basic.CancelOk(tag))
+        """Answer basic.cancel. Messages that the consumer holds stay unacknowledged."""
+        subscription = self.subscriptions.get(tag)
+        if subscription is not None and subscription.cancelling:
+            del self.subscriptions[tag]
+            self._state.send(self.number, commands.Basic.CancelOk(tag))
 
     def set_apart(self, tag: str) -> str:
-        """Have what was delivered under a tag be settled under a name of its own, which it returns: longer than any tag
-        can be."""
+        """Give the messages that were delivered under a tag a name of their own. They are settled under that name from
+        now on. The name is longer than any consumer tag can be."""
         name = f"former {next(self._former)} ".ljust(256) + tag
         self.unacked.rename(tag, name)
         return name
 
     def cancelled_by_broker(self, tag: str) -> None:
-        """The subscription is over, for example because its queue was deleted."""
-        consumer = self.consumers.get(tag)
-        if consumer is None:
+        """End a subscription, for example because its queue was deleted."""
+        subscription = self.subscriptions.get(tag)
+        if subscription is None:
             return
-        del self.consumers[tag]
-        if consumer.cancelling:
-            self._link.send(self.number, commands.Basic.CancelOk(tag))
-        elif "consumer_cancel_notify" in self._link.capabilities:
-            self._link.send(self.number, commands.Basic.Cancel(tag, True))
+        del self.subscriptions[tag]
+        if subscription.cancelling:
+            self._state.send(self.number, commands.Basic.CancelOk(tag))
+        elif "consumer_cancel_notify" in self._state.capabilities:
+            self._state.send(self.number, commands.Basic.Cancel(tag, True))
 
 
 def get_tag(queue: str) -> str:
-    """What stands for a consumer tag where a message was fetched with basic.get: longer than any tag can be."""
+    """The name that stands for a consumer tag if a message was fetched with basic.get. The name is longer than any
+    consumer tag can be."""
     return "get ".ljust(256) + queue
 
 
@@ -315,7 +321,7 @@ def _id(method: base.Frame) -> MethodId:
     return method.index >> 16, method.index & 0xFFFF
 
 
-Handler = Callable[[Channel, Any], None]  # each is called with the one method it is listed for
+Handler = Callable[[Channel, Any], None]  # each handler is called with the one method that it is listed for
 
 HANDLERS: Final[dict[type[base.Frame], Handler]] = {
     commands.Channel.Flow: Channel._flow,
@@ -332,8 +338,8 @@ HANDLERS: Final[dict[type[base.Frame], Handler]] = {
     commands.Basic.RecoverAsync: Channel._recover,
     commands.Confirm.Select: Channel._confirm_select,
 }
-"""Methods a client may send on an open channel. channel.open and close, basic.publish and the three ways to settle
-are the connection's and the fast path's."""
+"""The methods that a client may send on an open channel. The channel table handles channel.open, channel.close and
+basic.publish; the fast path handles the three methods that settle."""
 
 _ONE_EXCHANGE: Final = "only the default exchange exists: exchanges and bindings are not implemented"
 _NO_TX: Final = "transactions are not implemented: use publisher confirms (confirm.select)"

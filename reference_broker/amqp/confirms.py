@@ -1,17 +1,17 @@
-"""Publisher confirms of one channel: what is unresolved, and how few frames can tell the rest.
+"""Publisher confirms of one channel: the publishes without an answer, and the frames that tell the client of the rest.
 
 Theory of operation
 -------------------
 Sequence numbers 1, 2, 3 ... count the publishes of a channel in confirm mode. Queues resolve them in any order, as
-committed or rejected, possibly twice (after an election); the client must hear of each exactly once. basic.ack with
-``multiple`` set resolves all up to its number, so it may only reach up to just below the *cutoff*: the smallest
-number that is unresolved or was rejected in the same batch. One frame says everything below it, single frames
-say the rest; rejections likewise, with the batch's confirms as the other side (RabbitMQ's rule, rabbit_channel
-``coalesce_and_send``).
+committed or rejected, possibly twice (after an election). The client must hear of each number exactly once. basic.ack
+with ``multiple`` resolves all numbers up to its own, so it may only reach up to just below the *cutoff*: the smallest
+number that is unresolved or was rejected in the same batch. One frame confirms all numbers below the cutoff, single
+frames confirm the rest. Rejections go out in the same way, with the confirms of the batch in place of the rejections
+(RabbitMQ's rule, rabbit_channel ``coalesce_and_send``).
 
-Invariant: every published number is in exactly one of *unresolved* (``_open``), *to be told* (``_confirmed``,
-``_rejected``), or told. All three are lists of disjoint ranges; ``_open`` is ascending, and one range as long as
-resolution is in order.
+Invariant: the client has heard of a published number, or the number is in exactly one of ``_open`` (no queue has
+answered), ``_confirmed`` and ``_rejected`` (the client does not know yet). All three are lists of disjoint ranges.
+``_open`` is ascending, and is one range as long as queues resolve in order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BASIC: Final = 60
 _ACK: Final = 80
 _NACK: Final = 120
 _TAG_AT: Final = 11
-_NUMPY_FROM: Final = 32  # below this many frames a loop is quicker than numpy's fixed cost
+_NUMPY_FROM: Final = 32  # below this number of frames, a loop is quicker than numpy's fixed cost
 
 SeqRange = tuple[int, int]
 
@@ -45,7 +45,7 @@ class ConfirmTracker:
         self._rejected: list[SeqRange] = []
 
     def published(self, count: int) -> int:
-        """Give the next ``count`` numbers away; returns the first."""
+        """Give the next ``count`` numbers to publishes. Returns the first number."""
         first = self.next_seq
         self.next_seq += count
         if self._open and self._open[-1][1] == first - 1:
@@ -56,7 +56,7 @@ class ConfirmTracker:
 
     @property
     def unresolved(self) -> int:
-        """Publishes that no queue has answered for."""
+        """Publishes that no queue has answered yet."""
         return sum(last - first + 1 for first, last in self._open)
 
     @property
@@ -65,11 +65,11 @@ class ConfirmTracker:
         return bool(self._confirmed or self._rejected)
 
     def confirm(self, first: int, last: int) -> None:
-        """The numbers ``first..last`` are safe. Numbers resolved before, or never given away, are ignored."""
+        """The publishes ``first..last`` are safe. Numbers that are resolved already, or do not exist, are ignored."""
         self._resolve(first, last, self._confirmed)
 
     def reject(self, first: int, last: int) -> None:
-        """The numbers ``first..last`` were refused by a queue. Numbers resolved before are ignored."""
+        """A queue has refused the publishes ``first..last``. Numbers that are resolved already are ignored."""
         self._resolve(first, last, self._rejected)
 
     def _resolve(self, first: int, last: int, into: list[SeqRange]) -> None:
@@ -87,7 +87,7 @@ class ConfirmTracker:
             at += len(left)
 
     def flush(self, channel: int) -> bytes:
-        """The frames that tell the client everything resolved since the last flush; empty if nothing was."""
+        """The frames for everything that was resolved since the last flush; empty if nothing was."""
         confirmed, rejected = sorted(self._confirmed), sorted(self._rejected)
         self._confirmed, self._rejected = [], []
         unresolved = self._open[0][0] if self._open else self.next_seq
@@ -102,7 +102,7 @@ class ConfirmTracker:
 
 
 def _coalesce(channel: int, method: int, ranges: list[SeqRange], cutoff: int) -> bytes:
-    """One frame for all below ``cutoff``, one each for the others."""
+    """One frame for all numbers below ``cutoff``, and one frame for each of the others."""
     below = above = 0
     for above, (first, last) in enumerate(ranges):  # noqa: B007 - the position where the loop stopped is the result
         if first > cutoff:

@@ -1,49 +1,62 @@
-"""The server side of one AMQP 0-9-1 connection: octets in, events and octets out, no I/O.
+"""The server's side of one AMQP 0-9-1 connection: octets in, events and octets out, no I/O.
 
 Theory of operation
 -------------------
-``receive`` takes whatever the socket gave and returns what the client asked for, as events in the order of the wire;
-``take_output`` hands over what is to be written. In between stand the phases of a connection::
+``receive`` takes the octets of one read and returns the client's wishes as events, in the order of the wire.
+``take_output`` hands over the octets to write. A connection has these phases::
 
     HEADER -> STARTING -> TUNING -> OPENING -> RUNNING -> CLOSING -> CLOSED
        |          |          |                              ^
        |          +----------+--> REFUSING (3 s of silence) |
        +--> CLOSED (wrong protocol)    any HardError -------+
 
-``_CONNECTION_METHODS`` is the table of what may come on channel 0 in each phase. On the other channels, and only in
-RUNNING, a frame goes first to the readers of runs (:mod:`~reference_broker.amqp.fastpath`,
-:mod:`~reference_broker.amqp.settles`); what they leave is read by the general path, one frame at a time
-(:mod:`~reference_broker.amqp.channel_frames`). A *soft* error closes its channel, a *hard* one the connection, and
-nothing a client sends ends in anything else: ``receive`` does not raise.
+:data:`~reference_broker.amqp.handshake.STEPS` is the table of the methods that may come on channel 0 in each phase. In
+RUNNING, a frame of another channel goes first to the readers of runs (:mod:`~reference_broker.amqp.fastpath`,
+:mod:`~reference_broker.amqp.settles`). The frames that the readers leave are read one at a time
+(:mod:`~reference_broker.amqp.channel_table`). ``receive`` never raises, whatever a client sends: a *soft* error closes
+its channel, a *hard* error closes the connection. After a hard error the octets may have lost their framing, so the
+connection parses nothing more and only searches its input for connection.close-ok.
 
-Invariant: events gathered by the readers are emitted before any other event. For how channels and connections end see
-:mod:`~reference_broker.amqp.closing`.
+The broker speaks through the other methods: deliveries, confirms, answers, notices. None of them raises. Words for a
+channel that is closed or closing are dropped, because the broker hears of the end of a channel late. Only
+:meth:`ServerConnection.deliver` and :meth:`ServerConnection.get_ok` tell whether the channel was there, for messages
+that were not delivered must go back to their queue.
 
-The caller answers every event that asks for it (see :mod:`~reference_broker.amqp.events`). Until it has, it *holds* the
-channel: what the client sends there waits, unread (:mod:`~reference_broker.amqp.unread`). For that the caller must hear
-of an event before anything behind it is read. So reading stops at a method of a channel as long as there are events,
-and after one that made some; ``go_on`` reads on. Runs of publishes and of acknowledgements come out in one go.
+The broker answers every event that asks for it (see :mod:`~reference_broker.amqp.events`). Until it has answered, it
+*holds* the channel: the client's next frames on that channel wait unread (:mod:`~reference_broker.amqp.unread`). So the
+broker must hear of an event before anything behind the event is read. Reading therefore stops before a method of a
+channel if there are events, and after a method that makes an event; ``go_on`` reads on. Runs of publishes and of
+acknowledgements come out in one go.
+
+Invariants: events of the readers are emitted before any other event. After ConnectionClosed there are no events. Octets
+go out in the order of the calls, except confirms, which wait for ``flush_confirms``; so a basic.return precedes the
+confirm of its message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+import re
+from collections.abc import Sequence
+from typing import Final
 
-from pamqp import base, commands
+from pamqp import commands
 
-from reference_broker.amqp import handshake
-from reference_broker.amqp.channel_frames import PUBLISH_OCTETS, ChannelFrames
-from reference_broker.amqp.closing import OVER, Phase
-from reference_broker.amqp.deliveries import marked_redelivered
+from reference_broker.amqp import deliveries, handshake
+from reference_broker.amqp.channel import Channel
+from reference_broker.amqp.channel_table import PUBLISH_OCTETS, ChannelTable
+from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.errors import (
     HardError,
-    RefusedError,
+    NegotiationError,
+    ProtocolError,
     ReplyCode,
     SoftError,
+    method_by_name,
     printable,
+    reply_text,
 )
-from reference_broker.amqp.events import ConnectionOpened, Event, FieldValue
+from reference_broker.amqp.events import ConnectionClosed, Event
+from reference_broker.amqp.fastpath import PublishReader
 from reference_broker.amqp.fields import decode_method, method_id
 from reference_broker.amqp.frames import (
     HEARTBEAT,
@@ -53,299 +66,20 @@ from reference_broker.amqp.frames import (
     octets_needed,
     read_frame,
 )
-from reference_broker.amqp.link import ConnectionConfig, Octets
+from reference_broker.amqp.runs import RunBuilder
 from reference_broker.amqp.settles import SettleReader
+from reference_broker.amqp.state import OVER, ConnectionState, Octets, Phase
+from reference_broker.amqp.unread import Inbox
+from reference_broker.message_run import MessageRun, RunSlice
 
 _EVENTS_FIRST: Final = -1
-"""In the place of how many octets are needed to read on: none, but somebody must look at the events."""
+"""Stands for the number of octets that are needed to read on: somebody must look at the events first."""
 
-
-class ServerConnection(ChannelFrames):
-    """One client's connection. Times are seconds of any clock that never goes back."""
-
-    def __init__(self, config: ConnectionConfig, now_s: float = 0.0, connection_name: str = "") -> None:
-        super().__init__(config, now_s)
-        self.name = connection_name
-        self._settles = SettleReader(self._channels, self._runs)
-        self._heartbeat_s = 0
-        self._must_look = False
-        """Reading has stopped for the sake of the events."""
-        self._heard_s = self._spoke_s = now_s
-
-    # -- what it is ------------------------------------------------------------------------------------------------
-
-    @property
-    def phase(self) -> Phase:
-        """How far the connection has come."""
-        return self._phase
-
-    @property
-    def is_open(self) -> bool:
-        """Between connection.open-ok and the first sign of closing."""
-        return self._phase is Phase.RUNNING
-
-    @property
-    def user(self) -> str:
-        """Who logged in; empty before that."""
-        return self._link.user
-
-    @property
-    def vhost(self) -> str:
-        """The virtual host; empty before connection.open."""
-        return self._link.vhost
-
-    @property
-    def client_properties(self) -> dict[str, FieldValue]:
-        """What the client told about itself."""
-        return self._link.client_properties
-
-    @property
-    def frame_max(self) -> int:
-        """Octets of the largest frame, as agreed."""
-        return self._link.frame_max
-
-    @property
-    def heartbeat_s(self) -> int:
-        """The agreed heartbeat, 0 for none."""
-        return self._heartbeat_s
-
-    @property
-    def open_channels(self) -> tuple[int, ...]:
-        """Numbers of the channels that are open and not closing."""
-        return tuple(number for number, channel in self._channels.items() if not channel.closing)
-
-    def unacked(self, channel: int) -> int:
-        """Deliveries of a channel that wait for their acknowledgement."""
-        found = self._channels.get(channel)
-        return found.unacked.count if found else 0
-
-    def unconfirmed(self, channel: int) -> int:
-        """Publishes of a channel that no queue has answered for."""
-        found = self._channels.get(channel)
-        return found.confirms.unresolved if found and found.confirms else 0
-
-    # -- octets in, octets out -------------------------------------------------------------------------------------
-
-    def receive(self, data: bytes, now_s: float) -> list[Event]:
-        """Take octets from the client, and return events: once these are handled, :meth:`go_on` may have more. Never
-        raises for anything that the octets may be."""
-        self._now_s = self._heard_s = now_s
-        buffer = self._inbox.push(data)
-        if buffer is None or self._phase is Phase.CLOSED:
-            return self._take_events()
-        if self._phase in OVER:
-            self._search_last_words(buffer)
-            return self._take_events()
-        self._read(buffer, 0, 0)
-        return self._take_events()
-
-    def go_on(self) -> list[Event]:
-        """Read on behind the events that were returned last. Empty if nothing is left to be read now."""
-        self._must_look = False
-        while not self._must_look and (stretch := self._unread.next()) is not None:
-            self._read(*stretch)
-        return self._take_events()
-
-    @property
-    def has_more(self) -> bool:
-        """Whether :meth:`go_on` has something to read."""
-        return bool(self._unread)
-
-    def take_output(self) -> list[Octets]:
-        """The buffers to write now, in order."""
-        output = self._link.output[:]
-        if output:
-            self._link.output.clear()
-            self._spoke_s = self._now_s
-        return output
-
-    def mark_redelivered(self) -> None:
-        """What is to be written now may have been delivered elsewhere: say so in each delivery of it."""
-        if self.is_open and self._link.output:
-            self._link.output[:] = [marked_redelivered(self._link.output)]
-
-    def tick(self, now_s: float) -> list[Event]:
-        """Let time pass: heartbeats, time-outs. Call it a few times a second."""
-        self._now_s = now_s
-        if self._phase is Phase.CLOSED:
-            return self._take_events()
-        if self._give_up_s is not None and now_s >= self._give_up_s:
-            self._end(self._closed_reason or "handshake timeout")
-        elif self._heartbeat_s and self._phase is Phase.RUNNING:
-            self._tick_heartbeat(now_s)
-        return self._take_events()
-
-    def not_reading(self, now_s: float) -> None:
-        """The socket is not read for now, so the client's heartbeats are not heard either: silence does not count."""
-        self._heard_s = now_s
-
-    def connection_lost(self, reason: str) -> list[Event]:
-        """The socket is gone, for whatever reason: emit what is left to tell the broker."""
-        if self._phase is not Phase.CLOSED:
-            self._link.output.clear()
-            self._drop_channels()
-            self._end(reason)
-        return self._take_events()
-
-    def _tick_heartbeat(self, now_s: float) -> None:
-        if now_s >= self._heard_s + 2 * self._heartbeat_s:
-            text = f"missed heartbeats from client, timeout: {2 * self._heartbeat_s}s"
-            self._close_connection(HardError(ReplyCode.CONNECTION_FORCED, text))
-            self._end(text)
-        elif now_s >= self._spoke_s + self._heartbeat_s / 2 and not self._link.output:
-            self._link.output.append(HEARTBEAT_FRAME)
-
-    # -- reading ---------------------------------------------------------------------------------------------------
-
-    def _read(self, buffer: bytes, at: int, number: int) -> None:
-        """Consume what can be from ``at`` on, keep the rest; turn errors into their close methods. What was held for a
-        channel has its ``number``, else that is 0."""
-        if self._phase is Phase.HEADER:
-            at = self._protocol_header(buffer)
-        try:
-            while self._phase not in OVER and self._phase is not Phase.HEADER:
-                reached, need = self._read_some(buffer, at, number)
-                if need:
-                    self._stop(buffer, reached, number, need)
-                    break
-                at = reached
-            self._runs.flush()
-        except HardError as error:
-            self._runs.flush()
-            self._close_connection(error)
-            self._search_last_words((b"" if number else buffer[at:]) + self._unread.rest())
-        except RefusedError as error:
-            self._refuse(str(error))
-
-    def _stop(self, buffer: bytes, at: int, number: int, need: int) -> None:
-        if need == _EVENTS_FIRST:
-            self._must_look = True
-            self._unread.put_back(buffer, at, number)
-        elif not number:  # what was held consists of whole frames: it is read to its end
-            self._inbox.keep(buffer[at:], need)
-
-    def _protocol_header(self, buffer: bytes) -> int:
-        if not PROTOCOL_HEADER.startswith(buffer[:8]):
-            self._link.output.append(PROTOCOL_HEADER)
-            self._end("the client does not speak AMQP 0-9-1")
-            return 0
-        if len(buffer) < len(PROTOCOL_HEADER):
-            self._inbox.keep(buffer, len(buffer) + 1)
-            return 0
-        self._phase = Phase.STARTING
-        self._link.send(0, handshake.start(self._config))
-        return len(PROTOCOL_HEADER)
-
-    def _read_some(self, buffer: bytes, at: int, held_for: int) -> tuple[int, int]:
-        """Consume from ``at`` on as far as one way of reading leads. Returns the position reached, and the octets
-        needed from there on to get further, 0 if it can go on at once. Behind what was ``held_for`` a channel nothing
-        more comes: the rest of a message that is cut off there is read frame by frame."""
-        publishes = self._publishes
-        try:
-            reached = publishes.take(buffer, at)
-            if reached == at and not publishes.need:
-                reached = self._settles.take(buffer, at)
-        except SoftError as error:
-            self._close_channel_of(buffer, at, error)
-            return at, 0  # read again, the frames of a closing channel are dropped
-        if reached > at:
-            return reached, 0
-        if publishes.need and not held_for:
-            return at, publishes.need
-        size = octets_needed(buffer, at, self._link.payload_max)
-        if size > len(buffer) - at:
-            return at, size
-        return self._general(buffer, at, size)
-
-    def _general(self, buffer: bytes, at: int, size: int) -> tuple[int, int]:
-        """Read one frame of any kind; returns the position after it, and 0, or that the events come first."""
-        kind, number, payload, end = read_frame(buffer, at, size)
-        channel = self._channels.get(number)
-        if channel is not None and channel.held is not None:
-            return self._unread.keep(buffer, at, channel, self._link.payload_max), 0
-        if kind == METHOD and number and self._learn_route(buffer[at:end], number, payload):
-            return at, 0  # now that the route is known, the fast path may have the whole message
-        if kind == METHOD and payload[:4] != PUBLISH_OCTETS:
-            self._runs.flush()
-            if number and self._link.events:
-                return at, _EVENTS_FIRST
-        if kind == HEARTBEAT:
-            self._heartbeat_frame(number, payload)
-        elif self._phase is not Phase.RUNNING and (number or kind != METHOD):
-            raise HardError(ReplyCode.UNEXPECTED_FRAME, f"frame of type {kind} on channel {number} before open")
-        elif not number:
-            self._connection_frame(kind, payload)
-        else:
-            self._channel_frame(kind, number, payload, buffer[at:end] if kind == METHOD else b"")
-            if kind == METHOD and self._link.events:
-                return end, _EVENTS_FIRST
-        return end, 0
-
-    def _heartbeat_frame(self, number: int, payload: bytes) -> None:
-        if number:
-            raise HardError(ReplyCode.UNEXPECTED_FRAME, f"heartbeat on channel {number}")
-        if payload:
-            raise HardError(ReplyCode.FRAME_ERROR, f"heartbeat with a payload of {len(payload)} octets")
-
-    # -- channel 0 ---------------------------------------------------------------------------------------------------
-
-    def _connection_frame(self, kind: int, payload: bytes) -> None:
-        if kind != METHOD:
-            raise HardError(ReplyCode.UNEXPECTED_FRAME, f"content frame of type {kind} on channel 0")
-        method = decode_method(payload)
-        handler = _CONNECTION_METHODS[self._phase].get(type(method))
-        if handler is not None:
-            handler(self, method)
-            return
-        at_fault = method_id(payload)
-        if type(method) in _FROM_SERVER:
-            raise HardError(ReplyCode.COMMAND_INVALID, f"{method.name} is not for a client to send", at_fault)
-        text = f"unexpected method {method.name} in connection state {self._phase.name.lower()}"
-        raise HardError(ReplyCode.CHANNEL_ERROR, text, at_fault)
-
-    def _start_ok(self, method: commands.Connection.StartOk) -> None:
-        self._link.client_properties = dict(method.client_properties or {})
-        self._link.capabilities = handshake.capabilities(self._link.client_properties)
-        self._link.user = handshake.authenticate(self._config, method, self._link.capabilities)
-        self._link.send(0, handshake.tune(self._config))
-        self._phase = Phase.TUNING
-
-    def _tune_ok(self, method: commands.Connection.TuneOk) -> None:
-        handshake.check_tune(self._config, method)
-        self._channel_max = method.channel_max
-        self._heartbeat_s = method.heartbeat
-        self._link.limit_frames(method.frame_max)
-        self._phase = Phase.OPENING
-
-    def _vhost_open(self, method: commands.Connection.Open) -> None:
-        handshake.check_vhost(self._config, method)
-        self._link.vhost = method.virtual_host
-        self._link.send(0, commands.Connection.OpenOk())
-        self._phase = Phase.RUNNING
-        self._give_up_s = None
-        self._link.events.append(ConnectionOpened(self.user, self.vhost, self.client_properties))
-
-    def _update_secret(self, method: commands.Connection.UpdateSecret) -> None:
-        handshake.check_secret(self._config, self.user, method)
-        self._link.send(0, commands.Connection.UpdateSecretOk())
-
-    def _close(self, method: commands.Connection.Close) -> None:
-        self._flush_confirms()
-        self._drop_channels()
-        self._link.send(0, commands.Connection.CloseOk())
-        self._end(f"closed by the client: {method.reply_code} {printable(method.reply_text)}")
-
-
-_Handler = Callable[[ServerConnection, Any], None]  # each is called with the one method it is listed for
-
-_CLOSE_ONLY: Final[dict[type[base.Frame], _Handler]] = {commands.Connection.Close: ServerConnection._close}
-_CONNECTION_METHODS: Final[dict[Phase, dict[type[base.Frame], _Handler]]] = {
-    Phase.STARTING: {commands.Connection.StartOk: ServerConnection._start_ok, **_CLOSE_ONLY},
-    Phase.TUNING: {commands.Connection.TuneOk: ServerConnection._tune_ok, **_CLOSE_ONLY},
-    Phase.OPENING: {commands.Connection.Open: ServerConnection._vhost_open, **_CLOSE_ONLY},
-    Phase.RUNNING: {commands.Connection.UpdateSecret: ServerConnection._update_secret, **_CLOSE_ONLY},
-}
-"""What may come on channel 0, by phase. The other phases read no methods."""
+_LAST_WORDS: Final = re.compile(
+    rb"\x01\x00\x00(?:\x00\x00\x00\x04\x00\x0a\x00\x33\xce|(?P<close>\x00\x00..\x00\x0a\x00\x32))", re.DOTALL
+)
+"""A frame of connection.close-ok, or the beginning of a frame of connection.close."""
+_LAST_WORDS_OCTETS: Final = 12
 
 _FROM_SERVER: Final = frozenset(
     {
@@ -358,3 +92,438 @@ _FROM_SERVER: Final = frozenset(
         commands.Connection.UpdateSecretOk,
     }
 )
+
+
+class ServerConnection:
+    """One client's connection. Times are seconds of any clock that never goes back."""
+
+    def __init__(self, config: ConnectionConfig, now_s: float = 0.0) -> None:
+        self.state = ConnectionState(config)
+        """What was negotiated with the client."""
+        self._events = self.state.events
+        self._output = self.state.output
+        self._inbox = Inbox()
+        self._runs = RunBuilder(self.state)
+        self._publishes = PublishReader(self.state, self._runs)
+        self._table = ChannelTable(self.state, self._runs, self._publishes)
+        self._channels = self._table.by_number
+        self._confirming = self._table.confirming
+        self._unread = self._table.unread
+        self._settles = SettleReader(self._channels, self._runs)
+        self._phase = Phase.HEADER
+        self._closed_reason = ""
+        self._must_look = False
+        """Reading has stopped until somebody has looked at the events."""
+        self._now_s = self._heard_s = self._spoke_s = now_s
+        self._give_up_s: float | None = now_s + config.handshake_timeout_s
+
+    @property
+    def phase(self) -> Phase:
+        """How far the connection has come."""
+        return self._phase
+
+    @property
+    def is_open(self) -> bool:
+        """Whether connection.open was answered and nobody has begun to close."""
+        return self._phase is Phase.RUNNING
+
+    @property
+    def open_channels(self) -> tuple[int, ...]:
+        """Numbers of the channels that are open and not closing."""
+        return tuple(number for number, channel in self._channels.items() if not channel.closing)
+
+    def unacked(self, channel: int) -> int:
+        """Deliveries of a channel that wait for their acknowledgement."""
+        found = self._channels.get(channel)
+        return found.unacked.count if found else 0
+
+    def unconfirmed(self, channel: int) -> int:
+        """Publishes of a channel that no queue has answered yet."""
+        found = self._channels.get(channel)
+        return found.confirms.unresolved if found and found.confirms else 0
+
+    # -- octets in, octets out -------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now_s: float) -> list[Event]:
+        """Take octets from the client and return events. When the events are handled, :meth:`go_on` may have more.
+        Never raises, whatever the octets are."""
+        self._now_s = self._heard_s = now_s
+        buffer = self._inbox.push(data)
+        if buffer is None or self._phase is Phase.CLOSED:
+            return self._take_events()
+        if self._phase in OVER:
+            self._search_last_words(buffer)
+            return self._take_events()
+        self._read(buffer, 0, 0)
+        return self._take_events()
+
+    def go_on(self) -> list[Event]:
+        """Read on behind the events that were returned last. Returns no events if there is nothing to read now."""
+        self._must_look = False
+        while not self._must_look and (stretch := self._unread.next()) is not None:
+            self._read(*stretch)
+        return self._take_events()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether :meth:`go_on` has something to read."""
+        return bool(self._unread)
+
+    @property
+    def held_octets(self) -> int:
+        """Octets that were received on held channels and wait for answers of the broker."""
+        return self._unread.held_octets
+
+    def take_output(self) -> list[Octets]:
+        """The buffers to write now, in order."""
+        output = self._output[:]
+        if output:
+            self._output.clear()
+            self._spoke_s = self._now_s
+        return output
+
+    def tick(self, now_s: float) -> list[Event]:
+        """Let time pass: heartbeats and time-outs. Call it a few times a second."""
+        self._now_s = now_s
+        if self._phase is Phase.CLOSED:
+            return self._take_events()
+        if self._give_up_s is not None and now_s >= self._give_up_s:
+            self._end(self._closed_reason or "handshake timeout")
+        elif self.state.heartbeat_s and self._phase is Phase.RUNNING:
+            self._tick_heartbeat(now_s, self.state.heartbeat_s)
+        return self._take_events()
+
+    def not_reading(self, now_s: float) -> None:
+        """Nobody reads the socket for now. The client's heartbeats are not heard, so its silence does not count."""
+        self._heard_s = now_s
+
+    def connection_lost(self, reason: str) -> list[Event]:
+        """The socket is gone. Returns the last events of the connection."""
+        if self._phase is not Phase.CLOSED:
+            self._output.clear()
+            self._table.end_all()
+            self._end(reason)
+        return self._take_events()
+
+    def _take_events(self) -> list[Event]:
+        events = self._events[:]
+        self._events.clear()
+        return events
+
+    def _tick_heartbeat(self, now_s: float, heartbeat_s: int) -> None:
+        if now_s >= self._heard_s + 2 * heartbeat_s:
+            text = f"missed heartbeats from client, timeout: {2 * heartbeat_s}s"
+            self._close(HardError(ReplyCode.CONNECTION_FORCED, text))
+            self._end(text)
+        elif now_s >= self._spoke_s + heartbeat_s / 2 and not self._output:
+            self._output.append(HEARTBEAT_FRAME)
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def _read(self, buffer: bytes, at: int, number: int) -> None:
+        """Consume octets from ``at`` on, keep the rest, and answer errors with their close methods. ``number`` is the
+        channel that all octets were kept for, else 0."""
+        if self._phase is Phase.HEADER:
+            at = self._protocol_header(buffer)
+        try:
+            while self._phase not in OVER and self._phase is not Phase.HEADER:
+                reached, need = self._read_some(buffer, at, number)
+                if need:
+                    self._stop(buffer, reached, number, need)
+                    break
+                at = reached
+            self._runs.flush()
+        except HardError as error:
+            self._runs.flush()
+            self._close(error)
+            self._search_last_words((b"" if number else buffer[at:]) + self._unread.rest())
+        except NegotiationError as error:
+            self._refuse(str(error))
+
+    def _stop(self, buffer: bytes, at: int, number: int, need: int) -> None:
+        if need == _EVENTS_FIRST:
+            self._must_look = True
+            self._unread.put_back(buffer, at, number)
+        elif not number:  # octets that were kept for a channel are whole frames, and are read to their end
+            self._inbox.keep(buffer[at:], need)
+
+    def _protocol_header(self, buffer: bytes) -> int:
+        if not PROTOCOL_HEADER.startswith(buffer[:8]):
+            self._output.append(PROTOCOL_HEADER)
+            self._end("the client does not speak AMQP 0-9-1")
+            return 0
+        if len(buffer) < len(PROTOCOL_HEADER):
+            self._inbox.keep(buffer, len(buffer) + 1)
+            return 0
+        self._phase = Phase.STARTING
+        self.state.send(0, handshake.start(self.state.config))
+        return len(PROTOCOL_HEADER)
+
+    def _read_some(self, buffer: bytes, at: int, held_for: int) -> tuple[int, int]:
+        """Consume octets from ``at`` on, as far as one way of reading leads. Returns the position reached, and the
+        octets needed from there on, 0 if reading can go on at once. Behind octets that were ``held_for`` a channel
+        nothing more comes: a message that is cut off there is read frame by frame."""
+        publishes = self._publishes
+        try:
+            reached = publishes.take(buffer, at)
+            if reached == at and not publishes.need:
+                reached = self._settles.take(buffer, at)
+        except SoftError as error:
+            self._table.close(self._channels[int.from_bytes(buffer[at + 1 : at + 3], "big")], error)
+            return at, 0  # read again: the frames of a closing channel are dropped
+        if reached > at:
+            return reached, 0
+        if publishes.need and not held_for:
+            return at, publishes.need
+        size = octets_needed(buffer, at, self.state.payload_max)
+        if size > len(buffer) - at:
+            return at, size
+        return self._read_frame(buffer, at, size)
+
+    def _read_frame(self, buffer: bytes, at: int, size: int) -> tuple[int, int]:
+        """Read one frame of any kind. Returns the position after it, and 0 or :data:`_EVENTS_FIRST`."""
+        kind, number, payload, end = read_frame(buffer, at, size)
+        channel = self._channels.get(number)
+        if channel is not None and channel.held is not None:
+            return self._unread.keep(buffer, at, channel, self.state.payload_max), 0
+        if kind == METHOD and number and self._table.learn_route(buffer[at:end], number, payload):
+            return at, 0  # now that the route is known, the fast path may take the whole message
+        if kind == METHOD and payload[:4] != PUBLISH_OCTETS:
+            self._runs.flush()
+            if number and self._events:
+                return at, _EVENTS_FIRST
+        if kind == HEARTBEAT:
+            self._heartbeat(number, payload)
+        elif self._phase is not Phase.RUNNING and (number or kind != METHOD):
+            raise HardError(ReplyCode.UNEXPECTED_FRAME, f"frame of type {kind} on channel {number} before open")
+        elif not number:
+            self._connection_frame(kind, payload)
+        else:
+            self._table.frame(kind, number, payload, buffer[at:end] if kind == METHOD else b"")
+            if kind == METHOD and self._events:
+                return end, _EVENTS_FIRST
+        return end, 0
+
+    def _heartbeat(self, number: int, payload: bytes) -> None:
+        if number:
+            raise HardError(ReplyCode.UNEXPECTED_FRAME, f"heartbeat on channel {number}")
+        if payload:
+            raise HardError(ReplyCode.FRAME_ERROR, f"heartbeat with a payload of {len(payload)} octets")
+
+    def _connection_frame(self, kind: int, payload: bytes) -> None:
+        if kind != METHOD:
+            raise HardError(ReplyCode.UNEXPECTED_FRAME, f"content frame of type {kind} on channel 0")
+        method = decode_method(payload)
+        step = handshake.STEPS[self._phase].get(type(method))
+        if step is not None:
+            self._phase = step(self.state, method)
+            if self._phase is Phase.RUNNING:
+                self._give_up_s = None
+            return
+        if isinstance(method, commands.Connection.Close):
+            self._closed_by_client(method)
+            return
+        at_fault = method_id(payload)
+        if type(method) in _FROM_SERVER:
+            raise HardError(ReplyCode.COMMAND_INVALID, f"{method.name} is not for a client to send", at_fault)
+        text = f"unexpected method {method.name} in connection state {self._phase.name.lower()}"
+        raise HardError(ReplyCode.CHANNEL_ERROR, text, at_fault)
+
+    # -- ends --------------------------------------------------------------------------------------------------------
+
+    def channel_error(self, channel: int, code: int, text: str, method_name: str = "") -> list[Event]:
+        """Close a channel with an exception. ``method_name`` is the method at fault, such as ``queue.declare``."""
+        if (found := self._open_channel(channel)) is not None:
+            self._table.close(found, SoftError(code, text, method_by_name(method_name)))
+        return self._take_events()
+
+    def connection_error(self, code: int, text: str) -> list[Event]:
+        """Close the connection with an exception, for example 320 when the node stops."""
+        if self._phase not in OVER:
+            self._close(HardError(code, text))
+        return self._take_events()
+
+    def _closed_by_client(self, method: commands.Connection.Close) -> None:
+        self._table.flush_confirms()
+        self._table.end_all()
+        self.state.send(0, commands.Connection.CloseOk())
+        self._end(f"closed by the client: {method.reply_code} {printable(method.reply_text)}")
+
+    def _close(self, error: ProtocolError) -> None:
+        """Send connection.close and wait for the answer."""
+        self._table.flush_confirms()
+        self._table.end_all()
+        text = reply_text(error.code, error.text)
+        self.state.send(0, commands.Connection.Close(error.code, text, *error.method))
+        self._phase = Phase.CLOSING
+        self._closed_reason = f"{error.code} {text}"
+        self._give_up_s = self._now_s + self.state.config.close_timeout_s
+        self._inbox.relax()
+
+    def _refuse(self, reason: str) -> None:
+        self._phase = Phase.REFUSING
+        self._closed_reason = reason
+        self._give_up_s = self._now_s + self.state.config.refusal_delay_s
+        self._inbox.relax()
+
+    def _search_last_words(self, buffer: bytes) -> None:
+        """Look for the client's answer to connection.close, and for nothing else."""
+        found = _LAST_WORDS.search(buffer) if self._phase is Phase.CLOSING else None
+        if found is None:
+            self._inbox.keep(buffer[-_LAST_WORDS_OCTETS:], 0)
+            return
+        if found["close"]:
+            self.state.send(0, commands.Connection.CloseOk())
+        self._end(self._closed_reason)
+
+    def _end(self, reason: str) -> None:
+        self._phase = Phase.CLOSED
+        self._give_up_s = None
+        self._events.append(ConnectionClosed(reason))
+
+    # -- the broker's deliveries and confirms ------------------------------------------------------------------------
+
+    def deliver(
+        self, channel: int, consumer_tag: str, first_message_id: int, slices: Sequence[RunSlice], delivery_count: int
+    ) -> bool:
+        """Deliver messages with the ids ``first_message_id``, +1, ... to a consumer. If ``delivery_count`` is above 0,
+        the messages are redelivered and say so in a header.
+
+        False if there is no such consumer any more. Then nothing was delivered, and the messages belong back in their
+        queue.
+        """
+        found = self._channels.get(channel)
+        subscription = found.subscriptions.get(consumer_tag) if found is not None else None
+        if found is None or subscription is None:
+            return False
+        first_tag = tag = found.next_delivery_tag
+        for each in slices:
+            self._output.append(
+                deliveries.deliver(subscription, channel, tag, each, delivery_count, self.state.frame_max)
+            )
+            tag += each[2]
+        found.next_delivery_tag = tag
+        if not subscription.no_ack and tag > first_tag:
+            found.unacked.add(first_tag, tag - first_tag, consumer_tag, first_message_id)
+        return True
+
+    def mark_redelivered(self) -> None:
+        """Set the redelivered flag in each delivery that is not written yet: another client may have the message."""
+        if self.is_open and self._output:
+            self._output[:] = [deliveries.marked_redelivered(self._output)]
+
+    def get_ok(
+        self,
+        channel: int,
+        consumer_tag: str,
+        message_id: int,
+        message: RunSlice,
+        delivery_count: int,
+        left: int,
+        no_ack: bool,
+    ) -> bool:
+        """Answer a Get with one message; ``left`` messages are ready behind it. False if the channel is gone: then the
+        message belongs back in its queue."""
+        found = self._open_channel(channel)
+        if found is None:
+            return False
+        tag = found.next_delivery_tag
+        found.next_delivery_tag += 1
+        self._output.append(deliveries.got(channel, tag, message, delivery_count, left, self.state.frame_max))
+        if not no_ack:
+            found.unacked.add(tag, 1, consumer_tag, message_id)
+        return True
+
+    def get_empty(self, channel: int) -> None:
+        """Answer a Get: nothing is ready."""
+        if self._open_channel(channel) is not None:
+            self.state.send(channel, commands.Basic.GetEmpty())
+
+    def confirm(self, channel: int, first_seq: int, last_seq: int) -> None:
+        """These publishes are safe. The client hears of it at the next :meth:`flush_confirms`."""
+        found = self._channels.get(channel)
+        if found is not None and found.confirms is not None and not found.closing:
+            found.confirms.confirm(first_seq, last_seq)
+            self._confirming[channel] = found
+
+    def reject(self, channel: int, first_seq: int, last_seq: int) -> None:
+        """A queue has refused these publishes. The client gets basic.nack at the next :meth:`flush_confirms`."""
+        found = self._channels.get(channel)
+        if found is not None and found.confirms is not None and not found.closing:
+            found.confirms.reject(first_seq, last_seq)
+            self._confirming[channel] = found
+
+    def flush_confirms(self) -> None:
+        """Tell the client of all confirms and rejections, in as few frames as possible. Call it once per turn."""
+        if self._confirming:
+            self._table.flush_confirms()
+
+    def returned(self, channel: int, code: int, text: str, exchange: str, routing_key: str, run: MessageRun) -> None:
+        """Send a mandatory run back: basic.return with each content. Call it before the run's ``confirm``."""
+        if self._open_channel(channel) is not None:
+            frames = deliveries.returned(channel, code, text, exchange, routing_key, run, self.state.frame_max)
+            self._output.append(frames)
+
+    # -- the broker's answers and notices ----------------------------------------------------------------------------
+
+    def hold(self, channel: int) -> None:
+        """The broker owes the channel an answer. The next frames of the channel wait for :meth:`release`."""
+        if (found := self._open_channel(channel)) is not None:
+            found.takes_runs = False
+            self._unread.hold(found)
+
+    def release(self, channel: int) -> None:
+        """The channel has its answer. The frames that wait are read next."""
+        if (found := self._open_channel(channel)) is not None and found.held is not None:
+            found.takes_runs = found.content is None
+            self._unread.release(found)
+
+    def queue_declare_ok(self, channel: int, queue: str, messages: int, consumers: int) -> None:
+        """Answer a QueueDeclare, unless it came with nowait."""
+        if (found := self._open_channel(channel)) is not None:
+            found.queue_declare_ok(queue, messages, consumers)
+
+    def queue_delete_ok(self, channel: int, messages: int) -> None:
+        """Answer a QueueDelete, unless it came with nowait."""
+        if (found := self._open_channel(channel)) is not None:
+            found.queue_delete_ok(messages)
+
+    def queue_purge_ok(self, channel: int, messages: int) -> None:
+        """Answer a QueuePurge, unless it came with nowait."""
+        if (found := self._open_channel(channel)) is not None:
+            found.queue_purge_ok(messages)
+
+    def consume_ok(self, channel: int, consumer_tag: str) -> None:
+        """Answer a Consume, before its first delivery."""
+        if (found := self._open_channel(channel)) is not None:
+            found.consume_ok(consumer_tag)
+
+    def cancel_ok(self, channel: int, consumer_tag: str) -> None:
+        """Answer a Cancel. No delivery to this consumer comes after it."""
+        if (found := self._open_channel(channel)) is not None:
+            found.cancel_ok(consumer_tag)
+
+    def set_apart(self, channel: int, consumer_tag: str) -> str:
+        """From now on the tag, or the gets of a queue, stand for another queue. Returns the name under which the
+        messages that were delivered before are settled."""
+        found = self._open_channel(channel)
+        return found.set_apart(consumer_tag) if found is not None else ""
+
+    def cancelled_by_broker(self, channel: int, consumer_tag: str) -> None:
+        """End a subscription that the client did not end: basic.cancel, if the client understands it."""
+        if (found := self._open_channel(channel)) is not None:
+            found.cancelled_by_broker(consumer_tag)
+
+    def blocked(self, reason: str) -> None:
+        """Tell the client that its publishes are not read for now, if the client understands that."""
+        if self.is_open and "connection.blocked" in self.state.capabilities:
+            self.state.send(0, commands.Connection.Blocked(reason))
+
+    def unblocked(self) -> None:
+        """Tell the client that its publishes are read again."""
+        if self.is_open and "connection.blocked" in self.state.capabilities:
+            self.state.send(0, commands.Connection.Unblocked())
+
+    def _open_channel(self, number: int) -> Channel | None:
+        channel = self._channels.get(number)
+        return None if channel is None or channel.closing else channel

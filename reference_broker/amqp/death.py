@@ -1,11 +1,11 @@
-"""What a message carries when it is dead-lettered: its history in ``x-death``, and whether it goes round in circles.
+"""The headers of a dead letter: the history of its deaths in ``x-death``, and whether it goes round in circles.
 
-As RabbitMQ 3.10 does it (rabbit_dead_letter.erl). ``x-death`` is an array of tables, the latest death first; one per
-queue and reason, with a count. The first death of all has three headers of its own, ``x-first-death-reason``,
-``-queue`` and ``-exchange``. The expiration property goes, or the message would expire where it ends up, too; the
-table of that death keeps it as ``original-expiration``.
+This follows RabbitMQ 3.10 (rabbit_dead_letter.erl). ``x-death`` is an array of tables, the latest death first. There is
+one table per queue and reason, with a count. The first death of all has three headers of its own:
+``x-first-death-reason``, ``-queue`` and ``-exchange``. The expiration property is removed, or the message would expire
+again in its next queue; the table of the death keeps it as ``original-expiration``.
 
-Pure: octets in, octets out. Everything else about the message stays as its publisher wrote it.
+The functions are pure: octets in, octets out. Everything else in the message stays as its publisher wrote it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _DEATHS = b"x-death"
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """One death: of a message that was published to ``exchange`` with ``routing_key``, in ``queue``, for ``reason``
-    (rejected, expired, maxlen, delivery_limit), at ``time_s`` seconds since 1970."""
+    """The death of a message in ``queue``, for ``reason`` (rejected, expired, maxlen, delivery_limit), at ``time_s``
+    seconds since 1970. The message was published to ``exchange`` with ``routing_key``."""
 
     queue: str
     reason: str
@@ -48,7 +48,7 @@ class Death:
 
 
 def dead_letter(content: bytes, death: Death, channel: int = 1) -> bytes:
-    """The content (raw frames) as it is to be published again, on ``channel``, its body in one frame."""
+    """The content (raw frames) to publish again, on ``channel``, with its body in one frame."""
     size = header_size(content)
     payload = content[FRAME_HEAD.size : size - 1]
     properties = read_properties(payload)
@@ -61,8 +61,8 @@ def dead_letter(content: bytes, death: Death, channel: int = 1) -> bytes:
 
 
 def is_cycle(content: bytes, queue: str) -> bool:
-    """Whether a dead-lettered content was in ``queue`` before and came round without any consumer rejecting it: then
-    nobody will ever stop it."""
+    """Whether a dead letter was in ``queue`` before, and no consumer has rejected it since. Such a letter would go
+    round for ever."""
     properties = read_properties(content[FRAME_HEAD.size : header_size(content) - 1])
     round_trip = []
     for death in _deaths(read_table(properties.get(HEADERS, bytes(4)))):
@@ -101,7 +101,8 @@ def _fields(death: Death, expiration: bytes | None) -> Fields:
 
 
 def _deaths(headers: Fields) -> list[Fields]:
-    """The tables of an ``x-death`` header; what a publisher made up of other types is no history."""
+    """The tables of an ``x-death`` header. Values of other types, which only a publisher can have made, do not
+    count."""
     return [read_table(value[1:]) for value in read_array(dict(headers).get(_DEATHS, b"")) if value[:1] == b"F"]
 
 
@@ -111,7 +112,7 @@ def _is_of(fields: Fields, death: Death) -> bool:
 
 
 def _counted(same: list[Fields]) -> Fields:
-    """The first of the tables, counting one more than all of them: old brokers wrote one for each death."""
+    """The first of the tables, with one more than the sum of all counts: old brokers wrote one table for each death."""
     count = sum(_count(fields) for fields in same) + 1
     return set_field(same[0], b"count", long(count))
 

@@ -1,15 +1,15 @@
-"""Contents on their way to a client: one buffer for a run of basic.deliver, or of basic.return.
+"""Frames for a client: one buffer for a run of basic.deliver, or of basic.return.
 
 Theory of operation
 -------------------
-Everything in front of the body is the same from one delivery of a uniform run to the next, but for the delivery tag:
-method frame, content header frame and head of the body frame make one *template*, kept with the consumer for as long
-as route and properties stay the same. A run of n is then an array of n templates with the tags written
-over their eight columns and the bodies copied beside them: one numpy assignment each. Ragged runs, and runs below
+In a uniform run, the octets before the body are the same in each delivery, except for the delivery tag. Method frame,
+content header frame and head of the body frame make one *template*. The subscription keeps the template for as long as
+route and properties stay the same. A run of n messages is then an array of n templates: the tags are written over their
+eight columns, and the bodies are copied beside them, with one numpy assignment each. Ragged runs, and runs below
 ``NUMPY_FROM`` messages, are a join of slices.
 
-The channel number in the stored frames is the publisher's and is replaced by the consumer's. A body frame larger than
-the client's ``frame_max`` is cut up; that is rare enough to be done content by content.
+The stored frames have the channel number of the publisher; it is replaced by the number of the consumer's channel. A
+body frame larger than the client's ``frame_max`` is cut up. This is rare enough to be done content by content.
 
 Back of the envelope: 0.2 us a message of 1 KB, nearly all of it the copy of the body.
 """
@@ -24,7 +24,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from reference_broker.amqp.channel import Consumer
+from reference_broker.amqp.channel import Subscription
 from reference_broker.amqp.frames import (
     CHANNEL_NUMBER,
     FRAME_HEAD,
@@ -36,9 +36,9 @@ from reference_broker.amqp.frames import (
     renumber,
     short_string,
 )
-from reference_broker.amqp.link import Octets
 from reference_broker.amqp.properties import header_size, with_delivery_count
-from reference_broker.message_run import MessageRun
+from reference_broker.amqp.state import Octets
+from reference_broker.message_run import MessageRun, RunSlice
 
 NUMPY_FROM: Final = 8
 
@@ -50,7 +50,7 @@ _GET_OK: Final = b"\x00\x3c\x00\x47"
 
 @dataclass(slots=True)
 class _Template:
-    """The octets before the body, parted at the delivery tag."""
+    """The octets before the body: those before the delivery tag, and those after it."""
 
     route: bytes
     delivery_count: int
@@ -61,22 +61,22 @@ class _Template:
 
 
 def deliver(
-    consumer: Consumer,
+    subscription: Subscription,
     channel: int,
     first_tag: int,
-    piece: tuple[MessageRun, int, int, int],
+    messages: RunSlice,
     delivery_count: int,
     frame_max: int,
 ) -> Octets:
-    """The frames that deliver messages ``start, start + step, ...`` (``count`` of them) of a run under the delivery
-    tags ``first_tag``, +1, ... . ``piece`` is (run, start, count, step); ``frame_max`` 0 means no limit."""
-    run, start, count, step = piece
+    """The frames that deliver ``messages`` under the delivery tags ``first_tag``, +1, ... . A ``frame_max`` of 0 means
+    no limit."""
+    run, start, count, step = messages
     if run.stride:
         prefix_octets = OVERHEAD + int(LONG.unpack_from(run.data, 3)[0]) + FRAME_HEAD.size
         if not frame_max or run.stride - prefix_octets + OVERHEAD - 1 <= frame_max:
-            template = _template(consumer, channel, run, prefix_octets, delivery_count)
+            template = _template(subscription, channel, run, prefix_octets, delivery_count)
             return _uniform(template, run, first_tag, start, count, step, prefix_octets)
-    head, tail = _method(consumer.tag, channel, run.route, delivery_count > 0)
+    head, tail = _method(subscription.tag, channel, run.route, delivery_count > 0)
     parts: list[Octets] = []
     for number, content in enumerate(contents(run, channel, frame_max, start, count, step)):
         parts += [head, _TAG.pack(first_tag + number), tail]
@@ -96,16 +96,18 @@ def _method(consumer_tag: str, channel: int, route: bytes, redelivered: bool) ->
 
 
 def _counted(content: Octets, delivery_count: int) -> list[Octets]:
-    """A content, in parts, with the count in its headers if there is one."""
+    """A content, in parts. A count above 0 is written into its headers."""
     if not delivery_count:
         return [content]
     size = header_size(content)
     return [with_delivery_count(bytes(content[:size]), delivery_count), content[size:]]
 
 
-def _template(consumer: Consumer, channel: int, run: MessageRun, prefix_octets: int, delivery_count: int) -> _Template:
+def _template(
+    subscription: Subscription, channel: int, run: MessageRun, prefix_octets: int, delivery_count: int
+) -> _Template:
     stored = bytes(run.data[:prefix_octets])
-    kept = consumer.template
+    kept = subscription.template
     if (
         isinstance(kept, _Template)
         and kept.stored_prefix == stored
@@ -116,10 +118,10 @@ def _template(consumer: Consumer, channel: int, run: MessageRun, prefix_octets: 
     prefix = bytearray(b"".join(_counted(stored, delivery_count)))
     CHANNEL_NUMBER.pack_into(prefix, 1, channel)
     CHANNEL_NUMBER.pack_into(prefix, len(prefix) - FRAME_HEAD.size + 1, channel)
-    head, tail = _method(consumer.tag, channel, run.route, delivery_count > 0)
+    head, tail = _method(subscription.tag, channel, run.route, delivery_count > 0)
     tail += prefix
     row = np.frombuffer(head + bytes(_TAG.size) + tail, np.uint8)
-    consumer.template = made = _Template(run.route, delivery_count, stored, head, tail, row)
+    subscription.template = made = _Template(run.route, delivery_count, stored, head, tail, row)
     return made
 
 
@@ -144,7 +146,7 @@ def _uniform(
 
 
 def contents(run: MessageRun, channel: int, frame_max: int, start: int, count: int, step: int) -> list[Octets]:
-    """Some contents of a run as the frames that a channel of a client with ``frame_max`` is to get."""
+    """Some contents of a run, as frames for a channel of a client with this ``frame_max``."""
     ends = _ends(run)
     positions = range(start, start + (count - 1) * step + 1, step)
     data = memoryview(run.data)
@@ -165,7 +167,7 @@ def _ends(run: MessageRun) -> list[int]:
 
 
 def _fit(content: Octets, channel: int, frame_max: int) -> Octets:
-    """A content shorter than ``frame_max`` cannot hold a frame that is longer."""
+    """The content in frames of at most ``frame_max`` octets. A content shorter than that has no longer frame."""
     if len(content) > frame_max and largest_frame(content) > frame_max:
         return reframe(content, channel, frame_max)
     return content
@@ -177,11 +179,9 @@ def _for_channel(content: Octets, channel: int) -> Octets:
     return bytes(copy)
 
 
-def got(
-    channel: int, tag: int, piece: tuple[MessageRun, int, int, int], delivery_count: int, left: int, frame_max: int
-) -> bytes:
-    """basic.get-ok and the first message of ``piece``; ``left`` others are ready."""
-    run, start, _count, _step = piece
+def got(channel: int, tag: int, message: RunSlice, delivery_count: int, left: int, frame_max: int) -> bytes:
+    """basic.get-ok and its message; ``left`` other messages are ready."""
+    run, start, _count, _step = message
     redelivered = bytes((delivery_count > 0,))
     payload = b"".join([_GET_OK, _TAG.pack(tag), redelivered, run.route, LONG.pack(left)])
     method = FRAME_HEAD.pack(METHOD, channel, len(payload)) + payload + b"\xce"
@@ -190,8 +190,8 @@ def got(
 
 
 def marked_redelivered(buffers: Sequence[Octets]) -> bytes:
-    """Whole frames, with the redelivered flag set in each delivery among them. Frame by frame: this is for the rare
-    case that they were made for a first delivery and may not be one any more."""
+    """Whole frames, with the redelivered flag set in each delivery. This goes frame by frame, for it is rare: the
+    deliveries were made as first deliveries, and another client may have the messages by now."""
     octets = bytearray(b"".join(buffers))
     at = 0
     while at < len(octets):
@@ -208,7 +208,7 @@ def marked_redelivered(buffers: Sequence[Octets]) -> bytes:
 def returned(
     channel: int, code: int, text: str, exchange: str, routing_key: str, run: MessageRun, frame_max: int
 ) -> bytes:
-    """basic.return and its content, for every message of a run."""
+    """basic.return with its content, for every message of a run."""
     payload = b"".join(
         [_RETURN, CHANNEL_NUMBER.pack(code), short_string(text), short_string(exchange), short_string(routing_key)]
     )

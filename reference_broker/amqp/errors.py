@@ -1,9 +1,9 @@
-"""The ways a client can be wrong, as the AMQP specification divides them.
+"""The errors that a client can make, divided as the AMQP specification divides them.
 
-A *soft* error closes the channel, a *hard* error the connection; both name a reply code and the method that was
-at fault, and the client reads them in channel.close or connection.close. A :class:`RefusedError` is a violation before
-the connection is open: RabbitMQ answers these with nothing and closes the socket three seconds later, which slows
-down guessing of passwords, and clients know it.
+A *soft* error closes the channel, a *hard* error closes the connection. Both name a reply code and the method at fault;
+the client reads them in channel.close or connection.close. A :class:`NegotiationError` happens before the connection is
+open. RabbitMQ sends no answer to it and closes the socket three seconds later, which slows down the guessing of
+passwords. Clients know this behaviour.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ MethodId = tuple[int, int]
 """Class and method number; (0, 0) where no method is at fault."""
 
 NO_METHOD: Final[MethodId] = (0, 0)
+BASIC_PUBLISH: Final[MethodId] = (60, 40)
 REPLY_TEXT_OCTETS_MAX: Final = 255
 
 
 class ReplyCode(IntEnum):
-    """AMQP 0-9-1, section 1.2 and the RabbitMQ documentation. 402 and 502 never occur in RabbitMQ, nor here."""
+    """The reply codes of AMQP 0-9-1 (section 1.2) and of RabbitMQ. 402 and 502 occur neither in RabbitMQ nor here."""
 
     NO_ROUTE = 312
     CONNECTION_FORCED = 320
@@ -40,7 +41,7 @@ class ReplyCode(IntEnum):
 
 
 class ProtocolError(Exception):
-    """The peer broke a rule. ``text`` is for the person who reads the client's log."""
+    """The client broke a rule. ``text`` is for the person who reads the client's log."""
 
     def __init__(self, code: int, text: str, method: MethodId = NO_METHOD) -> None:
         super().__init__(text)
@@ -50,19 +51,19 @@ class ProtocolError(Exception):
 
 
 class SoftError(ProtocolError):
-    """Closes the channel it happened on."""
+    """An error that closes its channel: a channel-level exception."""
 
 
 class HardError(ProtocolError):
-    """Closes the connection."""
+    """An error that closes the connection: a connection-level exception."""
 
 
-class RefusedError(Exception):
-    """Violation during the handshake: the socket is closed after three seconds, without a word."""
+class NegotiationError(Exception):
+    """A violation while login and limits are negotiated. The socket closes after three seconds, without a word."""
 
 
 def printable(text: str) -> str:
-    """The text with control characters escaped: what a client chose must not forge lines of a log."""
+    """The text with its control characters escaped, because text from a client must not forge lines of a log."""
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
 
 
@@ -79,7 +80,7 @@ def reply_text(code: int, text: str) -> str:
 
 
 def method_by_name(name: str) -> MethodId:
-    """``queue.declare`` to (50, 10); (0, 0) for a name that is none."""
+    """The method of a name: (50, 10) for ``queue.declare``, (0, 0) for an unknown name."""
     return _METHODS_BY_NAME.get(name.lower().replace("-", "").replace("_", ""), NO_METHOD)
 
 

@@ -1,8 +1,8 @@
-"""What a client asked for, as the protocol core tells it to the shell.
+"""The events of a connection: the client's wishes, as the protocol core tells them to the shell.
 
-:class:`~reference_broker.amqp.connection.ServerConnection` answers by itself what needs no broker (handshake,
-heartbeats,
-channels, qos, confirm.select) and turns everything else into one of these. Runs arrive as runs.
+:class:`~reference_broker.amqp.connection.ServerConnection` answers methods by itself if they need no broker (handshake,
+heartbeats, channels, qos, confirm.select). Every other method becomes one of these events. Publishes and
+acknowledgements arrive as runs.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ class ConnectionOpened:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionClosed:
-    """Nothing more comes and nothing more may be written once ``take_output()`` is flushed: close the socket."""
+    """The connection is over. Write the rest of ``take_output()``, then close the socket."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelClosed:
-    """The channel is gone, by the client's wish or by an error: forget its consumers and its enqueuer."""
+    """The channel is gone, by the client's wish or after an error. Forget its consumers and its enqueuer."""
 
     channel: int
 
 
 @dataclass(frozen=True, slots=True)
 class QueueDeclare:
-    """queue.declare; an empty name asks the broker to make one. Answer with ``queue_declare_ok`` or
+    """queue.declare. An empty name asks the broker to make a name. Answer with ``queue_declare_ok`` or
     ``channel_error``."""
 
     channel: int
@@ -77,11 +77,11 @@ class QueuePurge:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """A run of basic.publish with one and the same method frame and one time to live.
+    """A run of basic.publish with one method frame and one time to live.
 
     ``first_seq`` is the channel's publish sequence number of the first message when the channel is in confirm mode,
-    else 0. ``ttl_ms`` is what the messages' expiration says, or ``NO_TTL``.
-    Answer in confirm mode with ``confirm`` or ``reject``; a mandatory unroutable run with ``returned`` first.
+    else 0. ``ttl_ms`` is the expiration of the messages, or ``NO_TTL``. In confirm mode, answer with ``confirm`` or
+    ``reject``; before that, send a mandatory unroutable run back with ``returned``.
     """
 
     channel: int
@@ -95,8 +95,8 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Consume:
-    """basic.consume, the consumer tag already made if the client left it out. ``prefetch`` is the channel's qos at this
-    moment (0: unlimited). Answer with ``consume_ok`` or ``channel_error``."""
+    """basic.consume. The consumer tag is already made if the client left it out. ``prefetch`` is the channel's qos at
+    this moment (0: unlimited). Answer with ``consume_ok`` or ``channel_error``."""
 
     channel: int
     queue: str
@@ -110,8 +110,8 @@ class Consume:
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """basic.get. Answer with ``get_ok``, ``get_empty`` or ``channel_error``. What is settled later comes as
-    :class:`Settled` under ``consumer_tag``, which no consumer can have."""
+    """basic.get. Answer with ``get_ok``, ``get_empty`` or ``channel_error``. When the message is settled later,
+    :class:`Settled` names it by this ``consumer_tag``, which no consumer can have."""
 
     channel: int
     queue: str
@@ -129,7 +129,7 @@ class Cancel:
 
 
 class Outcome(StrEnum):
-    """What a consumer did with messages."""
+    """The three ways in which a client is done with messages."""
 
     SETTLE = "settle"  # basic.ack
     RETURN = "return"  # basic.nack and basic.reject with requeue
@@ -138,7 +138,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Acknowledgements, translated from delivery tags to the message ids of one consumer, as ranges in ascending
+    """Acknowledgements of one consumer's messages. ``ranges`` are message ids, not delivery tags, in ascending
     order."""
 
     channel: int

@@ -6,16 +6,16 @@ A publisher repeats itself: the octets before the body (method frame, content he
 the *prefix*) are the same from message to message, and so is the length of the whole, the *stride*.
 :class:`PublishReader` remembers the last prefix. A buffer that starts with it is looked at as an ``(n, stride)`` array:
 n messages are checked by one comparison of the prefix columns and the end octets, and cut out by one copy. Where
-properties vary, the method frame's octets still find the route in a dict, and the content header is checked field by
-field; no method is decoded twice. Whatever either way cannot account for to the last octet is left where it is,
-for the general path to judge: a fast path accepts, it never refuses (except for properties, which both check alike).
+properties vary, the octets of the method frame still find the route in a dict, and the content header is checked field
+by field; no method is decoded twice. The reader leaves a message to the general path if it cannot account for every
+octet of the message. A fast path accepts, it never refuses (except for properties, which both paths check alike).
 
 Invariants: the events do not depend on how the octets were cut into reads, except for where one run ends and the next
-begins; a reader consumes whole messages or nothing; and when it waits for more (``need``), then for the end of a
-frame whose head is there, never for a frame that the client may not send.
+begins. The reader consumes whole messages or nothing. When the reader waits for more octets (``need``), it waits for
+the end of a frame whose head is there, never for a frame that the client may not send.
 
 Back of the envelope: a recv of 256 KiB holds 230 messages of 1 KB; two numpy calls and one copy are 30 us, 0.13 us a
-message. Below ``NUMPY_FROM`` messages slices are quicker: 0.3 us a message and 2 us for the event.
+message. Below ``NUMPY_FROM`` messages, slices are quicker: 0.3 us a message and 2 us for the event.
 """
 
 from __future__ import annotations
@@ -26,12 +26,21 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from reference_broker.amqp.assembly import BASIC_CLASS
 from reference_broker.amqp.channel import Route
 from reference_broker.amqp.fields import check_properties
-from reference_broker.amqp.frames import BODY, CONTENT_HEAD, FRAME_END, FRAME_HEAD, HEADER, LONG, METHOD, OVERHEAD
-from reference_broker.amqp.link import Link
+from reference_broker.amqp.frames import (
+    BASIC_CLASS,
+    BODY,
+    CONTENT_HEAD,
+    FRAME_END,
+    FRAME_HEAD,
+    HEADER,
+    LONG,
+    METHOD,
+    OVERHEAD,
+)
 from reference_broker.amqp.runs import NUMPY_FROM, RunBuilder
+from reference_broker.amqp.state import ConnectionState
 from reference_broker.machines.commands import NO_TTL
 
 ROUTES_MAX: Final = 1024
@@ -51,7 +60,6 @@ class PublishReader:
         "_content_at",
         "_last_header",
         "_last_ttl_ms",
-        "_link",
         "_method",
         "_prefix",
         "_route",
@@ -59,26 +67,29 @@ class PublishReader:
         "_run_header",
         "_run_ttl_ms",
         "_runs",
+        "_state",
         "_stride",
         "need",
     )
 
-    def __init__(self, link: Link, runs: RunBuilder) -> None:
-        self._link = link
+    def __init__(self, state: ConnectionState, runs: RunBuilder) -> None:
+        self._state = state
         self._runs = runs
         self._routes: dict[bytes, Route] = {}
         self.need = 0
-        """After :meth:`take` took nothing: octets that must be there before it makes sense to try again, 0 if the
-        general path must have a look."""
+        """After :meth:`take` took nothing: the octets that must be there before it makes sense to try again, 0 if the
+        general path must look at the octets."""
         self.forget()
 
     def forget(self) -> None:
-        """Forget all routes: a channel was closed."""
+        """Forget all routes, because a channel was closed."""
         self._routes.clear()
         self._route: Route | None = None
         self._prefix = self._method = b""
-        self._last_header = self._run_header = b""  # the last that was checked, and that of the remembered prefix
-        self._last_ttl_ms = self._run_ttl_ms = NO_TTL  # what these two say
+        self._last_header = self._run_header = (
+            b""  # the last header that was checked, and the header in the remembered prefix
+        )
+        self._last_ttl_ms = self._run_ttl_ms = NO_TTL  # the times to live that these two headers say
         self._columns: npt.NDArray[np.uint8] | None = None
         self._content_at = self._stride = 0
 
@@ -93,7 +104,7 @@ class PublishReader:
         return self._routes.get(method_frame)
 
     def take(self, buffer: bytes, at: int) -> int:
-        """Consume publishes from ``at`` on; returns the position after them, ``at`` itself if there was none.
+        """Consume publishes from ``at`` on. Returns the position after them, ``at`` itself if there was none.
 
         Raises SoftError and HardError for properties that are not acceptable.
         """
@@ -108,7 +119,7 @@ class PublishReader:
         return self._take_known(buffer, at)
 
     def _take_uniform(self, buffer: bytes, at: int, route: Route) -> int:
-        """The buffer goes on with the prefix of the message before."""
+        """The buffer goes on with the prefix of the previous message."""
         stride = self._stride
         available = (len(buffer) - at) // stride
         if not available:
@@ -123,7 +134,7 @@ class PublishReader:
         limit = min(available, self._runs.room(route, stride - self._content_at))
         if limit >= NUMPY_FROM and buffer.startswith(self._prefix, at + (NUMPY_FROM - 1) * stride):
             count, piece = self._cut_rows(buffer, at, limit)
-        else:  # few are left, or the run is a short one: looking at all rows each time would be quadratic
+        else:  # few messages are left, or the run is short: looking at all rows each time would be quadratic
             count, piece = self._cut_slices(buffer, at, min(limit, NUMPY_FROM))
         if count:
             self._runs.add_publish(route, piece, count, self._run_header, self._run_ttl_ms)
@@ -148,11 +159,11 @@ class PublishReader:
         return count, rows[:count, self._content_at :].tobytes()
 
     def _take_varied(self, buffer: bytes, at: int, route: Route) -> int:
-        """Whole messages with the method frame of the one before and one time to live, and content headers that differ
-        from message to message. Stops at the first that is anything else."""
+        """Consume whole messages with the method frame of the previous message and one time to live, whose content
+        headers differ. Stops at the first message of another kind."""
         size, method, number = len(buffer), self._method, route.channel.number
-        payload_max = self._link.payload_max
-        body_max = min(payload_max, self._link.config.max_message_bytes)
+        payload_max = self._state.payload_max
+        body_max = min(payload_max, self._state.config.max_message_bytes)
         pieces: list[bytes] = []
         accepted, ttl_ms = self._last_header, self._last_ttl_ms
         try:
@@ -171,10 +182,10 @@ class PublishReader:
                     or FRAME_HEAD.unpack_from(buffer, body) != (BODY, number, body_size)
                     or buffer[body - 1] != FRAME_END
                     or buffer[end - 1] != FRAME_END
-                    or (header := buffer[content:body]) == accepted  # they are uniform after all
+                    or (header := buffer[content:body]) == accepted  # the messages are uniform after all
                 ):
                     break
-                found_ms = check_properties(buffer, content + _PROPERTIES_AT, body - 1, self._link.user)
+                found_ms = check_properties(buffer, content + _PROPERTIES_AT, body - 1, self._state.user)
                 if found_ms != ttl_ms:
                     if pieces:
                         break
@@ -182,14 +193,14 @@ class PublishReader:
                 accepted = header
                 pieces.append(buffer[content:end])
                 at = end
-        finally:  # what came before a message that is refused was accepted
+        finally:  # the messages before a refused message were accepted
             if pieces:
                 self._runs.add_varied(route, pieces, accepted, ttl_ms)
                 self._last_header, self._last_ttl_ms = accepted, ttl_ms
         return at
 
     def _take_known(self, buffer: bytes, at: int) -> int:
-        """One message whose method frame is known and whose content has one body frame or none."""
+        """Consume one message whose method frame is known and whose content has one body frame or none."""
         size = len(buffer)
         if size - at < FRAME_HEAD.size or buffer[at] != METHOD:
             return at
@@ -204,7 +215,7 @@ class PublishReader:
             return at
         header = buffer[content:header_end]
         if header != self._last_header:
-            self._last_ttl_ms = check_properties(header, _PROPERTIES_AT, len(header) - 1, self._link.user)
+            self._last_ttl_ms = check_properties(header, _PROPERTIES_AT, len(header) - 1, self._state.user)
             self._last_header = header
         if body_size:
             return self._with_body(buffer, at, content, header_end, body_size, route)
@@ -212,20 +223,20 @@ class PublishReader:
         return header_end
 
     def _header(self, buffer: bytes, at: int, content: int, number: int) -> tuple[int, int]:
-        """End of the content header frame and the body size in it; 0, 0 if it is not there or not as it should be."""
+        """The end of the content header frame, and the body size in it; 0, 0 if the frame is not whole or not valid."""
         size = len(buffer)
         if size - content < FRAME_HEAD.size:
             self.need = content - at + FRAME_HEAD.size
             return 0, 0
         kind, channel, length = FRAME_HEAD.unpack_from(buffer, content)
-        if kind != HEADER or channel != number or not _HEADER_PAYLOAD_MIN <= length <= self._link.payload_max:
+        if kind != HEADER or channel != number or not _HEADER_PAYLOAD_MIN <= length <= self._state.payload_max:
             return 0, 0
         end = content + OVERHEAD + length
         if end > size:
             self.need = end - at
             return 0, 0
         class_id, weight, body_size = CONTENT_HEAD.unpack_from(buffer, content + FRAME_HEAD.size)
-        limit = min(self._link.payload_max, self._link.config.max_message_bytes)
+        limit = min(self._state.payload_max, self._state.config.max_message_bytes)
         if buffer[end - 1] != FRAME_END or class_id != BASIC_CLASS or weight or body_size > limit:
             return 0, 0
         return end, body_size

@@ -2,14 +2,14 @@
 
 Theory of operation
 -------------------
-pamqp decodes, but it is lenient: a string that is cut short, octets after the last argument and tables nested a
-thousand deep pass or fail in ways of their own. So nothing a client sent reaches it unmeasured: :func:`decode_method`
-first *walks* the octets along the argument types that pamqp declares for the method, which proves that every
-length lies within its container and that all octets are used, and only then lets pamqp build the values. The walk
-allocates nothing, and recursion is bounded.
+pamqp decodes methods, but it is lenient. A string that is cut short, octets after the last argument, and tables nested
+a thousand deep pass or fail in ways of their own. So pamqp gets no octets unmeasured. :func:`decode_method` first
+*walks* the octets along the argument types that pamqp declares for the method. The walk proves that every length lies
+within its container and that all octets are used; only then does pamqp build the values. The walk allocates nothing,
+and its recursion is bounded.
 
 Content properties are not decoded at all, because a broker only passes them on. :func:`check_properties` walks them,
-and looks at the three that a broker must refuse when wrong: delivery mode, expiration and user id.
+and looks at the three properties that a broker must refuse when they are wrong: delivery mode, expiration and user id.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import Final
 from pamqp import base, commands, decode
 from pamqp.exceptions import PAMQPException
 
-from reference_broker.amqp.errors import HardError, MethodId, ReplyCode, SoftError
+from reference_broker.amqp.errors import BASIC_PUBLISH, HardError, MethodId, ReplyCode, SoftError
 from reference_broker.machines.commands import NO_TTL, TTL_MS_MAX
 
 TABLE_DEPTH_MAX: Final = 100
 TABLE_FIELDS_MAX: Final = 4096
 TIME_MS_MAX: Final = TTL_MS_MAX
-"""Ten years, for any time that a client names."""
+"""The longest time that a client may name: ten years."""
 
 _SHORT: Final = Struct(">H")
 _LONG: Final = Struct(">I")
@@ -47,7 +47,7 @@ _STRING_FIELDS: Final = frozenset(b"Sx")
 
 
 class _BadOctetsError(Exception):
-    """The octets are not what their type says. Turned into 501 by the callers below."""
+    """The octets are not of the declared type. The functions below turn this error into 501."""
 
 
 def method_id(payload: bytes) -> MethodId:
@@ -218,9 +218,8 @@ _PROPERTIES: Final = (
 _FIXED_PROPERTY: Final = {"octet": 1, "long": 8}
 _RAW_KINDS: Final = {"t": "table", "mode": "octet", "octet": "octet", "long": "long"}
 PROPERTY_KINDS: Final = tuple((bit, _RAW_KINDS.get(kind, "short string")) for bit, kind, _name in _PROPERTIES)
-"""Flag bit and kind of octets of each property, in their order: *short string*, *table*, *octet*, *long* (of eight)."""
+"""Flag bit and kind of each property, in their order: *short string*, *table*, *octet*, *long* (of eight octets)."""
 _UNDEFINED_FLAGS: Final = 0x0003  # bit 0 announces a second flag word, and basic has none
-_PUBLISH: Final[MethodId] = (60, 40)
 
 _plans: dict[int, tuple[tuple[str, str], ...]] = {}  # at most 16,384: there are 14 flags
 
@@ -238,10 +237,9 @@ def _plan(flags: int) -> tuple[tuple[str, str], ...]:
 def check_properties(data: bytes, at: int, stop: int, user: str) -> int:
     """Check the flags and properties in ``data[at:stop]``, the part of a content header after the body size.
 
-    Returns the message's time to live in milliseconds, as its expiration says, or :data:`NO_TTL`; a time beyond what a
-    queue can count (49 days) is none.
+    Returns the message's time to live in milliseconds, as its expiration says, or :data:`NO_TTL`.
 
-    Raises HardError 501 when they are not well formed, and SoftError 406 for a delivery mode that is neither 1 nor 2,
+    Raises HardError 501 if they are not well formed, and SoftError 406 for a delivery mode that is neither 1 nor 2,
     an expiration that is not a number of milliseconds up to ten years, and a user id that is not the authenticated
     user's.
     """
@@ -276,22 +274,22 @@ def check_properties(data: bytes, at: int, stop: int, user: str) -> int:
             raise _BadOctetsError(f"{stop - at} octets after the last property")
     except (_BadOctetsError, IndexError, StructError) as error:
         reason = str(error) if isinstance(error, _BadOctetsError) else "cut short"
-        raise HardError(ReplyCode.FRAME_ERROR, f"content properties: {reason}", _PUBLISH) from error
+        raise HardError(ReplyCode.FRAME_ERROR, f"content properties: {reason}", BASIC_PUBLISH) from error
     return ttl_ms
 
 
 def _bad_mode(mode: int) -> SoftError:
     text = f"invalid message: delivery mode {mode} is neither 1 nor 2"
-    return SoftError(ReplyCode.PRECONDITION_FAILED, text, _PUBLISH)
+    return SoftError(ReplyCode.PRECONDITION_FAILED, text, BASIC_PUBLISH)
 
 
 def _bad_user(claimed: str, user: str) -> SoftError:
     text = f"user_id property set to '{claimed}' but authenticated user was '{user}'"
-    return SoftError(ReplyCode.PRECONDITION_FAILED, text, _PUBLISH)
+    return SoftError(ReplyCode.PRECONDITION_FAILED, text, BASIC_PUBLISH)
 
 
 def _time_to_live(text: str) -> int:
-    """An expiration as a number. RabbitMQ's reasons, which are Erlang terms, for what is none."""
+    """An expiration as a number. The error texts give RabbitMQ's reasons, which are Erlang terms."""
     found = _NUMBER.match(text)
     if found is None:
         raise _bad_expiration(text, "no_integer")
@@ -305,7 +303,7 @@ def _time_to_live(text: str) -> int:
 
 
 def _bad_expiration(text: str, reason: str) -> SoftError:
-    return SoftError(ReplyCode.PRECONDITION_FAILED, f"invalid expiration '{text}': {reason}", _PUBLISH)
+    return SoftError(ReplyCode.PRECONDITION_FAILED, f"invalid expiration '{text}': {reason}", BASIC_PUBLISH)
 
 
 def check_table(data: bytes) -> bool:

@@ -1,12 +1,8 @@
-"""Framing: octets in, frames out, and contents cut or renumbered for the peer they go to.
+"""Framing: octets become frames, and contents are cut or renumbered for the client that gets them.
 
-A frame is ``type:1 channel:2 size:4 payload:size 0xCE`` (AMQP 0-9-1, 2.3.5). Two things here are about cost:
-
-* :class:`Inbox` holds what came of an unfinished frame as a list of chunks and joins them once the announced length is
-  there. Nothing is allocated from a length that a client merely announced, and a message that arrives in many
-  reads is not copied once per read.
-* A content stays the raw octets of its header and body frames. Only when it goes to a channel of another number, or to
-  a client with a smaller ``frame_max``, is it touched (:func:`renumber`, :func:`reframe`).
+A frame is ``type:1 channel:2 size:4 payload:size 0xCE`` (AMQP 0-9-1, 2.3.5). A content stays the raw octets of its
+header frame and its body frames. Its octets change only if it goes to a channel of another number (:func:`renumber`),
+or to a client with a smaller ``frame_max`` (:func:`reframe`).
 """
 
 from __future__ import annotations
@@ -26,6 +22,7 @@ HEARTBEAT: Final = 8
 FRAME_END: Final = 0xCE
 OVERHEAD: Final = 8  # type, channel, size and end octet
 FRAME_MIN_SIZE: Final = 4096
+BASIC_CLASS: Final = 60
 
 FRAME_HEAD: Final = Struct(">BHI")
 CONTENT_HEAD: Final = Struct(">HHQ")  # class, weight, body size
@@ -38,45 +35,6 @@ _END: Final = b"\xce"
 
 Frame = tuple[int, int, bytes, int]
 """Type, channel, payload, and the position after it."""
-
-
-class Inbox:
-    """Octets that have come but are not consumed yet."""
-
-    __slots__ = ("_chunks", "_need", "_size")
-
-    def __init__(self) -> None:
-        self._chunks: list[bytes] = []
-        self._size = 0
-        self._need = 0
-
-    def __len__(self) -> int:
-        return self._size
-
-    def push(self, data: bytes) -> bytes | None:
-        """All octets at hand once there are as many as :meth:`keep` asked for, else ``None``."""
-        if not self._chunks:
-            return data
-        self._chunks.append(data)
-        self._size += len(data)
-        if self._size < self._need:
-            return None
-        joined = b"".join(self._chunks)
-        self._chunks.clear()
-        self._size = 0
-        return joined
-
-    def relax(self) -> None:
-        """Wait for nothing any more: the next octets will do, however few."""
-        self._need = 0
-
-    def keep(self, rest: bytes, need: int) -> None:
-        """Put back what could not be consumed; ``need`` is the octets, counted from its start, that will let parsing
-        go on."""
-        if rest:
-            self._chunks.append(rest)
-        self._size = len(rest)
-        self._need = need
 
 
 def octets_needed(data: bytes, at: int, payload_max: int) -> int:
@@ -95,7 +53,7 @@ def octets_needed(data: bytes, at: int, payload_max: int) -> int:
 
 
 def read_frame(data: bytes, at: int, size: int) -> Frame:
-    """The frame of ``size`` octets, end octet included, at ``at``. HardError 501 if it does not end as one should."""
+    """The frame of ``size`` octets, end octet included, at ``at``. Raises HardError 501 for a wrong end octet."""
     kind, channel, _payload = FRAME_HEAD.unpack_from(data, at)
     end = at + size
     if data[end - 1] != FRAME_END:
@@ -104,19 +62,19 @@ def read_frame(data: bytes, at: int, size: int) -> Frame:
 
 
 def method_frame(channel: int, method: base.Frame) -> bytes:
-    """One method as a frame. For the cold paths: 10 us and more."""
+    """One method as a frame, for the cold paths: it takes 10 us and more."""
     return frame.marshal(method, channel)
 
 
 class QueueDeclareOk(commands.Queue.DeclareOk):
-    """As pamqp's, but for any name: which names are fit for a queue is not for an encoder to say."""
+    """queue.declare-ok for any name: an encoder does not decide which names are fit for a queue."""
 
     def validate(self) -> None:
         """Accept."""
 
 
 def short_string(text: str) -> bytes:
-    """An AMQP short string. The text came from one or was checked before, so it fits."""
+    """An AMQP short string. The text fits: it came from a short string or was checked before."""
     octets = text.encode()
     return bytes((len(octets),)) + octets
 

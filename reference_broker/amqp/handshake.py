@@ -1,23 +1,25 @@
-"""From the protocol header to an open connection: what is offered, who may come in, and what is agreed.
+"""From the protocol header to an open connection: the broker's offer, the login, and the limits that are agreed on.
 
-Pure questions and answers; :mod:`~reference_broker.amqp.connection` owns the phases. Violations here end in one of two
-ways, as in RabbitMQ: a refused login is told at once to clients that announced ``authentication_failure_close``, and
-everything else is a :class:`~reference_broker.amqp.errors.RefusedError`.
+``STEPS`` is the table of the methods that may come on channel 0 in each phase. Each step answers its method and returns
+the next phase. Violations end in one of two ways, as in RabbitMQ. A login that fails is refused with a HardError if the
+client has announced ``authentication_failure_close``. Everything else is a
+:class:`~reference_broker.amqp.errors.NegotiationError`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hmac import compare_digest
-from typing import Final
+from typing import Any, Final
 
-from pamqp import commands, decode
+from pamqp import base, commands, decode
 
-from reference_broker.amqp.errors import HardError, RefusedError, ReplyCode
-from reference_broker.amqp.events import FieldValue
+from reference_broker.amqp.config import ConnectionConfig
+from reference_broker.amqp.errors import HardError, NegotiationError, ReplyCode
+from reference_broker.amqp.events import ConnectionOpened, FieldValue
 from reference_broker.amqp.fields import check_table
 from reference_broker.amqp.frames import FRAME_MIN_SIZE, LONG
-from reference_broker.amqp.link import ConnectionConfig
+from reference_broker.amqp.state import ConnectionState, Phase
 
 MECHANISMS: Final = "PLAIN AMQPLAIN"
 _START_OK: Final = (10, 11)
@@ -38,7 +40,7 @@ CAPABILITIES: Final = {
 
 
 def start(config: ConnectionConfig) -> commands.Connection.Start:
-    """connection.start: who we are and what we can do."""
+    """connection.start: the properties and capabilities of the broker."""
     properties: dict[str, object] = {
         "capabilities": dict(CAPABILITIES),
         "product": config.product,
@@ -50,19 +52,72 @@ def start(config: ConnectionConfig) -> commands.Connection.Start:
     return commands.Connection.Start(0, 9, properties, MECHANISMS, "en_US")  # type: ignore[arg-type]
 
 
-def capabilities(client_properties: Mapping[str, FieldValue]) -> frozenset[str]:
-    """What the client said it can do, in its connection.start-ok."""
+def start_ok(state: ConnectionState, method: commands.Connection.StartOk) -> Phase:
+    """The client logs in. Raises NegotiationError or HardError 403 if it may not."""
+    state.client_properties = dict(method.client_properties or {})
+    state.capabilities = _capabilities(state.client_properties)
+    state.user = _authenticate(state, method)
+    config = state.config
+    state.send(0, commands.Connection.Tune(config.channel_max, config.frame_max, config.heartbeat_s))
+    return Phase.TUNING
+
+
+def tune_ok(state: ConnectionState, method: commands.Connection.TuneOk) -> Phase:
+    """The client chooses its limits. Raises NegotiationError for limits above the broker's; 0 means "no limit"."""
+    config = state.config
+    if not 1 <= method.channel_max <= config.channel_max:
+        raise NegotiationError(f"negotiated channel_max {method.channel_max} is not within 1 to {config.channel_max}")
+    if not FRAME_MIN_SIZE <= method.frame_max <= config.frame_max:
+        raise NegotiationError(f"negotiated frame_max {method.frame_max} is not within 4096 to {config.frame_max}")
+    state.channel_max = method.channel_max
+    state.heartbeat_s = method.heartbeat
+    state.limit_frames(method.frame_max)
+    return Phase.OPENING
+
+
+def open_vhost(state: ConnectionState, method: commands.Connection.Open) -> Phase:
+    """The client opens a virtual host. Raises HardError 530 if the virtual host does not exist."""
+    if method.virtual_host not in state.config.vhosts:
+        raise HardError(ReplyCode.NOT_ALLOWED, f"vhost {method.virtual_host} not found", _OPEN)
+    state.vhost = method.virtual_host
+    state.send(0, commands.Connection.OpenOk())
+    state.events.append(ConnectionOpened(state.user, state.vhost, state.client_properties))
+    return Phase.RUNNING
+
+
+def update_secret(state: ConnectionState, method: commands.Connection.UpdateSecret) -> Phase:
+    """Raises HardError 530 unless the new secret is the password with which the user would log in now."""
+    if not _is_password(state.config.users, state.user.encode(), _octets(method.new_secret)):
+        text = f"the new secret of user {state.user!r} is not its password"
+        raise HardError(ReplyCode.NOT_ALLOWED, text, _UPDATE_SECRET)
+    state.send(0, commands.Connection.UpdateSecretOk())
+    return Phase.RUNNING
+
+
+Step = Callable[[ConnectionState, Any], Phase]  # each step is called with the one method that it is listed for
+
+STEPS: Final[dict[Phase, dict[type[base.Frame], Step]]] = {
+    Phase.STARTING: {commands.Connection.StartOk: start_ok},
+    Phase.TUNING: {commands.Connection.TuneOk: tune_ok},
+    Phase.OPENING: {commands.Connection.Open: open_vhost},
+    Phase.RUNNING: {commands.Connection.UpdateSecret: update_secret},
+}
+"""The methods that may come on channel 0, by phase. connection.close, too, may come in each of these phases."""
+
+
+def _capabilities(client_properties: Mapping[str, FieldValue]) -> frozenset[str]:
+    """The capabilities that the client has announced in connection.start-ok."""
     announced = client_properties.get("capabilities")
     if not isinstance(announced, dict):
         return frozenset()
     return frozenset(name for name, able in announced.items() if able is True)
 
 
-def authenticate(config: ConnectionConfig, method: commands.Connection.StartOk, able: frozenset[str]) -> str:
-    """The user who logs in with connection.start-ok.
+def _authenticate(state: ConnectionState, method: commands.Connection.StartOk) -> str:
+    """The user who logs in.
 
-    Raises RefusedError for a mechanism that is not offered, for a malformed response and for wrong credentials; for the
-    latter HardError 403 where the client understands that.
+    Raises NegotiationError for a mechanism that is not offered, for a malformed response and for wrong credentials;
+    the last is HardError 403 if the client understands it.
     """
     response = _octets(method.response)
     if method.mechanism == "PLAIN":
@@ -70,71 +125,47 @@ def authenticate(config: ConnectionConfig, method: commands.Connection.StartOk, 
     elif method.mechanism == "AMQPLAIN":
         login, password = _amqplain(response)
     else:
-        raise RefusedError(f"client asked for the unknown authentication mechanism {method.mechanism!r}")
+        raise NegotiationError(f"client asked for the unknown authentication mechanism {method.mechanism!r}")
     user = login.decode("utf-8", "backslashreplace")
-    if _is_password(config.users, login, password):
+    if _is_password(state.config.users, login, password):
         return user
-    if "authentication_failure_close" not in able:
-        raise RefusedError(f"login of user {user!r} was refused")
-    # One text for an unknown user and for a wrong password: it must not tell which names exist.
+    if "authentication_failure_close" not in state.capabilities:
+        raise NegotiationError(f"login of user {user!r} was refused")
+    # The text is the same for an unknown user and for a wrong password: it must not tell which names exist.
     text = f"Login was refused using authentication mechanism {method.mechanism}. For details see the broker's logfile."
     raise HardError(ReplyCode.ACCESS_REFUSED, text, _START_OK)
 
 
-def check_secret(config: ConnectionConfig, user: str, method: commands.Connection.UpdateSecret) -> None:
-    """HardError 530 unless the new secret of ``user`` is the password that would log in now."""
-    if not _is_password(config.users, user.encode(), _octets(method.new_secret)):
-        raise HardError(ReplyCode.NOT_ALLOWED, f"the new secret of user {user!r} is not its password", _UPDATE_SECRET)
-
-
 def _octets(long_string: object) -> bytes:
-    """A long string as it was sent. pamqp declares it as ``str``, and gives ``bytes`` where it is not UTF-8."""
+    """A long string as it was sent. pamqp declares ``str``, and gives ``bytes`` if the string is not UTF-8."""
     if isinstance(long_string, bytes):
         return long_string
     return long_string.encode() if isinstance(long_string, str) else b""
 
 
 def _is_password(users: Mapping[str, str], user: bytes, password: bytes) -> bool:
-    """In the same time whether the user exists or not. A name that is not UTF-8 is one that does not exist."""
+    """Whether the user has this password. The check takes the same time for a user that does not exist. A name that is
+    not UTF-8 does not exist."""
     expected = users.get(user.decode("utf-8", "surrogateescape"))
     equal = compare_digest((expected or "").encode(), password)
     return equal and expected is not None
 
 
 def _plain(response: bytes) -> tuple[bytes, bytes]:
-    """RFC 4616 without an authorization identity: NUL user NUL password."""
+    """User and password as in RFC 4616, without an authorization identity: NUL user NUL password."""
     parts = response.split(b"\x00")
     if len(parts) != 3 or parts[0]:
-        raise RefusedError("malformed PLAIN response")
+        raise NegotiationError("malformed PLAIN response")
     return parts[1], parts[2]
 
 
 def _amqplain(response: bytes) -> tuple[bytes, bytes]:
-    """A field table without its length, with LOGIN and PASSWORD."""
+    """User and password in a field table without its length, with the fields LOGIN and PASSWORD."""
     table = LONG.pack(len(response)) + response
     if not check_table(table):
-        raise RefusedError("malformed AMQPLAIN response")
+        raise NegotiationError("malformed AMQPLAIN response")
     fields = decode.field_table(table)[1]
     user, password = fields.get("LOGIN"), fields.get("PASSWORD")
     if not isinstance(user, str | bytes) or not isinstance(password, str | bytes):
-        raise RefusedError("AMQPLAIN response without LOGIN and PASSWORD")
+        raise NegotiationError("AMQPLAIN response without LOGIN and PASSWORD")
     return _octets(user), _octets(password)
-
-
-def tune(config: ConnectionConfig) -> commands.Connection.Tune:
-    """connection.tune: our limits."""
-    return commands.Connection.Tune(config.channel_max, config.frame_max, config.heartbeat_s)
-
-
-def check_tune(config: ConnectionConfig, method: commands.Connection.TuneOk) -> None:
-    """RefusedError unless connection.tune-ok stays within our limits. 0 means "no limit", and we have limits."""
-    if not 1 <= method.channel_max <= config.channel_max:
-        raise RefusedError(f"negotiated channel_max {method.channel_max} is not within 1 to {config.channel_max}")
-    if not FRAME_MIN_SIZE <= method.frame_max <= config.frame_max:
-        raise RefusedError(f"negotiated frame_max {method.frame_max} is not within 4096 to {config.frame_max}")
-
-
-def check_vhost(config: ConnectionConfig, method: commands.Connection.Open) -> None:
-    """HardError 530 unless the virtual host exists."""
-    if method.virtual_host not in config.vhosts:
-        raise HardError(ReplyCode.NOT_ALLOWED, f"vhost {method.virtual_host} not found", _OPEN)

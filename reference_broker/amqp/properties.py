@@ -1,10 +1,11 @@
-"""Content properties taken apart and put together again, without decoding what nobody asks for.
+"""Content properties, taken apart and put together again as raw octets.
 
 A broker adds to the headers of a message (``x-delivery-count``, ``x-death``) and must leave everything else as the
-publisher wrote it. Decoding a table and encoding it again would change types: a short integer comes back a long one.
-So a content header is a row of raw properties here, a table a row of raw fields, and only what is touched is encoded.
+publisher wrote it. To decode a table and encode it again would change types: a short integer would come back as a long
+integer. So a content header is a row of raw properties here, and a table is a row of raw fields. Only the fields that
+change are encoded.
 
-All octets were checked when they were published (:func:`~reference_broker.amqp.fields.check_properties`).
+The octets were checked when the message was published (:func:`~reference_broker.amqp.fields.check_properties`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from struct import Struct
 from typing import Final
 
 from reference_broker.amqp.fields import PROPERTY_KINDS, Walk
-from reference_broker.amqp.frames import CONTENT_HEAD, FRAME_HEAD, HEADER, LONG, OVERHEAD, short_string
+from reference_broker.amqp.frames import CONTENT_HEAD, FRAME_HEAD, HEADER, LONG, OVERHEAD
 
 HEADERS: Final = 0x2000
 EXPIRATION: Final = 0x0100
@@ -25,7 +26,7 @@ _LONG_LONG: Final = Struct(">q")
 _DELIVERY_COUNT: Final = b"x-delivery-count"
 
 Properties = dict[int, bytes]
-"""The raw octets of each property that is there, by its flag bit."""
+"""The raw octets of each property of a content header, by its flag bit."""
 
 Fields = list[tuple[bytes, bytes]]
 """Name and raw value (type octet included) of each field of a table."""
@@ -54,12 +55,12 @@ def write_properties(payload: bytes, properties: Properties) -> bytes:
 
 
 def read_table(table: bytes) -> Fields:
-    """The fields of a table, its length in front."""
+    """The fields of a table that begins with its length."""
     return [(name[1:], value) for name, value in Walk(table).fields(0)]
 
 
 def write_table(fields: Fields) -> bytes:
-    """The table of these fields, its length in front."""
+    """The table of these fields, beginning with its length."""
     body = b"".join([bytes((len(name),)) + name + value for name, value in fields])
     return LONG.pack(len(body)) + body
 
@@ -97,19 +98,15 @@ def table(fields: Fields) -> bytes:
 
 
 def set_field(fields: Fields, name: bytes, value: bytes) -> Fields:
-    """The fields with one replaced where it stands, or added at the end."""
+    """The fields with one field replaced in its place, or added at the end."""
     changed = [(known, value if known == name else old) for known, old in fields]
     return changed if any(known == name for known, _ in fields) else [*changed, (name, value)]
 
 
-def short(value: str) -> bytes:
-    """A short string property."""
-    return short_string(value)
-
-
 @lru_cache(maxsize=256)
 def with_delivery_count(header_frame: bytes, count: int) -> bytes:
-    """A content header frame that says how often its message was delivered and came back (from 1 up)."""
+    """The content header frame with ``x-delivery-count``: how often the message was delivered and came back, from 1
+    up."""
     _kind, channel, size = FRAME_HEAD.unpack_from(header_frame)
     payload = header_frame[FRAME_HEAD.size : FRAME_HEAD.size + size]
     properties = read_properties(payload)

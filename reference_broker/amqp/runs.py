@@ -1,7 +1,7 @@
-"""Runs gathered out of what the readers found: as few events as there are changes of route.
+"""Publishes and acknowledgements gathered into runs: one event for as many of them as possible.
 
-A run is ended by another route, another time to live, an acknowledgement, or its size; acknowledgements of one channel
-and one outcome are joined likewise. Both kinds come out in the order of the wire.
+A run of publishes ends at another route, another time to live, an acknowledgement, or its size limit. Acknowledgements
+of one channel and one outcome are joined in the same way. Both kinds of events keep the order of the wire.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy.typing as npt
 
 from reference_broker.amqp.channel import Channel, Route
 from reference_broker.amqp.events import Outcome, Publish, Settled
-from reference_broker.amqp.link import Link
-from reference_broker.amqp.unacked import Taken
+from reference_broker.amqp.state import ConnectionState
+from reference_broker.amqp.unacked import Taken, joined
 from reference_broker.machines.commands import NO_TTL, IdRange
 from reference_broker.message_run import MessageRun
 
 RUN_MESSAGES_MAX: Final = 1024
 RUN_OCTETS_MAX: Final = 1 << 20
 NUMPY_FROM: Final = 16
-"""Below so many messages slices are quicker than numpy's fixed cost."""
+"""Below this number of messages, slices are quicker than numpy's fixed cost."""
 
 
 class RunBuilder:
@@ -30,7 +30,6 @@ class RunBuilder:
     __slots__ = (
         "_counts",
         "_header",
-        "_link",
         "_messages",
         "_octets",
         "_outcome",
@@ -38,11 +37,12 @@ class RunBuilder:
         "_route",
         "_settled",
         "_settling",
+        "_state",
         "_ttl_ms",
     )
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, state: ConnectionState) -> None:
+        self._state = state
         self._ttl_ms = NO_TTL
         self._route: Route | None = None
         self._pieces: list[bytes] = []
@@ -62,13 +62,13 @@ class RunBuilder:
         self._counts.append(count)
 
     def add_varied(self, route: Route, pieces: list[bytes], header: bytes, ttl_ms: int) -> None:
-        """One content a piece, of one body frame each, but each with a header of its own; ``header`` is the last's."""
+        """Each piece is one content with one body frame and its own header. ``header`` is the header of the last."""
         self._begin(route, len(pieces), sum(map(len, pieces)), header if len(pieces) == 1 else None, ttl_ms)
         self._pieces += pieces
         self._counts += [1] * len(pieces)
 
     def _begin(self, route: Route, count: int, octets: int, header: bytes | None, ttl_ms: int) -> None:
-        """Make room for ``count`` messages: end the run at hand unless they belong to it and fit in."""
+        """Make room for ``count`` messages: end the run at hand unless the messages belong to it and fit in."""
         if self._settling is not None:
             self._flush_settled()
         self._messages += count
@@ -87,7 +87,7 @@ class RunBuilder:
             self._header = None
 
     def room(self, route: Route, octets: int) -> int:
-        """Messages of so many octets that the run of ``route`` can still take; a full one makes way for a new one."""
+        """Messages of ``octets`` octets that the run of ``route`` can still take. A full run gives way to a new run."""
         if self._route is route:
             left = min(RUN_MESSAGES_MAX - self._messages, (RUN_OCTETS_MAX - self._octets) // octets)
             if left > 0:
@@ -95,7 +95,7 @@ class RunBuilder:
         return min(RUN_MESSAGES_MAX, max(RUN_OCTETS_MAX // octets, 1))
 
     def add_settled(self, channel: Channel, outcome: Outcome, taken: list[Taken]) -> None:
-        """Message ids that a consumer is done with, ``outcome`` says how."""
+        """A client has settled, returned or discarded messages, as ``outcome`` says."""
         if self._route is not None:
             self._flush_publish()
         if self._settling is not channel or self._outcome is not outcome:
@@ -111,7 +111,7 @@ class RunBuilder:
                 ranges.append((first, last))
 
     def flush(self) -> None:
-        """Emit what was gathered: before anything else happens on the connection, and at the end of a read."""
+        """Emit the run at hand: before anything else happens on the connection, and at the end of a read."""
         if self._route is not None:
             self._flush_publish()
         if self._settling is not None:
@@ -128,7 +128,7 @@ class RunBuilder:
         else:
             run = MessageRun(count, route.octets, data, 0, self._ends())
         seq = channel.confirms.published(count) if channel.confirms is not None else 0
-        self._link.events.append(
+        self._state.events.append(
             Publish(channel.number, route.exchange, route.routing_key, route.mandatory, seq, run, self._ttl_ms)
         )
         self._route = None
@@ -136,7 +136,7 @@ class RunBuilder:
         self._messages = self._octets = 0
 
     def _ends(self) -> npt.NDArray[np.uint32]:
-        """End of each content of a ragged run."""
+        """The end of each content of a ragged run."""
         strides = [len(piece) // count for piece, count in zip(self._pieces, self._counts, strict=True)]
         return np.cumsum(np.repeat(strides, self._counts), dtype=np.uint32)
 
@@ -145,18 +145,6 @@ class RunBuilder:
         if channel is None:
             return
         for tag, ranges in self._settled.items():
-            in_order = tuple(ranges) if len(ranges) == 1 else _merged(ranges)
-            self._link.events.append(Settled(channel.number, tag, self._outcome, in_order))
+            in_order = tuple(ranges) if len(ranges) == 1 else joined(ranges)
+            self._state.events.append(Settled(channel.number, tag, self._outcome, in_order))
         self._settled = {}
-
-
-def _merged(ranges: list[IdRange]) -> tuple[IdRange, ...]:
-    """Ascending, neighbours joined."""
-    ranges.sort()
-    merged = [ranges[0]]
-    for first, last in ranges[1:]:
-        if merged[-1][1] + 1 == first:
-            merged[-1] = (merged[-1][0], last)
-        else:
-            merged.append((first, last))
-    return tuple(merged)

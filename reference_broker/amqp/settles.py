@@ -1,7 +1,7 @@
-"""basic.ack, basic.nack and basic.reject, read many at a time: they all are frames of 21 octets.
+"""basic.ack, basic.nack and basic.reject, read many at a time: all three are frames of 21 octets.
 
-Delivery tags become message ids of consumers here, as ranges. A reader consumes whole frames or nothing, and leaves
-what it does not know to the general path.
+The reader turns delivery tags into ranges of message ids. The reader consumes whole frames or nothing. It leaves frames
+that it does not know to the general path.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from reference_broker.amqp.assembly import BASIC_CLASS
 from reference_broker.amqp.channel import Channel
 from reference_broker.amqp.errors import ReplyCode, SoftError
 from reference_broker.amqp.events import Outcome
-from reference_broker.amqp.frames import FRAME_END, METHOD
+from reference_broker.amqp.frames import BASIC_CLASS, FRAME_END, METHOD
 from reference_broker.amqp.runs import NUMPY_FROM, RunBuilder
 
 _SETTLE: Final = Struct(">BHIHHQBB")
@@ -27,7 +26,7 @@ _METHOD_NUMBERS: Final = {
     b"\x00\x00\x00\x0d\x00\x3c\x00\x5a": 90,
     b"\x00\x00\x00\x0d\x00\x3c\x00\x78": 120,
 }
-"""Length, class and method of basic.ack, basic.reject and basic.nack, to the method number."""
+"""The method number of basic.ack, basic.reject and basic.nack, by the octets of length, class and method."""
 _ACK: Final = 80
 _REJECT: Final = 90
 
@@ -42,9 +41,9 @@ class SettleReader:
         self._runs = runs
 
     def take(self, buffer: bytes, at: int) -> int:
-        """Consume acknowledgements from ``at`` on; returns the position after them, ``at`` itself if there was none.
+        """Consume acknowledgements from ``at`` on. Returns the position after them, ``at`` itself if there was none.
 
-        Raises SoftError 406 for a delivery tag that is not unacknowledged on its channel; those before it count.
+        Raises SoftError 406 for a delivery tag that is not unacknowledged on its channel; the tags before it count.
         """
         method = _METHOD_NUMBERS.get(buffer[at + 3 : at + _SETTLE_PREFIX_OCTETS])
         if method is None or len(buffer) - at < _SETTLE_OCTETS:
@@ -63,14 +62,14 @@ class SettleReader:
         return at + _SETTLE_OCTETS
 
     def _take_rows(self, buffer: bytes, at: int, channel: Channel, method: int, bits: int) -> int:
-        """Many frames that differ in their delivery tags alone."""
+        """Consume many frames that differ in their delivery tags alone."""
         limit = (len(buffer) - at) // _SETTLE_OCTETS
         rows = np.frombuffer(buffer, np.uint8, limit * _SETTLE_OCTETS, at).reshape(limit, _SETTLE_OCTETS)
         equal = (rows[:, :_SETTLE_PREFIX_OCTETS] == rows[0, :_SETTLE_PREFIX_OCTETS]).all(axis=1)
         equal &= (rows[:, -2] == bits) & (rows[:, -1] == FRAME_END)
         count = limit if equal.all() else int(equal.argmin())
         tags = rows[:count, _SETTLE_PREFIX_OCTETS:-2].copy().view(">u8").ravel().astype(np.uint64)
-        # Compared with what follows, not subtracted: a client may well send 2**64 - 1 and then 0.
+        # Neighbours are compared, not subtracted: a client may well send 2**64 - 1 and then 0.
         breaks = np.flatnonzero((tags[1:] != tags[:-1] + np.uint64(1)) | (tags[1:] == 0)).tolist()
         for first, last in zip([0, *(b + 1 for b in breaks)], [*breaks, count - 1], strict=True):
             self._settle(channel, int(tags[first]), int(tags[last]), method, bits)
@@ -83,7 +82,7 @@ class SettleReader:
             raise _unknown_tag(missing, method)
 
     def _settle_multiple(self, channel: Channel, tag: int, method: int, bits: int) -> None:
-        """Every tag up to this one; tag 0 stands for all there are. The tag itself must be unacknowledged."""
+        """Settle every tag up to this one. Tag 0 stands for all tags; any other tag must itself be unacknowledged."""
         if tag and not channel.unacked.holds(tag):
             raise _unknown_tag(tag, method)
         taken = channel.unacked.take_up_to(tag) if tag else channel.unacked.take_all()

@@ -8,9 +8,9 @@ from pamqp import base, body, commands, frame, header
 from pamqp.common import FieldValue
 from pamqp.heartbeat import Heartbeat
 
+from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.connection import ServerConnection
 from reference_broker.amqp.events import Event
-from reference_broker.amqp.link import ConnectionConfig
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 Heard = base.Frame | header.ContentHeader | body.ContentBody | header.ProtocolHeader | Heartbeat

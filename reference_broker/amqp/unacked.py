@@ -1,21 +1,24 @@
-"""Delivery tags that wait for their acknowledgement, kept as ranges.
+"""The delivery tags of a channel that wait for their acknowledgement, kept as ranges.
 
 Theory of operation
 -------------------
-A channel numbers its deliveries 1, 2, 3 ... over all its consumers; a queue numbers its messages per consumer. A
-delivery of n messages is one range: n tags that run beside n message ids of one consumer, at a fixed distance.
-Acknowledging cuts tags off a range and yields the message ids beside them.
+A channel numbers its deliveries 1, 2, 3 ... over all its consumers. A queue numbers its messages per consumer. A
+delivery of n messages is one range: n delivery tags run beside n message ids of one consumer, at a fixed distance. An
+acknowledgement cuts tags off a range and yields the message ids beside them.
 
-Invariants: ranges are disjoint and ascending by tag; two neighbours that could be one are one as long as nothing was
-cut between them; so one consumer that acknowledges in order costs one range however many messages it holds.
+Invariants: ranges are disjoint and ascending by tag. Two neighbours that fit together are one range, as long as nothing
+was cut between them; so a consumer that acknowledges in order costs one range, however many messages it holds.
 
-``_firsts[i]`` is ``_ranges[i].first``, apart because bisection over plain integers runs in C.
+``_firsts[i]`` is ``_ranges[i].first``. The copies stand in a list of their own, because bisection over plain integers
+runs in C.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
+
+from reference_broker.machines.commands import IdRange
 
 
 @dataclass(slots=True)
@@ -30,16 +33,24 @@ Taken = tuple[str, int, int]
 """Consumer tag, first and last message id."""
 
 
-def by_consumer(taken: list[Taken]) -> dict[str, tuple[tuple[int, int], ...]]:
-    """The message ids of each consumer as ranges, ascending, neighbours joined."""
-    found: dict[str, list[tuple[int, int]]] = {}
+def by_consumer(taken: list[Taken]) -> dict[str, tuple[IdRange, ...]]:
+    """The message ids of each consumer, in ascending ranges with neighbours joined."""
+    found: dict[str, list[IdRange]] = {}
     for tag, first, last in sorted(taken):
-        ranges = found.setdefault(tag, [])
-        if ranges and ranges[-1][1] + 1 == first:
-            ranges[-1] = (ranges[-1][0], last)
+        found.setdefault(tag, []).append((first, last))
+    return {tag: joined(ranges) for tag, ranges in found.items()}
+
+
+def joined(ranges: list[IdRange]) -> tuple[IdRange, ...]:
+    """The ranges in ascending order, neighbours joined. There must be a range."""
+    ranges.sort()
+    merged = [ranges[0]]
+    for first, last in ranges[1:]:
+        if merged[-1][1] + 1 == first:
+            merged[-1] = (merged[-1][0], last)
         else:
-            ranges.append((first, last))
-    return {tag: tuple(ranges) for tag, ranges in found.items()}
+            merged.append((first, last))
+    return tuple(merged)
 
 
 class Unacked:
@@ -65,7 +76,7 @@ class Unacked:
         self._ranges.append(_Range(first_tag, last_tag, consumer_tag, distance))
 
     def rename(self, consumer_tag: str, name: str) -> None:
-        """What a consumer holds is another one's from here on."""
+        """Give the messages of a consumer to another name."""
         for held in self._ranges:
             if held.consumer_tag == consumer_tag:
                 held.consumer_tag = name
@@ -76,9 +87,9 @@ class Unacked:
         return at >= 0 and tag <= self._ranges[at].last
 
     def take(self, first: int, last: int) -> tuple[list[Taken], int | None]:
-        """Remove the tags ``first..last`` in order, up to the first one that is not here.
+        """Remove the tags ``first..last`` in order, up to the first tag that is not here.
 
-        Returns what was taken and the first tag that was missing, None if none was.
+        Returns the message ids that were taken and the first missing tag, None if no tag was missing.
         """
         taken: list[Taken] = []
         while first <= last:
@@ -91,7 +102,7 @@ class Unacked:
         return taken, None
 
     def take_up_to(self, last: int) -> list[Taken]:
-        """Remove every tag up to ``last``, whatever is missing in between."""
+        """Remove every tag up to ``last``, even if tags in between are missing."""
         stop = bisect_right(self._firsts, last)
         if not stop:
             return []

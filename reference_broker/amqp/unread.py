@@ -1,10 +1,12 @@
-"""Octets that have come and may not be read yet, so that what a client sends on a channel is done in order.
+"""Octets that have come and are not read yet.
 
-A channel that is *held* waits for an answer of the broker: its frames are kept as they came, whole, and read once the
-channel is released. So a method never overtakes an earlier one of its channel, whoever answers it, and what follows a
-method that closes the channel is dropped. The frames of other channels are read on.
+:class:`Inbox` keeps the beginning of a frame whose rest has not come. :class:`Unread` keeps what must wait so that the
+methods of a channel are done in order. A channel that is *held* waits for an answer of the broker. The frames of a held
+channel are kept whole, as they came, and are read once the channel is released. So a method never overtakes an earlier
+method of its channel, and the frames behind a method that closes the channel are dropped. The frames of other channels
+are read on.
 
-The order of reading: first what was kept for a channel that was released, then what came after it on the socket.
+Frames that were kept for a channel that is released come first; then comes the rest of the octets from the socket.
 """
 
 from __future__ import annotations
@@ -16,11 +18,54 @@ from reference_broker.amqp.channel import Channel
 from reference_broker.amqp.frames import FRAME_HEAD, octets_needed
 
 Stretch = tuple[bytes, int, int]
-"""A buffer, where its unread part begins, and the channel that all of that belongs to; 0 for any."""
+"""A buffer, the position of its first unread octet, and the channel that all of it belongs to (0: several channels)."""
+
+
+class Inbox:
+    """The octets of a frame that is not complete yet.
+
+    The octets stay a list of chunks until the announced length is there. So nothing is allocated for a length that a
+    client merely announces, and a message that arrives in many reads is not copied once per read.
+    """
+
+    __slots__ = ("_chunks", "_need", "_size")
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._need = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def push(self, data: bytes) -> bytes | None:
+        """All octets at hand if there are as many as :meth:`keep` asked for, else ``None``."""
+        if not self._chunks:
+            return data
+        self._chunks.append(data)
+        self._size += len(data)
+        if self._size < self._need:
+            return None
+        joined = b"".join(self._chunks)
+        self._chunks.clear()
+        self._size = 0
+        return joined
+
+    def relax(self) -> None:
+        """Hand over the next octets, however few they are."""
+        self._need = 0
+
+    def keep(self, rest: bytes, need: int) -> None:
+        """Keep the octets that could not be consumed. Reading goes on when ``need`` octets are there, counted from the
+        start of ``rest``."""
+        if rest:
+            self._chunks.append(rest)
+        self._size = len(rest)
+        self._need = need
 
 
 class Unread:
-    """What one connection is still to read."""
+    """The octets that one connection has still to read."""
 
     __slots__ = ("_channels", "_next", "held_octets")
 
@@ -28,18 +73,18 @@ class Unread:
         self._channels = channels
         self._next: deque[Stretch] = deque()
         self.held_octets = 0
-        """How much is kept for held channels."""
+        """Octets that are kept for held channels."""
 
     def __bool__(self) -> bool:
         return bool(self._next)
 
     def put_back(self, buffer: bytes, at: int, number: int) -> None:
-        """This is to be read before anything else."""
+        """Read the rest of this buffer before anything else."""
         if at < len(buffer):
             self._next.appendleft((buffer, at, number))
 
     def next(self) -> Stretch | None:
-        """What is to be read now, None if there is nothing. What belongs to a channel that is held stays with it."""
+        """The octets to read now; None if there are none. The octets of a held channel go to that channel."""
         while self._next:
             buffer, at, number = self._next.popleft()
             channel = self._channels.get(number)
@@ -50,20 +95,20 @@ class Unread:
         return None
 
     def rest(self) -> bytes:
-        """Forget everything; returns what came last on the socket."""
+        """Forget everything. Returns the unread octets that belong to no particular channel."""
         rest = b"".join(buffer[at:] for buffer, at, number in self._next if not number)
         self._next.clear()
         self.held_octets = 0
         return rest
 
     def hold(self, channel: Channel) -> None:
-        """Read nothing more of the channel."""
+        """Read nothing more of the channel for now."""
         if channel.held is None:
             channel.held = deque()
 
     def keep(self, buffer: bytes, at: int, channel: Channel, payload_max: int) -> int:
-        """Keep the frames of a held channel that stand at ``at`` in a row, whole ones only; returns the position after
-        them. Raises HardError for what is no frame."""
+        """Keep the whole frames of a held channel that stand in a row from ``at`` on. Returns the position after them.
+        Raises HardError for octets that are no frame."""
         assert channel.held is not None
         end, number = at, channel.number
         while len(buffer) - end >= FRAME_HEAD.size and FRAME_HEAD.unpack_from(buffer, end)[1] == number:
@@ -77,7 +122,7 @@ class Unread:
         return end
 
     def release(self, channel: Channel) -> None:
-        """Read on."""
+        """Read the frames of the channel that were kept, then go on."""
         held, channel.held = channel.held, None
         for buffer, at in reversed(held or ()):
             self.held_octets -= len(buffer) - at

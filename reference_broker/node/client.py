@@ -17,7 +17,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, cast
 
-from reference_broker.amqp.closing import Phase
+from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.events import (
     ChannelClosed,
     ConnectionClosed,
@@ -27,7 +27,7 @@ from reference_broker.amqp.events import (
     Publish,
     Settled,
 )
-from reference_broker.amqp.link import ConnectionConfig
+from reference_broker.amqp.state import Phase
 from reference_broker.machines.commands import ChannelDown, Discard, IdRange, Return, Settle
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import stamped

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.connection import ServerConnection
 from reference_broker.amqp.events import Cancel, Consume, Event, Get, Publish, QueueDeclare, QueueDelete, QueuePurge
-from reference_broker.amqp.link import ConnectionConfig
 from reference_broker.machines import commands
 from reference_broker.machines.commands import Checkout, Purge, Return
 from reference_broker.node import declaration

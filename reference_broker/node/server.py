@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import reference_broker
-from reference_broker.amqp.link import ConnectionConfig
+from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.node import control
 from reference_broker.node.client import ClientConnection
 from reference_broker.node.config import ConfigError, NodeConfig

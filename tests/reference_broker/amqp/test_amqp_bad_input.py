@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pytest
 from pamqp import commands
 
+from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.events import ChannelClosed, ConnectionClosed
-from reference_broker.amqp.link import ConnectionConfig
 from reference_broker.amqp.testing import PROTOCOL_HEADER, ScriptedClient, content, method, publish, raw_frame
 
 Basic, Queue, Exchange = commands.Basic, commands.Queue, commands.Exchange
@@ -366,9 +366,9 @@ def test_announced_length_allocates_nothing() -> None:
     client = ScriptedClient()
     client.open()
     client.raw(PUBLISHED + content_header(b"\x00\x00", size=128 * 1024 * 1024))
-    assembly = client.server._channels[1].assembly
-    assert assembly is not None
-    assert sum(map(len, assembly.frames)) < 100
+    partial = client.server._channels[1].content
+    assert partial is not None
+    assert sum(map(len, partial.frames)) < 100
 
 
 def test_a_message_in_tiny_frames_is_stored_in_large_ones() -> None:

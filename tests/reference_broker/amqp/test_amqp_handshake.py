@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
-from reference_broker.amqp.closing import Phase
+from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.events import ChannelClosed, ConnectionClosed, ConnectionOpened
-from reference_broker.amqp.link import ConnectionConfig
+from reference_broker.amqp.state import Phase
 from reference_broker.amqp.testing import PROTOCOL_HEADER, ScriptedClient, method, raw_frame
 
 Connection = commands.Connection
@@ -47,11 +47,11 @@ def test_a_client_comes_in() -> None:
     client.send(0, Connection.TuneOk(100, 8192, 7))
     assert client.heard() == []
     (opened,) = client.send(0, Connection.Open("/"))
-    assert opened == ConnectionOpened("guest", "/", client.server.client_properties)
-    assert client.server.client_properties["product"] == "test"
+    assert opened == ConnectionOpened("guest", "/", client.server.state.client_properties)
+    assert client.server.state.client_properties["product"] == "test"
     assert [type(each) for _, each in client.heard()] == [Connection.OpenOk]
-    assert (client.server.is_open, client.server.frame_max, client.server.heartbeat_s) == (True, 8192, 7)
-    assert (client.server.user, client.server.vhost) == ("guest", "/")
+    assert (client.server.is_open, client.server.state.frame_max, client.server.state.heartbeat_s) == (True, 8192, 7)
+    assert (client.server.state.user, client.server.state.vhost) == ("guest", "/")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pika
 import pytest
 
+from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.connection import ServerConnection
 from reference_broker.amqp.events import (
     Cancel,
@@ -24,7 +25,6 @@ from reference_broker.amqp.events import (
     QueuePurge,
     Settled,
 )
-from reference_broker.amqp.link import ConnectionConfig
 from reference_broker.message_run import MessageRun
 
 Waiting = tuple[MessageRun, int]

@@ -12,7 +12,7 @@ from typing import Any
 
 from pamqp import base, commands
 
-from reference_broker.amqp.link import ConnectionConfig
+from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.testing import PROTOCOL_HEADER, method, parse, publish
 from reference_broker.log.memory_files import MemoryFiles
 from reference_broker.node.client import ClientConnection

@@ -1,0 +1,44 @@
+"""What a node offers to its AMQP clients: users, virtual hosts, limits and time-outs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from reference_broker.amqp.events import FieldValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionConfig:
+    """The settings of every connection of a node. The defaults are RabbitMQ 3.10's."""
+
+    users: Mapping[str, str]
+    """Password by user name."""
+    vhosts: frozenset[str] = frozenset({"/"})
+    frame_max: int = 131_072
+    """Octets of the largest frame, its eight octets of overhead included."""
+    channel_max: int = 2047
+    """Open channels per connection. The numbers of the channels may go up to 65,535."""
+    heartbeat_s: int = 60
+    """The heartbeat that connection.tune proposes; the client decides. 0: none."""
+    max_message_bytes: int = 128 * 1024 * 1024
+    handshake_timeout_s: float = 10.0
+    refusal_delay_s: float = 3.0
+    """A refused client waits this long until its socket closes. The delay slows down the guessing of passwords."""
+    close_timeout_s: float = 10.0
+    """The broker waits this long for connection.close-ok."""
+    product: str = "reference_broker"
+    version: str = "0.1.0"
+    platform: str = "Python"
+    cluster_name: str = "reference"
+    node_properties: Mapping[str, FieldValue] = field(default_factory=dict)
+    """More server properties for connection.start, such as the name of the node."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no client could live with."""
+        if not 4096 <= self.frame_max <= 16 * 1024 * 1024:
+            raise ValueError(f"frame_max is {self.frame_max}: AMQP needs 4096 at least, memory 16 MiB at most")
+        if not 1 <= self.channel_max <= 65_535:
+            raise ValueError(f"channel_max is {self.channel_max}: use 1 to 65535")
+        if not 0 <= self.heartbeat_s <= 65_535:
+            raise ValueError(f"heartbeat_s is {self.heartbeat_s}: use 0 (none) to 65535")
