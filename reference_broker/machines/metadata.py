@@ -8,9 +8,9 @@ that two channels which declare the same queue at the same time agree on one gro
 Members
     The record says what is wanted; the queue's own log says what is (its configuration). The queue's leader brings the
     second in line with the first, one change at a time, and reports with :class:`MemberLeft` that a node is out of the
-    configuration for good: only then does that node delete its replica. A member that is added begins a *stay*, with a
-    number that is never given again: a node that left and came back must not mistake the one replica for the other, or
-    it would forget votes and entries that it had acknowledged.
+    configuration for good: only then does that node delete its replica. Each membership of a node has a
+    number that is never given again, its *membership epoch*: a node that left and came back must not mistake one
+    replica for the other, or it would forget votes and entries that it had acknowledged.
 
 Pure: the group id of a new queue is drawn by the declaring node and travels in the command.
 """
@@ -38,10 +38,10 @@ class QueueRecord:
     """A queue that exists. ``arguments`` are those of its declaration, without ``x-queue-type``.
 
     ``members`` are the nodes on which a member is wanted, ``leaving`` those whose member is being removed, and
-    ``returning`` those among these that get another one once it has left.
-    ``founders`` had a member from the start; ``stays`` has (node, number) for each that was added later, and
-    ``changes`` is the highest number given. ``leader`` is the node that leads first, if it can; with ``elected`` the
-    declaration has elected it, for the first term of the queue's group.
+    ``returning`` those among these that get another one once it has left. ``founders`` had a member from the start;
+    ``membership_epochs`` has (node, number) for each member that was added later, and ``changes`` is the highest number
+    given. ``leader`` is the node that leads first, if it can; with ``elected`` the declaration has elected it, for the
+    first term of the queue's group.
     """
 
     name: str
@@ -51,14 +51,14 @@ class QueueRecord:
     founders: tuple[NodeId, ...] = ()
     leaving: tuple[NodeId, ...] = ()
     returning: tuple[NodeId, ...] = ()
-    stays: tuple[tuple[NodeId, int], ...] = ()
+    membership_epochs: tuple[tuple[NodeId, int], ...] = ()
     changes: int = 0
     leader: NodeId = NOBODY
     elected: bool = False
 
-    def stay(self, node: NodeId) -> int:
-        """The number of the node's stay: 0 for a founder that was never removed."""
-        return dict(self.stays).get(node, 0)
+    def membership_epoch(self, node: NodeId) -> int:
+        """The epoch of the node's membership: 0 for a founder that was never removed."""
+        return dict(self.membership_epochs).get(node, 0)
 
     def has_replica(self, node: NodeId) -> bool:
         """Whether a replica belongs on the node: one is wanted there, or is being removed. Until it has left, the
@@ -68,12 +68,12 @@ class QueueRecord:
     def first_configuration(self, node: NodeId) -> tuple[NodeId, ...]:
         """What a replica that begins on ``node`` takes for the group's members: nobody, if it joins those that are
         there, and learns of them from their log."""
-        return () if self.stay(node) else self.founders or self.members
+        return () if self.membership_epoch(node) else self.founders or self.members
 
     def elected_by(self, node: NodeId) -> NodeId:
         """Whom the replica of a founder on ``node`` has voted for in the first term, by the declaration; nobody, if
         the replica joined later or the declaration elected nobody."""
-        return self.leader if self.elected and not self.stay(node) else NOBODY
+        return self.leader if self.elected and not self.membership_epoch(node) else NOBODY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +129,9 @@ class RemoveMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceMember:
-    """The member on the node ``member`` is lost: it is to go, and then another one to come, in a new stay. One command,
-    so that whoever asks may stop in between. Nothing happens if it is the last one, or was to leave anyway."""
+    """The member on the node ``member`` is lost: it is to go, and then another one to come, in a new membership epoch.
+    One command, so that whoever asks may stop in between. Nothing happens if it is the last one, or was to leave
+    anyway."""
 
     name: str
     group: GroupId
@@ -141,12 +142,12 @@ class ReplaceMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberLeft:
-    """The queue's leader says: the node, in that stay, is out of the configuration, and that is committed."""
+    """The queue's leader says: the membership of that epoch is out of the configuration, and that is committed."""
 
     name: str
     group: GroupId
     member: NodeId
-    stay: int
+    membership_epoch: int
     node: NodeId
     correlation: int
 
@@ -218,11 +219,12 @@ class MembersChanged:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaGone:
-    """The node ``member``: delete the replica, if it is the one of this stay. ``record`` is the queue as it is now."""
+    """The node ``member``: delete the replica, if it is the one of this membership epoch. ``record`` is the queue as it
+    is now."""
 
     record: QueueRecord
     member: NodeId
-    stay: int
+    membership_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,14 +333,14 @@ class MetadataMachine:
             case ReplaceMember():
                 changed = _replaced(existing, command.member)
             case MemberLeft():
-                changed = _left(existing, command.member, command.stay)
+                changed = _left(existing, command.member, command.membership_epoch)
         answer = Answer(command.node, command.correlation, changed)
         if changed == existing:
             return [answer]
         self.queues[command.name] = changed
         gone: list[MetadataEffect] = []
         if isinstance(command, MemberLeft):
-            gone = [ReplicaGone(changed, command.member, command.stay)]
+            gone = [ReplicaGone(changed, command.member, command.membership_epoch)]
         return [*gone, MembersChanged(changed), answer]
 
 
@@ -347,7 +349,12 @@ def _added(record: QueueRecord, member: NodeId) -> QueueRecord:
         return record
     number = record.changes + 1
     members = tuple(sorted((*record.members, member)))
-    return replace(record, members=members, stays=tuple(sorted((*record.stays, (member, number)))), changes=number)
+    return replace(
+        record,
+        members=members,
+        membership_epochs=tuple(sorted((*record.membership_epochs, (member, number)))),
+        changes=number,
+    )
 
 
 def _removed(record: QueueRecord, member: NodeId) -> QueueRecord:
@@ -365,11 +372,11 @@ def _replaced(record: QueueRecord, member: NodeId) -> QueueRecord:
     return record
 
 
-def _left(record: QueueRecord, member: NodeId, stay: int) -> QueueRecord:
-    if member not in record.leaving or record.stay(member) != stay:
+def _left(record: QueueRecord, member: NodeId, membership_epoch: int) -> QueueRecord:
+    if member not in record.leaving or record.membership_epoch(member) != membership_epoch:
         return record
-    stays = tuple(stay for stay in record.stays if stay[0] != member)
-    left = replace(record, leaving=_without(record.leaving, member), stays=stays)
+    others = tuple(pair for pair in record.membership_epochs if pair[0] != member)
+    left = replace(record, leaving=_without(record.leaving, member), membership_epochs=others)
     if member not in record.returning:
         return left
     return _added(replace(left, returning=_without(record.returning, member)), member)
@@ -395,6 +402,8 @@ def decode(payload: bytes | memoryview) -> list[MetadataCommand]:
             values["record"] = record_from_json(values["record"])
         if "policy" in values:
             values["policy"] = _policy_from_json(values["policy"])
+        if "stay" in values:
+            values["membership_epoch"] = values.pop("stay")
         commands.append(command(**values))
     return commands
 
@@ -415,17 +424,21 @@ def record_from_json(raw: dict[str, Any]) -> QueueRecord:
         founders=tuple(NodeId(node) for node in raw.get("founders") or members),
         leaving=tuple(NodeId(node) for node in raw.get("leaving", ())),
         returning=tuple(NodeId(node) for node in raw.get("returning", ())),
-        stays=tuple((NodeId(node), int(number)) for node, number in raw.get("stays", ())),
+        membership_epochs=tuple((NodeId(node), int(number)) for node, number in raw.get("stays", ())),
         changes=int(raw.get("changes", 0)),
         leader=NodeId(raw.get("leader", NOBODY)),
         elected=bool(raw.get("elected", False)),
     )
 
 
+_KEYS: Final = {"membership_epochs": "stays", "membership_epoch": "stay"}
+"""Fields whose keys in JSON have another name."""
+
+
 def _plain(value: MetadataCommand | QueueRecord | Policy) -> dict[str, Any]:
     """The fields, in their order, and those of a record or policy among them: what ``asdict`` makes of these, without
     copying each of their tuples."""
-    fields = {name: getattr(value, name) for name in type(value).__slots__}
+    fields = {_KEYS.get(name, name): getattr(value, name) for name in type(value).__slots__}
     return {name: _plain(each) if isinstance(each, QueueRecord | Policy) else each for name, each in fields.items()}
 
 

@@ -23,7 +23,7 @@ from reference_broker.amqp.events import Cancel, Consume, Event, Get, Publish, Q
 from reference_broker.machines import commands
 from reference_broker.machines.commands import Checkout, Purge, Return
 from reference_broker.node import declaration
-from reference_broker.node.declaration import RefusedError
+from reference_broker.node.declaration import DeclarationError
 from reference_broker.node.proposals import Priority
 from reference_broker.node.requests import Answer, Answered
 from reference_broker.queues.quorum import Piece
@@ -180,7 +180,7 @@ class ClientRequests(asyncio.Protocol):
                 return
             nodes = [member.node for member in self._shard.config.members]
             record = self._shard.place(declaration.new_record(event, name, nodes, self._shard.random_bits))
-        except RefusedError as refused:
+        except DeclarationError as refused:
             self._refuse(event.channel, refused.code, refused.text, "queue.declare")
             return
         awaited = self._await(channel)
@@ -190,7 +190,7 @@ class ClientRequests(asyncio.Protocol):
                 try:
                     is_new = queue.record.group == record.group and queue.runner.leader != NOBODY
                     self._declared(channel, event, declaration.check(event, queue), is_new=is_new)
-                except RefusedError as refused:
+                except DeclarationError as refused:
                     self._refuse(event.channel, refused.code, refused.text, "queue.declare")
                 self._resume(channel)
 
@@ -282,7 +282,7 @@ class ClientRequests(asyncio.Protocol):
             return
         try:
             priority = declaration.consumer_priority(event)
-        except RefusedError as refused:
+        except DeclarationError as refused:
             self._refuse(event.channel, refused.code, refused.text, "basic.consume")
             return
         group, identity = queue.record.group, ConsumerId(channel.id, event.consumer_tag)

@@ -35,8 +35,8 @@ _TYPE_NAMES: Final[dict[type, str]] = {
 }  # fmt: skip
 
 
-class RefusedError(Exception):
-    """The declaration is refused on its channel."""
+class DeclarationError(Exception):
+    """A declaration of a queue or of a consumer is refused; the channel closes with ``code`` and ``text``."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -49,9 +49,9 @@ class _WrongError(Exception):
 
 
 def new_record(event: QueueDeclare, name: str, nodes: list[NodeId], random_bits: Callable[[int], int]) -> QueueRecord:
-    """The record of a queue that does not exist yet, with a group id of its own. Raises :class:`RefusedError`."""
+    """The record of a queue that does not exist yet, with a group id of its own. Raises :class:`DeclarationError`."""
     if event.queue.startswith("amq."):
-        raise RefusedError(ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
+        raise DeclarationError(ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
     arguments = _arguments(event, name)
     _check_kind(event, name)
     return QueueRecord(name=name, group=new_group(random_bits), members=tuple(sorted(nodes)), arguments=arguments)
@@ -63,11 +63,11 @@ def new_group(random_bits: Callable[[int], int]) -> GroupId:
 
 
 def consumer_priority(event: Consume) -> int:
-    """The priority of a consumer. Raises :class:`RefusedError` for what a quorum queue does not do: RabbitMQ 3.10
+    """The priority of a consumer. Raises :class:`DeclarationError` for what a quorum queue does not do: RabbitMQ 3.10
     ignores *exclusive* there, but a client that asks for it relies on it."""
     if event.exclusive:
         text = "exclusive consumers are not supported by quorum queues; use x-single-active-consumer"
-        raise RefusedError(PRECONDITION_FAILED, text)
+        raise DeclarationError(PRECONDITION_FAILED, text)
     try:
         return _integer(event.arguments.get("x-priority", 0))
     except _WrongError as wrong:
@@ -75,9 +75,9 @@ def consumer_priority(event: Consume) -> int:
 
 
 def check(event: QueueDeclare, queue: Queue | None) -> Queue:
-    """The queue, if the declaration fits what exists. Raises :class:`RefusedError`."""
+    """The queue, if the declaration fits what exists. Raises :class:`DeclarationError`."""
     if queue is None:
-        raise RefusedError(NOT_FOUND, f"no queue '{event.queue}' in vhost '/'")
+        raise DeclarationError(NOT_FOUND, f"no queue '{event.queue}' in vhost '/'")
     if event.passive:
         return queue
     name = queue.record.name
@@ -97,16 +97,16 @@ def _check_flags_equal(event: QueueDeclare, name: str) -> None:
             "that of the original declaration."
         )
         text = f"cannot obtain exclusive access to locked queue '{name}' in vhost '/'. {why}"
-        raise RefusedError(RESOURCE_LOCKED, text)
+        raise DeclarationError(RESOURCE_LOCKED, text)
     if not event.durable:
         raise _inequivalent("durable", name, "'false'", "'true'")
     if event.auto_delete:
         raise _inequivalent("auto_delete", name, "'true'", "'false'")
 
 
-def _inequivalent(key: str, name: str, received: str, current: str) -> RefusedError:
+def _inequivalent(key: str, name: str, received: str, current: str) -> DeclarationError:
     text = f"inequivalent arg '{key}' for queue '{name}' in vhost '/': received {received} but current is {current}"
-    return RefusedError(PRECONDITION_FAILED, text)
+    return DeclarationError(PRECONDITION_FAILED, text)
 
 
 def _difference(received: FieldValue, current: FieldValue) -> tuple[str, str]:
@@ -129,14 +129,14 @@ def _check_kind(event: QueueDeclare, name: str) -> None:
     kind = event.arguments.get(QUEUE_TYPE, "classic")
     if kind != "quorum":
         text = f"queue type '{kind}' is not available here; declare '{name}' with {QUEUE_TYPE}=quorum"
-        raise RefusedError(PRECONDITION_FAILED, text)
+        raise DeclarationError(PRECONDITION_FAILED, text)
     for wrong, prop in (
         (event.auto_delete, "auto-delete"),
         (event.exclusive, "exclusive-owner"),
         (not event.durable, "non-durable"),
     ):
         if wrong:
-            raise RefusedError(PRECONDITION_FAILED, f"invalid property '{prop}' for queue '{name}' in vhost '/'")
+            raise DeclarationError(PRECONDITION_FAILED, f"invalid property '{prop}' for queue '{name}' in vhost '/'")
 
 
 def _arguments(event: QueueDeclare, name: str) -> tuple[tuple[str, ArgumentValue], ...]:
@@ -161,15 +161,15 @@ def _check_queue_type(kind: FieldValue, name: str) -> None:
         raise _invalid(QUEUE_TYPE, name, f": \"unsupported queue type '{kind}'\"")
 
 
-def _wrong(key: str, name: str, value: FieldValue, why: str) -> RefusedError:
+def _wrong(key: str, name: str, value: FieldValue, why: str) -> DeclarationError:
     if key == "x-dead-letter-exchange":
         text = f"invalid type '{_type_name(value)}' for arg '{key}' in queue '{name}' in vhost '/'"
-        return RefusedError(PRECONDITION_FAILED, text)
+        return DeclarationError(PRECONDITION_FAILED, text)
     return _invalid(key, name, f": {why}")
 
 
-def _invalid(key: str, name: str, why: str) -> RefusedError:
-    return RefusedError(PRECONDITION_FAILED, f"invalid arg '{key}' for queue '{name}' in vhost '/'{why}")
+def _invalid(key: str, name: str, why: str) -> DeclarationError:
+    return DeclarationError(PRECONDITION_FAILED, f"invalid arg '{key}' for queue '{name}' in vhost '/'{why}")
 
 
 def _type_name(value: FieldValue) -> str:

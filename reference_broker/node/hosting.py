@@ -50,14 +50,14 @@ _Unapplied = dict[Priority, UnappliedCommands]
 
 class Queue:
     """A queue as this node has it: ``runner`` takes proposals, ``host`` is the machine if a member of it is here, and
-    ``stay`` says which stay the replica belongs to."""
+    ``membership_epoch`` says which membership the replica belongs to."""
 
-    __slots__ = ("host", "record", "runner", "stay")
+    __slots__ = ("host", "membership_epoch", "record", "runner")
 
     def __init__(
-        self, record: QueueRecord, host: QuorumQueue | None, runner: GroupRunner | Proxy, stay: int = 0
+        self, record: QueueRecord, host: QuorumQueue | None, runner: GroupRunner | Proxy, membership_epoch: int = 0
     ) -> None:
-        self.stay = stay
+        self.membership_epoch = membership_epoch
         self.record = record
         self.host = host
         self.runner = runner
@@ -161,7 +161,7 @@ class Hosting:
         queue = self.by_group.get(record.group)
         if queue is None:
             return
-        if queue.host is not None and record.changes < queue.stay:
+        if queue.host is not None and record.changes < queue.membership_epoch:
             return  # an old story, told again at a start: it knows nothing of this replica
         queue.change_record(record)
         self.census.queue_is(record)
@@ -169,7 +169,7 @@ class Hosting:
             if queue.host is None:
                 if self.is_current:
                     self._join(record)
-            elif queue.stay < record.stay(self.node):
+            elif queue.membership_epoch < record.membership_epoch(self.node):
                 # This node was removed and added again while it did not listen. Its old replica is not a member any
                 # more, so it must not speak with the voice of the new one.
                 self._leave(record)
@@ -180,10 +180,11 @@ class Hosting:
         if (runner := self.runners.get(record.group)) is not None:
             self._shard.reconcile(runner)
 
-    def replica_gone(self, record: QueueRecord, stay: int) -> None:
-        """Delete the replica of that stay. One of a later stay is another one: the log tells old stories at a start."""
+    def replica_gone(self, record: QueueRecord, membership_epoch: int) -> None:
+        """Delete the replica of that membership epoch. A replica of a later epoch stays: at a start the log tells old
+        stories."""
         queue = self.by_group.get(record.group)
-        if queue is not None and queue.host is not None and queue.stay <= stay:
+        if queue is not None and queue.host is not None and queue.membership_epoch <= membership_epoch:
             self._leave(record)
 
     def policies_changed(self) -> None:
@@ -285,7 +286,7 @@ class Hosting:
 
     def _join(self, record: QueueRecord) -> None:
         """A member here from now on: blank, until the leader has told it everything."""
-        log.info("queue %r: a member here, stay %d", record.name, record.stay(self.node))
+        log.info("queue %r: a member here, membership epoch %d", record.name, record.membership_epoch(self.node))
         proxy = self.proxies.pop(record.group)
         proxy.stop()
         self._create(record.group, record_to_json(record))
@@ -295,7 +296,7 @@ class Hosting:
 
     def _lead_first(self, record: QueueRecord, runner: GroupRunner) -> None:
         """A queue of a program that elected nobody by the declaration gets its first leader at once, too."""
-        if record.leader == self.node and not record.stay(self.node) and not record.elected:
+        if record.leader == self.node and not record.membership_epoch(self.node) and not record.elected:
             runner.lead_if_nobody_does()
 
     def _leave(self, record: QueueRecord) -> None:
@@ -320,11 +321,11 @@ class Hosting:
         self, record: QueueRecord, state: RecoveredGroup | None, unapplied: _Unapplied | None = None
     ) -> GroupRunner:
         host = QuorumQueue(record, self._shard, self._shard.now_ms)
-        members, replica_id = record.first_configuration(self.node), record.stay(self.node)
+        members, replica_id = record.first_configuration(self.node), record.membership_epoch(self.node)
         elected = record.elected_by(self.node)
         runner = self._run(record.group, members, host, state, unapplied, replica_id=replica_id, elected=elected)
         host.payload, host.track = runner.payload, runner.track
-        self._has(Queue(record, host, runner, record.stay(self.node)))
+        self._has(Queue(record, host, runner, record.membership_epoch(self.node)))
         return runner
 
     def _member_gone(self, group: GroupId) -> None:

@@ -48,8 +48,8 @@ class QueueStarter(Protocol):
     def members_changed(self, record: QueueRecord) -> None:
         """Members are wanted on other nodes than before."""
 
-    def replica_gone(self, record: QueueRecord, stay: int) -> None:
-        """This node is no member any more: delete the replica of that stay, if it is here."""
+    def replica_gone(self, record: QueueRecord, membership_epoch: int) -> None:
+        """This node is no member any more: delete the replica of that membership epoch, if it is here."""
 
     def policies_changed(self) -> None:
         """Another policy may hold for a queue."""
@@ -96,7 +96,7 @@ class MetadataHost:
             name=record.name,
             group=record.group,
             member=member,
-            stay=record.stay(member),
+            membership_epoch=record.membership_epoch(member),
             node=self._starter.node,
             correlation=self._wait(answered),
         )
@@ -145,8 +145,8 @@ class MetadataHost:
                     self._starter.queue_removed(record)
                 case MembersChanged(record):
                     self._starter.members_changed(record)
-                case ReplicaGone(record, member, stay) if member == self._starter.node:
-                    self._starter.replica_gone(record, stay)
+                case ReplicaGone(record, member, epoch) if member == self._starter.node:
+                    self._starter.replica_gone(record, epoch)
                 case PoliciesChanged():
                     self._starter.policies_changed()
                 case Answer(node, correlation, record) if node == self._starter.node:

@@ -17,7 +17,7 @@ from reference_broker.node import rebalancing, replacing
 from reference_broker.node.answer_shapes import checked
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.policies import read_policy
-from reference_broker.node.requests import Answer, Answered, RefusedError, failure
+from reference_broker.node.requests import Answer, Answered, RequestError, failure
 from reference_broker.queues.quorum import QuorumQueue
 from reference_broker.raft.ready import Role
 from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, LogIndex, NodeId
@@ -76,11 +76,11 @@ class Operations:
         method = methods.get(str(request.get("op")))
         try:
             if method is None:
-                raise RefusedError(
+                raise RequestError(
                     f"unknown operation {request.get('op')!r}", f"use one of {', '.join(sorted(methods))}"
                 )
             method(request, answered)
-        except RefusedError as refused:
+        except RequestError as refused:
             answered(failure(str(refused), refused.fix))
 
     # Members of a queue
@@ -99,11 +99,11 @@ class Operations:
         record, node = self._queue(request), self._node(request)
         what = f"queue {record.name!r}, node {self._name(node)!r}"
         if node in record.leaving:
-            raise RefusedError(f"{what}: its member is being removed", "wait until it has left, then add it")
+            raise RequestError(f"{what}: its member is being removed", "wait until it has left, then add it")
         if node in record.members:
-            raise RefusedError(f"{what}: there is a member already", "quorum-status shows where the members are")
+            raise RequestError(f"{what}: there is a member already", "quorum-status shows where the members are")
         if self._shard.boot_id_of(node) is None:
-            raise RefusedError(f"{what}: the node is down", "start it; a new member needs a node that runs")
+            raise RequestError(f"{what}: the node is down", "start it; a new member needs a node that runs")
 
         def is_voter(answers: dict[NodeId, Answer]) -> bool:
             return any(row.get("raft_state") == "leader" and node in row["voters"] for row in answers.values())
@@ -122,9 +122,9 @@ class Operations:
         record, node = self._queue(request), self._node(request)
         what = f"queue {record.name!r}, node {self._name(node)!r}"
         if not record.has_replica(node):
-            raise RefusedError(f"{what}: there is no member", "quorum-status shows where the members are")
+            raise RequestError(f"{what}: there is no member", "quorum-status shows where the members are")
         if record.members == (node,):
-            raise RefusedError(f"{what}: the last member cannot be removed", "add another first, or delete the queue")
+            raise RequestError(f"{what}: the last member cannot be removed", "add another first, or delete the queue")
 
         def has_left(_answers: dict[NodeId, Answer]) -> bool:
             now = self._shard.metadata.machine.queues.get(record.name)
@@ -150,7 +150,7 @@ class Operations:
         record, node = self._queue(request), self._node(request)
         if node not in record.members:
             what = f"queue {record.name!r} has no member on node {self._name(node)!r}"
-            raise RefusedError(what, f"choose one of {', '.join(self._names(record))}")
+            raise RequestError(what, f"choose one of {', '.join(self._names(record))}")
         self._move(record, node, answered)
 
     def _move(self, record: QueueRecord, node: NodeId, answered: Answered) -> None:
@@ -225,7 +225,7 @@ class Operations:
     def _clear_policy(self, request: Answer, answered: Answered) -> None:
         name, policies = request.get("name"), self._shard.metadata.machine.policies
         if name not in policies:
-            raise RefusedError(
+            raise RequestError(
                 f"there is no policy {name!r}", _choice(policies, "none is set: nothing is to be cleared")
             )
         done = self._once(lambda _none: answered({"ok": True}), answered, f"policy {name!r}")
@@ -262,7 +262,7 @@ class Operations:
     def _counts(self, request: Answer, answered: Answered) -> None:
         host = self._runner(request).host
         if not isinstance(host, QuorumQueue):
-            raise RefusedError("this group is no queue", "ask for a queue")
+            raise RequestError("this group is no queue", "ask for a queue")
 
         def read(_answer: Answer) -> None:
             counts = host.machine.counts()
@@ -283,7 +283,7 @@ class Operations:
 
         runner = self._runner(request)
         if runner.core.role is not Role.LEADER:
-            raise RefusedError("this node does not lead it any more", "ask again in a moment")
+            raise RequestError("this node does not lead it any more", "ask again in a moment")
         runner.read(applied)
 
     def _leading(self) -> Answer:
@@ -294,11 +294,11 @@ class Operations:
         runner = self._runner(request)
         to = request.get("to")
         if runner.core.role is not Role.LEADER:
-            raise RefusedError("this node does not lead the queue any more", "try again in a moment")
+            raise RequestError("this node does not lead the queue any more", "try again in a moment")
         try:
             runner.core.transfer(NodeId(int(str(to))))
         except ValueError as error:
-            raise RefusedError(str(error), "wait until the member is a voter: see quorum-status") from error
+            raise RequestError(str(error), "wait until the member is a voter: see quorum-status") from error
         self._shard.wake(runner)
         return {"ok": True}
 
@@ -306,7 +306,7 @@ class Operations:
         group = request.get("group")
         runner = self._shard.runners.get(GroupId(group)) if isinstance(group, int) else None
         if runner is None:
-            raise RefusedError("no member of the queue here", "it may be starting; try again in a moment")
+            raise RequestError("no member of the queue here", "it may be starting; try again in a moment")
         return runner
 
     # Helpers
@@ -315,7 +315,7 @@ class Operations:
         name = request.get("queue")
         record = self._shard.metadata.machine.queues.get(name) if isinstance(name, str) else None
         if record is None:
-            raise RefusedError(f"no queue {name!r}", _choice(self._shard.metadata.machine.queues, _NO_QUEUES))
+            raise RequestError(f"no queue {name!r}", _choice(self._shard.metadata.machine.queues, _NO_QUEUES))
         return record
 
     def _node(self, request: Answer) -> NodeId:
@@ -324,7 +324,7 @@ class Operations:
             if member.name == name:
                 return member.node
         names = ", ".join(member.name for member in self._shard.config.members)
-        raise RefusedError(f"no node {name!r} in this cluster", f"name one of {names}")
+        raise RequestError(f"no node {name!r} in this cluster", f"name one of {names}")
 
     def _name(self, node: NodeId) -> str:
         return next((member.name for member in self._shard.config.members if member.node == node), str(node))

@@ -7,7 +7,7 @@ from typing import Final
 
 from reference_broker.amqp.fields import TIME_MS_MAX
 from reference_broker.machines.metadata import Policy
-from reference_broker.node.requests import Answer, RefusedError
+from reference_broker.node.requests import Answer, RequestError
 
 _SHORT_STRING_OCTETS: Final = 255
 _COUNTS: Final = range(2**63)
@@ -28,26 +28,26 @@ always be followed."""
 
 
 def read_policy(request: Answer) -> Policy:
-    """A policy out of a request. Raises :class:`RefusedError` for one that could never hold."""
+    """A policy out of a request. Raises :class:`RequestError` for one that could never hold."""
     name, pattern, definition = request.get("name"), request.get("pattern"), request.get("definition")
     priority = request.get("priority", 0)
     where = f"policy {name!r}"
     if not isinstance(name, str) or not name:
-        raise RefusedError(f"{where}: a policy needs a name", "give it one, such as limits")
+        raise RequestError(f"{where}: a policy needs a name", "give it one, such as limits")
     if not isinstance(priority, int) or isinstance(priority, bool):
-        raise RefusedError(f"{where}: priority {priority!r} is no integer", "give a whole number; the highest wins")
+        raise RequestError(f"{where}: priority {priority!r} is no integer", "give a whole number; the highest wins")
     try:
         re.compile(pattern if isinstance(pattern, str) else "(")
     except re.error as error:
         what = f"{where}: pattern {pattern!r} is no regular expression: {error}"
-        raise RefusedError(what, "use one that finds the queues' names, such as ^orders") from error
+        raise RequestError(what, "use one that finds the queues' names, such as ^orders") from error
     if not isinstance(definition, dict) or not definition:
-        raise RefusedError(f"{where}: definition {definition!r} is empty or no object", f"set some of {_known()}")
+        raise RequestError(f"{where}: definition {definition!r} is empty or no object", f"set some of {_known()}")
     for key, value in definition.items():
         if key not in _POLICY_KEYS:
-            raise RefusedError(f"{where}: {key!r} is nothing that a policy can set", f"use some of {_known()}")
+            raise RequestError(f"{where}: {key!r} is nothing that a policy can set", f"use some of {_known()}")
         if (wanted := _wanted_instead(_POLICY_KEYS[key], value)) is not None:
-            raise RefusedError(f"{where}: {key} = {value!r} is not allowed", f"give {wanted}")
+            raise RequestError(f"{where}: {key} = {value!r} is not allowed", f"give {wanted}")
     return Policy(name=name, pattern=str(pattern), definition=tuple(sorted(definition.items())), priority=priority)
 
 

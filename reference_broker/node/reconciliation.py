@@ -11,8 +11,9 @@ step; what cannot be done at once is tried again now and then.
 The look-up is what makes adding safe. A leader that has not heard that a node left would add it once more, while the
 node deletes the replica that the others count on: votes and acknowledged entries would be forgotten. The answer to a
 question asked after the election is no older than the election, and if another leader has acted since, then nothing
-that this one appends will be committed. Removing needs none: a stay that was to end once is to end for good. But only
-the replica of that very stay goes; the record may be an old story, and the node may have come back since.
+that this one appends will be committed. Removing needs none: a membership that was to end once is to end for good.
+But only the replica of that membership epoch goes; the record may be an old story, and the node may have come back
+since.
 
 A removal is in effect on the leader before anybody has agreed. So none is begun that those left could not commit now,
 since too few of them can be reached: should one of them never come back, then neither could the others go on, whom the
@@ -101,7 +102,7 @@ class Reconciliation:
     def _remove(self, runner: GroupRunner, record: QueueRecord) -> None:
         core = runner.core
         for node in record.leaving:
-            if core.configuration.replica_id_of(node) == record.stay(node) and core.can_do_without(node):
+            if core.configuration.replica_id_of(node) == record.membership_epoch(node) and core.can_do_without(node):
                 core.remove(node)
                 self._shard.wake(runner)
                 return
@@ -127,7 +128,7 @@ class Reconciliation:
             can = leads and core.accepting and not core.change_under_way
             wanted = now is not None and now.changes == record.changes and member in now.members
             if now is not None and wanted and can and member not in core.configuration.members:
-                core.add(member, now.stay(member))
+                core.add(member, now.membership_epoch(member))
                 self._shard.wake(runner)
 
         shard = self._shard

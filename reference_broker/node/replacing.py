@@ -5,7 +5,8 @@ could help to elect a leader without entries that are committed. While the node 
 
 1. Every node that runs takes note of a later boot id of it than any that was, so that its old directory, should it ever
    turn up again, is found out as an older copy (:mod:`reference_broker.node.boot_ids`).
-2. Each queue that has a member there replaces it: by one in a new *stay*, which begins blank and counts for nothing
+2. Each queue that has a member there replaces it: by one in a new *membership epoch*, which begins blank and counts for
+nothing
    before it has the whole log. One whose member there was leaving anyway only has to see it gone.
 3. The metadata group does the same. Its new member's number is the node's first new boot id, which the node finds as
    ``first_life`` in its configuration.
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from reference_broker.machines.metadata import QueueRecord, ReplaceMember
-from reference_broker.node.requests import Answer, Answered, RefusedError, failure
+from reference_broker.node.requests import Answer, Answered, RequestError, failure
 from reference_broker.raft.ready import Role
 from reference_broker.types import METADATA_GROUP, GroupId, NodeId
 
@@ -46,18 +47,18 @@ class Replacement:
         self._answered: Answered | None = answered
         self._boot_id = 0
         self._queues: list[str] = []
-        self._stays: dict[GroupId, int] = {}
-        """The stay of the lost replica of each queue that has not got another one yet."""
+        self._lost_epochs: dict[GroupId, int] = {}
+        """The membership epoch of the lost replica of each queue that has no new replica yet."""
         self._proposed: set[GroupId] = set()
         self._metadata_done = False
         self._asking = False
         self._trouble = "the metadata group has no leader: most of the nodes do not run"
 
     def begin(self) -> None:
-        """Start, once this node knows of all that is committed. Raises RefusedError if the node runs."""
+        """Start, once this node knows of all that is committed. Raises RequestError if the node runs."""
         shard = self._shard
         if shard.boot_id_of(self._node) is not None:
-            raise RefusedError(f"{self._what} runs", "only a node that is down can be replaced: stop it first")
+            raise RequestError(f"{self._what} runs", "only a node that is down can be replaced: stop it first")
         shard.later(shard.limits.read_timeout_ms / 1000, lambda: None if self._boot_id else self._give_up())
         shard.later(shard.limits.change_timeout_ms / 1000, self._give_up)
         shard.runners[METADATA_GROUP].propose(*shard.metadata.ask(lambda _none: self._look_for_queues()))
@@ -71,7 +72,7 @@ class Replacement:
             return
         wanted = [record for record in records if self._node in (*record.members, *record.returning)]
         self._queues = sorted(record.name for record in wanted)
-        self._stays = {record.group: record.stay(self._node) for record in records}
+        self._lost_epochs = {record.group: record.membership_epoch(self._node) for record in records}
         self._ask_all({"op": "known-life", "node": self._node}, self._choose_boot_id)
 
     def _choose_boot_id(self, answers: list[Answer]) -> None:
@@ -86,17 +87,17 @@ class Replacement:
             return
         self._step_queues()
         self._step_metadata()
-        if self._metadata_done and not self._stays:
+        if self._metadata_done and not self._lost_epochs:
             self._finish({"ok": True, "life": self._boot_id, "queues": self._queues})
         else:
             self._shard.later(_LOOK_AGAIN_S, self._look)
 
     def _step_queues(self) -> None:
         records = {record.group: record for record in self._records()}
-        for group, lost in list(self._stays.items()):
+        for group, lost in list(self._lost_epochs.items()):
             record = records.get(group)
-            if record is None or not record.has_replica(self._node) or record.stay(self._node) != lost:
-                del self._stays[group]
+            if record is None or not record.has_replica(self._node) or record.membership_epoch(self._node) != lost:
+                del self._lost_epochs[group]
             elif self._node in record.members and group not in self._proposed:
                 self._proposed.add(group)
                 change = self._shard.metadata.change(ReplaceMember, record, self._node, lambda _record: None)
@@ -130,7 +131,7 @@ class Replacement:
             self._ask(node, request, note)
 
     def _give_up(self) -> None:
-        waiting = sorted(record.name for record in self._records() if record.group in self._stays)
+        waiting = sorted(record.name for record in self._records() if record.group in self._lost_epochs)
         why = f"the members of {_listed(waiting)} have not changed" if waiting else self._trouble
         fix = "start a majority of the other nodes, or delete a queue that lost the majority of its members; then again"
         self._finish(failure(f"{self._what} is not replaced yet; {why}", fix))
@@ -154,16 +155,16 @@ def outlive(shard: Shard, request: Answer) -> Answer:
     """Take note of a boot id of another node, so that every directory with an earlier one counts as an older copy."""
     node = _node(request)
     if node not in shard.peers.others:
-        raise RefusedError(f"it has no peer {node}", "compare `nodes` in all node.json")
+        raise RequestError(f"it has no peer {node}", "compare `nodes` in all node.json")
     if shard.boot_id_of(node) is not None:
-        raise RefusedError(f"it has a link to node {node}, which runs", "stop it first")
+        raise RequestError(f"it has a link to node {node}, which runs", "stop it first")
     try:
         shard.peers.boots.outlive(node, (_number(request, "life"), shard.now_ms()))
     except ValueError as error:
-        raise RefusedError(str(error), "let a node of the same version ask") from error
+        raise RequestError(str(error), "let a node of the same version ask") from error
     except OSError as error:
         shard.stop(error)
-        raise RefusedError(f"a node cannot write what it must remember: {error}", "see its log") from error
+        raise RequestError(f"a node cannot write what it must remember: {error}", "see its log") from error
     return {"ok": True}
 
 
@@ -172,10 +173,10 @@ def replace_replica(shard: Shard, request: Answer) -> Answer:
     runner, node, life = shard.runners[METADATA_GROUP], _node(request), _number(request, "life")
     core = runner.core
     if core.role is not Role.LEADER:
-        raise RefusedError("the leader of the metadata group has changed", "ask again in a moment")
+        raise RequestError("the leader of the metadata group has changed", "ask again in a moment")
     configuration = core.configuration
     if configuration.replica_id_of(node) > life:
-        raise RefusedError(f"node {node} was replaced once more meanwhile", "look at the other replacement")
+        raise RequestError(f"node {node} was replaced once more meanwhile", "look at the other replacement")
     if core.change_under_way or not core.accepting:
         return {"done": False}
     if node not in configuration.members:
@@ -195,7 +196,7 @@ def _node(request: Answer) -> NodeId:
 def _number(request: Answer, key: str) -> int:
     value = request.get(key)
     if not isinstance(value, int):
-        raise RefusedError(f"{key} is no number: {value!r}", "let a node of the same version ask")
+        raise RequestError(f"{key} is no number: {value!r}", "let a node of the same version ask")
     return value
 
 

@@ -23,7 +23,7 @@ Answerer = Callable[[NodeId, Answer, Answered], None]
 _NUMBER: Final = Struct(">I")
 
 
-class RefusedError(Exception):
+class RequestError(Exception):
     """A request that cannot be done: what and where, and what to do."""
 
     def __init__(self, what: str, fix: str) -> None:

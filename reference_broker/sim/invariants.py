@@ -73,7 +73,7 @@ INVARIANTS = {
         Invariant("X1", "no node stops by a defect of its own: no contradiction, no exception", "node"),
         Invariant("X2", "a request of an operator is answered once", "operator"),
         Invariant("X3", "a damaged file is refused by its name, or its torn end dropped", "damage"),
-        Invariant("X4", "a queue loses a member only in the stay in which it is to leave", "member_checks"),
+        Invariant("X4", "a queue loses a member only in the membership epoch in which it is to leave", "member_checks"),
         Invariant("X5", "a channel hears the answers to its questions, in their order", "sessions"),
         Invariant("X6", "only who leads a queue has its dead letters on their way, and their bodies in memory", "node"),
         Invariant("X7", "a dead letter that is sent at most once is sent once at most", "fifo_checks"),

@@ -11,19 +11,25 @@ from reference_broker.types import GroupId, NodeId
 
 
 class MemberChecks:
-    """Every stay that ever was to end, as any node applied it."""
+    """Every membership that ever was to end, as any node applied it."""
 
     def __init__(self) -> None:
         self._leaving: set[tuple[GroupId, NodeId, int]] = set()
 
     def heard(self, records: Iterable[QueueRecord]) -> None:
         """These are the queues after an entry of the metadata log."""
-        self._leaving.update((record.group, node, record.stay(node)) for record in records for node in record.leaving)
+        self._leaving.update(
+            (record.group, node, record.membership_epoch(node)) for record in records for node in record.leaving
+        )
 
     def changed(self, group: GroupId, former: Configuration, now: Configuration) -> None:
-        """The leader of a queue's group appends a change. A stay that was to end once is to end for good, so it does
-        not matter when that was; the next one of the same node is another one."""
+        """The leader of a queue's group appends a change. A membership that was to end once is to end for good, so it
+        does not matter when that was; the next one of the same node is another one."""
         for node in set(former.members) - set(now.members):
-            stay = former.replica_id_of(node)
-            wanted = (group, node, stay) in self._leaving
-            check(wanted, "X4", f"group {group:x}: node {node} is removed in stay {stay}, which nobody asked for")
+            epoch = former.replica_id_of(node)
+            wanted = (group, node, epoch) in self._leaving
+            check(
+                wanted,
+                "X4",
+                f"group {group:x}: node {node} is removed in membership epoch {epoch}, which nobody asked for",
+            )

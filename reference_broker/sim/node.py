@@ -143,7 +143,7 @@ class SimShard(Shard):
         name = runner.host.record.name if isinstance(runner.host, QuorumQueue) else "metadata"
         self.story.begins(self.node, runner, name, state)
         self.checks.recovered(self.node, runner, state)
-        if state is None and isinstance(runner.host, QuorumQueue) and runner.host.record.stay(self.node):
+        if state is None and isinstance(runner.host, QuorumQueue) and runner.host.record.membership_epoch(self.node):
             self.jumped = True  # it tells again what the leader told before, when this node was a non-member
             self.moments.come("join", self.owner)
         self._show_applies(runner)

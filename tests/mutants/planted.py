@@ -227,7 +227,7 @@ MUTANTS = (
            shown_by="raft.test_raft_paper:"
            "test_a_server_that_joined_late_campaigns_after_a_restart_in_the_middle_of_its_removal"),
     Mutant("a member is removed on news of a former one", "node.reconciliation:Reconciliation._remove",
-           "core.configuration.replica_id_of(node) == record.stay(node) and ", "", needs=_member_changes,
+           "core.configuration.replica_id_of(node) == record.membership_epoch(node) and ", "", needs=_member_changes,
            shown_by="node.test_reconciliation:"
            "test_a_member_that_came_back_is_not_removed_on_the_news_that_it_is_to_leave"),
     Mutant("a member is removed that the others cannot do without", "node.reconciliation:Reconciliation._remove",

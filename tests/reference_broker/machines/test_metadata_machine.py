@@ -72,5 +72,5 @@ def test_a_record_of_an_older_program_elects_nobody() -> None:
 
 def test_a_member_that_joined_later_had_no_vote_in_the_declaration() -> None:
     """It learns its term from those that are there."""
-    record = replace(FIRST, leader=NodeId(2), elected=True, stays=((NodeId(3), 1),))
+    record = replace(FIRST, leader=NodeId(2), elected=True, membership_epochs=((NodeId(3), 1),))
     assert [record.elected_by(node) for node in MEMBERS] == [NodeId(2), NodeId(2), NOBODY]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reference_broker.amqp.events import Consume, QueueDeclare
-from reference_broker.node.declaration import RefusedError, check, consumer_priority, new_record
+from reference_broker.node.declaration import DeclarationError, check, consumer_priority, new_record
 from reference_broker.types import NodeId
 
 NODES = [NodeId(1), NodeId(2), NodeId(3)]
@@ -52,7 +52,7 @@ WRONG_KIND = [
 @pytest.mark.parametrize(("event", "code", "text"), WRONG_KIND, ids=[text for _, _, text in WRONG_KIND])
 def test_what_a_quorum_queue_cannot_be(event: QueueDeclare, code: int, text: str) -> None:
     """A durable queue on three nodes that silently were a transient one on one node would lose messages."""
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(DeclarationError) as refused:
         record_of(event)
     assert refused.value.code == code
     assert refused.value.text.startswith(text)
@@ -88,13 +88,15 @@ WRONG_ARGUMENTS = [
 
 @pytest.mark.parametrize(("key", "value", "text"), WRONG_ARGUMENTS, ids=lambda part: str(part)[:30])
 def test_an_argument_with_a_wrong_value_is_named_with_the_reason(key: str, value: object, text: str) -> None:
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(DeclarationError) as refused:
         record_of(with_argument(key, value))
     assert (refused.value.code, refused.value.text) == (406, f"invalid arg '{key}' for queue 'q' in vhost '/'{text}")
 
 
 def test_a_dead_letter_exchange_must_be_a_name() -> None:
-    with pytest.raises(RefusedError, match="invalid type 'signedint' for arg 'x-dead-letter-exchange' in queue 'q'"):
+    with pytest.raises(
+        DeclarationError, match="invalid type 'signedint' for arg 'x-dead-letter-exchange' in queue 'q'"
+    ):
         record_of(with_argument("x-dead-letter-exchange", 1))
 
 
@@ -146,7 +148,7 @@ INEQUIVALENT = [
 def test_declaring_again_must_say_the_same(event: QueueDeclare, code: int, text: str) -> None:
     """Two services that disagree about a queue must hear so when they start, not when a message is lost."""
     queue: Any = SimpleNamespace(record=record_of(with_argument("x-delivery-limit", 3)))
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(DeclarationError) as refused:
         check(event, queue)
     assert refused.value.code == code
     assert refused.value.text.startswith(text)
@@ -163,13 +165,15 @@ def test_consumers_are_refused_what_a_quorum_queue_does_not_do() -> None:
     fields: dict[str, Any] = {"channel": 1, "queue": "q", "consumer_tag": "c", "no_ack": False, "nowait": False}
     consume = Consume(**fields, exclusive=False, prefetch=0, arguments={"x-priority": 5})
     assert consumer_priority(consume) == 5
-    with pytest.raises(RefusedError, match="invalid arg 'x-priority' for queue 'q' in vhost '/': \"expected integer"):
+    with pytest.raises(
+        DeclarationError, match="invalid arg 'x-priority' for queue 'q' in vhost '/': \"expected integer"
+    ):
         consumer_priority(Consume(**fields, exclusive=False, prefetch=0, arguments={"x-priority": "high"}))
-    with pytest.raises(RefusedError, match="use x-single-active-consumer"):
+    with pytest.raises(DeclarationError, match="use x-single-active-consumer"):
         consumer_priority(Consume(**fields, exclusive=True, prefetch=0))
 
 
 def test_a_passive_declare_of_nothing_is_not_found() -> None:
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(DeclarationError) as refused:
         check(declare(passive=True), None)
     assert refused.value.code == 404

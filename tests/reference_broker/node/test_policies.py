@@ -9,7 +9,7 @@ import pytest
 from reference_broker.machines.config import NO_LIMIT
 from reference_broker.machines.metadata import QueueRecord, with_policy
 from reference_broker.node.policies import read_policy
-from reference_broker.node.requests import RefusedError
+from reference_broker.node.requests import RequestError
 from reference_broker.queues.quorum import config_of
 from reference_broker.types import GroupId, NodeId
 
@@ -58,7 +58,7 @@ def test_what_is_accepted_can_be_followed() -> None:
 )
 def test_what_is_refused_says_which_key_and_what_instead(asked: dict[str, Any], what: str, fix: str) -> None:
     """Once committed it would stop the leader of every queue that it fits, again and again."""
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(RequestError) as refused:
         read_policy(asked)
     assert "policy" in str(refused.value) and what in str(refused.value)
     assert fix in refused.value.fix

@@ -34,7 +34,7 @@ class Others:
         starter = SimpleNamespace(node=ME, boot_id=1)
         for name in ("queue_added", "members_changed"):
             setattr(starter, name, lambda _record: None)
-        starter.replica_gone = lambda _record, _stay: None
+        starter.replica_gone = lambda _record, _epoch: None
         self.metadata = MetadataHost(starter)  # type: ignore[arg-type]
         self.limits = Limits()
         self.config = SimpleNamespace(members=[SimpleNamespace(node=node) for node in ALL])
@@ -81,8 +81,10 @@ def others(*steps: MetadataCommand) -> Others:
     return cluster
 
 
-def left(stay: int) -> MemberLeft:
-    return MemberLeft(name="q", group=GroupId(7), member=LOST, stay=stay, node=ME, correlation=0)
+def left(membership_epoch: int) -> MemberLeft:
+    return MemberLeft(
+        name="q", group=GroupId(7), member=LOST, membership_epoch=membership_epoch, node=ME, correlation=0
+    )
 
 
 def test_a_lost_replica_leaves_and_another_one_is_wanted() -> None:
@@ -92,7 +94,7 @@ def test_a_lost_replica_leaves_and_another_one_is_wanted() -> None:
     cluster.look_again()
     assert not cluster.answers, "it has not left yet"
     cluster.propose(left(0), 0)
-    assert cluster.record().members == ALL and cluster.record().stay(LOST) == 1
+    assert cluster.record().members == ALL and cluster.record().membership_epoch(LOST) == 1
     cluster.look_again()
     assert cluster.answers == [{"ok": True, "life": 7 + STRIDE, "queues": ["q"]}]
 
@@ -104,7 +106,7 @@ def test_another_one_is_wanted_though_the_node_that_saw_to_it_stops(steps: int) 
     cluster = others(*(replaced, left(0))[:steps])
     cluster.replace()
     cluster.look_again()
-    cluster.propose(left(cluster.record().stay(LOST)), 0)
+    cluster.propose(left(cluster.record().membership_epoch(LOST)), 0)
     cluster.look_again()
     assert cluster.record().members == ALL and not cluster.record().leaving
     assert cluster.answers == [{"ok": True, "life": 7 + STRIDE, "queues": ["q"]}]

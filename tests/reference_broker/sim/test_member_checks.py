@@ -16,15 +16,15 @@ BOTH = Configuration((ONE, TWO))
 
 
 def checks() -> MemberChecks:
-    """They heard that node 3 is to leave, and later that it is a member again, in stay 1."""
+    """They heard that node 3 is to leave, and later that it is a member again, in membership epoch 1."""
     made = MemberChecks()
-    for leaving, stays in (((THREE,), ()), ((), ((THREE, 1),))):
+    for leaving, epochs in (((THREE,), ()), ((), ((THREE, 1),))):
         members = (ONE, TWO) if leaving else (ONE, TWO, THREE)
-        made.heard([QueueRecord(name="q", group=GROUP, members=members, leaving=leaving, stays=stays)])
+        made.heard([QueueRecord(name="q", group=GROUP, members=members, leaving=leaving, membership_epochs=epochs)])
     return made
 
 
-def test_a_stay_that_was_to_end_may_end_at_any_time() -> None:
+def test_a_membership_that_was_to_end_may_end_at_any_time() -> None:
     checks().changed(GROUP, Configuration((ONE, TWO, THREE)), BOTH)
 
 
@@ -38,7 +38,7 @@ def test_members_may_come_and_become_voters_unasked() -> None:
 @pytest.mark.parametrize(
     ("former", "node"),
     [(BOTH.with_learner(THREE, 1).promoted(THREE), THREE), (Configuration((ONE, TWO, THREE)), TWO)],
-    ids=["another stay", "another node"],
+    ids=["another epoch", "another node"],
 )
 def test_what_nobody_asked_for_is_seen(former: Configuration, node: NodeId) -> None:
     with pytest.raises(ViolationError, match=f"X4.*\n.*node {node} is removed"):
