@@ -54,7 +54,7 @@ NUMBERS_PER_WORKER: Final = 1 << 24
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """See the module. ``worker`` is its index among ``workers``; ``hand_on`` sends the others what they must know at
+    """See the module. ``worker`` is its index among ``workers``; ``forward`` sends the others what they must know at
     once. ``finished`` is told the name of a client that left by itself, and why, in PerfTest's words. ``began_ns`` is
     when publishers were told to begin, in all workers alike, from which cycles count; 0 before."""
 
@@ -73,7 +73,7 @@ class Context:
     worker: int = 0
     workers: int = 1
     began_ns: int = 0
-    hand_on: Callable[[], None] = lambda: None
+    forward: Callable[[], None] = lambda: None
     bindings: list[tuple[int, bool]] = field(default_factory=list)
     _next_scope: int = 0
     _next_queue: int = 0
@@ -112,4 +112,4 @@ class Context:
 
     def _tell(self, queue: int, *, bound: bool) -> None:
         self.bindings.append((queue, bound))
-        self.hand_on()
+        self.forward()

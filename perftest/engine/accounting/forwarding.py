@@ -26,7 +26,7 @@ _ROW: Final = np.dtype(
 Rows = npt.NDArray[np.void]
 
 
-class Outbox:
+class ForwardingBuffer:
     """Rows for other workers that were not handed on yet."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Outbox:
         self.rows += len(rows)
 
     def take(self) -> Rows:
-        """All of them; the outbox is empty afterwards."""
+        """All of them; the forwarding_buffer is empty afterwards."""
         batches, self._batches, self.rows = self._batches, [], 0
         return np.concatenate(batches) if batches else np.empty(0, _ROW)
 

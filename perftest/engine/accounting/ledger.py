@@ -11,8 +11,8 @@ What counts as what:
 - *foreign*: a message of another run or program; counted, and otherwise ignored.
 
 A message that goes to several queues is delivered once by each: then *delivered* and *unique* count copies, *lost* and
-*duplicated* are judged for each queue (:mod:`perftest.engine.accounting.copies`). The account of a publisher is kept by
-the worker that publishes; deliveries of another worker's messages are handed on
+*duplicated* are judged for each queue (:mod:`perftest.engine.accounting.account`). The account of a publisher is kept
+by the worker that publishes; deliveries of another worker's messages are handed on
 (:mod:`perftest.engine.accounting.forwarding`).
 
 Invariant: each delivery counts once, in ``delivered`` or ``foreign`` or ``unexpected``, of one worker.
@@ -21,15 +21,14 @@ Invariant: each delivery counts once, in ``delivered`` or ``foreign`` or ``unexp
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from perftest.engine.accounting import forwarding, ledger_record
-from perftest.engine.accounting.account import Examples, PublisherLedger
-from perftest.engine.accounting.copies import Copies
+from perftest.engine.accounting import forwarding
+from perftest.engine.accounting.account import EXAMPLES_MAX, Examples, FanoutLedger, PublisherLedger
 
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
@@ -38,11 +37,20 @@ NO_QUEUE = -1
 """Stands for the queue of deliveries where one account serves all queues."""
 
 
+HARM: Final = ("lost", "duplicated", "reordered", "unexpected", "damaged")
+"""What no broker may do."""
+
+COUNTS: Final = (
+    *("published", "unconfirmed", "confirmed", "nacked", "returned", "republished"),
+    *("delivered", "redelivered", "unique", *HARM, "undelivered", "abandoned", "foreign"),
+)
+
+
 class Ledger:
     """The messages of a run as one worker knows them. ``run`` is the mark its publishers put into the stamp.
 
     ``queues``: the queues each message goes to, if it is one copy for each; None if a message goes to one queue.
-    ``elsewhere`` tells which publishers (numbers) are another worker's.
+    ``of_other_workers`` tells which publishers (numbers) are another worker's.
     """
 
     def __init__(
@@ -50,28 +58,28 @@ class Ledger:
         run: int,
         *,
         queues: tuple[int, ...] | None = None,
-        elsewhere: Callable[[Integers], Booleans] | None = None,
+        of_other_workers: Callable[[Integers], Booleans] | None = None,
     ) -> None:
         self._run = run
         self._queues = None if queues is None else list(queues)
-        self._elsewhere = elsewhere
-        self._publishers: dict[int, PublisherLedger | Copies] = {}
+        self._of_other_workers = of_other_workers
+        self._publishers: dict[int, PublisherLedger | FanoutLedger] = {}
         self._queue_of: dict[int, int] = {}
         self._examples = Examples()
         self._counts: Counter[str] = Counter()
         self._drained = True
         self._steps_closed = 0
-        self.outbox = forwarding.Outbox()
+        self.forwarding_buffer = forwarding.ForwardingBuffer()
 
     # Who publishes, and where it goes
 
-    def publisher(self, publisher: int) -> PublisherLedger | Copies:
+    def publisher(self, publisher: int) -> PublisherLedger | FanoutLedger:
         """The account of a publisher; the same object each time."""
         if publisher not in self._publishers:
             self._publishers[publisher] = (
-                PublisherLedger(publisher, self._examples, shared=self._elsewhere is not None)
+                PublisherLedger(publisher, self._examples, shared=self._of_other_workers is not None)
                 if self._queues is None
-                else Copies(publisher, self._examples, self._queues, shared=self._elsewhere is not None)
+                else FanoutLedger(publisher, self._examples, self._queues, shared=self._of_other_workers is not None)
             )
         return self._publishers[publisher]
 
@@ -112,18 +120,18 @@ class Ledger:
         same batch, and its first delivery comes first.
         """
         scope, source = int(scopes[0]), int(sources[0])
-        if self._elsewhere is None and bool((sources == source).all()) and bool((scopes == scope).all()):
+        if self._of_other_workers is None and bool((sources == source).all()) and bool((scopes == scope).all()):
             return self._delivered_from(scope, source, numbers, redelivered)
         order = _order(scopes, sources, redelivered)
         rows = scopes[order], sources[order], numbers[order], redelivered[order]
-        known = self._account_for(*rows, here=self._hand_on(*rows))
+        known = self._account_for(*rows, here=self._set_aside(*rows))
         if known.all():
             return None
         ours = np.empty(len(sources), np.bool_)
         ours[order] = known
         return ours
 
-    def handed_on(self, rows: forwarding.Rows) -> None:
+    def forwarded(self, rows: forwarding.Rows) -> None:
         """Deliveries that another worker's consumers got of this worker's publishers."""
         if not len(rows):
             return
@@ -151,19 +159,19 @@ class Ledger:
                 ours[part] = known
         return ours
 
-    def _hand_on(
+    def _set_aside(
         self, scopes: Integers, sources: Integers, numbers: Integers, redelivered: Booleans
     ) -> Booleans | None:
-        """Put what is for another worker into the outbox; which deliveries are for this one, None: all."""
-        if self._elsewhere is None:
+        """Put what is for another worker into the forwarding_buffer; which deliveries are for this one, None: all."""
+        if self._of_other_workers is None:
             return None
-        away = (sources >> 16 == self._run) & self._elsewhere(sources & 0xFFFF)
+        away = (sources >> 16 == self._run) & self._of_other_workers(sources & 0xFFFF)
         if not away.any():
             return None
         queues = np.full(int(away.sum()), NO_QUEUE)
         if self._queues is not None:
             queues[:] = [self._queue_of.get(scope, NO_QUEUE) for scope in scopes[away].tolist()]
-        self.outbox.add(scopes[away], queues, sources[away], numbers[away], redelivered[away])
+        self.forwarding_buffer.add(scopes[away], queues, sources[away], numbers[away], redelivered[away])
         here: Booleans = ~away
         return here
 
@@ -216,7 +224,7 @@ class Ledger:
         totals["published"] = sum(account.next for account in self._publishers.values())
         totals["unconfirmed"] = totals["awaited"] - totals["confirmed"] - totals["nacked"]
         drained = self._drained and self._steps_closed > 0
-        return ledger_record.make(totals, self._examples.records, complete=complete, drained=drained)
+        return make_record(totals, self._examples.records, complete=complete, drained=drained)
 
 
 def _keys(scopes: Integers, sources: Integers, redelivered: Booleans) -> Integers:
@@ -227,3 +235,27 @@ def _keys(scopes: Integers, sources: Integers, redelivered: Booleans) -> Integer
 def _order(scopes: Integers, sources: Integers, redelivered: Booleans) -> Integers:
     """Indexes that put together what is of one channel and source, in the order it came; redelivered ones last."""
     return np.argsort(_keys(scopes, sources, redelivered), kind="stable")
+
+
+def make_record(
+    counts: Mapping[str, int], examples: list[dict[str, object]], *, complete: bool, drained: bool
+) -> dict[str, Any]:
+    """The record of these counts; whatever is missing is 0."""
+    harmed = any(counts.get(name) for name in HARM)
+    return {
+        "schema": 1,
+        "complete": complete,
+        "drained": drained,
+        **{name: counts.get(name, 0) for name in COUNTS},
+        "examples": examples[:EXAMPLES_MAX],
+        "verdict": "violated" if harmed else "ok" if drained else "unknown",
+    }
+
+
+def merge_records(records: Iterable[Mapping[str, Any]], *, complete: bool) -> dict[str, Any]:
+    """The record of all workers. Each message is in the account of one of them: counts add up."""
+    parts = list(records)
+    counts = {name: sum(part[name] for part in parts) for name in COUNTS}
+    examples = [example for part in parts for example in part["examples"]]
+    drained = bool(parts) and all(part["drained"] for part in parts)
+    return make_record(counts, examples, complete=complete, drained=drained)

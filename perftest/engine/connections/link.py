@@ -21,7 +21,7 @@ from perftest.engine.connections import topology
 from perftest.engine.connections.dialing import dial
 from perftest.engine.connections.recovery import Recovery, first_uri, uri_order
 from perftest.engine.context import Context
-from perftest.engine.schedule.pacing import SECOND_NS
+from perftest.engine.schedule.line import SECOND_NS
 from perftest.spec.plan import Plan, QueueSpec
 
 CONNECTS_AT_ONCE: Final = 128

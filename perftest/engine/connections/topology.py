@@ -1,7 +1,7 @@
 """Declaring, binding and deleting the exchange and the queues of a plan: one method each, on any connection.
 
-Every function may raise :class:`~perftest.amqp.errors.AmqpError`. :mod:`perftest.engine.connections.control` does it
-for a whole plan.
+Every function may raise :class:`~perftest.amqp.errors.AmqpError`. :mod:`perftest.engine.connections.plan_topology` does
+it for a whole plan.
 """
 
 from __future__ import annotations

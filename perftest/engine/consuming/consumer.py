@@ -1,10 +1,9 @@
-"""A consumer: takes deliveries, works on them, acknowledges exactly every N-th, and hands what it saw to the
-observations.
+"""A consumer: gets deliveries, works on them, acknowledges exactly every N-th, and notes each for the accounts.
 
-A message goes through three hands. A :class:`~perftest.engine.consuming.taking.Source` brings it; with a latency or a
-rate it waits in :class:`~perftest.engine.consuming.working.Work` for its turn, else it is done with at once;
-:class:`~perftest.engine.consuming.settling.Settling` acknowledges it. End-to-end latency ends when the message is here,
-before any work on it; the latency of the acknowledgement counts from there.
+A message passes three objects. A :class:`~perftest.engine.consuming.source.Source` brings it. With a latency or a rate
+it waits in the :class:`~perftest.engine.consuming.work_queue.WorkQueue`; without, it is done at once. The
+:class:`~perftest.engine.consuming.acknowledger.Acknowledger` acknowledges it. End-to-end latency ends when the message
+is here, before any work on it. The latency of the acknowledgement counts from there.
 
 Cost: about 1 µs a message of 1 KB in runs with single acknowledgements, accounting included.
 """
@@ -21,28 +20,27 @@ from perftest.amqp.transport import Connection
 from perftest.engine.connections import topology
 from perftest.engine.connections.client import Client
 from perftest.engine.connections.link import Link
-from perftest.engine.consuming.leaving import Leaving
+from perftest.engine.consuming.acknowledger import Acknowledger
+from perftest.engine.consuming.exit_condition import ExitCondition
 from perftest.engine.consuming.own_queue import OwnQueue
-from perftest.engine.consuming.processing import Handled
-from perftest.engine.consuming.settling import Settling
-from perftest.engine.consuming.taking import Poller, Subscription, anchor
-from perftest.engine.consuming.working import Work
+from perftest.engine.consuming.processing import TagRun
+from perftest.engine.consuming.source import Poller, Subscription, anchor
+from perftest.engine.consuming.work_queue import WorkQueue
 from perftest.engine.context import Context
-from perftest.engine.schedule.cycles import Turns
-from perftest.engine.schedule.turning import TurnTimer
+from perftest.engine.schedule.cycle import CycleTimer, CycleTimes
 from perftest.spec.behaviour import ExitWhen
 from perftest.spec.plan import QueueSpec, Settings
 
 MESSAGE_LIMIT: Final = "Consumer reached message limit"
 QUEUE_EMPTY: Final = "Consumer queue(s) empty"
 CONSUMER_IDLE: Final = "Consumer is idle for more than 1 second"
-"""Why a consumer leaves, in PerfTest's words."""
+"""Reasons for a consumer to leave, in PerfTest's words."""
 
 SECOND_NS: Final = 1_000_000_000
 
 
 class Consumer(Client):
-    """Consumer number ``number`` of the run. ``finished`` is why it leaves by itself, empty as long as it does not."""
+    """Consumer number ``number`` of the run. ``finished`` is its reason to leave by itself; empty while it stays."""
 
     def __init__(
         self, context: Context, *, number: int, queue: QueueSpec, settings: Settings, link: Link | None = None
@@ -51,18 +49,18 @@ class Consumer(Client):
         consuming = context.plan.consuming
         self.settings = settings
         self.limited = bool(consuming.messages) or consuming.exit_when is not ExitWhen.NEVER
-        self._settling = Settling(context, settings, self.on_channel_closed)
+        self._acknowledger = Acknowledger(context, settings, self.on_channel_closed)
         self._number = number
-        self._turns: TurnTimer | None = None
+        self._cycle: CycleTimer | None = None
         latency_us = consuming.latency_cycle[0][0] if consuming.latency_cycle else settings.consumer_latency_us
-        self._work = Work(context, latency_us=latency_us, rate=consuming.rate, on_done=self._on_work_done)
-        self._leaving = Leaving(consuming)
+        self._work = WorkQueue(context, latency_us=latency_us, rate=consuming.rate, on_done=self._on_work_done)
+        self._exit = ExitCondition(consuming)
         self._poller = Poller(context, self._may_ask) if consuming.polling else None
         self._source = self._poller or Subscription(context, f"perftest-{number}")
         self._queue_number = number % len(context.plan.queues)
         self._own = None if queue.name else OwnQueue(context, queue)
         self._scope = 0
-        self._taking = False
+        self._receiving = False
         self._ready = not consuming.start_delay_s
         self._tasks: set[asyncio.Task[None]] = set()
         self.finished = ""
@@ -72,88 +70,91 @@ class Consumer(Client):
     # Life
 
     async def start(self) -> None:
-        """Connect, when it is this consumer's turn."""
+        """Connect when it is this consumer's turn."""
         await self.context.turn()
         await super().start()
 
     async def attach(self, connection: Connection) -> None:
-        """Take messages on a fresh channel: a new order of deliveries begins."""
+        """Receive messages on a fresh channel: a new order of deliveries begins."""
         self._channel = await connection.open_channel(self)
         if self._own is not None:
             await self._own.declare(connection, self._channel)
             self._queue_number = self._own.number
         self._scope = self.context.new_scope(self._queue_number)
-        await self._settling.attach(connection, self._channel)
+        await self._acknowledger.attach(connection, self._channel)
         self._connection = connection
         if self._ready:
-            await self._take(connection)
+            await self._start_source(connection)
 
     def begin(self) -> None:
-        """The load begins now: cycles turn from now on; with a start delay, take messages when it is over."""
+        """The load begins now: start the cycle, and the start delay if there is one."""
         context, consuming = self.context, self.context.plan.consuming
         if consuming.latency_cycle:
-            turns = Turns(consuming.latency_cycle, start_ns=context.began_ns)
-            self._turns = TurnTimer(context, turns, self._turn_latency)
+            times = CycleTimes(consuming.latency_cycle, start_ns=context.began_ns)
+            self._cycle = CycleTimer(times, self._change_latency, clock=context.clock, timers=context.wakeups)
         if not self._ready:
             delay_ns = round(consuming.start_delay_s * SECOND_NS)
             context.wakeups.at(context.clock() + delay_ns, self._on_delay_over)
 
     def detach(self) -> None:
-        """What is unacknowledged will be delivered again."""
-        self._taking = False
+        """The channel is gone: unacknowledged messages will be delivered again."""
+        self._receiving = False
         self._work.take_from(None, bounded=True)
-        self._settling.detach()
+        self._acknowledger.detach()
         self._source.detach()
         if self.settings.ack_interval:
-            self._leaving.lose(self._work.forget())
+            self._exit.lose(self._work.forget())
 
     async def apply(self, settings: Settings) -> None:
-        """Change what differs, while messages flow. A new prefetch counts for new consumers only, so the consumer
-        is cancelled and subscribed again; nothing unacknowledged is given back by that."""
+        """Change the settings that differ, while messages flow.
+
+        A new prefetch counts for new subscriptions only, so the consumer cancels its subscription and subscribes again.
+        It keeps its unacknowledged messages meanwhile.
+        """
         before = self.settings
         switched = bool(before.ack_interval) != bool(settings.ack_interval)
-        again = self._connection if self._taking and (switched or before.prefetch != settings.prefetch) else None
-        # What came under the old settings is settled, or not, by them.
+        again = self._connection if self._receiving and (switched or before.prefetch != settings.prefetch) else None
+        # Messages that came under the old settings are acknowledged, or not, as these say.
         self._work.go_on(everything=switched and again is None)
         if not self.context.plan.consuming.latency_cycle:
             self._work.change(settings.consumer_latency_us)
         self.settings = settings
         if again is not None:
-            await self._take_again(again, before, work_off=switched)
-        self._settling.apply(settings)
+            await self._subscribe_again(again, before, work_off=switched)
+        self._acknowledger.apply(settings)
         self._work.go_on()
 
-    def _turn_latency(self, latency_us: float, change: int) -> None:
-        """One consumer speaks for all: their cycles begin together."""
+    def _change_latency(self, latency_us: float, change: int) -> None:
+        """The cycles of all consumers begin together, so consumer 0 writes the event for all."""
         self._work.change(latency_us)
         if self._number == 0 and change:
             text = f"{latency_us:g} µs of work on each message from now on"
             self.context.emit("setting_changed", text, consumer_latency_us=latency_us)
 
-    async def _take_again(self, connection: Connection, before: Settings, *, work_off: bool) -> None:
-        settings, self.settings = self.settings, before  # until the last delivery of the old subscription is here
+    async def _subscribe_again(self, connection: Connection, before: Settings, *, work_off: bool) -> None:
+        settings, self.settings = self.settings, before  # until the last delivery of the old subscription has come
         anchored = self.queue.auto_delete and self._poller is None
         channel = await anchor(connection, self.queue_name) if anchored else 0
         try:
-            await self._stop_taking(work_off=work_off)
+            await self._stop_source(work_off=work_off)
         finally:
             self.settings = settings
-        self._settling.apply(settings)
+        self._acknowledger.apply(settings)
         if not self.finished:
-            await self._take(connection)
+            await self._start_source(connection)
         if channel:
             await connection.close_channel(channel)
 
     @property
     def queue_name(self) -> str:
-        """The queue it takes from; empty as long as the server has not named it."""
+        """The queue it consumes from; empty until the server has named the queue."""
         return self.queue.name if self._own is None else self._own.name
 
     async def close(self) -> None:
-        """Take no more messages, acknowledge what was done with, leave the connection."""
+        """Receive no more messages, acknowledge those that are done, leave the connection."""
         self._closing = True
-        if self._turns is not None:
-            self._turns.stop()
+        if self._cycle is not None:
+            self._cycle.stop()
         if self._left:
             return
         try:
@@ -165,28 +166,28 @@ class Consumer(Client):
         for task in self._tasks:
             task.cancel()
 
-    async def _take(self, connection: Connection) -> None:
-        self._taking = True
+    async def _start_source(self, connection: Connection) -> None:
+        self._receiving = True
         bounded = self.settings.prefetch or self.context.plan.consuming.channel_prefetch
         self._work.take_from(connection, bounded=bool(self.settings.ack_interval and bounded))
         await self._source.start(connection, self._channel, self.queue_name, self.settings)
-        self._leaving.begin(self.context.clock())
+        self._exit.begin(self.context.clock())
         self._watch()
-        if self._leaving.finished:  # the connection was lost before it could leave
+        if self._exit.finished:  # the connection was lost before it could leave
             self._leave(MESSAGE_LIMIT)
 
-    async def _stop_taking(self, *, work_off: bool = False) -> None:
-        """Take no more messages; acknowledge those that are done with, with ``work_off`` those in work, too."""
-        self._taking = False
+    async def _stop_source(self, *, work_off: bool = False) -> None:
+        """Receive no more messages; acknowledge those that are done, with ``work_off`` those in work, too."""
+        self._receiving = False
         self._work.take_from(None, bounded=True)
         await self._source.stop()
         self._work.go_on(everything=work_off)
-        self._settling.flush()
+        self._acknowledger.flush()
 
     async def _leave_channel(self) -> None:
         if self._connection is not None and not self._connection.lost.done():
-            await self._stop_taking()
-            await self._settling.finish()
+            await self._stop_source()
+            await self._acknowledger.finish()
             if self._own is not None:
                 await self._own.delete(self._connection)
 
@@ -197,22 +198,22 @@ class Consumer(Client):
             self.context.emit("polled", text, polls=polls, empty=empty)
 
     def flush(self) -> None:
-        """Acknowledge what is done with, without waiting for the rest of an interval."""
+        """Acknowledge the messages that are done, without waiting for the rest of an interval."""
         self._work.go_on()
-        self._settling.flush()
+        self._acknowledger.flush()
 
     def forget_queue(self) -> None:
-        """The consumer has left a load that goes on: nothing is expected from its own queue any more."""
+        """The consumer has left a load that goes on: no more deliveries are expected from its own queue."""
         if self._own is not None:
             self._own.forget()
 
     def _on_delay_over(self) -> None:
         self._ready = True
         if self._connection is not None and not self._closing and not self._connection.lost.done():
-            self._do(self._take(self._connection))
+            self._do(self._start_source(self._connection))
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        """Talk to the broker although nobody waits for it."""
+        """Talk to the broker in a task of its own."""
         task = asyncio.create_task(self._attempt(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -222,12 +223,12 @@ class Consumer(Client):
             await work
         except AmqpError as error:
             if self._connection is not None and not self._connection.lost.done():
-                self.on_channel_closed(error)  # else whoever watches over the connection knows
+                self.on_channel_closed(error)  # else the link knows already
 
-    # What comes
+    # Deliveries
 
     def on_delivery(self, event: Delivery | DeliveryRun, now_ns: int) -> None:
-        """Note what came, and work on it, or be done with it."""
+        """Note the deliveries, and work on them."""
         if isinstance(event, Delivery):
             self._take_one(event, now_ns)
         else:
@@ -236,16 +237,15 @@ class Consumer(Client):
     def _take_one(self, event: Delivery, now_ns: int) -> None:
         if self._poller is not None:
             self._poller.answered(empty=False)
-        taken = self._leaving.take(1, now_ns)
+        taken = self._exit.take(1, now_ns)
         if taken or not self.settings.ack_interval:
             self.context.observations.add_one(self._scope, event, now_ns)
         if taken:
             self._took(event.tag, 1, int(event.redelivered), now_ns)
 
     def _take_run(self, event: DeliveryRun, now_ns: int) -> None:
-        """What comes beyond a limit goes back to the queue; it counts as delivered only if the broker has forgotten it
-        already."""
-        taken = self._leaving.take(len(event), now_ns)
+        """Messages beyond a limit go back to the queue. They count as delivered only with automatic acknowledgement."""
+        taken = self._exit.take(len(event), now_ns)
         if taken < len(event) and self.settings.ack_interval:
             event = event.first(taken)
         if len(event):
@@ -263,38 +263,38 @@ class Consumer(Client):
             self._done(first_tag, count, now_ns, now_ns)
 
     def _done(self, first_tag: int, count: int, arrived_ns: int, now_ns: int) -> None:
-        self._leaving.done(count)
+        self._exit.done(count)
         if self.settings.ack_interval:
-            self._settling.done(first_tag, count, arrived_ns, now_ns)
+            self._acknowledger.done(first_tag, count, arrived_ns, now_ns)
 
     def on_read_end(self) -> None:
-        """Write what is due."""
+        """Write the acknowledgements that are due."""
         if self._work.waiting:
             self._work.go_on()
         else:
             self._write()
 
     def on_get_empty(self, now_ns: int) -> None:
-        """Nothing was polled."""
+        """A poll found the queue empty."""
         if self._poller is not None:
             self._poller.answered(empty=True)
             self._poller.free()
 
-    def _on_work_done(self, handled: list[Handled], now_ns: int) -> None:
+    def _on_work_done(self, handled: list[TagRun], now_ns: int) -> None:
         for run in handled:
             self._done(run.first_tag, run.count, run.arrived_ns, now_ns)
         self._write()
 
     def _write(self) -> None:
-        self._settling.write()
+        self._acknowledger.write()
         if self._work.waiting:
             return
-        if self._leaving.finished:
+        if self._exit.finished:
             self._leave(MESSAGE_LIMIT)
         self._source.free()
 
     def _may_ask(self) -> bool:
-        return not (self._closing or self._leaving.satisfied or self._work.waiting)
+        return not (self._closing or self._exit.satisfied or self._work.waiting)
 
     # Leaving, and coming back
 
@@ -304,11 +304,11 @@ class Consumer(Client):
             self._do(self._leave_now(reason))
 
     async def _leave_now(self, reason: str) -> None:
-        """Acknowledge the rest of an interval, give back what is left, leave the connection."""
+        """Acknowledge the rest of an interval, give back the other messages, leave the connection."""
         try:
             await self._leave_channel()
         except AmqpError:
-            self.finished = ""  # what was not acknowledged comes again
+            self.finished = ""  # unacknowledged messages come again
             raise
         if not self._closing:
             self._left = True
@@ -318,34 +318,33 @@ class Consumer(Client):
             self.context.finished(self.name, reason)
 
     def _watch(self) -> None:
-        if self._leaving.exit_when is not ExitWhen.NEVER and not self._watching:
+        if self._exit.exit_when is not ExitWhen.NEVER and not self._watching:
             self._watching = True
-            self.context.wakeups.at(self._leaving.quiet_at_ns(), self._on_quiet)
+            self.context.wakeups.at(self._exit.quiet_at_ns(), self._on_quiet)
 
     def _on_quiet(self) -> None:
-        """Nothing came for a while, unless something did."""
+        """Look whether a message has come since the timer was set."""
         self._watching = False
-        if not self._taking or self._connection is None:
+        if not self._receiving or self._connection is None:
             return
         if self._work.waiting:
-            self._leaving.begin(self.context.clock())  # whoever works is not idle
-        if self.context.clock() < self._leaving.quiet_at_ns():
+            self._exit.begin(self.context.clock())  # a consumer that works is not idle
+        if self.context.clock() < self._exit.quiet_at_ns():
             self._watch()
-        elif self._leaving.exit_when is ExitWhen.IDLE:
+        elif self._exit.exit_when is ExitWhen.IDLE:
             self._leave(CONSUMER_IDLE)
         else:
             self._do(self._leave_if_empty(self._connection))
 
     async def _leave_if_empty(self, connection: Connection) -> None:
         if await topology.waiting(connection, self._channel, self.queue_name):
-            self._leaving.begin(self.context.clock())
+            self._exit.begin(self.context.clock())
             self._watch()
         else:
             self._leave(QUEUE_EMPTY)
 
     def on_cancelled(self) -> None:
-        """The broker ended the subscription: subscribe again, on a fresh channel, to a queue that may have to be
-        declared again."""
+        """The broker ended the subscription: subscribe again on a fresh channel, and declare the queue again first."""
         self.context.emit("consumer_cancelled", f"{self.name}: the broker cancelled it on queue {self.queue_name!r}")
         if self._connection is not None and not self.finished and not self._closing:
             self._do(self._come_back(self._connection))
@@ -361,7 +360,7 @@ class Consumer(Client):
         await self.attach(connection)
         self.context.emit("reconnected", f"{self.name} is subscribed to queue {self.queue_name!r} again")
 
-    # What a consumer does not need
+    # Events that mean nothing to a consumer
 
     def on_writable(self) -> None:
         """Acknowledgements never wait: they are bounded by the prefetch."""

@@ -29,7 +29,7 @@ LATEST_NS: Final = 1_000_000
 
 
 @dataclass(slots=True)
-class Handled:
+class TagRun:
     """``count`` messages with consecutive delivery tags that came at one moment."""
 
     first_tag: int
@@ -45,8 +45,8 @@ class Processing:
         self.waiting = 0
         self._latency = latency_ns * _UNIT
         self._period = round(SECOND_NS * _UNIT / rate) if rate else 0
-        self._runs: deque[Handled] = deque()
-        self._in_work: tuple[Handled, int] | None = None
+        self._runs: deque[TagRun] = deque()
+        self._in_work: tuple[TagRun, int] | None = None
         self._free = 0
         self._slot = 0
 
@@ -57,10 +57,10 @@ class Processing:
 
     def arrived(self, first_tag: int, count: int, arrived_ns: int) -> None:
         """Messages came."""
-        self._runs.append(Handled(first_tag, count, arrived_ns))
+        self._runs.append(TagRun(first_tag, count, arrived_ns))
         self.waiting += count
 
-    def done(self, now_ns: int) -> list[Handled]:
+    def done(self, now_ns: int) -> list[TagRun]:
         """The messages that are done by now, in their order; each is given out once."""
         now = now_ns * _UNIT
         handled = self._finish_work(now)
@@ -77,7 +77,7 @@ class Processing:
             handled.append(self._take(count))
         return handled
 
-    def everything(self) -> list[Handled]:
+    def everything(self) -> list[TagRun]:
         """All messages at hand, done or not: nobody works on them any more."""
         handled = [self._in_work[0]] if self._in_work is not None else []
         handled += self._runs
@@ -114,10 +114,10 @@ class Processing:
         self._in_work = None
         self.waiting = 0
 
-    def _begin(self, run: Handled) -> int:
+    def _begin(self, run: TagRun) -> int:
         return max(self._free, run.arrived_ns * _UNIT, self._slot)
 
-    def _finish_work(self, now: int) -> list[Handled]:
+    def _finish_work(self, now: int) -> list[TagRun]:
         """The one message that was begun before the latency was changed."""
         if self._in_work is None or self._in_work[1] > now:
             return []
@@ -125,10 +125,10 @@ class Processing:
         self.waiting -= 1
         return [message]
 
-    def _take(self, count: int) -> Handled:
+    def _take(self, count: int) -> TagRun:
         """Take messages off the front."""
         run = self._runs.popleft()
         if count < run.count:
-            self._runs.appendleft(Handled(run.first_tag + count, run.count - count, run.arrived_ns))
+            self._runs.appendleft(TagRun(run.first_tag + count, run.count - count, run.arrived_ns))
         self.waiting -= count
-        return Handled(run.first_tag, count, run.arrived_ns)
+        return TagRun(run.first_tag, count, run.arrived_ns)

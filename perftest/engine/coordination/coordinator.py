@@ -20,9 +20,9 @@ from typing import Any, Final, TypeVar
 from perftest.engine.api import BrokerProperties, RunError, RunOutcome, Sink, StopRequest
 from perftest.engine.coordination.background import BackgroundLoad, in_words
 from perftest.engine.coordination.load import Load
-from perftest.engine.coordination.steal import Steal
 from perftest.engine.workers import wire
 from perftest.engine.workers.files import files_allowed
+from perftest.engine.workers.health import Steal
 from perftest.engine.workers.shares import choose_workers, connections, files_needed
 from perftest.engine.workers.worker_process import WorkerError
 from perftest.metrics.clock import epoch_offset_ns

@@ -4,7 +4,7 @@ Theory of operation. Every worker has the whole plan, knows which clients are it
 (:mod:`perftest.engine.workers.shares`), and is asked for the same things at the same time as the others. One of them,
 the first, does what is to be done once: declaring and deleting queues. Deliveries of a message that another worker
 published pass through here to that worker, which has its account; pipes keep their order, so once all workers have
-answered ``hand_on``, whatever is asked next is answered by accounts that know of every delivery until then.
+answered ``forward``, whatever is asked next is answered by accounts that know of every delivery until then.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
-from perftest.engine.accounting import ledger_record
+from perftest.engine.accounting.ledger import merge_records
 from perftest.engine.accounting.routing import is_fleeting, is_transient, keeps_messages
 from perftest.engine.api import RunError
-from perftest.engine.consuming.leaving import in_words
+from perftest.engine.consuming.exit_condition import in_words
 from perftest.engine.workers import wire
 from perftest.engine.workers.shares import Share
 from perftest.engine.workers.worker_process import WorkerError, WorkerProcess
@@ -132,14 +132,14 @@ class Load:
 
     async def ledger(self, *, complete: bool) -> dict[str, Any]:
         """The content of ``ledger.json`` so far."""
-        return ledger_record.merge(await self._all("ledger", complete=complete), complete=complete)
+        return merge_records(await self._all("ledger", complete=complete), complete=complete)
 
     async def _all(self, op: str, **arguments: object) -> list[Any]:
         return await asyncio.gather(*(worker.call(op, **arguments) for worker in self._workers))
 
     async def _share_deliveries(self) -> None:
         if len(self._workers) > 1:
-            await self._all("hand_on")
+            await self._all("forward")
 
     # After a failure
 
@@ -170,7 +170,7 @@ class Load:
             return None
         lost_a_worker = len(records) < len(self.names)
         whole = [{**record, "drained": record["drained"] and not lost_a_worker} for record in records]
-        return ledger_record.merge(whole, complete=False)
+        return merge_records(whole, complete=False)
 
     def hurry(self) -> None:
         """The user wants an end at once: wait for silent workers only for a moment."""
@@ -187,8 +187,8 @@ class Load:
     # What workers say unasked
 
     def _hear(self, index: int, message: wire.Message) -> None:
-        if "handed_on" in message:
-            self._pass_on(index, message["handed_on"], message["bindings"])
+        if "forwarded" in message:
+            self._pass_on(index, message["forwarded"], message["bindings"])
         elif message["event"]["kind"] == "limit_reached":
             self._on_limit_reached(index, message["event"])
         else:
@@ -209,7 +209,7 @@ class Load:
         for index, worker in enumerate(self._workers):
             rows = parcels.get(str(index), "")
             if index != sender and (rows or bindings):
-                worker.tell({"op": "handed_on", "rows": rows, "bindings": bindings})
+                worker.tell({"op": "forwarded", "rows": rows, "bindings": bindings})
 
     def _give_up(self, failed: asyncio.Future[RunError]) -> None:
         if not self.failed.done() and not failed.cancelled():

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import random
+import string
 from functools import lru_cache
+from itertools import count as count_from
 from pathlib import Path
 from typing import Final
 
 from perftest.amqp.content import header_frame
 from perftest.amqp.encode import Documents
 from perftest.amqp.errors import AmqpError
-from perftest.engine.publishing.documents import json_documents
-from perftest.engine.schedule.arrivals import Poisson, Trace
-from perftest.engine.schedule.pacing import Even, Places
+from perftest.engine.schedule.arrivals import Arrivals as ArrivalPositions
+from perftest.engine.schedule.arrivals import FixedArrivals, PoissonArrivals, TraceArrivals
 from perftest.spec.behaviour import Argument, Arrivals, Bodies, Publishing
 from perftest.spec.plan import Plan
 from perftest.spec.trace import Offsets, TraceFileError, read_trace
@@ -20,6 +23,12 @@ JSON_TYPE: Final = "application/json"
 ARRIVALS: Final = 0
 KEYS: Final = 1
 """What a seed is for: arrivals and routing keys of one publisher must not go together."""
+
+_WORD_OCTETS: Final = (3, 12)
+_FIELD_OCTETS: Final = 8
+"""No field is shorter: so many at most fit."""
+_PAD: Final = b',"_":""'
+"""What makes up for the last octets costs at least so many."""
 
 
 class MaterialError(AmqpError):
@@ -54,14 +63,14 @@ def own_rate(publishing: Publishing) -> float | None:
     return trace(publishing.trace).rate if publishing.arrivals is Arrivals.TRACE else None
 
 
-def places(publishing: Publishing, *, seed: int, publisher: int) -> Places:
-    """Where the messages of a publisher stand on its schedule; the same seed, the same places."""
+def arrivals(publishing: Publishing, *, seed: int, publisher: int) -> ArrivalPositions:
+    """The arrivals of a publisher. The same seed gives the same arrivals."""
     match publishing.arrivals:
         case Arrivals.POISSON:
-            return Poisson(seed, publisher, ARRIVALS)
+            return PoissonArrivals(seed, publisher, ARRIVALS)
         case Arrivals.TRACE:
-            return Trace(trace(publishing.trace))
-    return Even()
+            return TraceArrivals(trace(publishing.trace))
+    return FixedArrivals()
 
 
 def trace(path: str) -> Offsets:
@@ -108,3 +117,50 @@ def _unreadable(what: str, path: str, error: OSError) -> MaterialError:
     return MaterialError(
         f"{what} cannot be read: {error.strerror}", where=path, fix="check the path and its permissions"
     )
+
+
+def json_documents(count: int, *, size: int, fields: int, seed: int) -> list[bytes]:
+    """``count`` documents of exactly ``size`` octets of ASCII. Fields come from a pool of ``fields`` with random names
+    and values (texts, numbers, booleans, null, lists); a string fills up what is left."""
+    dice = random.Random(f"{seed} {count} {size} {fields}")
+    pool = [(f"{_word(dice)}{number}", _value(dice)) for number in range(max(fields, 1))]
+    return [_document(dice, pool, size) for _ in range(count)]
+
+
+def _document(dice: random.Random, pool: list[tuple[str, str]], size: int) -> bytes:
+    if size < len('{"_":""}'):
+        return b"{}".ljust(size) if size >= 2 else b"0"[:size]
+    room = size - len("{}") - len(_PAD)
+    parts: list[str] = []
+    for round_number in count_from():
+        for name, value in dice.sample(pool, min(len(pool), max(room, 0) // _FIELD_OCTETS + 1)):
+            part = f'"{name}_{round_number}":{value}' if round_number else f'"{name}":{value}'
+            if len(part) + 1 > room:
+                return _padded(dice, parts, size)
+            parts.append(part)
+            room -= len(part) + 1
+    raise AssertionError("the room ends before the rounds do")
+
+
+def _padded(dice: random.Random, parts: list[str], size: int) -> bytes:
+    """The document of ``parts``, and a field of random letters that makes it ``size`` octets."""
+    fixed = "{" + "".join(part + "," for part in parts) + '"_":"'
+    letters = "".join(dice.choices(string.ascii_letters, k=size - len(fixed) - len('"}')))
+    return f'{fixed}{letters}"}}'.encode()
+
+
+def _word(dice: random.Random) -> str:
+    return "".join(dice.choices(string.ascii_lowercase, k=dice.randint(*_WORD_OCTETS)))
+
+
+def _value(dice: random.Random) -> str:
+    kind = dice.randrange(6)
+    if kind == 0:
+        return json.dumps(dice.randint(-(1 << 40), 1 << 40))
+    if kind == 1:
+        return json.dumps(round(dice.uniform(-1e6, 1e6), 4))
+    if kind == 2:
+        return dice.choice(["true", "false", "null"])
+    if kind == 3:
+        return json.dumps([dice.randint(0, 1000) for _ in range(dice.randint(1, 5))])
+    return json.dumps(" ".join(_word(dice) for _ in range(dice.randint(1, 5))))

@@ -8,8 +8,8 @@ burst are octets of one write, so they do leave at the same time. The order is t
 window, the clock, the socket.
 
 What is sent is made by :mod:`~perftest.engine.publishing.messages`, when is decided by
-:mod:`~perftest.engine.schedule.timetable`; with transactions, see :mod:`~perftest.engine.publishing.transaction`, the
-window is one of them.
+:mod:`~perftest.engine.publishing.publisher_schedule`; with transactions, see
+:mod:`~perftest.engine.publishing.transaction`, the window is one of them.
 
 Cost: about 0.5 µs a message of 1 KB in bursts, 10 µs for a burst of one (most of it the system call).
 """
@@ -34,9 +34,9 @@ from perftest.engine.connections.link import Link
 from perftest.engine.context import Context
 from perftest.engine.publishing.inflight import ConfirmWindow, Settled, UnknownTag
 from perftest.engine.publishing.messages import Messages
+from perftest.engine.publishing.publisher_schedule import PublisherSchedule
 from perftest.engine.publishing.transaction import Transaction
-from perftest.engine.schedule.pacing import NEVER_NS, SECOND_NS
-from perftest.engine.schedule.timetable import Timetable
+from perftest.engine.schedule.line import NEVER_NS, SECOND_NS
 from perftest.metrics.interval import Series
 from perftest.spec.plan import QueueSpec, Settings, is_open_loop
 
@@ -67,8 +67,8 @@ class Publisher(Client):
         self._ledger = context.ledger.publisher(number)
         self._messages = Messages(context, number=number, queue=queue)
         self._template: Template | None = None
-        self._timetable = Timetable(context, number=number)
-        self._tempo = self._timetable.tempo
+        self._publisher_schedule = PublisherSchedule(context, number=number)
+        self._schedule = self._publisher_schedule.schedule
         self._window = ConfirmWindow(0)
         self._transaction = Transaction(
             self._publishing.transaction,
@@ -107,15 +107,16 @@ class Publisher(Client):
         self._template = None
 
     def begin(self, at_ns: int = 0) -> None:
-        """Publish from now on, or after a random delay; :mod:`~perftest.engine.schedule.phases` says when. ``at_ns`` is
-        when all began, a moment ago: the schedule counts from then, not from when this one's turn came."""
+        """Publish from now on, or after a random delay; :mod:`~perftest.engine.publishing.publisher_schedule` says
+        when. ``at_ns`` is when all began, a moment ago: the schedule counts from then, not from when this one's turn
+        came."""
         self._waiting = True
-        self._timetable.begin(self.settings, at_ns, self._flow)
+        self._publisher_schedule.begin(self.settings, at_ns, self._flow)
 
     def quiesce(self) -> None:
         """Send nothing new; what is due and was not sent stays unsent."""
         self._waiting = self._flowing = False
-        self._timetable.stop()
+        self._publisher_schedule.stop()
         self._commit_if_due()
 
     async def settled(self) -> None:
@@ -158,11 +159,11 @@ class Publisher(Client):
     def intended_since_cut(self, now_ns: int) -> int:
         """Messages the schedule asked for from the last call up to ``now_ns``; without a schedule those that were
         sent."""
-        return self._tempo.intended_since_cut(now_ns)
+        return self._schedule.intended_since_cut(now_ns)
 
     def dropped_since_cut(self) -> int:
         """Messages that were overdue and dropped since the last call (``catch_up`` off)."""
-        return self._tempo.dropped_since_cut()
+        return self._schedule.dropped_since_cut()
 
     # Settings
 
@@ -172,7 +173,7 @@ class Publisher(Client):
         before = self.settings
         self._take_over(settings)
         if self._flowing and not self._all_sent:
-            self._timetable.change(settings)
+            self._publisher_schedule.change(settings)
         if bool(before.in_flight) != bool(settings.in_flight) and not self._publishing.transaction:
             await self._change_channel()
         elif self._template is not None:
@@ -202,8 +203,8 @@ class Publisher(Client):
         if not self._waiting:
             return
         self._waiting, self._flowing = False, True
-        self._timetable.start(self.settings, self._change_size)
-        self._tempo = self._timetable.tempo
+        self._publisher_schedule.start(self.settings, self._change_size)
+        self._schedule = self._publisher_schedule.schedule
         self._pump()
 
     def _change_size(self, size_bytes: int) -> None:
@@ -245,8 +246,8 @@ class Publisher(Client):
             count = min(count, self._window.room)
         if self._publishing.messages:
             count = min(count, self._publishing.messages - self._sent)
-        if self._tempo.running and count:
-            count = min(count, self._tempo.due(now_ns))
+        if self._schedule.running and count:
+            count = min(count, self._schedule.due(now_ns))
         return count
 
     def _tell_finished(self) -> None:
@@ -261,10 +262,10 @@ class Publisher(Client):
 
     def _arm(self, now_ns: int) -> None:
         """Wake up when the next message is due. With a full window the next confirm does that."""
-        if not self._tempo.running or (self._promised and not self._window.room):
+        if not self._schedule.running or (self._promised and not self._window.room):
             return
-        next_ns = self._tempo.next_ns()
-        if self._tempo.rate * QUANTUM_NS > SECOND_NS:
+        next_ns = self._schedule.next_ns()
+        if self._schedule.rate * QUANTUM_NS > SECOND_NS:
             next_ns = max(next_ns, now_ns + QUANTUM_NS)
         elif next_ns <= now_ns:
             return  # overdue: the socket or the next turn will pump
@@ -278,7 +279,7 @@ class Publisher(Client):
 
     def _send(self, connection: Connection, template: Template, count: int, now_ns: int) -> None:
         first = self._ledger.published(count, confirms=self._promised)
-        intended = self._tempo.take(count)
+        intended = self._schedule.take(count)
         if intended is not None:
             self.context.recorder[Series.LAG].many(now_ns - intended)
         if count == 1:
@@ -293,7 +294,7 @@ class Publisher(Client):
         counters.published_bytes += template.body_octets(first, count)
         self._sent += count
         if self._all_sent:
-            self._tempo.finish()
+            self._schedule.finish()
             self._tell_finished()
         if self._publishing.transaction:
             self._commit_if_due()

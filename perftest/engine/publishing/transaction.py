@@ -15,7 +15,7 @@ from pamqp import commands
 
 from perftest.amqp.errors import AmqpError, ChannelClosedError
 from perftest.amqp.transport import Connection
-from perftest.engine.schedule.pacing import NEVER_NS, SECOND_NS
+from perftest.engine.schedule.line import NEVER_NS, SECOND_NS
 
 COMMIT_PATIENCE_S: Final = 30.0
 """How long after the confirm timeout, which ends the run, a connection is given up for an answer to tx.commit."""

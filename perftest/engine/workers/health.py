@@ -9,12 +9,15 @@ import gc
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, Literal
 
 from perftest.engine.wakeups import Wakeups
 from perftest.metrics.clock import Clock
 
 BEAT_NS: Final = 20_000_000
+_STAT: Final = Path("/proc/stat")
+_STEAL_FIELD: Final = 8
 
 
 class Health:
@@ -100,3 +103,24 @@ class _RunQueue:
     def __del__(self) -> None:
         if self._file >= 0:
             os.close(self._file)
+
+
+class Steal:
+    """Of all cores of this host; always 0 where the kernel does not tell."""
+
+    def __init__(self) -> None:
+        self._before_ns = _stolen_ns()
+
+    def cut(self) -> int:
+        """Nanoseconds since the last cut."""
+        before, self._before_ns = self._before_ns, _stolen_ns()
+        return max(self._before_ns - before, 0)
+
+
+def _stolen_ns() -> int:
+    try:
+        with _STAT.open("rb") as file:
+            fields = file.readline().split()
+        return int(fields[_STEAL_FIELD]) * (10**9 // os.sysconf("SC_CLK_TCK"))
+    except (OSError, IndexError, ValueError):
+        return 0

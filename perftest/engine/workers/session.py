@@ -23,11 +23,11 @@ from perftest.engine.accounting.ledger import Ledger
 from perftest.engine.accounting.observations import Observations
 from perftest.engine.accounting.routing import queues_of_each
 from perftest.engine.connections.client import Client
-from perftest.engine.connections.control import Control
 from perftest.engine.connections.link import Links
+from perftest.engine.connections.plan_topology import PlanTopology
 from perftest.engine.consuming.consumer import Consumer
-from perftest.engine.consuming.holding import SETTLE_S, Holding
-from perftest.engine.consuming.leaving import in_words
+from perftest.engine.consuming.exit_condition import in_words
+from perftest.engine.consuming.queue_keeper import SETTLE_S, QueueKeeper
 from perftest.engine.context import Context, Counters, Emit
 from perftest.engine.publishing import material
 from perftest.engine.publishing.publisher import Publisher
@@ -45,7 +45,7 @@ STARTS_AT_ONCE: Final = 16
 CHECKS_PER_BEAT: Final = 100
 """Publishers that are looked after at each beat, in turn: thousands at once would be a pause of their own."""
 
-HAND_ON_ROWS: Final = 4096
+FORWARD_ROWS: Final = 4096
 """From so many on, deliveries of other workers' messages are not kept until the interval ends."""
 
 DRAIN_POLL_S: Final = 0.02
@@ -68,8 +68,8 @@ class Session:
     ) -> None:
         self._share = share or Share(plan)
         self._send = send
-        elsewhere = self._share.is_elsewhere if self._share.workers > 1 else None
-        ledger, recorder = Ledger(run, queues=queues_of_each(plan), elsewhere=elsewhere), Recorder()
+        of_other_workers = self._share.is_of_another_worker if self._share.workers > 1 else None
+        ledger, recorder = Ledger(run, queues=queues_of_each(plan), of_other_workers=of_other_workers), Recorder()
         sizes = {step.settings.size_bytes for step in plan.steps}
         sizes |= {int(size) for size, _ in plan.publishing.size_cycle}
         self.context = Context(
@@ -86,10 +86,10 @@ class Session:
             finished=self._on_finished,
             worker=self._share.index,
             workers=self._share.workers,
-            hand_on=self.hand_on,
+            forward=self.forward,
         )
-        self._control = Control(self.context)
-        self._holding = Holding(self.context)
+        self._topology = PlanTopology(self.context)
+        self._queue_keeper = QueueKeeper(self.context)
         self._links = Links(self.context)
         self.publishers: list[Publisher] = []
         self.consumers: list[Consumer] = []
@@ -105,7 +105,7 @@ class Session:
     async def open(self, settings: Settings, *, fresh: bool) -> dict[str, object]:
         """Declare the queues and connect everybody; consumers before publishers. Returns the broker's properties.
 
-        ``fresh``: delete the queues first; see :meth:`Control.prepare`.
+        ``fresh``: delete the queues first; see :meth:`PlanTopology.prepare`.
         """
         properties = await self.prepare(fresh=fresh)
         await self.connect_consumers(settings)
@@ -116,7 +116,7 @@ class Session:
         """Declare the exchange and the queues; one worker does that for all. What publishers are made of is looked at
         before."""
         material.prepare(self.context.plan)
-        return await self._control.prepare(fresh=fresh)
+        return await self._topology.prepare(fresh=fresh)
 
     async def connect_consumers(self, settings: Settings) -> None:
         """Bring the number of consumers to what it should be. What publishers are made of is made first, in every
@@ -189,7 +189,7 @@ class Session:
 
     def cut(self) -> dict[str, Any]:
         """Everything since the last cut, as plain values."""
-        self.hand_on()
+        self.forward()
         now_ns = self.context.clock()
         counts, negative = self.context.recorder.cut()
         counters: Counters = self.context.counters.cut()
@@ -271,7 +271,7 @@ class Session:
         self.consumers.clear()
         self._finished.clear()
         self._count_limited()
-        self.hand_on()
+        self.forward()
 
     def settle(self, *, drained: bool, abandoned: bool) -> None:
         """Close the account of this step."""
@@ -283,40 +283,40 @@ class Session:
         held = [consumer.queue_name for consumer in self.consumers if consumer.queue_name and not consumer.queue.name]
         if self._share.index == 0:
             held += [queue.name for queue in self.context.plan.queues if queue.name and queue.auto_delete]
-        return await self._holding.hold(held)
+        return await self._queue_keeper.hold(held)
 
     async def emptied(self) -> bool:
         """Whether nothing waits in the queues, so that what was not delivered never will be; what was held may go."""
         await asyncio.sleep(SETTLE_S)
-        spent = await self._control.is_spent() if self._share.index == 0 else True
-        return await self._holding.emptied() and spent
+        spent = await self._topology.is_spent() if self._share.index == 0 else True
+        return await self._queue_keeper.emptied() and spent
 
     async def delete(self) -> None:
         """Delete what was declared; the worker that declared it does that."""
-        await self._control.remove()
+        await self._topology.remove()
 
     # Other workers
 
-    def hand_on(self) -> None:
+    def forward(self) -> None:
         """Account for what consumers got, and send other workers what is theirs."""
         context = self.context
         context.observations.account()
-        rows = context.ledger.outbox.take()
+        rows = context.ledger.forwarding_buffer.take()
         bindings, context.bindings = context.bindings, []
         if self._share.workers == 1 or (not len(rows) and not bindings):
             return
         owners = self._share.owners(rows["source"].astype(np.int64) & 0xFFFF)
         parcels = {str(owner): forwarding.to_text(rows[owners == owner]) for owner in np.unique(owners).tolist()}
-        self._send({"handed_on": parcels, "bindings": bindings})
+        self._send({"forwarded": parcels, "bindings": bindings})
 
-    def handed_on(self, text: str, bindings: list[tuple[int, bool]]) -> None:
+    def forwarded(self, text: str, bindings: list[tuple[int, bool]]) -> None:
         """What another worker sent: queues of its consumers that are new, deliveries, queues that are gone."""
         ledger = self.context.ledger
         self.context.observations.account()
         for queue, bound in bindings:
             if bound:
                 ledger.bind(queue)
-        ledger.handed_on(forwarding.from_text(text))
+        ledger.forwarded(forwarding.from_text(text))
         for queue, bound in bindings:
             if not bound:
                 ledger.unbind(queue)
@@ -380,8 +380,8 @@ class Session:
             self._to_check = (self._to_check + CHECKS_PER_BEAT) % count
         if len(self.consumers) > STARTS_AT_ONCE:
             self.context.observations.account()
-        if self.context.ledger.outbox.rows > HAND_ON_ROWS:
-            self.hand_on()
+        if self.context.ledger.forwarding_buffer.rows > FORWARD_ROWS:
+            self.forward()
 
 
 async def _in_portions(actions: Sequence[Callable[[], Awaitable[None]]], patience_s: float | None = None) -> None:

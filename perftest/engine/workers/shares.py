@@ -67,7 +67,7 @@ class Share:
         place = publishers % len(self.plan.queues) if self._by_queue else publishers // self.plan.publishing.channels
         return place % self.workers
 
-    def is_elsewhere(self, publishers: Integers) -> npt.NDArray[np.bool_]:
+    def is_of_another_worker(self, publishers: Integers) -> npt.NDArray[np.bool_]:
         """Which of these publishers are another worker's."""
         return np.asarray(self.owners(publishers) != self.index)
 

@@ -1,9 +1,9 @@
 """What coordinator and worker say to each other: one JSON object a line, in both directions.
 
 To the worker: first ``{"plan": ..., "offset_ns": ..., "run": ..., "worker": name, "index": ..., "workers": ...}``, then
-requests ``{"id": 1, "op": "cut", ...}`` and, without an answer, ``{"op": "handed_on", ...}``. From it: answers ``{"id":
+requests ``{"id": 1, "op": "cut", ...}`` and, without an answer, ``{"op": "forwarded", ...}``. From it: answers ``{"id":
 1, "result": ...}`` or ``{"id": 1, "error": {what, where, fix}}``, and unasked ``{"event": ...}``, ``{"failed": {what,
-where, fix}}`` and ``{"handed_on": {index: rows}, "bindings": ...}`` (:mod:`perftest.engine.accounting.forwarding`),
+where, fix}}`` and ``{"forwarded": {index: rows}, "bindings": ...}`` (:mod:`perftest.engine.accounting.forwarding`),
 which the coordinator passes on to other workers before anything that either of them says or hears later. Histograms
 travel as their non-empty buckets, base64 of little-endian integers.
 """

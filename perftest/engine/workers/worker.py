@@ -60,7 +60,7 @@ class Worker:
             "apply": self._apply,
             "cut": self._cut,
             "quiesce": self._quiesce,
-            "hand_on": self._hand_on,
+            "forward": self._forward,
             "left": self._left,
             "flush": self._flush,
             "disconnect": self._disconnect,
@@ -74,8 +74,8 @@ class Worker:
     def request(self, message: wire.Message) -> None:
         """Start to carry out a request; a long one does not hold up the next. What another worker handed on is taken
         at once: whatever is asked after it is answered by what it says."""
-        if message["op"] == "handed_on":
-            self._session.handed_on(message["rows"], message["bindings"])
+        if message["op"] == "forwarded":
+            self._session.forwarded(message["rows"], message["bindings"])
             return
         task = asyncio.create_task(self._answer(message))
         self._tasks.add(task)
@@ -136,8 +136,8 @@ class Worker:
         self._session.quiesce()
         return None
 
-    async def _hand_on(self, _message: wire.Message) -> object:
-        self._session.hand_on()
+    async def _forward(self, _message: wire.Message) -> object:
+        self._session.forward()
         return None
 
     async def _left(self, _message: wire.Message) -> object:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perftest.engine.accounting import account as account_module
-from perftest.engine.accounting import ledger_record
+from perftest.engine.accounting import ledger as ledger_module
 from perftest.engine.accounting.account import CONFIRMED, NACKED, RETURNED
 from perftest.engine.accounting.forwarding import from_text, to_text
 from perftest.engine.accounting.ledger import Ledger
@@ -93,24 +93,24 @@ class Apart:
     """Two workers: the publisher is the first one's, consumers with odd channels are the second one's."""
 
     def __init__(self, queues: tuple[int, ...] | None = None) -> None:
-        self.first = Ledger(RUN, queues=queues, elsewhere=lambda numbers: numbers != 0)
-        self.second = Ledger(RUN, queues=queues, elsewhere=lambda numbers: numbers != 1)
+        self.first = Ledger(RUN, queues=queues, of_other_workers=lambda numbers: numbers != 0)
+        self.second = Ledger(RUN, queues=queues, of_other_workers=lambda numbers: numbers != 1)
         self.publisher = self.first.publisher
 
     def delivered(self, scope: int, *deliveries: Any) -> Any:
         return (self.second if scope % 2 else self.first).delivered(scope, *deliveries)
 
-    def hand_on(self) -> None:
-        self.first.handed_on(from_text(to_text(self.second.outbox.take())))
+    def forward(self) -> None:
+        self.first.forwarded(from_text(to_text(self.second.forwarding_buffer.take())))
 
     def close(self, **how: bool) -> None:
-        self.hand_on()
+        self.forward()
         self.first.close(**how)
         self.second.close(**how)
 
     def record(self, *, complete: bool) -> dict[str, Any]:
         records = [ledger.record(complete=complete) for ledger in (self.first, self.second)]
-        return ledger_record.merge(records, complete=complete)
+        return ledger_module.merge_records(records, complete=complete)
 
 
 @pytest.mark.parametrize("small", [False, True])
@@ -177,7 +177,7 @@ def _compare(operations: list[tuple[object, ...]], drained: bool, ledger: Any) -
                 slow.again.update(fresh)
                 slow.counts["republished"] += len(fresh)
         if isinstance(ledger, Apart):
-            ledger.hand_on()
+            ledger.forward()
     ledger.close(drained=drained, abandoned=False)
     record = ledger.record(complete=True)
     assert {name: record[name] for name in COUNTED} == slow.close(drained)
@@ -257,7 +257,7 @@ def test_what_other_workers_consumers_got_is_judged_once_whenever_it_is_handed_o
     deliver(ledger, 3, [11], False)
     deliver(ledger, 5, [20], True)
     deliver(ledger, 1, [501], False)
-    assert ledger.second.outbox.rows == 503
+    assert ledger.second.forwarding_buffer.rows == 503
     ledger.close(drained=True, abandoned=False)
     record = ledger.record(complete=True)
     found = {name: record[name] for name in ("unique", "delivered", "redelivered", "duplicated", "reordered", "lost")}
@@ -274,7 +274,7 @@ def test_a_publisher_of_nobody_is_unexpected_wherever_it_is_delivered() -> None:
     ledger.publisher(0).published(5, confirms=True)
     deliver(ledger, 1, [0], False, source=RUN << 16 | 6)
     deliver(ledger, 1, [0], False, source=78 << 16)
-    ledger.hand_on()
+    ledger.forward()
     record = ledger.record(complete=True)
     assert (record["unexpected"], record["foreign"], record["delivered"]) == (1, 1, 0)
 
@@ -307,13 +307,13 @@ def test_each_queue_has_to_deliver_its_copy(
         numbers = list(range(first, min(first + count, 60)))
         deliver(ledger, queue, numbers, again)
     # What the other worker's consumers got is handed on in one piece: of that, what is flagged redelivered counts last.
-    handed_on = sorted(deliveries, key=lambda one: one[3] and one[0] % 2 == 1) if apart else deliveries
-    for queue, share, count, again in handed_on:
+    forwarded = sorted(deliveries, key=lambda one: one[3] and one[0] % 2 == 1) if apart else deliveries
+    for queue, share, count, again in forwarded:
         first = round(share * 59)
         for number in range(first, min(first + count, 60)):
             slow[queue].deliver(queue, number, again)
     if apart:
-        ledger.hand_on()
+        ledger.forward()
     ledger.close(drained=drained, abandoned=False)
     record = ledger.record(complete=True)
     names = ("delivered", "redelivered", "unique", "lost", "duplicated", "reordered", "undelivered")

@@ -137,7 +137,7 @@ def test_a_transaction_that_was_not_committed_comes_again(stub: ModuleType) -> N
     play(scenario())
 
 
-# Work
+# WorkQueue
 
 
 def test_a_latency_is_worked_off_message_by_message(stub: ModuleType) -> None:

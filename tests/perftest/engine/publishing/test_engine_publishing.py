@@ -18,8 +18,8 @@ import pytest
 
 from perftest.engine.accounting import stamp
 from perftest.engine.publishing import material
-from perftest.engine.publishing.keys import RandomKeys
 from perftest.engine.publishing.material import MaterialError
+from perftest.engine.publishing.messages import RandomKeys
 from perftest.engine.publishing.publisher import ConfirmTimeoutError
 from perftest.engine.workers import wire
 from perftest.engine.workers.failures import explain

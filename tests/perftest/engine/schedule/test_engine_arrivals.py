@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perftest.engine.schedule.arrivals import Poisson, Trace
-from perftest.engine.schedule.cycles import Turns
-from perftest.engine.schedule.pacing import NEVER_NS, SECOND_NS, Even, Places, Schedule
+from perftest.engine.schedule.arrivals import Arrivals, FixedArrivals, PoissonArrivals, TraceArrivals
+from perftest.engine.schedule.cycle import CycleTimes
+from perftest.engine.schedule.line import NEVER_NS, SECOND_NS, Line
 from perftest.spec.trace import TraceError, parse_trace
 
 BURSTY = "0\n100us\n0.000250\n# a pause\n500ms  # and one more\n"
-KINDS: dict[str, Callable[[], Places]] = {
-    "even": Even,
-    "poisson": lambda: Poisson(7, 3),
-    "trace": lambda: Trace(parse_trace(BURSTY.splitlines())),
-    "all at once": lambda: Trace(parse_trace(["1", "1", "1"])),
+KINDS: dict[str, Callable[[], Arrivals]] = {
+    "even": FixedArrivals,
+    "poisson": lambda: PoissonArrivals(7, 3),
+    "trace": lambda: TraceArrivals(parse_trace(BURSTY.splitlines())),
+    "all at once": lambda: TraceArrivals(parse_trace(["1", "1", "1"])),
 }
 RATES = st.sampled_from([0.0, 0.5, 3.0, 100.0, 999.9, 123456.7])
 PORTIONS = st.lists(st.integers(1, 700), min_size=1, max_size=8)
@@ -30,8 +30,8 @@ PORTIONS = st.lists(st.integers(1, 700), min_size=1, max_size=8)
 @settings(derandomize=True, deadline=None, max_examples=100)
 @given(kind=st.sampled_from(sorted(KINDS)), portions=PORTIONS)
 def test_a_time_does_not_depend_on_the_portions_taken(kind: str, portions: list[int]) -> None:
-    by_portions = Schedule(rate=1000.0, start_ns=17, places=KINDS[kind]())
-    at_once = Schedule(rate=1000.0, start_ns=17, places=KINDS[kind]())
+    by_portions = Line(rate=1000.0, start_ns=17, arrivals=KINDS[kind]())
+    at_once = Line(rate=1000.0, start_ns=17, arrivals=KINDS[kind]())
     times = [t for portion in portions for t in by_portions.take(portion).tolist()]
     assert times == at_once.take(sum(portions)).tolist()
     assert times == sorted(times)
@@ -50,7 +50,7 @@ def test_due_agrees_with_the_intended_times(
     kind: str, first: float, steps: list[tuple[int, int, float | None, int]]
 ) -> None:
     """Through any series of waits, sends and changes of rate, at once or announced."""
-    schedule = Schedule(rate=first, start_ns=0, places=KINDS[kind]())
+    schedule = Line(rate=first, start_ns=0, arrivals=KINDS[kind]())
     now = last = 0
     for wait, wanted, rate, ahead in steps:
         now += wait
@@ -68,7 +68,7 @@ def test_due_agrees_with_the_intended_times(
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_the_mean_rate_is_the_one_asked_for_and_does_not_drift(kind: str) -> None:
-    schedule = Schedule(rate=250.0, start_ns=0, places=KINDS[kind]())
+    schedule = Line(rate=250.0, start_ns=0, arrivals=KINDS[kind]())
     counts = [schedule.planned(round(at * 100 * SECOND_NS)) for at in range(1, 9)]
     tolerance = 5 * math.sqrt(25_000) if kind == "poisson" else 4
     assert all(abs(b - a - 25_000) <= tolerance for a, b in itertools.pairwise(counts))
@@ -77,10 +77,10 @@ def test_the_mean_rate_is_the_one_asked_for_and_does_not_drift(kind: str) -> Non
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_a_flat_line_asks_for_nothing_until_it_rises(kind: str) -> None:
     """Rate 0 is a publisher that is there and idle."""
-    schedule = Schedule(rate=0.0, start_ns=0, places=KINDS[kind]())
+    schedule = Line(rate=0.0, start_ns=0, arrivals=KINDS[kind]())
     assert (schedule.due(10**15), schedule.next_ns()) == (0, NEVER_NS)
     schedule.change(rate=10.0, now_ns=5 * SECOND_NS)
-    at = Schedule(rate=10.0, start_ns=5 * SECOND_NS, places=KINDS[kind]())
+    at = Line(rate=10.0, start_ns=5 * SECOND_NS, arrivals=KINDS[kind]())
     assert schedule.take(20).tolist() == at.take(20).tolist()
     schedule.change(rate=0.0, now_ns=100 * SECOND_NS)
     left = schedule.due(100 * SECOND_NS)
@@ -91,7 +91,7 @@ def test_a_flat_line_asks_for_nothing_until_it_rises(kind: str) -> None:
 
 def test_an_announced_change_takes_effect_at_its_time_however_late_anybody_looks() -> None:
     """A cycle of rates must not overshoot because a timer was late."""
-    schedule = Schedule(rate=1000.0, start_ns=0)
+    schedule = Line(rate=1000.0, start_ns=0)
     schedule.change(rate=10.0, now_ns=SECOND_NS)
     assert schedule.planned(SECOND_NS - 1) == 1000
     assert schedule.planned(2 * SECOND_NS) == 1000 + 11
@@ -100,7 +100,7 @@ def test_an_announced_change_takes_effect_at_its_time_however_late_anybody_looks
 
 def test_poisson_gaps_are_exponential_and_come_again_with_the_seed() -> None:
     def gaps(*seed: int) -> np.ndarray:
-        return np.diff(Poisson(*seed).many(0, 20_000), prepend=0.0)
+        return np.diff(PoissonArrivals(*seed).many(0, 20_000), prepend=0.0)
 
     drawn = gaps(1, 0)
     assert abs(drawn.mean() - 1) < 0.05
@@ -113,19 +113,19 @@ def test_poisson_gaps_are_exponential_and_come_again_with_the_seed() -> None:
 
 def test_a_poisson_process_forgets_what_is_behind() -> None:
     """A million messages of a slow hour must not stay in memory."""
-    places = Poisson(1, 2)
+    arrivals = PoissonArrivals(1, 2)
     for first in range(0, 100_000, 1000):
-        places.many(first, 1000)
-        places.forget(first + 1000)
-    assert len(places._places) < 3000
+        arrivals.many(first, 1000)
+        arrivals.forget(first + 1000)
+    assert len(arrivals._positions) < 3000
 
 
 def test_a_trace_is_played_as_recorded_and_again_after_its_mean_distance() -> None:
     offsets = parse_trace(["1s", "1500ms", "3000000us"])
     assert offsets.period_s == 3.0
-    schedule = Schedule(rate=offsets.rate, start_ns=0, places=Trace(offsets))
+    schedule = Line(rate=offsets.rate, start_ns=0, arrivals=TraceArrivals(offsets))
     assert schedule.take(7).tolist() == [round(s * SECOND_NS) for s in (1, 1.5, 3, 4, 4.5, 6, 7)]
-    faster = Schedule(rate=2 * offsets.rate, start_ns=0, places=Trace(offsets))
+    faster = Line(rate=2 * offsets.rate, start_ns=0, arrivals=TraceArrivals(offsets))
     assert faster.take(3).tolist() == [round(s * SECOND_NS) for s in (0.5, 0.75, 1.5)]
 
 
@@ -151,11 +151,11 @@ def test_a_bad_trace_is_refused_with_its_line(text: str, line: int, what: str) -
 
 
 def test_turns_come_at_multiples_of_the_cycle() -> None:
-    turns = Turns(((100.0, 1.5), (0.0, 0.25), (7.0, 1.0)), start_ns=1000)
+    turns = CycleTimes(((100.0, 1.5), (0.0, 0.25), (7.0, 1.0)), start_ns=1000)
     times = [turns.at_ns(change) for change in range(5)]
     assert times == [1000 + round(s * SECOND_NS) for s in (0, 1.5, 1.75, 2.75, 4.25)]
     assert [turns.value(change) for change in range(5)] == [100.0, 0.0, 7.0, 100.0, 0.0]
     assert [turns.number(at) for at in times] == [0, 1, 2, 3, 4]
     assert [turns.number(at - 1) for at in times] == [0, 0, 1, 2, 3]
     with pytest.raises(ValueError, match="no cycle"):
-        Turns(((1.0, 0.0),), start_ns=0)
+        CycleTimes(((1.0, 0.0),), start_ns=0)

@@ -42,7 +42,7 @@ def test_every_client_is_one_workers(workers: int, more: dict[str, Any]) -> None
         assert sorted(chain.from_iterable(publishers)) == list(range(count * shared.publishing.channels))
         assert sorted(chain.from_iterable(consumers)) == list(range(count * shared.consuming.channels))
         for share, mine in zip(shares, publishers, strict=True):
-            away = share.is_elsewhere(np.arange(count * shared.publishing.channels))
+            away = share.is_of_another_worker(np.arange(count * shared.publishing.channels))
             assert np.flatnonzero(~away).tolist() == mine
     for share in shares:  # with more connections the list only grows at its end
         for fewer, those in pairwise(share.consumers(count) for count in range(30)):

@@ -20,7 +20,7 @@ from perftest.engine.context import Context
 from perftest.spec.plan import QueueSpec
 
 
-class Control:
+class PlanTopology:
     """See the module."""
 
     def __init__(self, context: Context) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perftest.engine.consuming.acking import AckPolicy
+from perftest.engine.consuming.ack_policy import AckPolicy
 
 
 @settings(derandomize=True, deadline=None, max_examples=300)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perftest.engine.schedule.pacing import SECOND_NS, Schedule
+from perftest.engine.schedule.line import SECOND_NS, Line
 
 RATES = st.sampled_from([0.5, 1.0, 3.0, 7.3, 100.0, 999.9, 5000.0, 123456.7])
 
 
 def test_messages_are_due_at_multiples_of_the_period() -> None:
-    schedule = Schedule(rate=4.0, start_ns=1000)
+    schedule = Line(rate=4.0, start_ns=1000)
     assert schedule.due(999) == 0
     assert schedule.due(1000) == 1
     assert schedule.take(1).tolist() == [1000]
@@ -26,7 +26,7 @@ def test_messages_are_due_at_multiples_of_the_period() -> None:
 
 def test_a_stall_leaves_the_overdue_messages_their_times_and_gives_no_credit() -> None:
     """PerfTest's limiter forgets or bursts here; latency from a forgotten time is latency that was hidden."""
-    schedule = Schedule(rate=1000.0, start_ns=0)
+    schedule = Line(rate=1000.0, start_ns=0)
     schedule.take(1)
     now = SECOND_NS // 2
     assert schedule.due(now) == 500
@@ -37,7 +37,7 @@ def test_a_stall_leaves_the_overdue_messages_their_times_and_gives_no_credit() -
 
 def test_a_new_rate_keeps_what_was_due_and_the_fraction_that_had_accrued() -> None:
     """A rate change that dropped the backlog would make a saturated step look healthy."""
-    schedule = Schedule(rate=10.0, start_ns=0)
+    schedule = Line(rate=10.0, start_ns=0)
     schedule.change(rate=100.0, now_ns=250_000_000)
     assert schedule.due(250_000_000) == 3
     times = schedule.take(6).tolist()
@@ -48,8 +48,8 @@ def test_a_new_rate_keeps_what_was_due_and_the_fraction_that_had_accrued() -> No
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(rate=RATES, portions=st.lists(st.integers(1, 500), min_size=1, max_size=10))
 def test_a_time_does_not_depend_on_the_portions_taken(rate: float, portions: list[int]) -> None:
-    by_portions = Schedule(rate=rate, start_ns=17)
-    at_once = Schedule(rate=rate, start_ns=17)
+    by_portions = Line(rate=rate, start_ns=17)
+    at_once = Line(rate=rate, start_ns=17)
     times = [t for portion in portions for t in by_portions.take(portion).tolist()]
     assert times == at_once.take(sum(portions)).tolist()
     exact = [17 + math.ceil(Fraction(i) * SECOND_NS / Fraction(rate)) for i in range(len(times))]
@@ -64,7 +64,7 @@ def test_a_time_does_not_depend_on_the_portions_taken(rate: float, portions: lis
 def test_due_agrees_with_the_intended_times(first: float, steps: list[tuple[int, int, float | None]]) -> None:
     """Through any series of waits, sends and changes of rate: exactly the messages intended up to now are due, times
     never go back, and no message is due early."""
-    schedule = Schedule(rate=first, start_ns=0)
+    schedule = Line(rate=first, start_ns=0)
     now = 0
     last = 0
     for wait, wanted, rate in steps:
@@ -82,7 +82,7 @@ def test_due_agrees_with_the_intended_times(first: float, steps: list[tuple[int,
 
 
 def test_no_drift_after_a_day() -> None:
-    schedule = Schedule(rate=3.0, start_ns=0)
+    schedule = Line(rate=3.0, start_ns=0)
     day = 86_400
     assert schedule.planned(day * SECOND_NS) == 3 * day + 1
 
@@ -90,4 +90,4 @@ def test_no_drift_after_a_day() -> None:
 @pytest.mark.parametrize("rate", [-1.0, math.inf, math.nan])
 def test_a_rate_that_is_none_is_refused(rate: float) -> None:
     with pytest.raises(ValueError, match="rate"):
-        Schedule(rate=rate, start_ns=0)
+        Line(rate=rate, start_ns=0)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pamqp import commands, frame
 
-from perftest.engine.consuming.settling import Settling
+from perftest.engine.consuming.acknowledger import Acknowledger
 from perftest.engine.context import Counters
 from perftest.metrics.recorder import Recorder
 from perftest.spec.behaviour import Consuming
@@ -34,7 +34,7 @@ class World:
             recorder=Recorder(),
             counters=Counters(),
         )
-        self.settling = Settling(context, settings, lambda error: None)
+        self.settling = Acknowledger(context, settings, lambda error: None)
 
     async def attach(self) -> None:
         connection: Any = self

@@ -1,4 +1,4 @@
-"""The messages a consumer has at hand: worked on when their time comes, and no more of them than it can bear."""
+"""The messages that wait for a consumer's work, or are being worked on, with the timer that ends the work."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ from collections.abc import Callable
 from typing import Final
 
 from perftest.amqp.transport import Connection
-from perftest.engine.consuming.processing import Handled, Processing
+from perftest.engine.consuming.processing import Processing, TagRun
 from perftest.engine.context import Context
 
 US_NS: Final = 1000
 
 HOLD_AT: Final = 1000
-"""A consumer whose broker may send any number reads no more with so many at hand, until half of them are done."""
+"""With this many messages at hand and no prefetch, a consumer stops reading its socket until half of them are done."""
 
 
-class Work:
-    """:class:`~perftest.engine.consuming.processing.Processing` with the timer it needs. ``on_done`` gets what is done,
-    and is called at each :meth:`go_on`, also when nothing is."""
+class WorkQueue:
+    """The messages at hand (:class:`~perftest.engine.consuming.processing.Processing`), and the timer for the work.
+
+    ``on_done`` gets the messages that are done. It is called at each :meth:`go_on`, also when no message is done.
+    """
 
     def __init__(
-        self, context: Context, *, latency_us: float, rate: float | None, on_done: Callable[[list[Handled], int], None]
+        self, context: Context, *, latency_us: float, rate: float | None, on_done: Callable[[list[TagRun], int], None]
     ) -> None:
         self.latency_us = latency_us
         self._context = context
@@ -32,12 +34,12 @@ class Work:
 
     @property
     def needed(self) -> bool:
-        """Whether messages have to go through here."""
+        """Whether messages have to wait for work at all."""
         return self._processing.needed
 
     @property
     def waiting(self) -> int:
-        """How many are at hand."""
+        """How many messages are at hand."""
         return self._processing.waiting
 
     @property
@@ -46,19 +48,20 @@ class Work:
         return self._holding
 
     def take_from(self, connection: Connection | None, *, bounded: bool) -> None:
-        """Messages come from this connection from now on, or none (None); ``bounded``: a prefetch limits them."""
+        """Messages come from ``connection`` from now on; None: no messages come. ``bounded``: a prefetch limits
+        them."""
         self._release()
         self._source = None if bounded else connection
 
     def arrived(self, first_tag: int, count: int, arrived_ns: int) -> None:
-        """Messages came; :meth:`go_on` follows."""
+        """``count`` messages came. The caller calls :meth:`go_on` afterwards."""
         self._processing.arrived(first_tag, count, arrived_ns)
         if self._source is not None and self._processing.waiting > HOLD_AT and not self._holding:
             self._holding = True
             self._source.hold(self)
 
     def go_on(self, *, everything: bool = False) -> None:
-        """Tell what is done by now, or ``everything`` as if it were; come back when more will be."""
+        """Give ``on_done`` the messages that are done by now (``everything``: all of them), and set the timer."""
         now_ns = self._context.clock()
         handled = self._processing.everything() if everything else self._processing.done(now_ns)
         if self._processing.waiting <= HOLD_AT // 2:
@@ -70,14 +73,14 @@ class Work:
         self._on_done(handled, now_ns)
 
     def change(self, latency_us: float) -> None:
-        """Work so long on each message from now on."""
+        """Work ``latency_us`` on each message from now on."""
         self.go_on()
         self.latency_us = latency_us
         self._processing.change(latency_ns=round(latency_us * US_NS), now_ns=self._context.clock())
         self.go_on()
 
     def forget(self) -> int:
-        """What is at hand will come again; how many messages that is."""
+        """Forget the messages at hand, which the broker will deliver again; returns how many."""
         forgotten = self._processing.waiting
         self._processing.forget()
         return forgotten

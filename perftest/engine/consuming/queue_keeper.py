@@ -16,7 +16,7 @@ from perftest.amqp.events import Confirms, Delivery, DeliveryRun, Returned
 from perftest.amqp.transport import Connection
 from perftest.engine.connections import topology
 from perftest.engine.connections.dialing import dial
-from perftest.engine.consuming.taking import anchor
+from perftest.engine.consuming.source import anchor
 from perftest.engine.context import Context
 
 HELD_MAX: Final = 1000
@@ -25,7 +25,7 @@ SETTLE_S: Final = 0.2
 """Brokers put back what a closed channel had a moment after they said that it is closed."""
 
 
-class Holding:
+class QueueKeeper:
     """Call :meth:`hold` before consumers leave, :meth:`emptied` after; the connection ends with it."""
 
     def __init__(self, context: Context) -> None:

@@ -14,7 +14,7 @@ LOOK_NS: Final = 200_000_000
 """So long without a message is reason to ask whether the queue is empty."""
 
 
-class Leaving:
+class ExitCondition:
     """What one consumer took, and whether that is all."""
 
     def __init__(self, consuming: Consuming) -> None:

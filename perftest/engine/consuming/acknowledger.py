@@ -1,8 +1,9 @@
-"""From messages a consumer is done with to octets: acknowledgements or refusals, their time limit, and transactions.
+"""Writes the acknowledgements of a consumer: ``basic.ack`` or ``basic.nack``, their time limit, and transactions.
 
-What falls due within one read is written in one piece at its end. In a transaction only as much is written as it takes
-(:attr:`Consuming.transaction <perftest.spec.behaviour.Consuming.transaction>` messages, or the first acknowledgement
-that reaches them), then the commit; the rest waits for the broker's answer.
+Acknowledgements that fall due within one read are written in one piece at its end. A transaction takes
+:attr:`Consuming.transaction <perftest.spec.behaviour.Consuming.transaction>` messages, or as many as the first
+acknowledgement that reaches this number covers. Then the transaction is committed, and later acknowledgements wait for
+the broker's answer.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pamqp import commands
 from perftest.amqp.encode import AckEncoder
 from perftest.amqp.errors import AmqpError, ChannelClosedError
 from perftest.amqp.transport import Connection
-from perftest.engine.consuming.acking import AckPolicy, Acks
+from perftest.engine.consuming.ack_policy import AckPolicy, Acks
 from perftest.engine.context import Context
 from perftest.metrics.interval import Series
 from perftest.spec.plan import Settings
@@ -24,9 +25,8 @@ from perftest.spec.plan import Settings
 _MS_NS = 1_000_000
 
 
-class Settling:
-    """The acknowledgements of one consumer, over all channels it ever has. ``lose`` is told when a commit cost the
-    channel."""
+class Acknowledger:
+    """The acknowledgements of one consumer, over all its channels. ``lose`` hears of a commit that cost the channel."""
 
     def __init__(self, context: Context, settings: Settings, lose: Callable[[AmqpError], None]) -> None:
         self._context = context
@@ -43,14 +43,14 @@ class Settling:
         self._commit: asyncio.Task[None] | None = None
 
     async def attach(self, connection: Connection, channel: int) -> None:
-        """Acknowledge on this channel from now on."""
+        """Write acknowledgements to this channel from now on."""
         if self._consuming.transaction:
             await connection.call(channel, commands.Tx.Select(), commands.Tx.SelectOk)
         self._encoder = AckEncoder(channel, nack=self._consuming.nack, requeue=self._consuming.requeue)
         self._connection, self._channel = connection, channel
 
     def detach(self) -> None:
-        """The channel is gone: what was not acknowledged, or not committed, will be delivered again."""
+        """The channel is gone: messages that were not acknowledged, or not committed, will be delivered again."""
         self._encoder = None
         self._due.clear()
         self._policy.forget()
@@ -60,7 +60,7 @@ class Settling:
             self._commit = None
 
     def apply(self, settings: Settings) -> None:
-        """Work by other settings; what is pending and has no reason to wait any more becomes due."""
+        """Go by other settings. Pending messages that need not wait any longer become due."""
         self._policy.interval = max(settings.ack_interval, 1)
         self._after_ns = settings.ack_after_ms * _MS_NS
         if self._policy.pending >= self._policy.interval:
@@ -68,7 +68,7 @@ class Settling:
         self._arm_timer()
 
     def done(self, first_tag: int, count: int, arrived_ns: int, now_ns: int) -> None:
-        """The consumer is done with messages: note which acknowledgements that makes due."""
+        """The consumer is done with ``count`` messages: note which acknowledgements are due now."""
         acks = self._policy.delivered(first_tag, count, arrived_ns, now_ns)
         if acks.covered:
             self._due.append(acks)
@@ -76,13 +76,13 @@ class Settling:
             self._arm_timer()
 
     def flush(self) -> None:
-        """Acknowledge what is pending, without waiting for the rest of its interval."""
+        """Acknowledge all pending messages, without waiting for the rest of the interval."""
         if self._policy.pending:
             self._due.append(self._policy.flush())
         self.write()
 
     async def finish(self) -> None:
-        """The same, and with transactions wait until all of it is committed. Raises :class:`AmqpError`."""
+        """Acknowledge all pending messages and wait until they are committed. Raises :class:`AmqpError`."""
         self.flush()
         while self._encoder is not None and (self._due or self._commit is not None or self._uncommitted):
             if self._commit is None:
@@ -92,7 +92,7 @@ class Settling:
             self.write()
 
     def write(self) -> None:
-        """Write what is due."""
+        """Write the acknowledgements that are due."""
         if not self._due or self._encoder is None or self._commit is not None:
             return
         if self._consuming.transaction:
@@ -117,7 +117,7 @@ class Settling:
     # Transactions
 
     def _take_transaction(self) -> deque[Acks]:
-        """As much of what is due as the open transaction takes."""
+        """The due acknowledgements that the open transaction takes."""
         taken: deque[Acks] = deque()
         while self._due and (room := self._consuming.transaction - self._uncommitted) > 0:
             head, rest = self._due.popleft().split(room)
@@ -141,7 +141,7 @@ class Settling:
             self._lose(error)
         except AmqpError:
             self._commit = None
-            self._encoder = None  # whoever watches over the connection knows
+            self._encoder = None  # the link watches over the connection and knows
         else:
             self._commit = None
             self.write()
@@ -154,7 +154,7 @@ class Settling:
             self._context.wakeups.at(self._policy.pending_since_ns + self._after_ns, self._on_time)
 
     def _on_time(self) -> None:
-        """One timer for all intervals: it comes at the end of the one it was set for, and goes on to the next."""
+        """The time limit of an interval is over. One timer serves all intervals, one after the other."""
         self._timer_armed = False
         if self._policy.pending and self._context.clock() >= self._policy.pending_since_ns + self._after_ns:
             self.flush()
