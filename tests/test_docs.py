@@ -261,7 +261,7 @@ LIMITS = {
         f"| above {trust.LOOP_LAG_NS_MAX / 1e6:g} ms | |",
         f"(`/proc/stat`) | {percent(trust.STEAL_WARN)} | {percent(trust.STEAL_FAIL)} |",
     ],
-    "docs/cli.md": [f"at most {check.PREFETCH_MAX}", f"Octets of body, {check.SIZE_BYTES_MIN} or more"],
+    "docs/cli.md": [f"at most {check.PREFETCH_MAX}", f"body in octets, {check.SIZE_BYTES_MIN} or more"],
     "docs/internals/amqp.md": [
         f"{ConnectionConfig(users={}).frame_max:,} octets",
         f"{ConnectionConfig(users={}).channel_max:,}",

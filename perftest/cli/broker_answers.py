@@ -1,10 +1,10 @@
-"""What a broker says of itself over HTTP, as records of ``broker.jsonl``: pure, answers in, records out.
+"""A broker's answers over HTTP as records of ``broker.jsonl``. Pure: answers in, records out.
 
 Two kinds of answers are understood: the text format of Prometheus (RabbitMQ's ``rabbitmq_prometheus``: ``/metrics``,
 ``/metrics/per-object``, ``/metrics/detailed``; the bundled broker's ``/metrics``), and the JSON of RabbitMQ's
-management API. Names are RabbitMQ's. What an answer does not tell is left out of the record, never guessed.
+management API. Names are RabbitMQ's. A figure that the answer does not have is left out of the record, never guessed.
 
-RabbitMQ tells the CPU time of its Erlang VM as user time only (``erlang:statistics(runtime)``); such a record has
+RabbitMQ tells the CPU time of its Erlang VM as user time only (``erlang:statistics(runtime)``). The record then has
 ``cpu_kind`` "user".
 """
 
@@ -19,10 +19,10 @@ from prometheus_client.samples import Sample
 Record = dict[str, Any]
 
 QUEUES_SAMPLED: Final = 4
-"""Of each node the deepest queues are named; thousands would fill the record."""
+"""Number of queues that are named for each node, the deepest first."""
 
 USER: Final = "user"
-"""``cpu_kind`` of a record whose CPU time leaves out what the kernel did for the broker."""
+"""``cpu_kind`` of a record whose CPU time leaves out the kernel's work for the broker."""
 
 _GAUGES: Final = {
     "rabbitmq_connections": "connections",
@@ -33,17 +33,17 @@ _GAUGES: Final = {
     "rabbitmq_io_write_ops_total": "disk_writes",
     "rabbitmq_io_sync_ops_total": "disk_syncs",
 }
-"""Samples without labels, and what they are called in a record."""
+"""Samples without labels, and their names in a record."""
 _DEPTHS: Final = {
     "queue_messages": "messages",
     "queue_messages_ready": "messages_ready",
     "queue_messages_unacked": "messages_unacked",
 }
-"""Samples of each queue, or of all queues of the node: without their prefix."""
+"""Samples of each queue, or of all queues of the node, without their prefix."""
 _PREFIXES: Final = ("rabbitmq_detailed_", "rabbitmq_")
 _LOG: Final = "rabbitmq_raft_log_"
 _LOG_COUNTERS: Final = ("wal_syncs", "wal_bytes", "wal_writes", "wal_entries", "sync_ns_total", "segment_files")
-"""What the bundled broker tells of its log, under the names of its own samples."""
+"""Counters of the bundled broker's log, under their own names."""
 _MEMORY: Final = ("rabbitmq_process_resident_memory_bytes", "process_resident_memory_bytes")
 _WANTED: Final = (
     *("rabbitmq_identity_info", "process_start_time_seconds", "process_cpu_seconds_total", *_MEMORY, *_GAUGES, _LOG),
@@ -55,7 +55,7 @@ _OF_NODE: Final = {
     "io_write_count": "disk_writes",
     "io_sync_count": "disk_syncs",
 }
-"""Keys of ``/api/nodes``, and what they are called in a record."""
+"""Keys of ``/api/nodes``, and their names in a record."""
 _OF_QUEUE: Final = {
     "messages": "messages",
     "messages_ready": "messages_ready",
@@ -64,11 +64,11 @@ _OF_QUEUE: Final = {
 
 
 def of_text(text: str, place: str) -> Record | None:
-    """The record of the node that answered in the text format; None if the text has nothing of a broker.
+    """The record of a node that answered in the text format; None if the text has no figures of a broker.
 
-    :param place: what the node is called if it does not say its name
+    :param place: name for a node that does not tell its own name
     """
-    # Lines are chosen before they are parsed: of thousands of queues few samples are wanted, and parsing is slow.
+    # Only wanted lines are parsed, because parsing is slow and thousands of queues have many lines.
     lines = [line for line in text.splitlines() if line.startswith(_WANTED)]
     families = text_string_to_metric_families("\n".join(lines) + "\n")
     samples = [sample for family in families for sample in family.samples]
@@ -85,7 +85,7 @@ def of_text(text: str, place: str) -> Record | None:
 
 
 def of_management(nodes: Any, queues: Any, overview: Any) -> list[Record]:
-    """The records of all nodes that the management API tells of. What is absent or odd is left out."""
+    """The records of all nodes that the management API knows. Absent and malformed figures are left out."""
     totals = _mapping(_mapping(overview).get("object_totals"))
     every = [queue for queue in _mappings(queues) if isinstance(queue.get("name"), str)]
     found = [node for node in _mappings(nodes) if isinstance(node.get("name"), str)]
@@ -94,7 +94,7 @@ def of_management(nodes: Any, queues: Any, overview: Any) -> list[Record]:
         metrics = {word: _number(node[key]) for key, word in _OF_NODE.items() if _is_number(node.get(key))}
         mine = [_named(queue) for queue in every if queue.get("node") == node["name"]]
         metrics |= {word: sum(queue.get(word, 0) for queue in mine) for word in _OF_QUEUE.values()}
-        if number == 0:  # the API tells them of the whole cluster: once, so that a sum over nodes is right
+        if number == 0:  # figures of the whole cluster: in one record only, so that a sum over the nodes is right
             metrics |= {
                 key: totals[key] for key in ("connections", "channels", "queues") if _is_number(totals.get(key))
             }
@@ -108,7 +108,7 @@ def of_management(nodes: Any, queues: Any, overview: Any) -> list[Record]:
 
 
 def joined(records: Iterable[Record]) -> list[Record]:
-    """One record a node: what several addresses tell of one is put together, the first to tell a thing is believed."""
+    """One record for each node. If several addresses tell the same figure of a node, the first address counts."""
     found: dict[str, Record] = {}
     for record in records:
         known = found.setdefault(record["node"], record)
@@ -120,7 +120,7 @@ def joined(records: Iterable[Record]) -> list[Record]:
 
 
 def _process(plain: Mapping[str, float]) -> Record:
-    """Memory, CPU time, and when the process started: a process that was started anew counts from 0."""
+    """Memory, CPU time and start time of the process. A new start time means a CPU time from 0."""
     found: Record = {}
     if "process_start_time_seconds" in plain:
         found["pid"] = int(plain["process_start_time_seconds"])
@@ -134,13 +134,13 @@ def _process(plain: Mapping[str, float]) -> Record:
 
 
 def _log(plain: Mapping[str, float]) -> dict[str, float]:
-    """A counter of a text format ends in ``_total``, whatever it was called before."""
+    """The counters of the log. In the text format, the name of each counter ends in ``_total``."""
     places = {word: (f"{_LOG}{word}", f"{_LOG}{word}_total") for word in _LOG_COUNTERS}
     return {word: _number(plain[name]) for word, names in places.items() for name in names if name in plain}
 
 
 def _queues(samples: Iterable[Sample]) -> list[Record]:
-    """What is told of each queue, by virtual host and name."""
+    """The figures of each queue."""
     found: dict[tuple[str, str], Record] = {}
     for sample in samples:
         word = _depth(sample.name)
@@ -151,7 +151,7 @@ def _queues(samples: Iterable[Sample]) -> list[Record]:
 
 
 def _depths(plain: Mapping[str, float], queues: Sequence[Record]) -> dict[str, float]:
-    """How many messages are in the node's queues: told as a sum, or summed up."""
+    """The number of messages in the node's queues: the sum that the node tells, or else the sum over its queues."""
     told = {word: _number(plain[name]) for name in plain if (word := _depth(name)) is not None}
     summed = {word: sum(queue[word] for queue in queues if word in queue) for word in _DEPTHS.values()}
     return told or {word: total for word, total in summed.items() if any(word in queue for queue in queues)}

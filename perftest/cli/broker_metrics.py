@@ -1,9 +1,9 @@
-"""Asks a broker over HTTP for its own figures while a run lasts (``--broker-metrics``).
+"""Requests for a broker's own figures over HTTP while a run lasts (``--broker-metrics``).
 
-Theory of operation. Each address is asked for by itself, with a time limit, in the command's process: the load workers
-notice nothing. What kind of endpoint an address is, its first good answer says (:mod:`perftest.cli.broker_answers`);
-from then on only that is asked for. A failure is told once as an event, and so is the next success; it never ends a
-run. User and password are taken out of the address before anything can show it.
+Theory of operation. The process of the command asks each address separately and with a time limit, so the load workers
+notice nothing. The first good answer tells which kind of endpoint an address is (:mod:`perftest.cli.broker_answers`);
+from then on only that kind is asked for. A failure is one event, and so is the next success; a failure never ends a
+run. User and password are removed from the address before anything can show it.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from perftest.cli.broker_answers import Record
 
 TIMEOUT_S: Final = 5.0
 ANSWER_BYTES_MAX: Final = 32 << 20
-"""Of a broker with very many queues; what is longer is not read."""
+"""Longest answer that is read; a broker with very many queues may send a longer one."""
 _QUEUES: Final = "/api/queues?columns=name,vhost,node,messages,messages_ready,messages_unacknowledged"
 
 
 class AnswerError(Exception):
-    """An address answered, and not with figures of a broker."""
+    """An address answered, but not with figures of a broker."""
 
 
 @dataclass(slots=True)
 class _Address:
-    """``base`` has neither user nor password: those are in ``headers``. ``kind`` is known after a first good answer."""
+    """An address. User and password are in ``headers``, not in ``base``; the first good answer sets ``kind``."""
 
     base: str
     headers: dict[str, str]
@@ -51,13 +51,13 @@ class _Address:
 
     @property
     def root(self) -> str:
-        """Scheme, host and port, and whatever prefix stands before ``/api``."""
+        """Scheme, host and port, and the path before ``/api``."""
         parts = urlsplit(self.base)
         return urlunsplit((parts.scheme, parts.netloc, parts.path.partition("/api")[0], "", ""))
 
 
 class BrokerMetrics:
-    """The addresses of a run. ``tell`` takes the events ``metrics_lost`` and ``metrics_back``."""
+    """The metrics addresses of a run. ``tell`` takes the events ``metrics_lost`` and ``metrics_back``."""
 
     def __init__(self, urls: Sequence[str], tell: Callable[[dict[str, object]], None]) -> None:
         self._addresses = [_Address.of(url) for url in urls]
@@ -69,7 +69,7 @@ class BrokerMetrics:
         return [address.base for address in self._addresses]
 
     async def sample(self, t_ns: int) -> list[Record]:
-        """A record for each node that any address tells of."""
+        """A record for each node that any address knows."""
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
             answers = await asyncio.gather(*(self._ask(session, address, t_ns) for address in self._addresses))
@@ -93,7 +93,7 @@ class BrokerMetrics:
 
 
 async def _records(session: aiohttp.ClientSession, address: _Address) -> list[Record]:
-    """What an address tells; of one whose kind is not known yet, the first kind that answers."""
+    """The records of an address. If its kind is not known yet, try each kind until one answers."""
     if address.kind == "management":
         return await _management(session, address)
     if address.kind:
@@ -148,7 +148,7 @@ async def _get(session: aiohttp.ClientSession, address: _Address, url: str) -> b
 
 
 def _reason(error: Exception) -> str:
-    """In words, without addresses: those of an error may hold what was typed."""
+    """The error in words, without addresses, because an address may hold a password."""
     match error:
         case aiohttp.ClientResponseError():
             return f"HTTP {error.status} {error.message}"

@@ -1,4 +1,4 @@
-"""A command line of PerfTest as a workload: the options of ``perftest run``, their plan, and its file."""
+"""A command line of PerfTest as a workload file: read its options as ``perftest run`` does, and write down the plan."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _OF_THE_COMMAND: Final = {
     "report": "`perftest sweep FILE --report` does it",
     "no_report": "`perftest sweep FILE --no-report` does it",
 }
-"""Options about the command rather than the load, and who does it."""
+"""Options about the command and not about the load, and the command that has the same option."""
 _OF_RUN_ONLY: Final = ("hlog", "slo", "percentiles", "legacy_latency", "broker_metrics")
 _SHOWN: Final = ("show_version", "show_environment", "show_metrics")
 
 
 def import_command_lines(text: str, file: str) -> Imported:
-    """A workload of each command line of a text. Raises SpecError with every problem of all of them."""
+    """A workload for each command line in a text. Raises SpecError with the problems of all lines."""
     notes = Notes(file)
     lines = lines_of(text, notes)
     if not lines and not notes.problems:
@@ -65,7 +65,7 @@ def import_command_lines(text: str, file: str) -> Imported:
 
 _OF_QUEUES: Final = "have no consumer and fill up"
 INLINE: Final = "command line"
-"""The name of a source that was typed."""
+"""The name of a source that was typed as an argument."""
 
 
 def _workload(line: Line, name: str, notes: Notes) -> dict[str, Any] | None:
@@ -104,7 +104,7 @@ def _text(option: Option, values: list[str]) -> Any:
 
 
 def note_options(given: Mapping[str, list[str]], place: str, notes: Notes) -> None:
-    """One note for each option that does nothing in a workload."""
+    """Add a note for each option that has no effect in a workload."""
     for key in given:
         option = BY_KEY[key]
         where = f"{place} {option.place}".strip()
@@ -124,8 +124,11 @@ def note_options(given: Mapping[str, list[str]], place: str, notes: Notes) -> No
 
 
 def _named(plan: Plan, given: Mapping[str, list[str]], name: str) -> Plan:
-    """With a name, a title of the options without addresses (they hold passwords), and a routing key that is the same
-    whenever the line is imported."""
+    """The plan with a name, a title and a stable routing key.
+
+    The title has the options without addresses, because addresses hold passwords. The routing key is the same each time
+    the line is imported.
+    """
     kept = {key: values for key, values in given.items() if key not in _OF_THE_COMMAND}
     words = [" ".join([BY_KEY[key].flag, *filter(None, values)]) for key, values in kept.items()]
     title = " ".join(["perf-test", *words])
@@ -138,7 +141,7 @@ def _named(plan: Plan, given: Mapping[str, list[str]], name: str) -> Plan:
 
 
 def _finite(plan: Plan, choices: Choices, place: str, notes: Notes) -> Plan:
-    """With an end of everything that a file wants an end of; what changes is said."""
+    """The plan with finite times, as a workload file needs them. Each change gets a note."""
     (step,) = plan.steps
     if not math.isfinite(step.duration_s):
         consuming = plan.consuming
@@ -170,7 +173,7 @@ def _finite(plan: Plan, choices: Choices, place: str, notes: Notes) -> Plan:
 
 
 def refused(problems: list[Problem]) -> SpecError:
-    """What a converted workload is refused for, as an error about the source."""
+    """The problems of a converted workload, as an error about its source."""
     return SpecError(
         [replace(each, rule=f"the workload that comes of it is refused: {each.rule}") for each in problems]
     )

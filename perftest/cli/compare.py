@@ -22,9 +22,9 @@ FACETS = ("plan", "host", "durability", "validity", "safety")
     cls=SectionedCommand,
     exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.MISSED, Exit.NOT_COMPARABLE),
     examples=(
-        "perftest compare baseline/ candidate/                    six repetitions in each",
+        "perftest compare baseline/ candidate/                     six repetitions in each directory",
         "perftest compare baseline/ candidate/ --metric p99 --markdown > summary.md",
-        "perftest compare runs/20261121-101502-run-3fa1 runs/20261121-111502-run-77ab    side by side, no verdict",
+        "perftest compare runs/20261121-101502-run-3fa1 runs/20261121-111502-run-77ab   one run each: no verdict",
     ),
 )
 @click.argument("base", type=click.Path(path_type=Path))
@@ -34,22 +34,38 @@ FACETS = ("plan", "host", "durability", "validity", "safety")
     "metrics",
     section="Judgement",
     multiple=True,
-    metavar="PART",
-    help="Only metrics with this in their names, such as p99; repeatable.",
+    metavar="TEXT",
+    help="Compare only metrics whose names contain TEXT, such as p99. Repeatable.",
 )
-@option("--confidence", section="Judgement", type=PART, default="95%", help="Of all intervals together.")
-@option("--noise-rate", section="Judgement", type=PART, default="2%", help="A change of a rate that nobody acts on.")
 @option(
-    "--noise-latency", section="Judgement", type=PART, default="5%", help="A change of a latency that nobody acts on."
+    "--confidence",
+    section="Judgement",
+    type=PART,
+    default="95%",
+    help="Confidence of the intervals: all of them hold together with this probability.",
+)
+@option(
+    "--noise-rate",
+    section="Judgement",
+    type=PART,
+    default="2%",
+    help="Largest change of a rate that counts as noise.",
+)
+@option(
+    "--noise-latency",
+    section="Judgement",
+    type=PART,
+    default="5%",
+    help="Largest change of a latency that counts as noise.",
 )
 @option(
     "--allow",
     section="Judgement",
     type=click.Choice(FACETS),
     multiple=True,
-    help="Compare although this differs, or is wrong on a side.",
+    help="Compare although the two sides differ in this, or although it is wrong on a side. Repeatable.",
 )
-@option("--markdown", "as_markdown", section="Output", is_flag=True, help="Markdown, for a review.")
+@option("--markdown", "as_markdown", section="Output", is_flag=True, help="Print Markdown, for a code review.")
 @json_option
 @click.pass_context
 def compare(
@@ -65,12 +81,12 @@ def compare(
     as_markdown: bool,
     as_json: bool,
 ) -> None:
-    """Compare two runs, or two sets of repetitions: each metric with its change, bounds and a verdict.
+    """Compare two sets of runs: each metric with its change, the interval of the change, and a verdict.
 
-    BASE and CANDIDATE are directories that hold repetitions of a run, or run directories. A verdict takes three
-    repetitions of each side; with fewer, every metric is inconclusive and the command ends with 0. Exits with 4 if any
-    metric got worse, with 6 if the runs are not alike, with 3 if the candidate lost, duplicated, reordered or damaged
-    messages. To gate a build on one run, use `perftest run --slo`.
+    BASE and CANDIDATE are directories that hold repetitions of a run, or single run directories. A verdict needs three
+    repetitions on each side. With fewer, every metric is inconclusive and the exit code is 0. The exit code is 4 if a
+    metric got worse, 6 if the runs are not alike, and 3 if the candidate lost, duplicated, reordered or damaged
+    messages. To fail a build because of a single run, use `perftest run --slo`.
     """
     from reports.comparison.compare import compare as judge
     from reports.comparison.compare import runs_of
@@ -98,7 +114,7 @@ def compare(
 
 
 def exit_code(result: Comparison) -> Exit:
-    """What a gate sees: harm, then unlike runs, then regressions."""
+    """The exit code of a comparison: first unsafe messages, then unlike runs, then regressions."""
     from reports.stats.verdict import Verdict
 
     if any((run.ledger or {}).get("verdict") == "violated" for run in result.candidate):

@@ -1,4 +1,4 @@
-"""What is said of a measured run when it is over: its table, what to doubt, why it failed, where it lies; its code."""
+"""The conclusion of a measured run: its table, its doubts, the cause of a failure, its files, and its exit code."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from perftest.results.writer import RunWriter
 
 
 class Conclusion:
-    """The words about a run whose directory is finished, or could not be."""
+    """Prints the results of a run after its directory is finished, or could not be finished."""
 
     def __init__(self, writer: RunWriter, options: Options) -> None:
         self._writer = writer
         self._options = options
 
     def print_measured(self) -> None:
-        """What was measured and what to doubt, to stdout. For JSON see the end."""
+        """Print the table and the doubts to stdout. With JSON, :meth:`print_end` prints everything."""
         writer = self._writer
         unsafe = (writer.ledger_record or {}).get("verdict") == "violated"
         if self._json or not (writer.rows or unsafe or writer.verdicts):
@@ -53,7 +53,7 @@ class Conclusion:
             click.echo(f"{part}\n")
 
     def _print_nothing(self) -> None:
-        """Why there is no table, to stderr; whatever made a run fail is said by :func:`print_failure`."""
+        """Print to stderr why there is no table. :func:`print_failure` prints why a run failed."""
         writer = self._writer
         if writer.rows or writer.manifest["state"] == "failed":
             return
@@ -62,7 +62,7 @@ class Conclusion:
         click.echo(f"nothing was measured{within}", err=True)
 
     def _parts(self, width: int | None) -> Iterator[str]:
-        """The paragraphs, in the order to read them; some may be empty."""
+        """The paragraphs in reading order; some may be empty."""
         writer, rows = self._writer, self._writer.rows
         if rows:
             notes = wrapped([note for note in (schedule_note(rows), doubtful_note(rows)) if note], width)
@@ -74,7 +74,7 @@ class Conclusion:
         yield wrapped(words[1:], width)
 
     def print_end(self, code: Exit, report: Path | None) -> None:
-        """Where everything lies, or the one JSON object."""
+        """Print where the results are, or the JSON object of the result."""
         if self._json:
             result = self._result(code, report)
             click.echo(json.dumps(result, ensure_ascii=False, indent=None if self._options.ui == "json" else 1))
@@ -82,7 +82,7 @@ class Conclusion:
         click.echo(where_and_next("data", self._writer.path, report, self._commands(report)))
 
     def _commands(self, report: Path | None) -> list[str]:
-        """What to type next, if anything was measured; a sweep with steps left is gone on with first."""
+        """The next commands, if anything was measured; first the command that continues an interrupted sweep."""
         writer, options = self._writer, self._options
         if options.is_round:
             return []
@@ -114,7 +114,7 @@ class Conclusion:
         return result
 
     def copy_hlog(self) -> None:
-        """The histograms of the run where ``--hlog`` wants them. Raises CliError."""
+        """Copy the histograms of the run to the file of ``--hlog``. Raises CliError."""
         target = self._options.hlog_file
         if target is None:
             return
@@ -129,7 +129,7 @@ class Conclusion:
         return self._options.as_json or self._options.ui == "json"
 
     def _details(self) -> Iterator[str]:
-        """More about polls and latencies, where somebody asked for it."""
+        """Paragraphs about polls and further latencies, where options ask for them."""
         if polls := self._writer.disturbances.polls():
             yield polls
         if self._options.percentiles and self._writer.rows:
@@ -139,7 +139,7 @@ class Conclusion:
 
 
 def print_failure(outcome: RunOutcome) -> None:
-    """Why a run failed, to stderr."""
+    """Print to stderr why a run failed."""
     if outcome.error is not None:
         error = outcome.error
         click.echo(three_lines(redact(error.what), redact(error.where), error.fix), err=True)
@@ -153,8 +153,10 @@ def exit_code(
     *,
     missed: bool = False,
 ) -> Exit:
-    """The gravest thing that can be said of a run: unsafe messages, a failed run, an interruption, a missed objective,
-    a doubt."""
+    """The exit code for the gravest fact about a run.
+
+    The order is: unsafe messages, a failed run, an interruption, a missed objective, a result that cannot be trusted.
+    """
     if ledger is not None and "violated" in (each.get("verdict") for each in (ledger, *ledger.get("background", ()))):
         return Exit.SAFETY
     if state == "failed":

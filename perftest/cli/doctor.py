@@ -1,4 +1,4 @@
-"""``perftest doctor``: what this machine can show."""
+"""``perftest doctor``: how well this machine can measure."""
 
 from __future__ import annotations
 
@@ -25,29 +25,48 @@ MARKS = {"pass": "ok  ", "warn": "WARN", "fail": "FAIL"}
     cls=SectionedCommand,
     exits=(Exit.RUN_ERROR, Exit.UNTRUSTED),
     examples=(
-        "perftest doctor                                     this machine, and the load generator on it",
-        "perftest doctor --dir /var/lib --dir /tmp            the drives of these directories",
-        "perftest doctor -h amqp://rabbit1 --no-ceiling      the way to a broker",
+        "perftest doctor                                     check this machine and the load generator on it",
+        "perftest doctor --dir /var/lib --dir /tmp           also measure the drives of these directories",
+        "perftest doctor -h amqp://rabbit1 --no-ceiling      measure the round trip to a broker",
     ),
 )
-@option("-h", "--uri", "uri", section="Target", metavar="URI", help="A broker, to measure the way to it.")
-@option("-H", "--uris", "uris", section="Target", metavar="URIS", help="Several, with commas.")
+@option(
+    "-h",
+    "--uri",
+    "uri",
+    section="Target",
+    metavar="URI",
+    help="AMQP URI of a broker: measure its login and its round trip.",
+)
+@option(
+    "-H",
+    "--uris",
+    "uris",
+    section="Target",
+    metavar="URIS",
+    help="AMQP URIs of several brokers, separated by commas.",
+)
 @option(
     "--dir",
     "directories",
     section="Target",
     multiple=True,
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Measure the drive of this directory; repeatable.  [default: the current one]",
+    help="Measure the drive of this directory. Repeatable.  [default: the current directory]",
 )
 @option(
-    "--time", "seconds", section="Timing", type=DURATION, default="2s", help="How long each part that takes time takes."
+    "--time",
+    "seconds",
+    section="Timing",
+    type=DURATION,
+    default="2s",
+    help="Length of each check that takes time (processors, ceiling).",
 )
 @option(
     "--ceiling/--no-ceiling",
     section="Measurement",
     default=True,
-    help="Run the load generator against a node of its own, to see what a message costs it.",
+    help="Run the load generator against a local node, to measure its CPU time per message.",
 )
 @json_option
 @click.pass_context
@@ -61,9 +80,9 @@ def doctor(
     ceiling: bool,
     as_json: bool,
 ) -> None:
-    """Say what this machine can show: clocks, drives, network, descriptors, and the load generator's own ceiling.
+    """Check how well this machine can measure: clock, processors, drives, network, and the load generator's own limit.
 
-    Ends with 5 if something is so wrong that no result from here can be trusted; warnings end with 0.
+    The exit code is 5 if no result from this machine can be trusted. Warnings alone end with 0.
     """
     from perftest.doctor.check import worst
 
@@ -78,7 +97,7 @@ def doctor(
 
 
 def _checks(uris: tuple[str, ...], directories: tuple[Path, ...], seconds: float, *, ceiling: bool) -> Iterator[Check]:
-    """Each as soon as it is known."""
+    """Make the checks, and yield each as soon as its result is known."""
     from perftest.doctor import drive, host, network
 
     yield host.clock()
@@ -115,7 +134,7 @@ def _way_to(text: str) -> Check:
 
 
 def _ceilings(seconds: float) -> Iterator[Check]:
-    """Against one node of the bundled broker: the nearest broker there is."""
+    """Measure the load generator against one node of the bundled broker on this machine."""
     from infra import local_cluster
     from perftest.doctor.ceiling import ceilings
     from perftest.spec.plan import QueueType

@@ -1,4 +1,4 @@
-"""How the command ends: exit codes, and the three lines of an error."""
+"""The ends of a command: exit codes, and errors of three lines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """The exit codes; a gate in a build pipeline may rely on them."""
+    """The exit codes. They are stable, so that build pipelines may rely on them."""
 
     OK = 0
     RUN_ERROR = 1
@@ -19,19 +19,19 @@ class Exit(IntEnum):
 
 
 MEANING = {
-    Exit.OK: "ok",
-    Exit.RUN_ERROR: "the run could not be made or ended early (broker, network, drive)",
-    Exit.USAGE: "wrong option or workload file",
+    Exit.OK: "success",
+    Exit.RUN_ERROR: "the command failed, or the run ended early (broker, network, drive)",
+    Exit.USAGE: "an option or a workload file is wrong",
     Exit.SAFETY: "messages were lost, duplicated, reordered or damaged",
     Exit.MISSED: "an objective was missed, or a figure got worse",
-    Exit.UNTRUSTED: "the result is not trustworthy, for example limited by the load generator",
+    Exit.UNTRUSTED: "the result cannot be trusted, for example because the load generator was the limit",
     Exit.NOT_COMPARABLE: "the runs cannot be compared",
-    Exit.INTERRUPTED: "interrupted; what was measured is kept",
+    Exit.INTERRUPTED: "the run was interrupted; everything measured so far is kept",
 }
 
 
 class CliError(Exception):
-    """An error for people: what happened, where, what to do."""
+    """An error for people: what happened, where it happened, and how to fix it."""
 
     def __init__(self, what: str, where: str, fix: str, code: Exit = Exit.RUN_ERROR) -> None:
         super().__init__(what)
@@ -42,6 +42,6 @@ class CliError(Exception):
 
 
 def three_lines(what: str, where: str, fix: str) -> str:
-    """The shape of every error."""
+    """An error as every command prints it."""
     flat = " ".join(what.split())
     return f"error: {flat}\n  at   {where or 'perftest'}\n  fix  {fix}"

@@ -1,8 +1,8 @@
-"""What Ctrl-C (or SIGTERM, or a terminal that is closed) means at each moment of a measured run.
+"""The meaning of Ctrl-C (or SIGTERM, or a closed terminal) at each moment of a measured run.
 
-Before the first message there is nothing to keep: the command ends, and cleans up behind itself undisturbed. While it
-measures, the run decides. While processes are ended and results are written the user's wish has been heard already:
-one more signal must not cost the data. During the report it ends the report.
+Before the first message there is nothing to keep: the command ends, and further signals do not disturb its cleanup.
+While the run measures, the run decides. While processes end and results are written, signals are ignored, so that one
+more Ctrl-C cannot cost the data. During the report, a signal ends the report.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ SIGNALS: Final = tuple(
 
 
 class Interrupts:
-    """The handler of all three signals; what it does is set with :meth:`during` and :meth:`ignored`."""
+    """The handler of all three signals. :meth:`during`, :meth:`ignore` and :meth:`allow` set what a signal does."""
 
     def __init__(self) -> None:
         self._listener: Callable[[int], None] | None = None
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """Handle the signals in this block. Outside the main thread (of a test) there are none to handle."""
+        """Handle the signals in this block. Outside the main thread, as in a test, there are no signals to handle."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -40,7 +40,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def during(self, listener: Callable[[int], None]) -> Iterator[None]:
-        """Tell ``listener`` the number of each signal; afterwards signals are ignored until told otherwise."""
+        """Tell ``listener`` the number of each signal in this block; after the block, signals are ignored."""
         self._listener = listener
         try:
             yield
@@ -48,18 +48,18 @@ class Interrupts:
             self.ignore()
 
     def ignore(self) -> None:
-        """From now on nothing may be interrupted."""
+        """Ignore signals from now on."""
         self._listener = _nothing
 
     def allow(self) -> None:
-        """From now on a signal raises KeyboardInterrupt, once."""
+        """Let the next signal raise KeyboardInterrupt; after that, signals are ignored."""
         self._listener = None
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self._listener is not None:
             self._listener(number)
             return
-        self.ignore()  # what cleans up must be able to
+        self.ignore()  # the cleanup must not be interrupted
         raise KeyboardInterrupt
 
 

@@ -1,7 +1,7 @@
-"""The entry of ``perftest``, and the one place where errors become words and exit codes.
+"""The entry point of ``perftest``, and the only place where exceptions become messages and exit codes.
 
-``perftest --help`` must be quick enough to be asked often: this module and what it imports know nothing heavier than
-click, and each command is imported when it is called.
+``perftest --help`` must be quick, because people ask for it often. So this module imports nothing heavier than click,
+and imports each command only when somebody calls it.
 """
 
 from __future__ import annotations
@@ -21,36 +21,38 @@ from perftest.cli.exits import MEANING, Exit, three_lines
 
 COMMANDS: Final = {
     "Run": {
-        "run": ("perftest.cli.run:run", "Publish and consume with one setting and measure."),
-        "sweep": ("perftest.cli.sweep:sweep", "Measure step by step over the values of a workload."),
+        "run": ("perftest.cli.run:run", "Publish and consume with one setting, and measure."),
+        "sweep": ("perftest.cli.sweep:sweep", "Measure a series of settings, one step after the other."),
         "search": ("perftest.cli.search:search", "Find the highest rate that meets objectives, or the best setting."),
-        "doctor": ("perftest.cli.doctor:doctor", "Say what this machine can show."),
+        "doctor": ("perftest.cli.doctor:doctor", "Check how well this machine can measure."),
     },
     "Results": {
         "report": ("perftest.cli.report:report", "Make an HTML report of one or more runs."),
-        "compare": ("perftest.cli.compare:compare", "Compare two runs, and judge each change."),
+        "compare": ("perftest.cli.compare:compare", "Compare two sets of runs, and judge each change."),
     },
-    "Reference broker": {"broker": ("perftest.cli.broker:broker", "Start, ask and stop a cluster on this machine.")},
+    "Reference broker": {
+        "broker": ("perftest.cli.broker:broker", "Start, inspect and stop a local cluster of the bundled broker.")
+    },
     "Workloads": {"workload": ("perftest.cli.workload:workload", "List, show, check and import workload files.")},
 }
-"""Section, command, where it lives, its sentence: all that the top help needs."""
+"""For each section of the help: the commands, where each is implemented, and the sentence that describes it."""
 
 _EXAMPLES: Final = (
-    "perftest sweep flow_control/in_flight --quick        a bundled cluster, six steps, half a minute",
-    "perftest run -h amqp://rabbit1 -u q -qq -c 200 -z 60  a quorum queue of your broker for a minute",
-    "perftest report runs/*-in_flight-*                   pages from what was measured",
+    "perftest sweep flow_control/in_flight --quick          measure the bundled cluster in six short steps",
+    "perftest run -h amqp://rabbit1 -u q -qq -c 200 -z 60   measure a quorum queue of your broker for a minute",
+    "perftest report runs/*-in_flight-*                     make an HTML report of the sweep",
 )
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command when it is called."""
+    """A group of commands. It imports a command only when somebody calls that command."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, in the order of the help."""
+        """The names of all commands, in the order of the help."""
         return [name for commands in COMMANDS.values() for name in commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of a command and take it out."""
+        """Import a command; None if there is no such command."""
         for commands in COMMANDS.values():
             if cmd_name in commands:
                 module, _, attribute = commands[cmd_name][0].partition(":")
@@ -60,7 +62,7 @@ class LazyGroup(click.Group):
         return None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Examples, commands by section (without importing any), options, exit codes."""
+        """Write examples, commands by section, options and exit codes; no command is imported for that."""
         with formatter.section("Examples"):
             formatter.write("".join(f"  {line}\n" for line in _EXAMPLES))
         for section, commands in COMMANDS.items():
@@ -76,19 +78,20 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["--help", "-?"], "max_content_width": 100})
 @click.version_option(perftest.__version__, "--version", "-v", prog_name="perftest")
 def cli() -> None:
-    """Measure AMQP 0-9-1 brokers, and find out what the numbers mean.
+    """Measure AMQP 0-9-1 brokers, and learn what the figures mean.
 
-    Without a broker's address, run and sweep start the bundled three-node cluster and stop it afterwards.
+    Commands that measure take the address of your broker with -h. Without -h they start the bundled three-node cluster
+    and stop it afterwards.
     """
 
 
 def main() -> NoReturn:
-    """The console script."""
+    """Run the command line of this process, and exit with its code."""
     sys.exit(call(sys.argv[1:]))
 
 
 def call(arguments: Sequence[str]) -> int:
-    """Run a command line; its exit code. Errors are printed to stderr in three lines."""
+    """Run a command line and return its exit code. Errors are printed to stderr in three lines."""
     try:
         result = cli.main(args=list(arguments), prog_name="perftest", standalone_mode=False)
         sys.stdout.flush()
@@ -114,7 +117,7 @@ def call(arguments: Sequence[str]) -> int:
 
 
 def _translate(error: Exception) -> int:
-    """An exception that brings ``what``, ``where`` and ``fix`` (or ``problems``) is for people; any other is a bug."""
+    """Print an exception. With ``what``, ``where`` and ``fix`` (or ``problems``) it is for people, else it is a bug."""
     problems: Sequence[Any] | None = getattr(error, "problems", None)
     if problems:
         click.echo("\n".join(problem.lines() for problem in problems), err=True)
@@ -143,7 +146,7 @@ def _say(what: str, where: str, fix: str, code: int) -> int:
 
 
 def _broken_pipe() -> int:
-    """The reader of our output (``head``) had enough: no error. Nothing more may be written at exit."""
+    """End without an error, because the reader of the output (``head``) has closed it; write nothing more at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return Exit.OK
 

@@ -1,6 +1,6 @@
-"""A measured run, from a plan to an exit code: cluster, run directory, session, what is said at the end, report.
+"""A measured run, from its plan to its exit code: cluster, run directory, session, conclusion, report.
 
-``run`` and ``sweep`` differ only in where their plan comes from.
+``run`` and ``sweep`` share this module; they differ only in where their plan comes from.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 def measure(plan: Plan, options: Options) -> int:
-    """Run a plan and say how it went; the exit code. Without URIs in the plan, a local cluster is started for it."""
+    """Run a plan, print its results, and return the exit code. A plan without URIs gets a local cluster."""
     interrupts = Interrupts()
     with interrupts.installed():
         writer, session, outcome = _run(plan, options, interrupts)
         conclusion = Conclusion(writer, options)
         try:
             code = session.conclude(outcome)
-        finally:  # a drive that is full keeps nobody from reading what was measured
+        finally:  # the results are printed even if a full drive could not take them
             interrupts.allow()
             conclusion.print_measured()
         print_failure(outcome)
@@ -51,8 +51,8 @@ def measure(plan: Plan, options: Options) -> int:
 
 
 def _run(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[RunWriter, Session, RunOutcome]:
-    """Execute the plan; when this returns, no signal is listened to any more."""
-    exports = Exports(options)  # what cannot be opened is told before a cluster is started
+    """Execute the plan. When this function returns, signals are ignored."""
+    exports = Exports(options)  # first: a file or port that cannot be opened must not cost the start of a cluster
     with target(plan, options.cluster, options.out) as cluster:
         if cluster is not None:
             plan = on_bundled(plan, cluster)
@@ -64,7 +64,7 @@ def _run(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[RunWrite
         try:
             return writer, session, asyncio.run(session.run(interrupts))
         except BaseException as error:
-            # A defect of ours, or a signal before the loop was there: what was recorded is kept, the cause is told.
+            # A bug, or a signal before the event loop ran: keep the records and report the cause.
             interrupts.ignore()
             writer.finish("failed", f"{type(error).__name__}: {error}", Exit.RUN_ERROR)
             raise
@@ -73,8 +73,10 @@ def _run(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[RunWrite
 
 
 def report_or_doubt(runs: Sequence[Path], beside: Path) -> tuple[Path | None, CliError | None]:
-    """The report of the runs in the directory ``beside``, or why there is none: that does not spoil a measurement that
-    succeeded."""
+    """The report of the runs in the directory ``beside``, or the reason why there is no report.
+
+    A missing report does not spoil a measurement that succeeded.
+    """
     from perftest.cli.report import build_report
 
     try:
@@ -87,7 +89,7 @@ def report_or_doubt(runs: Sequence[Path], beside: Path) -> tuple[Path | None, Cl
 
 
 def _legacy(writer: RunWriter) -> LegacyLatency:
-    # Only for those who ask: it decodes each histogram once more.
+    # Only on request, because it decodes each histogram once more.
     from perftest.results.legacy import LegacyLatency
 
     return LegacyLatency(writer.started_ns, writer.plan.seed)

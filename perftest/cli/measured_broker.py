@@ -1,4 +1,4 @@
-"""What a run measures: a broker somewhere, a cluster that is kept, or one that is started for the run."""
+"""The broker that a run measures: a remote broker, a local cluster that keeps running, or a cluster for this run."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ LOCAL_NODES: Final = 3
 
 @contextlib.contextmanager
 def target(plan: Plan, kept: Path | None, out: Path) -> Iterator[Cluster | None]:
-    """The cluster to measure: none of ours, one that is kept in a directory, or one for this run only, in ``out``.
-    Raises CliError."""
+    """The local cluster to measure: None for a plan with URIs, the cluster in the directory ``kept``, or a temporary
+    cluster in ``out``. Raises CliError."""
     if plan.uris:
         yield None
     elif kept is not None:
@@ -40,7 +40,7 @@ def target(plan: Plan, kept: Path | None, out: Path) -> Iterator[Cluster | None]
 
 
 def _kept(directory: Path) -> Cluster:
-    """The cluster of a directory. Raises CliError when none of its nodes is alive, ClusterError when there is none."""
+    """The cluster of a directory. Raises CliError if no node is alive, ClusterError if there is no cluster."""
     cluster = local_cluster.load(directory)
     if not any(local_cluster.is_alive(node) for node in cluster.nodes):
         fix = f"start it again with `perftest broker start --dir {directory}`"
@@ -49,14 +49,14 @@ def _kept(directory: Path) -> Cluster:
 
 
 def on_bundled(plan: Plan, cluster: Cluster) -> Plan:
-    """The plan with the cluster's URIs, and quorum queues whatever a workload or a flag left open: those are what the
-    reference cluster is there to measure."""
+    """The plan with the URIs of the bundled cluster and with quorum queues only, because the bundled broker has no
+    other kind of queue."""
     queues = tuple(replace(queue, type=QueueType.QUORUM, durable=True) for queue in plan.queues)
     return replace(plan, uris=cluster.uris, queues=queues)
 
 
 def broker_facts(plan: Plan, cluster: Cluster | None) -> dict[str, Any]:
-    """What the manifest says of the broker before a connection was opened."""
+    """Facts about the broker for the manifest, known before a connection is opened."""
     if cluster is None:
         return {"durability": _durability_in_words(plan)}
     nodes = local_cluster.summary(cluster)
@@ -67,7 +67,7 @@ def broker_facts(plan: Plan, cluster: Cluster | None) -> dict[str, Any]:
 
 
 def _durability_in_words(plan: Plan) -> str:
-    """What a client can know of any other broker: the queue type and the delivery mode."""
+    """The durability of a remote broker, as far as a client knows it: by queue type and delivery mode."""
     if all(queue.type is QueueType.QUORUM for queue in plan.queues):
         return (
             "quorum queue: confirmed when a majority of its members has written it, synced as the broker is configured"
@@ -78,7 +78,7 @@ def _durability_in_words(plan: Plan) -> str:
 
 
 def target_name(plan: Plan, cluster: Cluster | None) -> str:
-    """What is measured, in a few words."""
+    """The name of the measured broker, in a few words."""
     if cluster is not None:
         return f"{len(cluster.nodes)} local nodes"
     hosts = [redact(uri).rsplit("@", 1)[-1].removeprefix("amqp://").split("/")[0] for uri in plan.uris]

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from infra.local_cluster import Cluster
 
 _SEARCHED: Final = ("in_flight", "prefetch", "ack_interval")
-"""What ``--frontier`` changes."""
+"""The settings that ``--frontier`` changes."""
 KEPT_UP: Final = 0.99
-"""Part of the asked rate that must be published, and of the published that must be delivered, for a probe to pass."""
+"""For a probe to pass: part of the asked rate that must be published, and part of that which must be delivered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What made a probe invalid, and what to do about it; both are sentences."""
+    """The reason why a probe is invalid, and what to do about it; both are sentences."""
 
     what: str
     fix: str
@@ -54,13 +54,16 @@ REMEDIES: Final[Mapping[str, str]] = {
     "steal": "measure on a machine that shares its processors with nobody",
     "clock": "run the generator on one host, with one clock",
 }
-"""The checks of a step that fail when the figures are not the broker's."""
+"""The checks of a step that fail when the figures are not the broker's, and what to do about each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What a probe found: the rows of its steps, its ledger, what of it failed its own checks; ``limits`` are those
-    of the failed checks that speak of the load generator and its machine, so that nothing is said about the broker."""
+    """The result of a probe: the rows of its steps, its ledger, and the texts of its failed checks (``faults``).
+
+    ``limits`` are the failed checks about the load generator and its machine. With a limit, the probe says nothing
+    about the broker.
+    """
 
     path: Path
     rows: list[dict[str, Any]]
@@ -71,8 +74,10 @@ class Probe:
 
 
 def probe(plan: Plan, out: Path, cluster: Cluster | None, stop: StopRequest, command: Sequence[str]) -> Probe:
-    """Run ``plan`` and record it below ``out``, with the ``command`` that makes it again. Raises CliError if it failed,
-    RunNotWritableError."""
+    """Run ``plan`` and record it below ``out``, with the ``command`` that makes the run again.
+
+    Raises CliError if the run failed, and RunNotWritableError.
+    """
     if cluster is not None:
         plan = replace(plan, uris=cluster.uris)
     writer = RunWriter(out, plan, command)
@@ -98,7 +103,7 @@ def probe(plan: Plan, out: Path, cluster: Cluster | None, stop: StopRequest, com
 
 
 async def _execute(plan: Plan, writer: RunWriter, sampler: Sampler, stop: StopRequest) -> RunOutcome:
-    """The plan with the host and the nodes sampled beside it."""
+    """Execute the plan, and sample the host and the nodes beside it."""
     sampling = asyncio.create_task(sampler.run())
     try:
         outcome = await execute(plan, writer, stop)
@@ -111,8 +116,10 @@ async def _execute(plan: Plan, writer: RunWriter, sampler: Sampler, stop: StopRe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchPlan:
-    """What the command line comes down to. ``swept`` are the settings that the workload file sweeps: the search holds
-    them at the first value of each."""
+    """The search that the command line asks for.
+
+    ``swept`` are the settings that the workload file sweeps; the search keeps each at its first value.
+    """
 
     plan: Plan
     swept: tuple[str, ...]
@@ -124,7 +131,7 @@ class SearchPlan:
 
 @dataclass(slots=True)
 class Prober:
-    """Runs probes one after the other against one target, and keeps what they said."""
+    """Runs probes one after the other against one target, and keeps their results."""
 
     asked: SearchPlan
     cluster: Cluster | None
@@ -137,7 +144,7 @@ class Prober:
     limits: list[Limit] = field(default_factory=list)
 
     def run(self, label: str, settings: Settings) -> tuple[Probe, list[Verdict]]:
-        """One probe with these settings, and what became of each objective."""
+        """Run a probe with these settings; its result, and the verdict on each objective."""
         step = replace(self.asked.plan.steps[0], settings=settings, label=label)
         plan = replace(self.asked.plan, steps=(step,))
         found = probe(plan, self.out, self.cluster, self.stop, _again(self.asked, plan, self.flags))
@@ -147,12 +154,12 @@ class Prober:
         return found, judge(self.asked.objectives, found.rows, found.ledger)
 
     def limits_in_words(self) -> list[str]:
-        """What made probes invalid, the latest of each kind, and what to do about it."""
+        """The reasons why probes were invalid, the latest of each kind, and what to do about each."""
         by_fix = {limit.fix: limit.what for limit in self.limits}
         return [f"  {what}\n  fix  {fix}" for fix, what in by_fix.items()]
 
     def note(self, record: dict[str, Any], line: str) -> None:
-        """Keep and show what a probe said."""
+        """Keep and show the result of a probe."""
         self.records.append(record)
         if not self.asked.as_json:
             click.echo(line)
@@ -177,7 +184,7 @@ def _prober(asked: SearchPlan, flags: Mapping[str, Any]) -> Iterator[Prober]:
 
 
 def find_rate(asked: SearchPlan, flags: Mapping[str, Any]) -> Exit:
-    """Close in on the highest rate that meets every objective. Raises CliError without any."""
+    """Find the highest rate that meets every objective. Raises CliError if there is no objective."""
     if not asked.objectives:
         fix = '--slo "e2e.p99<20ms", or --frontier to compare settings'
         raise CliError("there is no objective to meet", "--slo", fix, Exit.USAGE)
@@ -197,7 +204,7 @@ def find_rate(asked: SearchPlan, flags: Mapping[str, Any]) -> Exit:
 
 
 def _free_rate(prober: Prober, settings: Settings) -> float:
-    """What comes through without a schedule: where to begin. Raises CliError if nothing does."""
+    """The delivered rate without a schedule, where the search begins. Raises CliError if nothing is delivered."""
     found, _ = prober.run("unlimited", replace(settings, rate=None))
     row = found.rows[0] if found.rows else None
     rate = (row["delivered_per_s"] if row["delivered"] else row["published_per_s"]) if row else 0.0
@@ -212,7 +219,7 @@ def _free_rate(prober: Prober, settings: Settings) -> float:
 
 
 def _probe_rate(prober: Prober, state: Search, settings: Settings, rate: float) -> None:
-    """One probe at a rate of the whole load."""
+    """Run a probe at a rate of the whole load, and record its vote."""
     publishers = settings.publishers * prober.asked.plan.publishing.channels
     found, verdicts = prober.run(f"rate={rate:g}", replace(settings, rate=rate / publishers))
     if found.interrupted:
@@ -234,12 +241,12 @@ def _probe_rate(prober: Prober, state: Search, settings: Settings, rate: float) 
 
 
 def _words(verdict: Verdict) -> str:
-    """``e2e.p99 31.4 ms``: the objective itself is said at the end."""
+    """The metric and its value, such as ``e2e.p99 31.4 ms``; the objective itself is shown at the end."""
     return f"{verdict.objective.metric} {shown(verdict.objective, verdict.value)}"
 
 
 def _not_kept_up(found: Probe, rate: float) -> list[str]:
-    """A probe that did not do what it should measures nothing at that rate."""
+    """How a probe failed to publish or deliver at its rate; empty if it kept up."""
     if not found.rows:
         return ["nothing was measured"]
     row, missed = found.rows[0], []
@@ -251,7 +258,7 @@ def _not_kept_up(found: Probe, rate: float) -> list[str]:
 
 
 def _conclude(prober: Prober, answer: Answer, flags: Mapping[str, Any]) -> Exit:
-    """Say what was found, and how sure it is."""
+    """Show the answer of the search, and how certain it is."""
     words = [_found(answer, " and ".join(objective.text for objective in prober.asked.objectives))]
     if answer.rate is not None:
         words.append(f"to see it again: {shlex.join(_longer(prober.asked, answer.rate, flags))}")
@@ -272,7 +279,7 @@ def _conclude(prober: Prober, answer: Answer, flags: Mapping[str, Any]) -> Exit:
 
 
 def _found(answer: Answer, objectives: str) -> str:
-    """The answer in a sentence. A rate at which the generator was the limit is no limit of the broker."""
+    """The answer in a sentence. The limit of the load generator is never told as the limit of the broker."""
     if answer.limited and answer.rate is None:
         return (
             f"INVALID: whether any rate meets {objectives} is not known: at {answer.below:,.0f} msg/s, the lowest "
@@ -290,7 +297,7 @@ def _found(answer: Answer, objectives: str) -> str:
 
 
 def _longer(asked: SearchPlan, rate: float, flags: Mapping[str, Any]) -> list[str]:
-    """The command that makes the load at this rate for a minute."""
+    """The command that runs the load at this rate for a minute."""
     step = asked.plan.steps[0]
     each = rate / (step.settings.publishers * asked.plan.publishing.channels)
     minute = replace(step, settings=replace(step.settings, rate=each), duration_s=60.0, warmup_s=5.0)
@@ -298,7 +305,7 @@ def _longer(asked: SearchPlan, rate: float, flags: Mapping[str, Any]) -> list[st
 
 
 def _again(asked: SearchPlan, plan: Plan, flags: Mapping[str, Any]) -> list[str]:
-    """The command that makes the load of this plan, which is one of the search's."""
+    """The command that runs the load of a probe's plan."""
     if flags["workload"] is None:
         return run_command(plan, asked.cluster)
     changed = [name for name in LOAD_FLAGS if flags[name] is not None]
@@ -331,7 +338,7 @@ def compare_settings(asked: SearchPlan, flags: Mapping[str, Any]) -> Exit:
 
 
 def _probe_settings(prober: Prober, settings: Sequence[tuple[int, int, int]]) -> list[Point]:
-    """A probe of each, as far as nobody stops it."""
+    """Probe each setting, until somebody stops the search."""
     found: list[Point] = []
     for in_flight, prefetch, ack_interval in settings:
         if prober.stop.finishing:
@@ -377,7 +384,7 @@ def _plain(point: Point | None) -> dict[str, Any] | None:
 
 
 def _write(prober: Prober, record: dict[str, Any], words: Sequence[str]) -> None:
-    """``search.json`` beside the runs, and what it says on the terminal."""
+    """Write ``search.json`` beside the runs, and show its sentences."""
     plain = {
         "schema": 1,
         "objectives": [objective.text for objective in prober.asked.objectives],

@@ -1,6 +1,6 @@
-"""``perftest report``: from run directories to pages.
+"""``perftest report``: make an HTML page of run directories.
 
-The JVM of the pipeline lives in a process of its own, which ends before the pages are written.
+The pipeline and its JVM run in a process of their own, which ends before the page is written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from perftest.cli.sections import SectionedCommand, json_option, option
     examples=(
         "perftest report runs/20261121-101502-in_flight-3fa1",
         "perftest report runs/*-prefetch-* --out prefetch-report",
-        "perftest report runs/20261121-101502-in_flight-3fa1 --json   only the path, for scripts",
+        "perftest report runs/20261121-101502-in_flight-3fa1 --json   print the path of the page as JSON",
     ),
 )
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -36,13 +36,13 @@ from perftest.cli.sections import SectionedCommand, json_option, option
     section="Output",
     type=click.Path(path_type=Path, file_okay=False),
     default=None,
-    help="Directory of the report.  [default: RUN/report.html; runs/report-TIME for several RUNs]",
+    help="Directory to write the report to.  [default: the directory RUN; runs/report-TIME for several RUNs]",
 )
 @json_option
 def report(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
     """Make an HTML report of one or more runs.
 
-    RUN is the directory of a run, or one that holds several: the rounds of a sweep.
+    RUN is the directory of a run, or a directory that holds the rounds of a sweep.
     """
     from perftest.results.reader import read_manifest, run_directories
     from perftest.results.schema import MANIFEST
@@ -57,10 +57,10 @@ def report(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
 
 
 def build_report(runs: Sequence[Path], out: Path | None, beside: Path) -> Path:
-    """Run the pipeline and write the pages; the path of the page, ``out/report.html``. Raises CliError.
+    """Run the pipeline, write the page to ``out/report.html``, and return the path of the page. Raises CliError.
 
-    Without ``out`` the page stands in ``beside``, the directory of the run or of its rounds, and what belongs to it
-    below ``beside/report/``.
+    Without ``out`` the page is ``beside/report.html`` and its tables lie below ``beside/report/``; ``beside`` is the
+    directory of the run or of its rounds.
     """
     place = out or beside / "report"
     counted = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
@@ -76,7 +76,7 @@ def build_report(runs: Sequence[Path], out: Path | None, beside: Path) -> Path:
 
 @contextlib.contextmanager
 def _progress(what: str) -> Iterator[None]:
-    """Say what is going on: on a terminal with the seconds it takes, which vanish afterwards; else in a line."""
+    """Show what is going on: a line, or on a terminal a line with the elapsed seconds, which vanishes at the end."""
     if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb" or os.environ.get("CI"):
         click.echo(f"{what} …", err=True)
         yield
@@ -91,7 +91,7 @@ def _progress(what: str) -> Iterator[None]:
 
 
 def _pipeline(runs: Sequence[Path], store: Path) -> None:
-    """The pipeline in its own process. What it says on stderr is for people; it is shown when it fails."""
+    """Run the pipeline in its own process. Its words on stderr are shown if it fails."""
     command = [sys.executable, "-m", "reports.pipeline", *(str(run) for run in runs), "--store", str(store)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
@@ -107,7 +107,7 @@ def _pipeline(runs: Sequence[Path], store: Path) -> None:
 
 
 def _cause(lines: Sequence[str]) -> str:
-    """What a stack of the JVM or of Python comes down to: its innermost cause, or its last line."""
+    """The innermost cause in a stack trace of the JVM or of Python; without a cause, its last line."""
     causes = [line for line in lines if line.startswith("Caused by:")]
     errors = [line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)]
     return next((found[-1] for found in (causes, errors, lines) if found), "it said nothing")

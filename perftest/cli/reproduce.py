@@ -1,7 +1,8 @@
-"""The command that makes a load again: what is typed gives the plan that was measured.
+"""Commands that reproduce the load of a search.
 
-Without a workload file a search measures what ``perftest run`` would: its plan is made of the same words that are shown
-in the end, by the same parser. Of a workload file every setting that the search holds is set by name.
+Without a workload file, a search makes its plan from words of ``perftest run``, with the parser of that command. So the
+command that is shown at the end gives the same plan. With a workload file, the command sets every setting that the
+search has fixed by name.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from perftest.spec.sweeping import FIELD_OF_SETTING
 from perftest.spec.units import AUTOMATIC_ACK, UNLIMITED, in_words
 
 LOAD_FLAGS: Final = ("publishers", "consumers", "in_flight", "prefetch", "ack_interval", "size_bytes")
-"""What the command line of a search can change of a workload's load."""
+"""The settings of a load that the command line of a search can change."""
 
 _BESIDE_A_URI: Final = ("-u", "perftest", "-qq", "-e", "amq.default", "-prsd", "0", "-cal", "round-robin")
-"""What makes the load of ``perftest run`` beside a URI the one that a search measures with the bundled cluster."""
+"""Options of ``perftest run`` that give a remote broker the same load as the bundled cluster has by default."""
 _SETTING_OF_FIELD: Final = {field: setting for setting, field in FIELD_OF_SETTING.items()}
 
 
 def beside(uris: Sequence[str]) -> list[str]:
-    """The words about target and queue of a run that measures what a search does."""
+    """The options about target and queue of a ``perftest run`` with the load of a search."""
     return ["-H", ",".join(uris), *_BESIDE_A_URI] if uris else []
 
 
 def plan_of_words(words: Sequence[str]) -> Plan:
-    """The plan of ``perftest run`` with these words. Raises SpecError; of the words themselves nothing is wrong."""
+    """The plan of ``perftest run`` with these words, which are known to be readable. Raises SpecError."""
     read = tokens.read(list(words))
     assert not read.complaints, read.complaints
     given: dict[str, Any] = {}
@@ -46,7 +47,7 @@ def plan_of_words(words: Sequence[str]) -> Plan:
 
 
 def run_command(plan: Plan, cluster: Path | None) -> list[str]:
-    """The ``perftest run`` that has the load of this plan."""
+    """The ``perftest run`` command with the load of this plan."""
     target = [*typed_again(plan.uris, cluster), *(_BESIDE_A_URI if plan.uris else ())]
     step = plan.steps[0]
     timing = ["-z", str(duration(step.duration_s)), "--warmup", str(duration(step.warmup_s))]
@@ -54,7 +55,7 @@ def run_command(plan: Plan, cluster: Path | None) -> list[str]:
 
 
 def load_words(settings: Settings) -> list[str]:
-    """The flags of ``perftest run`` for the settings that a search can change."""
+    """The options of ``perftest run`` for the settings that a search can change."""
     automatic = settings.ack_interval == AUTOMATIC_ACK
     return [
         *("-r", _exactly(settings.rate), "-x", str(settings.publishers), "-y", str(settings.consumers)),
@@ -65,8 +66,11 @@ def load_words(settings: Settings) -> list[str]:
 
 
 def sweep_command(workload: str, plan: Plan, cluster: Path | None, held: Iterable[str]) -> list[str]:
-    """The ``perftest sweep`` that has this load of a workload file. The file's own sweep is replaced by the rate, so
-    the settings ``held`` (fields) are set by name: those that the file sweeps, and those that flags changed."""
+    """The ``perftest sweep`` command with the load of this plan, for a workload file.
+
+    The command sweeps only the rate. It sets the fields ``held`` by name: the settings that the file sweeps, and the
+    settings that options changed.
+    """
     step = plan.steps[0]
     words = ["--isolated", "--vary", f"rate={_exactly(step.settings.rate)}"]
     for field in dict.fromkeys(held):
@@ -78,7 +82,7 @@ def sweep_command(workload: str, plan: Plan, cluster: Path | None, held: Iterabl
 
 
 def _exactly(rate: float | None) -> str:
-    """All digits: a rate per publisher is rarely a round one."""
+    """The rate with all of its digits, because a rate per publisher is rarely a round number."""
     if rate is None:
         return UNLIMITED
     return str(int(rate)) if rate == int(rate) else repr(rate)

@@ -1,4 +1,4 @@
-"""Rounds of a sweep: the same steps again and again, until they are enough; and what of a sweep is still to be done."""
+"""Rounds of a sweep: the same steps again until the result is precise enough; and the rest of an interrupted sweep."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ from reports.stats.confidence import half_width
 STATE: Final = "sweep.json"
 UNFINISHED: Final = "unfinished"
 ROUNDS_MIN: Final = 3
-"""Fewer say nothing about how much rounds differ."""
+"""Fewer rounds do not tell how much rounds differ."""
 CONFIDENCE: Final = 0.95
 _GRAVITY: Final = (Exit.SAFETY, Exit.RUN_ERROR, Exit.INTERRUPTED, Exit.MISSED, Exit.UNTRUSTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """How often to repeat: ``repeats`` times at most, and no longer than until ``until`` is known to ``part`` of its
-    value in every step (None: as often as that)."""
+    """How often to repeat a sweep: at most ``repeats`` times.
+
+    With ``until``, rounds end earlier: once that metric is known to ``part`` of its value in every step.
+    """
 
     repeats: int
     until: Objective | None
@@ -43,10 +45,10 @@ class Rounds:
 
 
 def remaining(run: Path) -> Plan:
-    """The plan of a sweep that was interrupted or killed, with the steps that it did not finish. Raises CliError if
-    none is left; NotARunError."""
+    """The plan of a sweep that was interrupted or killed, with its unfinished steps only. Raises CliError if no step
+    is left, and NotARunError."""
     found = read_run(run)
-    plan = plan_of(found.manifest)
+    plan = plan_of_manifest(found.manifest)
     done = finished_steps(found)
     left = tuple(step for step in plan.steps if step.number not in done)
     if not left:
@@ -54,22 +56,25 @@ def remaining(run: Path) -> Plan:
     return replace(plan, steps=left)
 
 
-def plan_of(manifest: Mapping[str, Any]) -> Plan:
-    """The plan of a manifest, without its addresses: passwords are not kept."""
+def plan_of_manifest(manifest: Mapping[str, Any]) -> Plan:
+    """The plan of a manifest. It has no addresses, because a manifest keeps no passwords."""
     plain = {name: value for name, value in manifest["plan"].items() if name != "digest"}
     return plan_from_json({**plain, "uris": []})
 
 
 def finished_steps(run: Run) -> set[int]:
-    """Steps that came to their end: interrupted ones did not, though they say that they ended."""
+    """The numbers of the steps that ran to their end. An interrupted step has an event for its end, too."""
     ended = [int(event["step"]) for event in run.events if event.get("kind") == "step_ended"]
     cut_short = {int(event["step"]) for event in run.events if event.get("kind") == "interrupted" and "step" in event}
     return set(ended) - cut_short
 
 
 def repeat(plan: Plan, options: Options, rounds: Rounds, directory: Path | None = None) -> Exit:
-    """Run the rounds, each as a run of its own below one directory, which ``perftest compare`` takes as a side. With
-    ``directory`` go on with one that is there. The gravest of their exit codes."""
+    """Run the rounds and return the gravest of their exit codes.
+
+    Each round is a run of its own. All rounds lie below one directory, which ``perftest compare`` takes as one side.
+    With ``directory``, continue the rounds in that directory.
+    """
     place = directory or _new_directory(plan, options, rounds)
     _put_unfinished_aside(place)
     codes: list[Exit] = []
@@ -90,18 +95,19 @@ def _of_a_round(options: Options, place: Path) -> Options:
 
 
 def rounds_of(place: Path) -> tuple[Plan, Rounds]:
-    """What a directory of rounds was asked for. Raises CliError."""
+    """The plan and the rounds that a directory of rounds was started with. Raises CliError."""
     try:
         plain = json.loads((place / STATE).read_text(encoding="utf-8"))
         until = parse_objective(plain["until"]) if plain["until"] else None
         rounds = Rounds(repeats=plain["repeats"], until=until, part=plain["part"], random=plain["random"])
         return plan_from_json(plain["plan"]), rounds
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CliError(f"it cannot be gone on with: {error}", str(place / STATE), "begin the sweep anew") from error
+        what = f"the sweep cannot be continued: {error}"
+        raise CliError(what, str(place / STATE), "start a new sweep, without --resume") from error
 
 
 def enough(rows: Mapping[str, Sequence[Mapping[str, Any]]], rounds: Rounds) -> bool:
-    """Whether every step's metric is known well enough: half its interval over the rounds is at most ``part`` of it."""
+    """Whether every step's metric is precise enough: half of its interval over the rounds is at most ``part`` of it."""
     if rounds.until is None or not rows:
         return False
     return all(
@@ -111,7 +117,7 @@ def enough(rows: Mapping[str, Sequence[Mapping[str, Any]]], rounds: Rounds) -> b
 
 
 def _spread(values: Sequence[float | None]) -> float | None:
-    """Half the interval of the mean over the mean; None if there are too few."""
+    """Half of the mean's confidence interval, as a part of the mean; None if there are too few values."""
     known = [value for value in values if value is not None]
     if len(known) < ROUNDS_MIN or len(known) < len(values):
         return None
@@ -144,7 +150,7 @@ def _runs(place: Path) -> list[Path]:
 
 
 def _put_unfinished_aside(place: Path) -> None:
-    """A round that did not come to its end is no repetition of the others."""
+    """Move unfinished rounds away, because an unfinished round is no repetition of the others."""
     for run in _runs(place):
         if read_manifest(run)["state"] != "finished":
             (place / UNFINISHED).mkdir(exist_ok=True)
@@ -152,7 +158,7 @@ def _put_unfinished_aside(place: Path) -> None:
 
 
 def _rows(place: Path) -> dict[str, list[Mapping[str, Any]]]:
-    """The rows of each step over the rounds, by label."""
+    """The rows of each step over all rounds, by the label of the step."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for run in _runs(place):
         for row in (read_run(run).result or {}).get("steps", ()):
@@ -165,7 +171,7 @@ def _by_number(steps: Sequence[Step]) -> list[Step]:
 
 
 def _tell(place: Path, rounds: Rounds, options: Options, *, cut_short: bool) -> None:
-    """Each step's metric over the rounds, where they lie, and what to do next."""
+    """Print each step's metric over the rounds, the directory of the rounds, and the next commands."""
     metric = rounds.until or parse_objective("rate>0")
     steps = _means(place, metric, as_json=options.as_json)
     report, doubt = report_or_doubt(_runs(place), place) if options.report and not cut_short else (None, None)
@@ -182,7 +188,7 @@ def _tell(place: Path, rounds: Rounds, options: Options, *, cut_short: bool) -> 
 
 
 def _means(place: Path, metric: Objective, *, as_json: bool) -> list[dict[str, Any]]:
-    """Each step's mean over the rounds and half its interval, shown unless they are wanted as JSON."""
+    """Each step's mean over the rounds and half of its interval. They are printed here unless JSON is wanted."""
     steps = []
     for name, of_step in _rows(place).items():
         values = [measured(metric, row) for row in of_step]

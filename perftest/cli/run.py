@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 )
 @click.pass_context
 def run(ctx: click.Context, /, **given: Any) -> None:
-    """Publish and consume with one setting and measure.
+    """Publish and consume with one setting, and measure.
 
-    The options are PerfTest's, with its meaning and its defaults: beside a URI a classic queue, no confirms, no
-    prefetch. Without one the bundled cluster is measured: a quorum queue, 1000 messages in flight, prefetch 1000.
+    Options have the names and the meaning of RabbitMQ PerfTest. With a URI they also have PerfTest's defaults: a
+    classic queue, no publisher confirms, no prefetch limit. Without a URI, run measures the bundled cluster with a
+    quorum queue, 1000 messages in flight and a prefetch of 1000.
     """
     show_and_leave(ctx, given)
 
@@ -52,7 +53,7 @@ def run(ctx: click.Context, /, **given: Any) -> None:
 
 
 def run_options(choices: Choices) -> Options:
-    """What concerns the command rather than the plan."""
+    """The options that concern the command and not the plan."""
     from perftest.cli.session_options import Options
 
     ui = choices["ui"]
@@ -80,7 +81,7 @@ def run_options(choices: Choices) -> Options:
 
 
 def _broker_metrics(choices: Choices) -> tuple[str, ...]:
-    """Addresses of a broker elsewhere; the nodes of a local cluster are asked anyway, and once is enough."""
+    """The addresses of the broker's metrics. The nodes of a local cluster need none: they are asked in any case."""
     if choices.is_given("broker_metrics") and choices.local:
         choices.note("--broker-metrics has no effect without -h or -H: the local cluster's figures are there anyway")
         return ()
@@ -89,7 +90,7 @@ def _broker_metrics(choices: Choices) -> tuple[str, ...]:
 
 
 def _metrics(choices: Choices) -> MetricsOptions | None:
-    """The endpoint that is asked for; its companions do nothing by themselves."""
+    """The metrics endpoint, if -mpr asks for it. The other options about metrics have no effect without -mpr."""
     from perftest.cli.session_options import MetricsOptions
     from perftest.results.provenance import redact_command
 

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from perftest.spec.plan import Plan
 
 METRICS_EVERY_S: Final = 1.0
-"""A broker is not asked over HTTP more often: the answer costs it CPU time."""
+"""Shortest time between two requests to a broker over HTTP: each answer costs the broker CPU time."""
 
 
 class Sampler:
-    """Records what the host says, and each node of ``cluster`` that answers; ``show`` hears of the nodes, too.
+    """Records samples of the host and of each node of ``cluster`` that answers; ``show`` gets the nodes' samples, too.
 
-    ``tell`` takes the events of a node that answers no more and of one that does again: clients on other nodes notice
-    neither, and yet from then on something else is measured.
+    ``tell`` takes an event when a node stops answering and when it answers again. Clients on other nodes notice
+    neither, and yet a different cluster is measured from then on.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Sampler:
 
     async def run(self) -> None:
         """Sample until cancelled. Raises RunNotWritableError."""
-        # Apart from each other: a broker that answers late must not make the samples of this host late.
+        # In separate tasks, so that a broker that answers late does not delay the samples of this host.
         loops = [asyncio.ensure_future(each) for each in (self._sample_host(), self._sample_metrics())]
         try:
             await asyncio.gather(*loops)
@@ -74,7 +74,7 @@ class Sampler:
             await asyncio.sleep(max(self._writer.plan.interval_s, METRICS_EVERY_S))
 
     async def remote_nodes(self) -> None:
-        """Ask the addresses that tell a broker's figures, if there are any. Raises RunNotWritableError."""
+        """Sample the addresses of ``--broker-metrics``, if there are any. Raises RunNotWritableError."""
         if self._metrics is None:
             return
         for record in await self._metrics.sample(time.time_ns()):
@@ -85,7 +85,7 @@ class Sampler:
                 self._writer.describe_broker(cpu_kind=self._cpu_kind)
 
     async def nodes(self) -> None:
-        """Sample the nodes now: the CPU time of the last step needs a sample after it. Raises RunNotWritableError."""
+        """Sample the nodes now. The CPU time of the last step needs a sample after it. Raises RunNotWritableError."""
         if self._cluster is not None:
             t_ns = time.time_ns()
             records = await asyncio.to_thread(local_cluster.sample, self._cluster, t_ns)
@@ -97,8 +97,8 @@ class Sampler:
                 self._look_for_new_processes(self._cluster)
 
     def _look_for_new_processes(self, cluster: Cluster) -> None:
-        """A node that was killed may be started again by another command: then it has another pid."""
-        with contextlib.suppress(local_cluster.ClusterError):  # a temporary cluster has no file, and no other command
+        """Read the pids of the nodes again, because another command may have started a killed node again."""
+        with contextlib.suppress(local_cluster.ClusterError):  # a temporary cluster has no cluster.json
             self._cluster = local_cluster.load(Path(cluster.directory))
 
     def _compare(self, answering: set[str], t_ns: int) -> None:
@@ -114,10 +114,10 @@ _Boundary = tuple[str, int, int]
 
 
 class StageSampler:
-    """Follows the events of a run; :meth:`run` asks the nodes and writes, beside it.
+    """Records the latency stages of each step: follows the run's events, and asks the nodes at each boundary of a step.
 
-    All nodes are asked at once, milliseconds after the boundary. A node that does not answer, or keeps no anatomy, is
-    left out of the step.
+    All nodes are asked at once, milliseconds after the boundary. A node that does not answer, or that records no
+    stages, is left out of the step.
     """
 
     def __init__(self, plan: Plan, cluster: Cluster, writer: RunWriter) -> None:
@@ -129,7 +129,7 @@ class StageSampler:
         self._before: dict[str, StageCounts] = {}
 
     def event(self, record: Mapping[str, object]) -> None:
-        """An event of the run; boundaries are noted and nothing waits."""
+        """Note an event of the run if it is the boundary of a step. This never waits."""
         step, at_ns = record.get("step"), record.get("t_ns")
         if not isinstance(step, int) or not isinstance(at_ns, int):
             return

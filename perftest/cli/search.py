@@ -63,10 +63,26 @@ NUMBERS: Final = NumbersType()
     section="Load",
     default=None,
     metavar="WORKLOAD",
-    help="Take queues and load from a workload file or a bundled one; the flags below change it.",
+    help="Take queues and load from a workload file or a bundled workload. The options below change its load.",
 )
-@option("-x", "--producers", "publishers", section="Load", type=COUNT, default=None, help="Publishers.  [default: 1]")
-@option("-y", "--consumers", "consumers", section="Load", type=COUNT, default=None, help="Consumers.  [default: 1]")
+@option(
+    "-x",
+    "--producers",
+    "publishers",
+    section="Load",
+    type=COUNT,
+    default=None,
+    help="Number of publishers.  [default: 1]",
+)
+@option(
+    "-y",
+    "--consumers",
+    "consumers",
+    section="Load",
+    type=COUNT,
+    default=None,
+    help="Number of consumers.  [default: 1]",
+)
 @option(
     "-c",
     "--confirm",
@@ -75,7 +91,8 @@ NUMBERS: Final = NumbersType()
     section="Load",
     type=IN_FLIGHT,
     default=None,
-    help="Most unconfirmed messages per publisher; unlimited, or no_confirms.  [default: 1000]",
+    help="Most unconfirmed messages of each publisher (in-flight limit); unlimited: confirms without a limit; "
+    "no_confirms: no confirms.  [default: 1000]",
 )
 @option(
     "-q",
@@ -85,7 +102,7 @@ NUMBERS: Final = NumbersType()
     section="Load",
     type=PREFETCH,
     default=None,
-    help="Prefetch; 0 or unlimited: no limit.  [default: 1000]",
+    help="Prefetch: most unacknowledged messages of each consumer; 0 or unlimited: no limit.  [default: 1000]",
 )
 @option(
     "-A",
@@ -95,40 +112,108 @@ NUMBERS: Final = NumbersType()
     section="Load",
     type=ACK_INTERVAL,
     default=None,
-    help="Acknowledge every N deliveries; or automatic.  [default: 1]",
+    help="Acknowledge every N deliveries together; automatic: automatic acknowledgement.  [default: 1]",
 )
-@option("-s", "--size", "size_bytes", section="Load", type=SIZE, default=None, help="Octets of body.  [default: 1000]")
-@option("--slo", "slos", section="Judgement", multiple=True, help='Objective, such as "e2e.p99<20ms"; repeatable.')
-@option("--tolerance", section="Judgement", type=PART, default="5%", help="How narrow the bracket has to become.")
-@option("--repeats", section="Judgement", type=COUNT, default="3", help="Probes of each end, or of each contender.")
-@option("--max-probes", section="Judgement", type=COUNT, default="24", help="After so many the search ends anyway.")
-@option("--frontier", section="Judgement", is_flag=True, help="Compare settings instead: in-flight, prefetch, acks.")
-@option("--in-flights", section="Judgement", type=NUMBERS, default="10,100,1000", help="In-flight limits to compare.")
-@option("--prefetches", section="Judgement", type=NUMBERS, default="100,1000", help="Prefetches to compare.")
+@option(
+    "-s",
+    "--size",
+    "size_bytes",
+    section="Load",
+    type=SIZE,
+    default=None,
+    help="Size of each message body in octets.  [default: 1000]",
+)
+@option(
+    "--slo",
+    "slos",
+    section="Judgement",
+    metavar="EXPR",
+    multiple=True,
+    help='Objective that each probe must meet, such as "e2e.p99<20ms". Repeatable.',
+)
+@option(
+    "--tolerance",
+    section="Judgement",
+    type=PART,
+    default="5%",
+    help="The search ends when the lowest rate that fails is at most this part above the highest rate that passes.",
+)
+@option(
+    "--repeats",
+    section="Judgement",
+    type=COUNT,
+    default="3",
+    help="Number of probes that confirm each end of the bracket, or each of the best settings; an odd number.",
+)
+@option(
+    "--max-probes",
+    section="Judgement",
+    type=COUNT,
+    default="24",
+    help="Number of probes after which the search ends in any case.",
+)
+@option(
+    "--frontier",
+    section="Judgement",
+    is_flag=True,
+    help="Compare settings (in-flight limit, prefetch, ack interval) instead of searching for a rate.",
+)
+@option(
+    "--in-flights",
+    section="Judgement",
+    type=NUMBERS,
+    default="10,100,1000",
+    help="In-flight limits that --frontier compares.",
+)
+@option(
+    "--prefetches", section="Judgement", type=NUMBERS, default="100,1000", help="Prefetches that --frontier compares."
+)
 @option(
     "--ack-parts",
     section="Judgement",
     type=NUMBERS,
     default="0.1%,5%,10%,50%",
-    help="Ack intervals to compare, as parts of the prefetch.",
+    help="Ack intervals that --frontier compares, as parts of the prefetch.",
 )
-@option("--time", "duration_s", section="Timing", type=DURATION, default="10s", help="Length of a probe.")
-@option("--warmup", "warmup_s", section="Timing", type=DURATION, default="2s", help="Left out at its beginning.")
-@option("--drain", "drain_s", section="Timing", type=DURATION, default="10s", help="Longest wait after each probe.")
+@option(
+    "--time",
+    "duration_s",
+    section="Timing",
+    type=DURATION,
+    default="10s",
+    help="Length of each probe, warm-up included.",
+)
+@option(
+    "--warmup",
+    "warmup_s",
+    section="Timing",
+    type=DURATION,
+    default="2s",
+    help="First part of each probe, which is left out of its result.",
+)
+@option(
+    "--drain",
+    "drain_s",
+    section="Timing",
+    type=DURATION,
+    default="10s",
+    help="Longest wait after each probe until every confirmed message has been delivered.",
+)
 @option(
     "--out",
     section="Output",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("runs"),
-    help="Where the runs of the probes are made.",
+    help="Directory in which the run directories of the probes are created.",
 )
 @json_option
 @click.pass_context
 def search(ctx: click.Context, /, frontier: bool, **flags: Any) -> None:
     """Find the highest rate that meets every objective, or with --frontier the setting that serves best.
 
-    A probe is a run at a fixed schedule on a fresh queue. It passes when it meets every objective, published what was
-    asked for, and delivered it. Both ends of the bracket are probed again until a majority says the same.
+    A probe is a short run at a fixed rate on a fresh queue. A probe passes if it published and delivered messages at
+    that rate and met every objective. The search narrows a bracket between the highest rate that passes and the lowest
+    rate that fails. It probes both ends again until a majority of probes agrees.
     """
     from perftest.cli.probes import compare_settings, find_rate
 
@@ -172,7 +257,7 @@ def _asked(
 
 
 def _base_plan(targets: tuple[str, ...], workload: str | None, flags: dict[str, Any]) -> tuple[Plan, tuple[str, ...]]:
-    """One isolated step with the load that was asked for, and what the workload file sweeps."""
+    """A plan of one isolated step with the load of the command line, and the settings that the workload file sweeps."""
     from perftest.cli.reproduce import LOAD_FLAGS, beside, plan_of_words
     from perftest.cli.workload import find
     from perftest.spec import plan_for

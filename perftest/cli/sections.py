@@ -1,6 +1,6 @@
-"""Help that is read from top to bottom: a sentence, examples, options by what one thinks about, exit codes.
+"""Help pages in sections: a sentence, examples, options by topic, exit codes; and the types of option values.
 
-click knows no sections; an option carries its section's name, and the command sorts by it.
+click has no sections. So each option carries the name of its section, and the command sorts its options by section.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HELP_WIDTH: Final = 100
 
 
 class SectionedOption(click.Option):
-    """An option that knows its section."""
+    """An option with the name of its section."""
 
     def __init__(self, *arguments: Any, section: str = "Other", **settings: Any) -> None:
         assert section in SECTIONS
@@ -51,7 +51,7 @@ class SectionedCommand(click.Command):
         self.exits = sorted({Exit.OK, Exit.USAGE, *exits})
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Examples, then one definition list per section, in the order of :data:`SECTIONS`."""
+        """Write the examples, then a list of options for each section, in the order of :data:`SECTIONS`."""
         if self.examples:
             with formatter.section("Examples"):
                 formatter.write("".join(f"  {line}\n" for line in self.examples))
@@ -68,31 +68,42 @@ class SectionedCommand(click.Command):
                     formatter.write_dl(rows, col_max=34)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The exit codes this command can end with."""
+        """Write the exit codes that this command can end with."""
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(int(code)), MEANING[code]) for code in self.exits])
 
 
+class SummaryGroup(click.Group):
+    """A group of commands. Its help shows the first sentence of each command, never shortened."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each command with its first sentence."""
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, self.commands[name].get_short_help_str(1000)) for name in self.list_commands(ctx)]
+            )
+
+
 def option(*names: str, section: str, **settings: Any) -> Callable[[Any], Any]:
-    """An option of a section; defaults are shown."""
+    """Declare an option in a section. Its default is shown in the help."""
     settings.setdefault("show_default", not settings.get("is_flag", False))
     return click.option(*names, cls=SectionedOption, section=section, **settings)
 
 
 def json_option(function: Any) -> Any:
-    """``--json`` of every command that prints a table."""
-    return option("--json", "as_json", section="Output", is_flag=True, help="Print JSON instead of a table.")(function)
+    """Declare ``--json``, which every command has that prints something."""
+    return option("--json", "as_json", section="Output", is_flag=True, help="Print JSON instead of text.")(function)
 
 
 class QuantityType(click.ParamType[Any]):
-    """A quantity with a unit, read by the one parser of :mod:`perftest.spec.units`."""
+    """A quantity with a unit. :mod:`perftest.spec.units` reads it."""
 
     def __init__(self, name: str, parse: str) -> None:
         self.name = name
         self._parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The quantity in its base unit; click reports what cannot be read, with the option's name."""
+        """The quantity in its base unit. click reports a value that cannot be read, with the option's name."""
         from perftest.spec import units
 
         if not isinstance(value, str):
@@ -119,7 +130,7 @@ class PartType(click.ParamType[float]):
     name = "PART"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number as a part of 1."""
+        """The number as a part of 1: ``5%`` is 0.05."""
         text = str(value).strip()
         try:
             part = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)

@@ -1,4 +1,4 @@
-"""A measured run while it goes on: what the engine tells is recorded and shown; samplers and signals are beside it."""
+"""A measured run while it lasts: the engine's records are written and shown; samplers and signals work beside it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _STAGES_TIMEOUT_S: Final = 10.0
 
 
 class Session:
-    """The pieces of one run, and the sink of its records."""
+    """The parts of one run, and the sink of the engine's records."""
 
     def __init__(
         self, plan: Plan, options: Options, writer: RunWriter, cluster: Cluster | None, exports: Exports
@@ -63,7 +63,7 @@ class Session:
         self._stages = StageSampler(plan, cluster, writer) if cluster is not None else None
 
     def interval(self, record: Interval) -> None:
-        """Record, then show."""
+        """Record an interval of a worker, then show it."""
         self._recorded(lambda: self._writer.interval(record))
         self._recorded(lambda: self._gathering.add(record))
         self._exports.interval(record)
@@ -71,7 +71,7 @@ class Session:
         self._view.interval(record)
 
     def event(self, record: dict[str, object]) -> None:
-        """Record, then show."""
+        """Record an event, then show it."""
         self._recorded(lambda: self._writer.event(record))
         if self._stages is not None:
             self._stages.event(record)
@@ -80,7 +80,7 @@ class Session:
         self._view.event(record)
 
     def ledger(self, record: dict[str, object]) -> None:
-        """Record."""
+        """Record the ledger."""
         self._recorded(lambda: self._writer.ledger(record))
 
     async def run(self, interrupts: Interrupts) -> RunOutcome:
@@ -107,7 +107,7 @@ class Session:
                     self._view.close()
 
     def conclude(self, outcome: RunOutcome) -> Exit:
-        """Finish the run directory; the exit code by what it holds. Raises when it could not be written."""
+        """Finish the run directory and return the exit code. Raises RunNotWritableError."""
         stopped_in_order = outcome.state == "interrupted" and not self._stop.aborting and self._endless()
         state = "finished" if stopped_in_order else outcome.state
         reason = outcome.error.what if outcome.error else "stopped by Ctrl-C" if self._stop.finishing else state
@@ -131,11 +131,11 @@ class Session:
 
     @property
     def aborting(self) -> bool:
-        """Whether the user has insisted on stopping at once."""
+        """Whether the user has asked a second time to stop."""
         return self._stop.aborting
 
     def _gathered(self, gathered: Gathered) -> None:
-        """An interval of the whole run, for the CSV file."""
+        """Write an interval of the whole run to the CSV file."""
         self._exports.gathered(gathered, self._writer.started_ns)
 
     def _make_view(self) -> View:
@@ -150,7 +150,7 @@ class Session:
         return make_view(name, self._board, out, sys.stderr, style)
 
     def _interrupt(self, number: int) -> None:
-        """The first Ctrl-C ends the step in good order, the second everything; so do the signals of a shutdown."""
+        """End the step in good order at the first Ctrl-C; end everything at the second, or at another signal."""
         if self._stop.finishing or number != signal.SIGINT:
             self._stop.abort()
         else:
@@ -158,7 +158,7 @@ class Session:
             self._board.stopping = True
 
     def _recorded(self, write: Callable[[], None]) -> None:
-        """A record that cannot be written ends the run: the engine sees the exception, the user its cause."""
+        """Write a record. If that fails, the run ends: the engine sees the exception, and the user sees its cause."""
         try:
             write()
         except RunNotWritableError as failure:
@@ -166,7 +166,7 @@ class Session:
             raise
 
     async def _recording(self, sample: Callable[[], Awaitable[None]]) -> None:
-        """What goes on beside the run ends it when its drive is full."""
+        """Run a sampler. The run ends if the sampler cannot write its records."""
         try:
             await sample()
         except RunNotWritableError as failure:
@@ -174,7 +174,7 @@ class Session:
             self._stop.abort()
 
     async def _finish_stages(self) -> None:
-        """The last step's end is asked for while the run ends; but a user who insists does not wait for it."""
+        """Wait for the stages of the last step, unless the user has asked a second time to stop."""
         if self._stages is not None and self._failure is None and not self._stop.aborting:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_STAGES_TIMEOUT_S):
@@ -199,7 +199,7 @@ def _metrics_of(options: Options, tell: Callable[[dict[str, object]], None]) -> 
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[int], None], number: int) -> None:
-    """Wake the loop up and make the call there: a signal handler may run between any two instructions."""
+    """Make the call in the event loop, because a signal handler may run between any two instructions."""
     loop.call_soon_threadsafe(call, number)
 
 

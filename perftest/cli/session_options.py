@@ -1,4 +1,4 @@
-"""How a measured run is kept and shown: what its command line says beside the plan."""
+"""Options of a measured run beside its plan: how the run is recorded, shown and judged."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ class MetricsOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What ``run`` and ``sweep`` have in common, and what only ``run`` has.
+    """The options that ``run`` and ``sweep`` share, and some that only ``run`` has.
 
     ``cluster``
-        the directory of a cluster that is kept.
+        directory of a local cluster that keeps running.
     ``label``, ``metrics_format``, ``in_millis``
-        the name of the run in PerfTest's lines and CSV, the format of the lines, and the unit of their latencies.
+        name of the run in PerfTest's lines and CSV, format of the lines, and unit of their latencies.
     ``plain``
-        whether those lines are the progress where there is no terminal.
+        whether progress without a terminal is PerfTest's lines.
     ``output_file``, ``hlog_file``
-        copies of the intervals and of the histograms, for those who want them in one place.
+        files for copies of the intervals and of the histograms.
     ``objectives``
-        what has to be reached, else the exit code is 4.
+        objectives of the run; a missed objective makes the exit code 4.
     ``percentiles``, ``legacy_latency``
-        what is shown at the end beside the table.
+        further latencies to show below the table at the end.
     ``metrics``
-        where Prometheus may scrape the run, if it may.
+        metrics endpoint for Prometheus; None: no endpoint.
     ``target``
-        the flag that names the broker in a command to copy.
+        option that names the broker in a command to copy.
     ``resumed``
-        the run whose steps this one takes up.
+        run whose remaining steps this run measures.
     ``broker_metrics``
         addresses that tell the broker's own figures.
     ``command``
-        the command that makes this run again; empty: what was typed.
+        command that makes this run again; empty: the command line as typed.
     ``is_round``
-        whether this run is one of several, after which it is said what to do next.
+        whether this run is a round of a sweep, so that only the sweep names the next commands.
     """
 
     out: Path

@@ -1,4 +1,4 @@
-"""``perftest sweep``: a workload, step by step."""
+"""``perftest sweep``: measure a workload step by step."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ title: one quorum queue
 queues: [{name: perftest}]
 step: {duration: 30s, warmup: 5s}
 """
-"""What is swept if no workload is named."""
+"""The workload that is swept if none is named."""
 
 
 _GRID: Final = "sweep={grid: {"
-"""How the override begins that ``--vary`` comes down to."""
+"""The beginning of the override that ``--vary`` becomes."""
 
 
 @click.command(
@@ -40,7 +40,7 @@ _GRID: Final = "sweep={grid: {"
     examples=(
         "perftest sweep flow_control/in_flight --quick",
         "perftest sweep -h amqp://rabbit1 --vary in_flight=10,100,1000 --vary prefetch=100,1000",
-        "perftest sweep mine.yaml --repeats 10 --until e2e.p99=5%    until the 99th percentiles are known to 5 %",
+        "perftest sweep mine.yaml --repeats 10 --until e2e.p99=5%   repeat until each p99 is known to 5 %",
     ),
 )
 @click.argument("name", metavar="[WORKLOAD]", required=False)
@@ -51,7 +51,7 @@ _GRID: Final = "sweep={grid: {"
     section="Load",
     metavar="PATH=VALUE",
     multiple=True,
-    help="Change a key of the workload, such as load.prefetch=100 or sweep.values=[1,10].",
+    help="Change a key of the workload, such as load.prefetch=100 or sweep.values=[1,10]. Repeatable.",
 )
 @option(
     "--vary",
@@ -59,36 +59,52 @@ _GRID: Final = "sweep={grid: {"
     section="Load",
     metavar="SETTING=V1,V2",
     multiple=True,
-    help="Sweep these values instead; of several settings, every combination.",
+    help="Sweep these values instead of the workload's, such as in_flight=10,100. With several --vary, every "
+    "combination is a step. Repeatable.",
 )
 @option(
     "--broker-metrics",
     section="Target",
     type=HTTP_URL,
     multiple=True,
-    help="Where the broker tells its own figures, as for run; repeatable.",
+    help="URL where the broker tells its own figures: http://host:15692/metrics (Prometheus) or "
+    "http://user:password@host:15672 (RabbitMQ's management API). Repeatable, once for each node.",
 )
-@option("--quick", section="Timing", is_flag=True, help="Short steps: half a minute instead of half an hour.")
-@option("--isolated", section="Measurement", is_flag=True, help="Fresh queues and connections for every step.")
-@option("--random", "in_random_order", section="Measurement", is_flag=True, help="Steps in an order drawn by the seed.")
-@option("--repeats", section="Measurement", type=COUNT, default="1", help="Rounds: each a run of its own.")
+@option("--quick", section="Timing", is_flag=True, help="Run the workload's short steps: seconds instead of minutes.")
+@option("--isolated", section="Measurement", is_flag=True, help="Start every step with fresh queues and connections.")
+@option(
+    "--random",
+    "in_random_order",
+    section="Measurement",
+    is_flag=True,
+    help="Run the steps in a random order, which the seed of the workload determines.",
+)
+@option(
+    "--repeats",
+    section="Measurement",
+    type=COUNT,
+    default="1",
+    help="Most rounds to measure. Each round runs all steps and is a run of its own.",
+)
 @option(
     "--until",
     section="Measurement",
     metavar="METRIC=PART",
     default=None,
-    help="No more rounds once this is known in every step, such as e2e.p99=5%.",
+    help="Stop repeating once METRIC is known to PART of its value in every step, such as e2e.p99=5%.",
 )
-@option("--dry-run", section="Measurement", is_flag=True, help="Show the steps and the total time, and stop.")
+@option(
+    "--dry-run", section="Measurement", is_flag=True, help="Show the steps and the total time, and exit without a run."
+)
 @option(
     "--resume",
     section="Measurement",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     default=None,
-    help="Go on with an interrupted sweep: the directory of its run, or of its rounds.",
+    help="Continue an interrupted sweep. DIRECTORY is that of its run, or of its rounds.",
 )
 @out_options
-@option("--report/--no-report", section="Output", default=True, help="Make an HTML report afterwards.")
+@option("--report/--no-report", section="Output", default=True, help="Make an HTML report after the sweep, or none.")
 @json_option
 @click.pass_context
 def sweep(
@@ -107,10 +123,10 @@ def sweep(
     broker_metrics: tuple[str, ...],
     **asked: Any,
 ) -> None:
-    """Measure step by step over the values of a workload.
+    """Measure a series of settings, one step after the other.
 
-    WORKLOAD is a file, or the name of a bundled one (perftest workload list). Without it, one quorum queue is measured
-    over what --vary says.
+    WORKLOAD is a file, or the name of a bundled workload (see `perftest workload list`). Without WORKLOAD, the sweep
+    measures one quorum queue with the settings of --vary.
     """
     targets = split_uris(uri, uris)
     only_one_target(targets, cluster)
@@ -134,7 +150,7 @@ def sweep(
 
 
 def _plan(name: str | None, asked: dict[str, Any]) -> Plan:
-    """The plan of the workload with everything that flags change. Raises SpecError."""
+    """The plan of the workload, with the changes that options ask for. Raises SpecError."""
     from perftest.cli.workload import find
     from perftest.spec import SpecError
     from perftest.spec.check import check
@@ -156,7 +172,7 @@ def _plan(name: str | None, asked: dict[str, Any]) -> Plan:
 
 
 def _blamed(problem: Problem, varied: Sequence[str]) -> Problem:
-    """A problem of what ``--vary`` put into the document, at the flag as it was typed."""
+    """A problem of a value that ``--vary`` put into the document, with the option as it was typed as its place."""
     if not problem.file.startswith(f"--set {_GRID}"):
         return problem
     setting = problem.path.removeprefix("sweep.grid.").partition("[")[0].partition(".")[0]
@@ -165,7 +181,7 @@ def _blamed(problem: Problem, varied: Sequence[str]) -> Problem:
 
 
 def _sweep_override(asked: dict[str, Any]) -> list[str]:
-    """The flags about the sweep, as changes of the document."""
+    """The options about the sweep, as changes of the document."""
     found = []
     if asked["varied"]:
         axes = [_axis(each) for each in asked["varied"]]
@@ -197,7 +213,7 @@ def _rounds(asked: dict[str, Any]) -> Rounds:
 
 
 def _until(text: str) -> tuple[Any, float]:
-    """``e2e.p99=5%``: the metric, and the part of it that half its interval may be."""
+    """The metric of ``e2e.p99=5%``, and how wide half of its confidence interval may be, as a part of its value."""
     from perftest.cli.sections import PART
     from perftest.spec.slo import parse_objective
     from perftest.spec.units import UnitError

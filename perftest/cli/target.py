@@ -1,4 +1,4 @@
-"""The options ``run`` and ``sweep`` share: which broker, where results go."""
+"""Options that several commands share: which broker is measured, and where results go."""
 
 from __future__ import annotations
 
@@ -20,15 +20,23 @@ def target_options(function: Any) -> Any:
             section="Target",
             type=click.Path(path_type=Path, file_okay=False),
             default=None,
-            help="The local cluster that `perftest broker start` keeps in this directory.",
+            help="Measure the local cluster that `perftest broker start` keeps in DIRECTORY.",
         ),
-        option("-H", "--uris", section="Target", default=None, metavar="URIS", help="Several URIs, with commas."),
+        option(
+            "-H",
+            "--uris",
+            section="Target",
+            default=None,
+            metavar="URIS",
+            help="AMQP URIs of several brokers, separated by commas.",
+        ),
         option(
             "-h",
             "--uri",
             section="Target",
             default=None,
-            help="AMQP URI of the broker. Without any: a local cluster for this run.",
+            metavar="URI",
+            help="AMQP URI of the broker. Without a URI, a local three-node cluster is started for this command.",
         ),
     ):
         function = decorate(function)
@@ -43,14 +51,14 @@ def out_options(function: Any) -> Any:
             section="Output",
             type=click.Choice(UI_NAMES),
             default="auto",
-            help="Progress: a live screen, a line per interval, JSON lines on stdout, or none.",
+            help="How progress is shown: live screen, line per interval, plain lines of PerfTest, JSON lines, or none.",
         ),
         option(
             "--out",
             section="Output",
             type=click.Path(path_type=Path, file_okay=False),
             default=Path("runs"),
-            help="Where run directories are made.",
+            help="Directory in which the run directory is created.",
         ),
     ):
         function = decorate(function)
@@ -58,15 +66,17 @@ def out_options(function: Any) -> Any:
 
 
 def only_one_target(uris: tuple[str, ...], cluster: Path | None) -> None:
-    """Refuse ``--cluster`` beside a URI: one of the two would be measured, and not the one somebody expects."""
+    """Refuse ``--cluster`` together with a URI: only one of them would be measured, perhaps not the expected one."""
     if uris and cluster is not None:
         what = "both a cluster and a URI are named"
         raise CliError(what, "--cluster, -h/--uri, -H/--uris", "name one of them", Exit.USAGE)
 
 
 def typed_again(uris: tuple[str, ...], cluster: Path | None) -> list[str]:
-    """The words that name this target in a command to copy; none for a cluster of the run's own. Passwords are not
-    shown, and user and password not at all where they are those that a URI has without any."""
+    """The words that name this target in a command to copy. A cluster that was started for the run has no such words.
+
+    Passwords are not shown. User and password are left out where they are ``guest``, the default of a URI.
+    """
     from perftest.results.provenance import redact
 
     if cluster is not None:
@@ -76,8 +86,7 @@ def typed_again(uris: tuple[str, ...], cluster: Path | None) -> list[str]:
 
 
 def split_uris(uri: str | None, uris: str | None) -> tuple[str, ...]:
-    """The URIs of ``-h`` and ``-H`` together, in order. Raises CliError for the first that cannot be used, before
-    anything is started for it."""
+    """The URIs of ``-h`` and ``-H`` together, in order. Raises CliError for the first URI that cannot be used."""
     parts, unusable = checked_uris(uri, uris)
     for error in unusable:
         raise error
@@ -85,7 +94,7 @@ def split_uris(uri: str | None, uris: str | None) -> tuple[str, ...]:
 
 
 def checked_uris(uri: str | None, uris: str | None) -> tuple[tuple[str, ...], list[CliError]]:
-    """The same, and what is wrong with those that cannot be used."""
+    """The URIs of ``-h`` and ``-H`` together, and an error for each URI that cannot be used."""
     from perftest.amqp.uri import UriError, parse_uri
 
     parts = tuple(part.strip() for text in (uri, uris) if text for part in text.split(","))

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perftest.cli.exits import CliError, Exit
-from perftest.cli.sections import SectionedCommand, json_option, option
+from perftest.cli.sections import SectionedCommand, SummaryGroup, json_option, option
 from perftest.cli.workload_import import import_
 
 if TYPE_CHECKING:
     from perftest.spec.models import Sweep
 
 
-@click.group(context_settings={"help_option_names": ["--help", "-?"]})
+@click.group(cls=SummaryGroup, context_settings={"help_option_names": ["--help", "-?"]})
 def workload() -> None:
     """List, show, check and import workload files."""
 
@@ -30,7 +30,7 @@ workload.add_command(import_)
     examples=(
         "perftest workload list",
         "perftest workload list --json",
-        "perftest sweep flow_control/in_flight --dry-run   what one of them would do",
+        "perftest sweep flow_control/in_flight --dry-run   show the steps of a workload",
     ),
 )
 @json_option
@@ -61,14 +61,14 @@ def list_(as_json: bool) -> None:
     cls=SectionedCommand,
     examples=(
         "perftest workload show flow_control/in_flight",
-        "perftest workload show flow_control/in_flight > mine.yaml   start your own from it",
-        "perftest workload show mine.yaml --json                     resolved, with every default",
+        "perftest workload show flow_control/in_flight > mine.yaml   begin a workload of your own",
+        "perftest workload show mine.yaml --json                     show all keys with their defaults",
     ),
 )
 @click.argument("name", metavar="WORKLOAD")
 @json_option
 def show(name: str, as_json: bool) -> None:
-    """Show a workload file; with --json, everything it comes down to."""
+    """Show a workload file; with --json, all of its keys and their defaults."""
     from perftest.spec.load import load_workload
 
     path = find(name)
@@ -88,11 +88,18 @@ def show(name: str, as_json: bool) -> None:
     ),
 )
 @click.argument("names", metavar="WORKLOAD...", nargs=-1, required=True)
-@option("--set", "overrides", section="Load", metavar="PATH=VALUE", multiple=True, help="Change a key first.")
+@option(
+    "--set",
+    "overrides",
+    section="Load",
+    metavar="PATH=VALUE",
+    multiple=True,
+    help="Change a key before the check, such as load.prefetch=10. Repeatable.",
+)
 @json_option
 @click.pass_context
 def validate(ctx: click.Context, names: tuple[str, ...], overrides: tuple[str, ...], as_json: bool) -> None:
-    """Check workload files: all problems at once, each with its line and its fix."""
+    """Check workload files, and show all problems at once, each with its line and its fix."""
     found = {name: _problems(find(name), overrides) for name in names}
     if as_json:
         plain = [{"workload": name, "problems": [item.to_json() for item in items]} for name, items in found.items()]
@@ -107,14 +114,14 @@ def validate(ctx: click.Context, names: tuple[str, ...], overrides: tuple[str, .
 
 
 def values_of(sweep: Sweep) -> list[object]:
-    """The values of the only setting, or how many steps there are."""
+    """The values of the setting that is swept, or the number of steps if several settings change."""
     from perftest.spec.sweeping import points
 
     return list(sweep.values) or [f"{len(points(sweep))} steps"]
 
 
 def find(name: str) -> Path:
-    """The file of a workload: a path, or the name of a bundled one. Raises CliError with the nearest name."""
+    """The file of a workload, given as a path or as the name of a bundled workload. Raises CliError."""
     import difflib
 
     import workloads

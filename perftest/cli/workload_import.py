@@ -1,4 +1,4 @@
-"""``perftest workload import``: loads of other tools as workload files."""
+"""``perftest workload import``: convert loads of other tools into workload files."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _ABOVE_MAX: Final = 4
     exits=(Exit.RUN_ERROR,),
     examples=(
         "perftest workload import 'perf-test -x 2 -y 4 -u q -qq -c 100 -z 60' -o mine.yaml",
-        "perftest workload import playlists/flow.json --topologies topologies -o flow/   RabbitTestTool",
-        "perftest workload import workloads/1-topic-1kb.yaml --json                     OpenMessaging Benchmark",
+        "perftest workload import playlists/flow.json --topologies topologies -o flow/   of RabbitTestTool",
+        "perftest workload import workloads/1-topic-1kb.yaml --json                      of OpenMessaging Benchmark",
     ),
 )
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
@@ -36,16 +36,21 @@ _ABOVE_MAX: Final = 4
     section="Output",
     type=click.Path(path_type=Path),
     default=None,
-    help="File to write, or the directory of several; without it they go to stdout.",
+    help="File to write, or a directory if several workloads are written.  [default: stdout]",
 )
 @option(
     "--topologies",
     section="Load",
     type=click.Path(path_type=Path, file_okay=False),
     default=None,
-    help="Where a playlist's topologies are, and beside it its policies.  [default: near the playlist]",
+    help="Directory of the playlist's topologies; its policies are looked for beside it.  [default: near the playlist]",
 )
-@option("--strict", section="Judgement", is_flag=True, help="End with 2 if anything has no equivalent.")
+@option(
+    "--strict",
+    section="Judgement",
+    is_flag=True,
+    help="End with exit code 2 if a part of the source has no equivalent.",
+)
 @json_option
 @click.pass_context
 def import_(
@@ -57,11 +62,11 @@ def import_(
     strict: bool,
     as_json: bool,
 ) -> None:
-    """Make workload files of a PerfTest command line, of a RabbitTestTool playlist or topology, or of an OpenMessaging
-    Benchmark workload.
+    """Convert loads of PerfTest, RabbitTestTool or OpenMessaging Benchmark into workload files.
 
-    SOURCE is a file, or a command line in quotes. What has another meaning here, or no equivalent, is said on stderr
-    and in the files.
+    SOURCE is a PerfTest command line in quotes, or a file: a script of such lines, a playlist, a topology or a
+    workload. A note on stderr and in the file names each part of the source whose meaning changed or which has no
+    equivalent.
     """
     from perftest.cli.command_line_import import INLINE
     from perftest.importers.notes import Level
@@ -89,7 +94,7 @@ def import_(
 
 
 def _import(source: str, topologies: Path | None) -> Imported:
-    """The workloads of one source, each of which the generator accepts. Raises SpecError."""
+    """The workloads of one source. Raises SpecError if the generator would refuse a workload."""
     from perftest.cli.command_line_import import refused
     from perftest.importers.write import problems_of
 
@@ -134,7 +139,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _read(path: Path) -> tuple[str, Any]:
-    """The text, and the mapping it is as JSON or YAML; None if it is neither."""
+    """The text of a file, and its content as JSON or YAML; None if the text is neither."""
     import yaml
 
     try:
@@ -156,12 +161,12 @@ def _read(path: Path) -> tuple[str, Any]:
 
 
 def _loosely(text: str) -> dict[str, Any]:
-    """The keys of what nearly is YAML, so that its importer can say what is wrong with it."""
+    """The keys of a text that is nearly YAML, so that the right importer can say what is wrong with the text."""
     return {line.partition(":")[0]: None for line in text.splitlines() if ":" in line and line[:1].isalpha()}
 
 
 def _files(imported: list[tuple[str, Imported]], output: Path | None) -> list[tuple[Path | None, str]]:
-    """Where each workload goes, and its text."""
+    """The path that each workload is written to, and its text."""
     from perftest.importers.write import to_yaml
 
     found = [(source, workload) for source, each in imported for workload in each.workloads]

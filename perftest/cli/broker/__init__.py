@@ -1,17 +1,18 @@
-"""``perftest broker``: a reference cluster on this machine that outlives the command."""
+"""``perftest broker``: a reference cluster on this machine that keeps running after the command."""
 
 from __future__ import annotations
 
 import click
 
-from perftest.cli.broker import members, policies, processes, watching
+from perftest.cli.broker import members, policies, processes, state
+from perftest.cli.sections import SummaryGroup
 
 
-@click.group(context_settings={"help_option_names": ["--help", "-?"]})
+@click.group(cls=SummaryGroup, context_settings={"help_option_names": ["--help", "-?"]})
 def broker() -> None:
-    """Start, ask, hurt and stop a reference cluster on this machine."""
+    """Start, inspect, break and stop a local cluster of the bundled broker."""
 
 
-for _group in (processes, watching, members, policies):
+for _group in (processes, state, members, policies):
     for _command in _group.COMMANDS:
         broker.add_command(_command)

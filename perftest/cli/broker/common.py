@@ -1,4 +1,4 @@
-"""What the commands of a cluster share: how they are declared, the cluster's directory, and asking it."""
+"""Parts that the broker commands share: their declaration, their arguments, and requests to the cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def command(name: str, *examples: str) -> Callable[[Any], click.Command]:
-    """A command with ``--dir`` and ``--json`` that ends with 1 when the cluster refuses or does not answer."""
+    """Declare a command with ``--dir`` and ``--json``, which ends with 1 if the cluster refuses or does not answer."""
 
     def decorate(function: Any) -> click.Command:
         declare = click.command(name, cls=SectionedCommand, exits=(Exit.RUN_ERROR,), examples=examples)
@@ -28,12 +28,12 @@ def command(name: str, *examples: str) -> Callable[[Any], click.Command]:
 
 
 def node_argument(*, required: bool = True) -> Callable[[Any], Any]:
-    """``NODE``: a name as ``status`` shows it, or its number."""
+    """Declare the argument ``NODE``: the name of a node as ``status`` shows it, or its number."""
     return click.argument("node", metavar="NODE" if required else "[NODE]", required=required)
 
 
 def queue_argument(function: Any) -> Any:
-    """``QUEUE``: its name."""
+    """Declare the argument ``QUEUE``: the name of a queue."""
     return click.argument("queue", metavar="QUEUE")(function)
 
 
@@ -52,12 +52,12 @@ def change(directory: Path, **request: object) -> dict[str, Any]:
 
 
 def say(sentence: str, answer: Mapping[str, Any], as_json: bool) -> None:
-    """The outcome of a change: a sentence, or an object for programs."""
+    """Print the outcome of a change: a sentence, or a JSON object for programs."""
     click.echo(json.dumps({name: value for name, value in answer.items() if name != "ok"}) if as_json else sentence)
 
 
 def side_by_side(columns: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each field and a column for each node: what has many fields still fits 80 characters."""
+    """A row for each field and a column for each node, so that a table with many fields fits 80 characters."""
     fields = dict.fromkeys(field for values in columns.values() for field in values)
     return [{"": field} | {node: values.get(field) for node, values in columns.items()} for field in fields]
 
@@ -69,5 +69,5 @@ def _directory(function: Any) -> Any:
         section="Target",
         type=click.Path(path_type=Path, file_okay=False),
         default=Path("runs/broker"),
-        help="The cluster's directory.",
+        help="Directory of the cluster.",
     )(function)

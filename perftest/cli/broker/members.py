@@ -1,4 +1,4 @@
-"""Who holds a queue and who leads it: quorum-status, add-member, remove-member, transfer-leader, rebalance."""
+"""Members and leaders of queues: quorum-status, add-member, remove-member, transfer-leader, rebalance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from perftest.cli.ui.table import print_table
 )
 @queue_argument
 def quorum_status(queue: str, directory: Path, as_json: bool) -> None:
-    """Show the members of a queue: role, indexes, term, machine version, as rabbitmq-queues names them."""
+    """Show the members of a queue with their role, log indexes, term and machine version."""
     members = change(directory, op="quorum-status", queue=queue)["members"]
     if as_json:
         print_table(members, as_json=True)
@@ -34,7 +34,7 @@ def quorum_status(queue: str, directory: Path, as_json: bool) -> None:
 @queue_argument
 @node_argument()
 def add_member(queue: str, node: str, directory: Path, as_json: bool) -> None:
-    """Give a queue a member on another node; returns when it has caught up and votes."""
+    """Add a member of a queue on a node, and wait until the member has caught up and votes."""
     _change_member(directory, "add-member", queue, node, outcome=("added", "is a member of"), as_json=as_json)
 
 
@@ -47,7 +47,7 @@ def add_member(queue: str, node: str, directory: Path, as_json: bool) -> None:
 @queue_argument
 @node_argument()
 def remove_member(queue: str, node: str, directory: Path, as_json: bool) -> None:
-    """Take the member on a node away from a queue; its replica there is deleted."""
+    """Remove the member of a queue on a node, and delete its data there."""
     _change_member(
         directory, "remove-member", queue, node, outcome=("removed", "is no longer a member of"), as_json=as_json
     )
@@ -62,7 +62,7 @@ def remove_member(queue: str, node: str, directory: Path, as_json: bool) -> None
 @queue_argument
 @node_argument()
 def transfer_leader(queue: str, node: str, directory: Path, as_json: bool) -> None:
-    """Have another member lead a queue, once it holds the whole log."""
+    """Make the member on a node the leader of a queue, as soon as it holds the whole log."""
     _change_member(directory, "transfer-leader", queue, node, outcome=("leader", "leads"), as_json=as_json)
 
 
@@ -73,14 +73,16 @@ def transfer_leader(queue: str, node: str, directory: Path, as_json: bool) -> No
     "perftest broker rebalance --dir /mnt/fast/broker",
 )
 def rebalance(directory: Path, as_json: bool) -> None:
-    """Spread the leaders of all queues over the nodes; shows the queues whose leader moved."""
+    """Spread the leaders of all queues evenly over the nodes, and show the leaders that moved."""
     moved = change(directory, op="rebalance")["moved"]
     print_table([{key: row[key] for key in ("queue", "from", "to")} for row in moved], as_json=as_json)
 
 
 def _change_member(directory: Path, op: str, queue: str, node: str, *, outcome: tuple[str, str], as_json: bool) -> None:
-    """Have the cluster change what ``node`` is to ``queue``; ``outcome`` names the node then, for programs and in a
-    sentence."""
+    """Ask the cluster for a change of the member of ``queue`` on ``node``.
+
+    ``outcome`` is the key of the node in the JSON answer, and the verb of the sentence.
+    """
     key, verb = outcome
     name = load(directory).node(node).name
     answer = change(directory, op=op, queue=queue, node=name)

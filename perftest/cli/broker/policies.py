@@ -1,4 +1,4 @@
-"""Policies: settings for every queue whose name matches a pattern."""
+"""Policies, which are settings for all queues whose names match a pattern: set-policy, clear-policy, policies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Definition(click.ParamType[Any]):
     name = "definition"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The object; click reports what cannot be read."""
+        """The JSON object. click reports a value that cannot be read."""
         try:
             plain = json.loads(value)
         except ValueError as error:
@@ -38,11 +38,20 @@ class _Definition(click.ParamType[Any]):
 @click.argument("name", metavar="NAME")
 @click.argument("pattern", metavar="PATTERN")
 @click.argument("definition", metavar="DEFINITION", type=_Definition())
-@option("--priority", section="Target", type=int, default=0, help="Of several policies that match, the highest counts.")
+@option(
+    "--priority",
+    section="Target",
+    type=int,
+    default=0,
+    help="Priority of the policy. If several policies match a queue, the highest priority wins.",
+)
 def set_policy(
     name: str, pattern: str, definition: dict[str, Any], priority: int, directory: Path, as_json: bool
 ) -> None:
-    """Set a policy: PATTERN is a regular expression on queue names, DEFINITION a JSON object of settings."""
+    """Set a policy for all queues whose names match.
+
+    PATTERN is a regular expression on queue names. DEFINITION is a JSON object of settings.
+    """
     policy = {"name": name, "pattern": pattern, "definition": definition, "priority": priority}
     answer = change(directory, op="set-policy", **policy)
     say(f"policy {name} is set", {**policy, **answer}, as_json)
@@ -56,7 +65,7 @@ def set_policy(
 )
 @click.argument("name", metavar="NAME")
 def clear_policy(name: str, directory: Path, as_json: bool) -> None:
-    """Remove a policy; queues it was in effect for fall back to the next that matches."""
+    """Remove a policy. Its queues fall back to the next policy that matches them."""
     answer = change(directory, op="clear-policy", name=name)
     say(f"policy {name} is cleared", {"cleared": name, **answer}, as_json)
 

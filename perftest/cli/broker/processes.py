@@ -1,4 +1,4 @@
-"""Nodes as processes: start, stop, kill, pause, resume."""
+"""Processes of the nodes: start, stop, kill, pause, resume."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perftest.cli.broker.common import command, load, node_argument, say
-from perftest.cli.broker.watching import print_status
+from perftest.cli.broker.state import print_status
 from perftest.cli.sections import option
 
 if TYPE_CHECKING:
@@ -17,40 +17,44 @@ if TYPE_CHECKING:
 
 _FOR_ALL = ("nodes", "port", "wal_dir", "segment_dir", "logs_dir")
 
-_AS_BEFORE = "{}  [default: {}, or what the cluster in --dir has]"
+_AS_BEFORE = "{}  [default: {}, or as before if --dir holds a cluster]"
 
 
 def _role(name: str, what: str) -> Callable[[Any], Any]:
-    text = f"Where the nodes keep {what}, each in a directory of its own there.  [default: in --dir]"
+    text = f"Directory for {what}; each node gets a subdirectory.  [default: in --dir]"
     return option(name, section="Target", type=click.Path(path_type=Path, file_okay=False), help=text)
 
 
 @command(
     "start",
     "perftest broker start --nodes 5 --port 6000 --wal-dir /mnt/fast/wal",
-    "perftest broker start --node node2                  bring back one that was killed",
-    "perftest broker start --node node2 --replace        or one that lost its directories",
+    "perftest broker start --node node2                  start a node again that was killed",
+    "perftest broker start --node node2 --replace        replace a node that lost its directories",
 )
-@option("--nodes", section="Topology", type=click.Choice(["1", "3", "5"]), help=_AS_BEFORE.format("How many nodes.", 3))
-@option("--node", section="Topology", help="Start only this node of a cluster, on its data and its ports.")
+@option(
+    "--nodes", section="Topology", type=click.Choice(["1", "3", "5"]), help=_AS_BEFORE.format("Number of nodes.", 3)
+)
+@option("--node", section="Topology", metavar="NODE", help="Start only this node, with its data and on its ports.")
 @option(
     "--replace",
     section="Topology",
     is_flag=True,
-    help="Start --node blank: it learns everything from the others. Its own files are removed once they agree.",
+    help="Start the node of --node without data. The other nodes must agree first; then its files are removed, and "
+    "it learns everything from them.",
 )
 @option(
     "--port",
     section="Target",
     type=click.IntRange(1, 65_000),
     help=_AS_BEFORE.format(
-        "AMQP port of the first node; the others follow. Peer, control and metrics ports lie 100, 200 and 300 above.",
+        "AMQP port of the first node; the other nodes use the next ports. Peer, control and metrics ports are 100, 200 "
+        "and 300 higher.",
         5691,
     ),
 )
-@_role("--wal-dir", "their write-ahead logs")
-@_role("--segment-dir", "their segment files")
-@_role("--logs-dir", "what they write about themselves")
+@_role("--wal-dir", "the write-ahead logs")
+@_role("--segment-dir", "the segment files")
+@_role("--logs-dir", "the log files with messages for operators")
 def start(
     nodes: str | None,
     node: str | None,
@@ -62,7 +66,10 @@ def start(
     logs_dir: Path | None,
     as_json: bool,
 ) -> None:
-    """Start a cluster; or the one that was in the directory before, with its data, as many nodes and its ports."""
+    """Start a cluster, and wait until it serves clients.
+
+    If the directory already holds a cluster, start continues with its data, its number of nodes and its ports.
+    """
     from infra import local_cluster
 
     if node is not None:
@@ -99,7 +106,7 @@ def _refuse_beside_node(ctx: click.Context) -> None:
     "perftest broker stop --dir /mnt/fast/broker",
 )
 def stop(directory: Path, as_json: bool) -> None:
-    """Stop a cluster, paused nodes too; its data stays."""
+    """Stop all nodes of a cluster, also paused nodes. The data stays."""
     from infra import local_cluster
 
     stopped = local_cluster.stop(load(directory))
@@ -114,7 +121,7 @@ def stop(directory: Path, as_json: bool) -> None:
 )
 @node_argument()
 def kill(node: str, directory: Path, as_json: bool) -> None:
-    """Kill a node with SIGKILL: it has no time to say or write anything. Its data stays."""
+    """Kill a node with SIGKILL, so that it can neither write nor send anything. The data stays."""
     _do("kill", "killed", node, load(directory), as_json)
 
 
@@ -126,7 +133,7 @@ def kill(node: str, directory: Path, as_json: bool) -> None:
 )
 @node_argument()
 def pause(node: str, directory: Path, as_json: bool) -> None:
-    """Stop a node where it stands (SIGSTOP): connected and silent, as on a machine that hangs."""
+    """Pause a node with SIGSTOP: its connections stay open and it is silent, as on a machine that hangs."""
     _do("pause", "paused", node, load(directory), as_json)
 
 
@@ -138,7 +145,7 @@ def pause(node: str, directory: Path, as_json: bool) -> None:
 )
 @node_argument()
 def resume(node: str, directory: Path, as_json: bool) -> None:
-    """Let a paused node go on (SIGCONT)."""
+    """Let a paused node continue (SIGCONT)."""
     _do("resume", "resumed", node, load(directory), as_json)
 
 

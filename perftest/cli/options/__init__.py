@@ -1,6 +1,7 @@
-"""The options of ``perftest run``: one table, of which the command, its help, the environment variables, the page of
-the documentation and the names in error messages are made.
+"""The options of ``perftest run``, in one table.
 
-``table`` holds all options, ``tokens`` reads a command line as PerfTest does, ``planning`` makes a plan of the values.
-Nothing here is heavier to import than click; what reads values imports :mod:`perftest.spec` when it is called.
+The command, its help, the environment variables, the page ``docs/cli.md`` and the names in error messages are all made
+from this table (:mod:`~perftest.cli.options.table`). ``tokens`` reads a command line and the environment as PerfTest
+does. ``choices`` holds the values of the options, and ``plan`` makes a plan of them. No module here imports anything
+heavier than click at import time.
 """

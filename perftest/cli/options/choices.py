@@ -1,4 +1,4 @@
-"""What was chosen: values that were given, defaults for the rest, and everything there is to say about them."""
+"""The values of the options: given values, defaults for all others, and the problems and notes about them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _WORDS_OF_PLACE: Final = {"persistent": "-f persistent", "mandatory": "-f mandat
 
 
 class Choices:
-    """The options of a run. Problems and notes are gathered: nothing is raised before all of them are known.
+    """The values of the options of a run. Problems and notes are collected; no problem is raised before all are known.
 
-    Defaults are PerfTest's beside a URI, and those of the bundled cluster otherwise (``local``).
+    Defaults are PerfTest's if there is a URI, and those of the bundled cluster otherwise (``local``).
     """
 
     def __init__(self, given: Mapping[str, Any]) -> None:
-        """``given`` has texts by key, as click passes them: None, False or () where nothing was said."""
+        """``given`` has texts by key, as click passes them: None, False or () for an option that is not given."""
         self.problems: list[Problem] = []
         self.notes: list[str] = []
         self._given = {key: text for key, text in given.items() if text not in (None, False, ())}
@@ -32,7 +32,7 @@ class Choices:
         self._say_what_means_nothing()
 
     def __getitem__(self, key: str) -> Any:
-        """The value of an option: given, or its default; None where it has none."""
+        """The value of an option: the given value, or its default, or None if it has no default."""
         if key in self._values:
             return self._values[key]
         option = BY_KEY[key]
@@ -48,26 +48,26 @@ class Choices:
         return any(key in self._given for key in keys)
 
     def problem(self, keys: Iterable[str], rule: str, fix: str, value: object = None) -> None:
-        """Something is wrong with these options."""
+        """Note a problem of these options."""
         where = ", ".join(BY_KEY[key].place for key in keys)
         self.problems.append(Problem(path="", value=value, rule=rule, fix=fix, file=where))
 
     def note(self, text: str) -> None:
-        """Something that the user should know, and that stops nothing."""
+        """Note something that the user should know and that does not stop the run."""
         self.notes.append(text)
 
     def useless(self, key: str, without: str, *, unless: bool) -> None:
-        """Say that an option that was given does nothing by itself."""
+        """Note that an option was given that has no effect without another option."""
         if self.is_given(key) and not unless:
             self.note(f"{BY_KEY[key].flag} has no effect without {without}")
 
     def name(self, place: str) -> str:
-        """What a value of the plan is called in a sentence: the flag that set it, or could."""
+        """The name of a value of the plan in a sentence: the option that set the value, or could have set it."""
         option = self._option(place)
         return _WORDS_OF_PLACE.get(place) or (option.flag if option else place)
 
     def place(self, place: str) -> str:
-        """Where a value of the plan was written: ``-A/--multi-ack-every``."""
+        """The place where a value of the plan was written, such as ``-A/--multi-ack-every``."""
         option = self._option(place)
         return option.place if option else place
 
@@ -76,7 +76,7 @@ class Choices:
         return next((each for each in found if self.is_given(each.key)), found[0] if found else None)
 
     def _read(self, option: Option, text: Any) -> None:
-        """One option's value; the problem is noted when it cannot be read, and its default is used from there on."""
+        """Read the value of an option. If it cannot be read, note the problem and use the default."""
         if option.arity is Arity.FLAG:
             self._values[option.key] = True
             return
@@ -91,7 +91,7 @@ class Choices:
             self._values[option.key] = _combined(option, read) if option.arity is Arity.MANY else read[0]
 
     def _say_what_means_nothing(self) -> None:
-        """One warning for all options that do nothing here, and a problem for each that would mean something else."""
+        """Add one note for all options without effect, and a problem for each option that is refused."""
         parts = []
         for reason, options in by_effect(Effect.WITHOUT):
             flags = [each.flag for each in options if each.key in self._given]
@@ -106,7 +106,7 @@ class Choices:
 
 
 def _combined(option: Option, read: Iterable[Any]) -> Any:
-    """Several values of an option as one: pairs in one mapping, anything else in a tuple."""
+    """Several values of an option as one value: pairs as one mapping, all others as a tuple."""
     if option.kind != "pairs":
         return tuple(read)
     found: dict[str, Any] = {}

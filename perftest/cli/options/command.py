@@ -1,4 +1,4 @@
-"""The click command of the option table: its parameters, its help, and reading with PerfTest's rules."""
+"""The click command that is made from the option table. It reads its command line with PerfTest's rules."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from perftest.cli.options.table import BY_KEY, OPTIONS, by_effect
 from perftest.cli.sections import SectionedCommand, SectionedOption
 
 ENVIRONMENT: Final = "perftest.environment"
-"""Key of ``click.Context.meta``: names of the variables that were obeyed."""
+"""Key of ``click.Context.meta``: names of the environment variables that were obeyed."""
 WORDS: Final = "perftest.words"
-"""Key of ``click.Context.meta``: the words of the command line, and behind them what the environment said."""
+"""Key of ``click.Context.meta``: the words of the command line, followed by the options from the environment."""
 REPEATED: Final = "perftest.repeated"
-"""Key of ``click.Context.meta``: what there is to say of options that were given more than once."""
+"""Key of ``click.Context.meta``: notes about options that were given more than once."""
 
 
 class UnreadableError(click.UsageError):
-    """Words that are no options, all of them; ``parts`` are what, where and fix of each."""
+    """Words that cannot be read as options. ``parts`` has what, where and fix of each word."""
 
     def __init__(self, complaints: list[tokens.Complaint], ctx: click.Context) -> None:
         super().__init__("; ".join(each.what for each in complaints), ctx)
@@ -38,7 +38,7 @@ class TableCommand(SectionedCommand):
         self.params += [_parameter(each) for each in OPTIONS]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the words with PerfTest's rules, add what the environment says, and hand plain options to click."""
+        """Read the words with PerfTest's rules, add options from the environment, and hand plain options to click."""
         if any(word in ("-?", "-help", "--help") for word in args):
             return super().parse_args(ctx, ["--help"])
         line = tokens.read(args)
@@ -52,14 +52,14 @@ class TableCommand(SectionedCommand):
         return super().parse_args(ctx, list(_canonical({**obeyed, **line.values})))
 
     def format_help_sections(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """What is accepted or refused only."""
+        """Write the options that have no effect, and the options that are refused."""
         for effect, heading in ((Effect.WITHOUT, "Accepted without effect"), (Effect.REFUSED, "Refused")):
             with formatter.section(heading):
                 for reason, options in by_effect(effect):
                     formatter.write_text(f"{' '.join(each.flag for each in options)}: {reason}")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Examples, the options by section, then those that mean nothing here."""
+        """Write the examples, the options by section, and the options that have no effect or are refused."""
         super().format_options(ctx, formatter)
         self.format_help_sections(ctx, formatter)
 
@@ -83,7 +83,7 @@ def show_and_leave(ctx: click.Context, given: dict[str, Any]) -> None:
 
 
 def _canonical(values: dict[str, list[str]]) -> Iterator[str]:
-    """Each occurrence as one word that click reads in one way only: ``--name=value``."""
+    """Each given value as one word that click can read in one way only: ``--name=value``."""
     for key, given in values.items():
         option = BY_KEY[key]
         for text in given if option.arity is Arity.MANY else given[:1]:
@@ -91,7 +91,7 @@ def _canonical(values: dict[str, list[str]]) -> Iterator[str]:
 
 
 def _parameter(option: Option) -> SectionedOption:
-    """What click shows of an option; values are read by us, so that all problems are told at once."""
+    """An option as click shows it. click does not read its value, so that all problems are reported together."""
     words = f"{option.help}{_defaults(option)}"
     common: dict[str, Any] = {"section": option.section, "help": words, "hidden": option.effect is not Effect.OBEYED}
     if option.arity is Arity.FLAG:

@@ -1,4 +1,4 @@
-"""What one option is."""
+"""The description of an option."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Arity(Enum):
-    """How many values follow: none, one, none or one, one or more (until the next option)."""
+    """How many values an option takes: none, one, none or one, one or more (until the next option)."""
 
     FLAG = "flag"
     ONE = "one"
@@ -17,7 +17,7 @@ class Arity(Enum):
 
 
 class Effect(Enum):
-    """What an option does here: it is obeyed, accepted with a warning, or refused with what to do instead."""
+    """What an option does: it is obeyed, accepted with a warning, or refused with an alternative."""
 
     OBEYED = "obeyed"
     WITHOUT = "without effect"
@@ -29,19 +29,19 @@ class Option:
     """An option.
 
     ``key``
-        what it is called in the code.
+        name in the code.
     ``short``, ``long``
-        names without dashes; the first long one is PerfTest's, if the option is.
+        names without dashes; for an option of PerfTest, the first long name is PerfTest's.
     ``kind``
-        the function of :mod:`perftest.cli.options.values` that reads a value.
+        function of :mod:`perftest.cli.options.values` that reads a value.
     ``default``, ``local``
-        as they would be written: beside a URI, and with the bundled cluster where that differs. Empty: none.
+        default with a URI, and default with the bundled cluster where it differs, as a user would write them.
     ``shown``
-        the default in words, where there is no single value.
+        default in words, where there is no single value.
     ``places``
-        the values of the plan that it sets (:mod:`perftest.spec.rules` names them), for messages.
+        values of the plan that the option sets, by their names in :mod:`perftest.spec.rules`; for messages.
     ``reason``
-        why it is without effect, or refused, and what to do.
+        why the option has no effect or is refused, and what to do.
     """
 
     key: str
@@ -62,27 +62,27 @@ class Option:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """All names with their dashes, the short one first."""
+        """All names with their dashes, the short name first."""
         return (*((f"-{self.short}",) if self.short else ()), *(f"--{name}" for name in self.long))
 
     @property
     def flag(self) -> str:
-        """The name within a sentence: ``-A``."""
+        """The name of the option in a sentence, such as ``-A``."""
         return self.flags[0]
 
     @property
     def place(self) -> str:
-        """The name where a problem is: ``-A/--multi-ack-every``."""
+        """The name of the option as the place of a problem, such as ``-A/--multi-ack-every``."""
         return "/".join(self.flags[:2])
 
     @property
     def variable(self) -> str:
-        """The environment variable, as PerfTest derives it from the long name."""
+        """The environment variable of the option. As in PerfTest, its name is made from the long name."""
         return self.long[0].replace("-", "_").upper()
 
 
 def _option(names: str, help_text: str, **settings: Any) -> Option:
-    """``names`` are separated by spaces: the short one with one dash, long ones with two."""
+    """An option. ``names`` are separated by spaces: the short name with one dash, long names with two."""
     words = names.split()
     short = next((word[1:] for word in words if not word.startswith("--")), "")
     long = tuple(word[2:] for word in words if word.startswith("--"))

@@ -1,4 +1,9 @@
-"""From options to a plan: PerfTest's meaning of each, and every contradiction between them at once."""
+"""Makes a plan of the options with PerfTest's meaning, and finds all contradictions between them.
+
+PerfTest binds queues to an exchange named like its type, and lets the server name a queue that has no name. Publishers
+and consumers are spread over the queues of a pattern or a file. The queues of ``-u a,b`` are bound with one key, and
+each consumer takes from all of them.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +40,12 @@ _OF_EACH_QUEUE = ("cmessages", "consumer_rate", "consumer_latency", "variable_la
 
 
 def plan_of(choices: Choices) -> Plan:
-    """The plan of the options. Raises SpecError with every problem of theirs."""
+    """The plan of the options. Raises SpecError with all problems."""
     uris = _uris(choices)
     exchange = _exchange(choices)
     queues = _queues(choices)
-    # Filling a queue for a later run, or emptying what an earlier one left: then the queue is not ours to delete.
+    # A run with publishers only fills a queue for a later run, and a run with consumers only empties a queue of an
+    # earlier run: neither deletes its queues.
     both_sides = choices["producers"] > 0 and choices["consumers"] > 0
     together = _queues_per_consumer(choices, exchange)
     publishing = _publishing(choices, alike=together > 1 or any(not queue.name for queue in queues))
@@ -70,12 +76,12 @@ def plan_of(choices: Choices) -> Plan:
 
 
 def _name(label: str) -> str:
-    """The id of a run as a part of its directory's name."""
+    """The id of a run, in the form of a directory name."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", label).strip("-.")[:_NAME_MAX] or "run"
 
 
 def _uris(choices: Choices) -> tuple[str, ...]:
-    """The URIs of ``-h`` and ``-H``; each is checked here, before anything is started for it."""
+    """The URIs of ``-h`` and ``-H``. Each is checked here, before anything is started."""
     parts, unusable = checked_uris(choices["uri"], choices["uris"])
     for error in unusable:
         choices.problems.append(Problem(path="", value=None, rule=error.what, fix=error.fix, file=error.where))
@@ -134,7 +140,7 @@ def _rate(choices: Choices) -> float | None:
 
 
 def _size_bytes(choices: Choices, bodies: Bodies) -> int:
-    """PerfTest's least body has 12 octets, ours 28: a smaller one is made larger, and it is said."""
+    """The size of the bodies. A size below 28 octets (12 for PerfTest) is raised to 28, and a note says so."""
     size: int = choices["size"]
     if not is_stamped(bodies):
         if bodies.files and choices.is_given("size"):
@@ -190,7 +196,7 @@ def _bodies(choices: Choices) -> Bodies:
 
 
 def _consuming(choices: Choices, together: int) -> Consuming:
-    """``together``: how many queues a consumer takes from, each on a channel of its own."""
+    """The behaviour of consumers, each of which takes from ``together`` queues on a channel for each queue."""
     of_each = [BY_KEY[key].flag for key in _OF_EACH_QUEUE if together > 1 and choices.is_given(key)]
     if of_each:
         choices.note(f"-u with several names: each queue of a consumer has its own {' '.join(of_each)}")
@@ -261,7 +267,7 @@ def _note_queues_without_consumers(choices: Choices, plan: Plan) -> None:
 
 
 def _queues(choices: Choices) -> tuple[QueueSpec, ...]:
-    """The queues to declare, each once."""
+    """The queues to declare."""
     arguments = dict(choices["queue_arguments"])
     _add_limits(choices, arguments)
     kind = _type_of(choices, arguments)
@@ -283,7 +289,7 @@ def _queues(choices: Choices) -> tuple[QueueSpec, ...]:
 
 
 def _exchange(choices: Choices) -> Exchange:
-    """The exchange: named, or as its type; the default one with the bundled cluster, where nobody asked for another."""
+    """The exchange. Without -e it is named like its type, or with the bundled cluster it is the default exchange."""
     kind: str = choices["type"]
     if choices.is_given("exchange"):
         name: str = choices["exchange"]
@@ -296,8 +302,10 @@ def _exchange(choices: Choices) -> Exchange:
 
 
 def _queues_per_consumer(choices: Choices, exchange: Exchange) -> int:
-    """How many queues each consumer takes from, and each message goes to: those of ``-u a,b``, unless the default
-    exchange is there, which copies nothing."""
+    """The number of queues that each consumer takes from and that each message goes to.
+
+    It is more than one only for ``-u a,b`` with a named exchange, because the default exchange copies no message.
+    """
     names: tuple[str, ...] = choices["queue"] or ()
     if len(names) < 2 or choices.is_given(*_PATTERN_KEYS, "queue_file"):
         return 1
@@ -308,8 +316,10 @@ def _queues_per_consumer(choices: Choices, exchange: Exchange) -> int:
 
 
 def _routing(choices: Choices, *, alike: bool) -> tuple[RoutingKeys, str, int]:
-    """Kind of routing keys, the key, and how many random ones are kept. ``alike``: one key for all, that no other run
-    uses, as for a queue without a name."""
+    """The kind of routing keys, the key, and the number of random keys that are kept.
+
+    ``alike`` asks for one key for all messages that no other run uses, as a queue without a name needs it.
+    """
     key: str | None = choices["routing_key"]
     cache: int = choices["routing_key_cache_size"]
     choices.useless("routing_key_cache_size", "-K", unless=choices["random_routing_key"])
@@ -345,7 +355,7 @@ def _names_of_pattern(choices: Choices) -> tuple[str, ...]:
     if missing:
         choices.problem(missing, "a pattern of queues needs its first and its last number", "give -qp, -qpf and -qpt")
     elif None in (pattern, first, last):
-        pass  # one of them could not be read, which has been told
+        pass  # a value could not be read, and that problem is noted already
     elif first > last:
         rule = f"the pattern of queues begins at {first} and ends at {last}"
         choices.problem(["queue_pattern_from", "queue_pattern_to"], rule, "give the smaller number with -qpf", first)
@@ -370,7 +380,7 @@ def _names_of_file(choices: Choices, path: Path) -> tuple[str, ...]:
 
 
 def _type_of(choices: Choices, arguments: dict[str, Argument]) -> QueueType:
-    """The type of the queues; ``-qa x-queue-type=...`` is another way to say it."""
+    """The type of the queues, from ``-qq`` or ``-qa x-queue-type=...``."""
     told = arguments.pop("x-queue-type", None)
     if told == "stream":
         rule = "x-queue-type=stream: streams are not measured"

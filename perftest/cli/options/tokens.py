@@ -1,9 +1,14 @@
-"""Reading a command line as PerfTest does, that is as the default parser of Apache Commons CLI.
+"""Reads the words of a command line and the variables of the environment as PerfTest does.
 
-Short names have one dash and several letters; a value follows as the next word, after ``=``, or directly where the name
-has one letter (``-x10``); long names may have one dash or two and may be shortened while they stay unambiguous; an
-option with several values takes words until the next option; a negative number is a value. Beyond that, ``-qp=q-%d``
-works as well. An abbreviation means what it means for PerfTest, also where one of our own options begins alike.
+PerfTest reads words with the default parser of Apache Commons CLI. A short name has one dash and one or more letters. A
+value follows as the next word, after ``=``, or directly behind a name of one letter (``-x10``). A long name has one
+dash or two, and may be shortened while it stays unambiguous. An option with several values takes words until the next
+option. A negative number is a value. Here ``-qp=q-%d`` works as well. An abbreviation has the meaning it has for
+PerfTest, even if an option that PerfTest does not have begins with the same letters.
+
+``CONFIRM_TIMEOUT`` in the environment is ``--confirm-timeout``. Only PerfTest's own names are looked up, with the
+prefix of ``RABBITMQ_PERF_TEST_ENV_PREFIX`` where it is set. Commas separate several values of one option.
+An option on the command line wins over the environment.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ _NUMBER: Final = re.compile(r"^-\d+(\.\d+)?$")
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """A word that cannot be read: what is wrong and what to do."""
+    """A word that cannot be read: what is wrong with it, and how to fix it."""
 
     what: str
     fix: str
@@ -32,13 +37,13 @@ class Complaint:
 
 @dataclass(slots=True)
 class Line:
-    """A command line, read: values of each option in their order (a flag has ""), and what could not be read."""
+    """A command line after reading: the values of each option in their order (a flag has ""), and the complaints."""
 
     values: dict[str, list[str]] = field(default_factory=dict)
     complaints: list[Complaint] = field(default_factory=list)
 
     def repeated(self) -> list[str]:
-        """A sentence for each option that takes one value and was given several. No values: they may be secrets."""
+        """A sentence for each option with one value that was given several. It names no value, perhaps a secret."""
         return [
             f"{BY_KEY[key].flag} is given {len(given)} times: the first counts, as for PerfTest"
             for key, given in self.values.items()
@@ -46,12 +51,12 @@ class Line:
         ]
 
     def complain(self, what: str, fix: str) -> None:
-        """Note a problem; all of them are told at once."""
+        """Note a problem. All problems are reported together."""
         self.complaints.append(Complaint(what, fix))
 
 
 def read(words: Sequence[str]) -> Line:
-    """The options of a command line. What cannot be read is in ``complaints``."""
+    """Read the options of a command line. Words that cannot be read are in ``complaints``."""
     line = Line()
     place = 0
     while place < len(words):
@@ -79,7 +84,7 @@ def read(words: Sequence[str]) -> Line:
 
 
 def is_value(word: str) -> bool:
-    """Whether a word is a value where one may stand: it is no option, or a negative number."""
+    """Whether a word can be the value of an option: it is not an option, or it is a negative number."""
     if not word.startswith("-") or len(word) < 2 or _NUMBER.match(word):
         return True
     name = word.lstrip("-").partition("=")[0]
@@ -87,7 +92,7 @@ def is_value(word: str) -> bool:
 
 
 def nearest(name: str) -> str | None:
-    """The option that is probably meant, with its dashes."""
+    """The option that a misspelt name probably means, with its dashes."""
     plain = name.lstrip("-")
     long = difflib.get_close_matches(plain, BY_LONG, n=1, cutoff=0.6)
     if long:
@@ -98,7 +103,7 @@ def nearest(name: str) -> str | None:
 
 
 def _named(word: str, line: Line) -> tuple[Option | None, str | None]:
-    """The option that a word names, and the value that is attached to it."""
+    """The option that a word names, and the value that is attached to the name."""
     name, equals, value = word.partition("=")
     attached = _unquoted(value) if equals else None
     plain = name.lstrip("-")
@@ -150,7 +155,7 @@ def _takes_more(option: Option, given: Sequence[str]) -> bool:
 
 
 def _matching(name: str) -> list[str]:
-    """The long names that a word may stand for: itself, or those it begins; PerfTest's before ours."""
+    """The long names that a word may stand for: the same name, or names that begin with it, PerfTest's names first."""
     if name in BY_LONG:
         return [name]
     if not name:
@@ -169,12 +174,12 @@ def _unknown(name: str, line: Line) -> None:
 
 
 def _unquoted(value: str) -> str:
-    """Quotes around a whole value are left out, as they are after a shell that kept them."""
+    """The value without quotes around it, which some callers pass on."""
     return value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else value
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, list[str]]:
-    """The values of each option that is set there; a flag that is not ``true`` is as if it were not there."""
+    """The values of each option that the environment sets. A flag counts only if its variable is ``true``."""
     prefix = environment.get(PREFIX_VARIABLE, "")
     found: dict[str, list[str]] = {}
     for variable, option in BY_VARIABLE.items():
@@ -185,7 +190,7 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def listing(environment: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Every variable and what it is for: the value it has now comes first."""
+    """Every variable with its present value and its meaning."""
     prefix = environment.get(PREFIX_VARIABLE, "")
     rows = []
     for variable, option in BY_VARIABLE.items():

@@ -1,8 +1,8 @@
-"""Reading the value of an option: a function per kind.
+"""Reads the values of options: a function for each kind of value.
 
-Each takes the text and gives the value in the units of the plan, or raises
-:class:`~perftest.spec.units.UnitError` with what is wrong and how it is written. PerfTest writes plain numbers; units
-are understood as well.
+Each function takes a text and returns the value in the units of the plan. It raises
+:class:`~perftest.spec.units.UnitError`, with the fix, for a text that it cannot read. PerfTest writes plain numbers;
+units are understood as well.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ def _count(text: str) -> int:
 
 
 def _signed(text: str) -> int:
-    """A count, or a negative number for none."""
+    """A count; a negative number stands for no count."""
     return -1 if _is_negative(text) else parse_count(text)
 
 
 def _in_flight(text: str) -> int:
-    """PerfTest's -c: 0 is confirms without a limit, a negative number (or ``off``) no confirms; beside it the words of
-    a workload file."""
+    """PerfTest's -c: 0 stands for confirms without a limit, a negative number or ``off`` for no confirms. The words of
+    a workload file are understood, too."""
     if text == "off" or _is_negative(text):
         return NO_CONFIRMS
     return IN_FLIGHT_UNLIMITED if _is_zero(text) else parse_in_flight(text)
@@ -91,7 +91,7 @@ def _prefetch(text: str) -> int:
 
 
 def _ack_interval(text: str) -> int:
-    """PerfTest's -A: 0 acknowledges each message by itself; beside it the words of a workload file."""
+    """PerfTest's -A: 0 acknowledges each message by itself. The words of a workload file are understood, too."""
     return 1 if _is_zero(text) else parse_ack_interval(text)
 
 
@@ -104,7 +104,7 @@ def _size(text: str) -> int:
 
 
 def _octets(text: str) -> int:
-    """As PerfTest writes capacities: ``20gb``, in any case; also ``KiB`` and the like."""
+    """A capacity as PerfTest writes it, such as ``20gb`` in upper or lower case; also ``KiB`` and similar units."""
     match = _BYTES.match(text)
     if match is None:
         raise UnitError(f"{text!r} is not a size", "write 1000, 10mb, 20gb or 1GiB")
@@ -122,7 +122,7 @@ def _duration_s(text: str) -> float:
 
 
 def _limit_s(text: str) -> float:
-    """PerfTest's -z 0 is no limit."""
+    """PerfTest's -z: 0 stands for no limit."""
     return parse_duration_s(text) or float("inf")
 
 
@@ -149,7 +149,7 @@ def _latency_us(text: str) -> int:
 
 
 def _held(text: str) -> tuple[str, float]:
-    """A value and how many seconds it holds."""
+    """A value, and the seconds for which it holds."""
     value, colon, seconds = text.partition(":")
     if not colon or not value:
         raise UnitError(f"{text!r} is no value and its time", "write 100:60, that is the value, a colon and seconds")
@@ -175,7 +175,7 @@ def _latency_cycle(text: str) -> tuple[float, float]:
 
 
 def _pairs(text: str) -> dict[str, Argument]:
-    """``k=v,...``: true, false and whole numbers are what they look like."""
+    """Pairs such as ``k=v,...``. The words true and false are truth values, and digits are a whole number."""
     found: dict[str, Argument] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = pair.partition("=")
@@ -202,7 +202,7 @@ def _gauges(text: str) -> dict[str, float]:
 
 
 def _labels(text: str) -> dict[str, str]:
-    """Names that Prometheus takes, and any values."""
+    """Labels: names that Prometheus accepts, with any values."""
     found = {name: str(value) for name, value in _pairs(text).items()}
     wrong = next((name for name in found if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name)), None)
     if wrong is not None:
@@ -221,7 +221,7 @@ def _exchange(text: str) -> str:
 
 
 def _arrivals(text: str) -> tuple[Arrivals, str]:
-    """The kind, and the path of a trace."""
+    """The kind of schedule, and the path of its file if it is a trace."""
     kind, _, path = text.partition(":")
     if kind not in list(Arrivals) or (kind == Arrivals.TRACE) is not bool(path):
         raise UnitError(f"{text!r} is no schedule", "write fixed, poisson or trace:FILE")

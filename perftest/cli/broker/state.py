@@ -1,4 +1,4 @@
-"""Looking at a cluster: status, metrics."""
+"""State of a cluster: status, metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN = {"name": "name", "state": "state", "role": "role", "uri": "uri", "pid":
 
 
 def print_status(cluster: Cluster, as_json: bool) -> list[dict[str, Any]]:
-    """The nodes as a table of 80 columns and where their data lies, or all they say of themselves; the rows."""
+    """Print the nodes as a table of 80 columns, or everything they say of themselves as JSON; return the rows."""
     from infra import local_cluster
 
     rows = local_cluster.status(cluster) if as_json else local_cluster.summary(cluster)
@@ -38,8 +38,10 @@ def print_status(cluster: Cluster, as_json: bool) -> list[dict[str, Any]]:
 )
 @click.pass_context
 def status(ctx: click.Context, directory: Path, as_json: bool) -> None:
-    """Show the nodes of a cluster: state, role (leader: it leads a queue), address, process. Exit code 1 when one of
-    them is not running."""
+    """Show the nodes of a cluster with their state, role, address and process.
+
+    A node has the role leader if it leads at least one queue. The exit code is 1 if a node is not running.
+    """
     rows = print_status(load(directory), as_json)
     if any(row["state"] != "running" for row in rows):
         ctx.exit(Exit.RUN_ERROR)
@@ -53,7 +55,10 @@ def status(ctx: click.Context, directory: Path, as_json: bool) -> None:
 )
 @node_argument(required=False)
 def metrics(node: str | None, directory: Path, as_json: bool) -> None:
-    """Show the counters and gauges of all running nodes, or of one. Prometheus reads them from each metrics port."""
+    """Show the counters and gauges of all running nodes, or of NODE.
+
+    Prometheus reads the same metrics from the metrics port of each node.
+    """
     from infra import local_cluster
 
     cluster = load(directory)
@@ -70,7 +75,7 @@ def metrics(node: str | None, directory: Path, as_json: bool) -> None:
 
 
 def _flat(families: list[dict[str, Any]]) -> dict[str, Any]:
-    """Samples by their names with labels, as Prometheus writes them."""
+    """The samples of all families, keyed by name and labels as Prometheus writes them."""
     found = {}
     shown = (family for family in families if family["type"] != "info")  # labels alone, too wide for a terminal
     for sample in (sample for family in shown for sample in family["samples"]):
