@@ -1,33 +1,93 @@
-"""The clients of a world: AMQP octets through simulated connections, to the production code of the node.
+"""The clients of a world: AMQP octets through simulated connections, to the production code of a node.
 
-A client has one connection at a time, to any node, with a channel that publishes in confirm mode and some that
-consume. It acknowledges, requeues and rejects by chance, subscribes again under the same tag, purges and deletes
-fleeting queues, and dies: politely, in the middle of anything, or as soon as it has subscribed. Then it comes back
-elsewhere.
+A client has one connection at a time, to any node, with one channel that publishes in confirm mode and some channels
+that consume. It acknowledges, requeues and rejects by chance, subscribes again under the same tag, and purges or
+deletes fleeting queues. It dies politely, in the middle of anything, or as soon as it has subscribed; then it comes
+back on another node. A :class:`Session` is one of its connections, and checks everything that the client hears.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Any, Final
 
+from pamqp import base, commands
+
+from reference_broker.sim import amqp
+from reference_broker.sim.environment import Environment
+from reference_broker.sim.invariants import ViolationError, check
+from reference_broker.sim.ledger import Ledger, Reader
 from reference_broker.sim.loop import SimLoop
 from reference_broker.sim.node import AMQP_PORT, host_of
-from reference_broker.sim.sessions import Session
-
-if TYPE_CHECKING:
-    from reference_broker.sim.world import World
+from reference_broker.sim.queues import QueuePlan, young_queue
+from reference_broker.sim.story import Story
+from reference_broker.types import NodeId
 
 _MANY: Final = 0.15
 _PATIENT: Final = 0.5
 _CONSUMERS_MAX: Final = 10
+_PUBLISHING: Final = 1
+_GETTING: Final = 50
+_NOT_FOUND: Final = 404
+_FORCED: Final = 320
+_REGRET_S: Final = 0.02
+_LARGE: Final = 0.1
+_RACE_S: Final = 0.004
+_YOUNG_MAX: Final = 10
+_STEADY: Final = 0.5
+"""So many sessions go on when a queue of theirs went, or a channel was closed; the others hang up."""
+
+
+_ANSWERS: Final = (
+    commands.Channel.OpenOk,
+    commands.Confirm.SelectOk,
+    commands.Queue.DeclareOk,
+    commands.Queue.DeleteOk,
+    commands.Queue.PurgeOk,
+    commands.Basic.QosOk,
+    commands.Basic.ConsumeOk,
+    commands.Basic.CancelOk,
+    commands.Basic.GetOk,
+    commands.Basic.GetEmpty,
+)
+
+
+class Crowd:
+    """All clients of a world, and what they share. Some messages have ``large_bytes`` octets; 0: none is large."""
+
+    def __init__(
+        self, env: Environment, ledger: Ledger, story: Story, *, node_ids: list[NodeId], large_bytes: int
+    ) -> None:
+        self.env = env
+        self.ledger = ledger
+        self.story = story
+        self.node_ids = node_ids
+        self.large_bytes = large_bytes
+        self.clients: list[SimClient] = []
+        self._young_queues = 0
+
+    def next_young_queue(self) -> QueuePlan:
+        """A queue that is made while the world runs."""
+        self._young_queues += 1
+        return young_queue(self._young_queues)
+
+    def welcome(self, queue: QueuePlan) -> None:
+        """A client has declared a queue: from now on all clients use it, and publish to it in this very moment."""
+        self.env.queues.append(queue)
+        for client in self.clients:
+            if client.session is not None and client.publishes:
+                client.session.welcome(queue)
 
 
 class SimClient:
     """A client over all its connections."""
 
-    def __init__(self, world: World, number: int) -> None:
-        chance = world.chance
-        self.world = world
+    def __init__(self, crowd: Crowd, number: int) -> None:
+        self._crowd = crowd
+        self._env = env = crowd.env
+        chance = env.chance
         self.host = f"c{number}"
         self.publishes = number == 1 or chance.random() < 0.6
         self.consumers = chance.randint(0 if self.publishes and number != 2 else 1, 2)
@@ -49,7 +109,7 @@ class SimClient:
         """How often it makes a new queue, to which others publish at once."""
         self.think_s = chance.choice((0.001, 0.004, 0.02))
         self._prefetches = chance.choice(((1,), (10,), (1, 5, 30), (100,)))
-        self.loop = SimLoop(world.scheduler, world.network, self.host)  # type: ignore[abstract]
+        self.loop = SimLoop(env.scheduler, env.network, self.host)  # type: ignore[abstract]
         self.session: Session | None = None
         self.loop.call_later(chance.random() * 0.2, self._dial)
         self.loop.call_later(chance.random() * 0.2, self._act)
@@ -61,16 +121,16 @@ class SimClient:
 
     def prefetch(self) -> int:
         """Of the next subscription."""
-        return 200 if self.world.draining else self.world.chance.choice(self._prefetches)
+        return 200 if self._env.draining else self._env.chance.choice(self._prefetches)
 
     def session_over(self) -> None:
         """Dial again, somewhere."""
         self.session = None
-        self.loop.call_later(0.01 + self.world.chance.random() ** 3, self._dial)
+        self.loop.call_later(0.01 + self._env.chance.random() ** 3, self._dial)
 
     def restart(self) -> None:
         """For the end: begin anew under the rules of draining."""
-        self.consumers = max(self.consumers, len(self.world.queues))
+        self.consumers = max(self.consumers, len(self._env.queues))
         if self.session is not None and self.session.transport is not None:
             self.session._end()
 
@@ -78,9 +138,9 @@ class SimClient:
         self.loop.create_task(self._connect())
 
     async def _connect(self) -> None:
-        node = self.world.chance.choice(self.world.node_ids)
-        self.world.story.client(self.host, "dials n{}".format, node)
-        self.session = session = Session(self)
+        node = self._env.chance.choice(self._crowd.node_ids)
+        self._crowd.story.client(self.host, "dials n{}".format, node)
+        self.session = session = Session(self, self._crowd)
         try:
             await self.loop.create_connection(lambda: session, host_of(node), AMQP_PORT)
         except OSError:
@@ -89,4 +149,434 @@ class SimClient:
     def _act(self) -> None:
         if self.session is not None:
             self.session.act()
-        self.loop.call_later(self.think_s * (0.5 + self.world.chance.random()), self._act)
+        self.loop.call_later(self.think_s * (0.5 + self._env.chance.random()), self._act)
+
+
+class Subscription:
+    """One consumer on one channel, or the gets of a channel: then it has no tag."""
+
+    def __init__(self, channel: int, queue: QueuePlan, host: str, *, no_ack: bool, priority: int) -> None:
+        self.channel = channel
+        self.queue = queue
+        self.tag = f"{host}.{channel}" if channel != _GETTING else ""
+        self.no_ack = no_ack
+        self.priority = priority
+        self.reader = Reader(f"{host}.{channel}", queue)
+        self.gets = False
+        self.held: deque[tuple[int, int]] = deque()
+        """Delivery tag, number of the message."""
+        self.last_tag = 0
+        self.is_consuming = False
+
+
+class Session(asyncio.Protocol):
+    """One connection of a client, from dialling to its end."""
+
+    def __init__(self, client: SimClient, crowd: Crowd) -> None:
+        self.client = client
+        self.crowd = crowd
+        self.env = crowd.env
+        self.ledger = crowd.ledger
+        self.transport: Any = None
+        self.is_over = False
+        self._met_trouble = not self.env.draining
+        self._reader = amqp.Reader()
+        self._publisher = self.ledger.new_publisher()
+        self._unconfirmed: dict[int, tuple[int, QueuePlan]] = {}
+        self._published = 0
+        self._to_declare = list(self.env.queues)
+        self._subscriptions: dict[int, Subscription] = {}
+        self._coming: tuple[Subscription, int, bool] | None = None
+        self._body: list[bytes] = []
+        self._body_left = 0
+        self._is_running = False
+        self._founding: QueuePlan | None = None
+        self._asked: defaultdict[int, deque[str]] = defaultdict(deque)
+        """By channel: what was asked and has no answer yet, in order."""
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Speak first."""
+        self.transport = transport
+        self._send(amqp.PROTOCOL_HEADER)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Come back later."""
+        if not self.is_over:
+            self.is_over = True
+            self.client.session_over()
+
+    def data_received(self, data: bytes) -> None:
+        """Frames of the broker."""
+        for kind, channel, payload in self._reader.frames(data):
+            if kind == 1:
+                self._method(channel, (payload[1], payload[3]), payload)
+            elif kind == 2:
+                self._body, self._body_left = [], amqp.body_size(payload)
+            elif kind == 3:
+                self._body.append(payload)
+                self._body_left -= len(payload)
+                if not self._body_left:
+                    self._delivered()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing is unconfirmed, unsettled or unanswered."""
+        held = any(subscription.held for subscription in self._subscriptions.values())
+        return self._is_running and not self._unconfirmed and not held and self.waits_for() is None
+
+    def waits_for(self) -> str | None:
+        """The oldest request of some channel that nobody has answered yet."""
+        if self.is_over:
+            return None
+        return next((f"{asked[0]} on channel {channel}" for channel, asked in self._asked.items() if asked), None)
+
+    def _ask(self, channel: int, method: base.Frame) -> None:
+        """Send what must be answered, sooner or later, or the channel is closed."""
+        self._asked[channel].append(method.name)
+        self._send(amqp.method(channel, method))
+
+    def _heard(self, channel: int, method: base.Frame) -> None:
+        """An answer: to the oldest question."""
+        asked = self._asked[channel]
+        fits = bool(asked) and method.name.startswith(asked[0])
+        check(fits, "X5", f"{self.client.host}: {method.name} on channel {channel}, which asks {[*asked]}")
+        asked.popleft()
+
+    def _send(self, octets: bytes) -> None:
+        if self.transport is not None and not self.is_over:
+            self.transport.write(octets)
+
+    def _tell(self, words: str, *about: object) -> None:
+        self.crowd.story.client(self.client.host, words.format, *about)
+
+    # What the broker says
+
+    def _method(self, channel: int, method: amqp.Method, payload: bytes) -> None:
+        if method == amqp.DELIVER:
+            tag, delivery_tag, redelivered = amqp.deliver(payload)
+            subscription = self._subscriptions[channel]
+            check(tag == subscription.tag, "I20", f"{self.client.host} got a delivery for {tag}")
+            text = f"{self.client.host}: tag {delivery_tag} after {subscription.last_tag}"
+            check(delivery_tag == subscription.last_tag + 1, "I20", text)
+            subscription.last_tag = delivery_tag
+            self._coming = (subscription, delivery_tag, redelivered)
+        elif method == amqp.ACK:
+            self._answered(*amqp.tag_and_bits(payload), self.ledger.confirms)
+        elif method == amqp.NACK:
+            self._answered(*amqp.tag_and_bits(payload), self.ledger.refuses)
+        else:
+            self._other(channel, amqp.other(1, channel, payload))
+
+    def _delivered(self) -> None:
+        assert self._coming is not None
+        subscription, tag, redelivered = self._coming
+        body, again = b"".join(self._body), " again" * redelivered
+        self._tell(
+            "gets {} as tag {} of channel {} ({}){}",
+            body[:20],
+            tag,
+            subscription.channel,
+            subscription.queue.name,
+            again,
+        )
+        number = self.ledger.delivers(subscription.reader, body, redelivered)
+        if subscription.no_ack:
+            self.ledger.settles(number)
+        else:
+            subscription.held.append((tag, number))
+
+    def _got(self, channel: int, tag: int, redelivered: bool) -> None:
+        subscription = self._subscriptions[channel]
+        check(tag == subscription.last_tag + 1, "I20", f"{self.client.host}: got {tag} after {subscription.last_tag}")
+        subscription.last_tag, subscription.gets = tag, False
+        self._coming = (subscription, tag, redelivered)
+
+    def _answered(self, tag: int, multiple: int, answer: Callable[[QueuePlan, int], None]) -> None:
+        first = next(iter(self._unconfirmed), 0) if multiple else tag
+        answered = [seq for seq in self._unconfirmed if seq <= tag] if multiple else [tag]
+        for seq in answered:
+            message = self._unconfirmed.pop(seq, None)
+            if message is None:
+                raise ViolationError("I31", f"{self.client.host}: confirm {tag}, {first} is not outstanding")
+            self._tell("hears: {1.name} {2} message {0}", *message, answer.__name__)
+            answer(message[1], message[0])
+
+    def _other(self, channel: int, method: base.Frame) -> None:
+        if isinstance(method, _ANSWERS):
+            self._heard(channel, method)
+        match method:
+            case commands.Connection.Start():
+                self._send(amqp.start_ok())
+            case commands.Connection.Tune():
+                self._send(amqp.method(0, commands.Connection.TuneOk(2047, 131072, 0), commands.Connection.Open("/")))
+            case commands.Connection.OpenOk():
+                self._ask(_PUBLISHING, commands.Channel.Open())
+                self._ask(_PUBLISHING, commands.Confirm.Select())
+            case commands.Confirm.SelectOk():
+                self._declare_next()
+            case commands.Queue.DeclareOk() if channel == _PUBLISHING:
+                self._declared()
+            case commands.Channel.OpenOk():
+                self._subscribe(channel)
+            case commands.Basic.ConsumeOk():
+                self._subscriptions[channel].is_consuming = True
+            case commands.Basic.CancelOk():
+                self._resubscribe(channel)
+            case commands.Basic.Cancel():
+                self._cancelled_by_broker(channel)
+            case commands.Basic.GetOk():
+                self._got(channel, int(method.delivery_tag or 0), bool(method.redelivered))
+            case commands.Basic.GetEmpty():
+                self._subscriptions[channel].gets = False
+            case commands.Queue.DeleteOk():
+                self._go_on_or_end(lambda: self._declare(channel, self._fleeting[0]))
+            case commands.Channel.Close() | commands.Connection.Close():
+                self._closed_by_broker(channel, method.reply_code, method.reply_text)
+            case commands.Connection.CloseOk():
+                self.transport.close()
+            case commands.Basic.QosOk() | commands.Queue.DeclareOk() | commands.Queue.PurgeOk():
+                pass
+            case _:
+                raise ViolationError("X1", f"{self.client.host} heard {method.name}")
+
+    def _closed_by_broker(self, channel: int, code: int | None, text: str | None) -> None:
+        silent = code == _NOT_FOUND and "does not answer" in (text or "") and self._met_trouble
+        if code not in (_NOT_FOUND, _FORCED) or (code == _NOT_FOUND and "fleeting" not in (text or "") and not silent):
+            raise ViolationError("X1", f"{self.client.host} was sent away: {code} {text}")
+        self._asked[channel].clear()
+        if channel > _PUBLISHING:
+            self._subscriptions.pop(channel, None)
+            self._go_on_or_end(lambda: self._open_again(channel))
+        else:
+            self._end()
+
+    def _open_again(self, channel: int) -> None:
+        self._tell("opens channel {} again", channel)
+        self._send(amqp.method(channel, commands.Channel.CloseOk()))
+        self._ask(channel, commands.Channel.Open())
+
+    def _cancelled_by_broker(self, channel: int) -> None:
+        """Its queue is gone. What it holds it may still acknowledge."""
+        subscription = self._subscriptions[channel]
+        subscription.is_consuming = False
+        if not self._asked[channel]:
+            self._go_on_or_end(lambda: self._begin_again(subscription))
+
+    def _begin_again(self, subscription: Subscription) -> None:
+        """Make the queue anew and consume from it, under the same tag."""
+        self._declare(subscription.channel, subscription.queue)
+        self._consume(subscription)
+
+    def _go_on_or_end(self, go_on: Callable[[], None]) -> None:
+        if self.env.chance.random() < _STEADY:
+            go_on()
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        """Without a word; the client dials again."""
+        self._tell("hangs up")
+        if not self.transport.is_closing():
+            self.transport.abort()
+
+    # Beginning
+
+    def _declare_next(self) -> None:
+        if self._to_declare:
+            self._declare(_PUBLISHING, self._to_declare.pop())
+            return
+        self._is_running = True
+        for channel in range(2, 2 + self.client.consumers):
+            self._ask(channel, commands.Channel.Open())
+        if self.client.gets and not self.env.draining:
+            self._ask(_GETTING, commands.Channel.Open())
+
+    def _declare(self, channel: int, queue: QueuePlan) -> None:
+        flags = False, True, False, False, False
+        self._ask(channel, commands.Queue.Declare(0, queue.name, *flags, dict(queue.arguments)))
+
+    def _subscribe(self, channel: int) -> None:
+        if channel == _PUBLISHING:
+            return
+        chance, queues = self.env.chance, self.env.queues
+        draining = self.env.draining
+        if channel == _GETTING:
+            queues = [queue for queue in queues if not queue.is_single_active]
+        queue = queues[(channel - 2) % len(queues)] if draining else chance.choice(queues)
+        no_ack = queue.has_limits and chance.random() < 0.15 and channel != _GETTING
+        priority = chance.choice((0, 1, 5)) if chance.random() < 0.2 else 0
+        found = Subscription(channel, queue, self.client.host, no_ack=no_ack, priority=priority)
+        self._subscriptions[channel] = found
+        if channel != _GETTING:
+            self._consume(found)
+
+    def _resubscribe(self, channel: int) -> None:
+        self._consume(self._subscriptions[channel])
+
+    def _consume(self, to: Subscription) -> None:
+        prefetch = self.client.prefetch()
+        self._tell("consumes {} as {}, prefetch {}", to.queue.name, to.tag, prefetch)
+        self._asked[to.channel] += ["Basic.Qos", "Basic.Consume"]
+        self._send(amqp.consume(to.channel, to.queue.name, to.tag, prefetch, no_ack=to.no_ack, priority=to.priority))
+        self._may_regret()
+
+    # Doing things
+
+    def act(self) -> None:
+        """One thing that a client does."""
+        if not self._is_running or self.is_over:
+            return
+        chance = self.env.chance
+        if self.env.draining:
+            for subscription in self._subscriptions.values():
+                self._settle(subscription, len(subscription.held))
+            return
+        if self.client.publishes and chance.random() < self.client.eagerness:
+            self._publish()
+        for subscription in self._subscriptions.values():
+            if subscription.held and chance.random() < self.client.diligence:
+                self._do_with(subscription)
+        if self.client.gets and chance.random() < self.client.gets:
+            self._get()
+        if chance.random() < self.client.founds:
+            self._found_a_queue()
+        if chance.random() < self.client.zeal:
+            self._clear_a_queue()
+        if chance.random() < self.client.restlessness and not (self.client.is_patient and self.waits_for()):
+            chance.choice([self._die, self._leave, self._cancel_one, self._clear_a_queue])()
+
+    def _publish(self) -> None:
+        chance = self.env.chance
+        count = chance.randint(1, self.client.burst)
+        if len(self._unconfirmed) + count > self.client.window:
+            return
+        self._publish_to(chance.choice(self.env.queues), count)
+
+    def _publish_to(self, queue: QueuePlan, count: int) -> None:
+        chance, ledger = self.env.chance, self.ledger
+        padding = chance.choice((0, 10, 100, 1000)) if chance.random() < 0.2 else 20
+        if self.crowd.large_bytes and chance.random() < _LARGE:
+            count, padding = 1, self.crowd.large_bytes
+        octets = []
+        self._tell("publishes {} messages to {}, from {} on", count, queue.name, ledger.published + 1)
+        for _ in range(count):
+            number, body = ledger.body(self._publisher, padding, queue)
+            self._published += 1
+            self._unconfirmed[self._published] = (number, queue)
+            octets.append(amqp.publish(_PUBLISHING, queue.name, body, self._ttl_ms(queue)))
+        self._send(b"".join(octets))
+
+    def _ttl_ms(self, queue: QueuePlan) -> int | None:
+        """A time to live now and then, for a message that may expire without being missed."""
+        chance = self.env.chance
+        return chance.choice((0, 10, 500)) if queue.may_bury and chance.random() < 0.1 else None
+
+    def _found_a_queue(self) -> None:
+        """A queue that nobody else knows of. Once it is there, everybody publishes to it in the same moment."""
+        count = sum(queue.name.startswith("young") for queue in self.env.queues)
+        if count < _YOUNG_MAX and not self._asked[_PUBLISHING]:
+            self._founding = self.crowd.next_young_queue()
+            self._declare(_PUBLISHING, self._founding)
+
+    def _declared(self) -> None:
+        founded, self._founding = self._founding, None
+        if not self._is_running:
+            self._declare_next()
+        elif founded is not None:
+            self.crowd.welcome(founded)
+
+    def welcome(self, queue: QueuePlan) -> None:
+        """Somebody else declared it."""
+        if self._is_running and not self.is_over and len(self._unconfirmed) < self.client.window:
+            self._publish_to(queue, 1)
+
+    def _get(self) -> None:
+        asks = self._subscriptions.get(_GETTING)
+        if asks is not None and not asks.gets:
+            asks.gets = True
+            self._ask(_GETTING, commands.Basic.Get(0, asks.queue.name, False))
+
+    def _do_with(self, subscription: Subscription) -> None:
+        chance = self.env.chance
+        what = chance.random()
+        if what < 0.8 - self.client.disgust:
+            self._settle(subscription, chance.randint(1, len(subscription.held)))
+        elif what < 0.9 - self.client.disgust:
+            self._settle_one(subscription, amqp.ack)
+        elif what < 0.98 - self.client.disgust:
+            self._settle_one(subscription, lambda channel, tag, _: amqp.nack(channel, tag, False, True), done=False)
+        else:
+            done = not subscription.queue.keeps_letters
+            self._settle_one(subscription, lambda channel, tag, _: amqp.nack(channel, tag, False, False), done=done)
+
+    def _settle(self, subscription: Subscription, count: int) -> None:
+        """The oldest, with one multiple ack."""
+        if not count:
+            return
+        for _ in range(count):
+            tag, number = subscription.held.popleft()
+            self._tell("acks message {}, tag {} of channel {}", number, tag, subscription.channel)
+            self.ledger.settles(number)
+        self._send(amqp.ack(subscription.channel, tag, True))
+
+    def _settle_one(
+        self, subscription: Subscription, octets: Callable[[int, int, bool], bytes], *, done: bool = True
+    ) -> None:
+        """Any of them."""
+        at = self.env.chance.randrange(len(subscription.held))
+        tag, number = subscription.held[at]
+        del subscription.held[at]
+        self._tell("acks, requeues or rejects message {}, tag {} of channel {}", number, tag, subscription.channel)
+        if done:
+            self.ledger.settles(number)
+        self._send(octets(subscription.channel, tag, False))
+
+    def _may_regret(self) -> None:
+        """Some subscribe, and go before or soon after they are heard."""
+        if self.env.chance.random() < self.client.haste and not self.env.draining:
+            self.client.loop.call_later(self.env.chance.random() ** 2 * _REGRET_S, self._die)
+
+    def _die(self) -> None:
+        self._end()
+
+    def _leave(self) -> None:
+        """Close as the specification says; what was not settled returns."""
+        self._is_running = False
+        self._tell("says good-bye")
+        self._send(amqp.method(0, commands.Connection.Close(200, "bye", 0, 0)))
+
+    def _cancel_one(self) -> None:
+        for subscription in self._subscriptions.values():
+            if subscription.is_consuming:
+                self._cancel(subscription)
+                return
+
+    def _cancel(self, subscription: Subscription) -> None:
+        subscription.is_consuming = False
+        self._tell("cancels {}", subscription.tag)
+        self._ask(subscription.channel, commands.Basic.Cancel(subscription.tag, False))
+
+    @property
+    def _fleeting(self) -> list[QueuePlan]:
+        return [queue for queue in self.env.queues if not queue.is_kept]
+
+    def _clear_a_queue(self) -> None:
+        fleeting = self._fleeting
+        if not fleeting or self._asked[_PUBLISHING]:
+            return
+        self._tell("purges or deletes {}", fleeting[0].name)
+        if self.env.chance.random() < 0.5:
+            self._ask(_PUBLISHING, commands.Queue.Delete(0, fleeting[0].name, False, False, False))
+            self.client.loop.call_later(self.env.chance.random() * _RACE_S, self._ask_more, fleeting[0])
+        else:
+            self._ask(_PUBLISHING, commands.Queue.Purge(0, fleeting[0].name, False))
+
+    def _ask_more(self, queue: QueuePlan) -> None:
+        """Of a queue that is about to go."""
+        for subscription in self._subscriptions.values():
+            if subscription.queue is queue and subscription.is_consuming:
+                self._cancel(subscription)
+            elif subscription.queue is queue and not subscription.tag:
+                self._get()

@@ -12,7 +12,6 @@ must not start it again, and here nobody does.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 from reference_broker.log.config import LogConfig
@@ -21,16 +20,14 @@ from reference_broker.log.memory_files import MemoryFiles
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
 from reference_broker.sim.invariants import ViolationError, check
+from reference_broker.sim.node import SimNode
+from reference_broker.sim.raft_checks import RaftChecks
 from reference_broker.types import GroupId, LogIndex
-
-if TYPE_CHECKING:
-    from reference_broker.sim.node import SimNode
-    from reference_broker.sim.raft_checks import RaftChecks
 
 
 def flip_and_open(node: SimNode, config: LogConfig) -> None:
     """Flip a bit in a copy of the drive of ``node``, which is down, and judge what the log does."""
-    chance, world = node.world.chance, node.world
+    chance = node.env.chance
     files = MemoryFiles()
     sizes = dict(_copied(node.files, files, ("data", "wal", "segments")))
     candidates = [path for path, size in sizes.items() if size and not path.endswith((".tmp", ".spare"))]
@@ -40,7 +37,7 @@ def flip_and_open(node: SimNode, config: LogConfig) -> None:
     offset, mask = chance.randrange(sizes[path]), 1 << chance.randrange(8)
     files.flip(path, offset, mask)
     where = f"node {node.node}, {path}, offset {offset}, mask {mask:#x}"
-    world.scheduler.trace.note(world.scheduler.now, node.host, "flip", f"{path} {offset} {mask:#x}")
+    node.env.note(node.host, "flip", f"{path} {offset} {mask:#x}")
     try:
         log, recovered = LogSystem.open(
             config, files, lambda _notices: None, threads=False, new_store=lambda: bytes(16)
@@ -52,7 +49,7 @@ def flip_and_open(node: SimNode, config: LogConfig) -> None:
     except Exception as error:
         raise ViolationError("X3", f"{where}: the log fails instead of refusing: {error!r}") from error
     for group, state in recovered.items():
-        _compare(where, path, log, world.raft, node, group, state)
+        _compare(where, path, log, node.checkers.raft, node, group, state)
     log.close()
 
 

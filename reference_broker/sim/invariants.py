@@ -42,7 +42,7 @@ INVARIANTS = {
         Invariant(
             "I19", "of a single active consumer there is one at most, and one if any is in service", "fifo_checks"
         ),
-        Invariant("I20", "delivery tags of a channel and message ids of a consumer have no gaps", "sessions"),
+        Invariant("I20", "delivery tags of a channel and message ids of a consumer have no gaps", "clients"),
         Invariant("I21", "a consumer gets first deliveries in the order in which a channel published them", "ledger"),
         Invariant(
             "I22",
@@ -62,7 +62,7 @@ INVARIANTS = {
             "a queue is within its limits, and refuses publishes only while it is above four fifths of them",
             "fifo_checks",
         ),
-        Invariant("I31", "a confirm or refusal is sent once, for what was published and has no answer yet", "sessions"),
+        Invariant("I31", "a confirm or refusal is sent once, for what was published and has no answer yet", "clients"),
         Invariant(
             "L1",
             "after the healing: leaders are found, all is answered and confirmed, queues drain, members agree, "
@@ -73,8 +73,8 @@ INVARIANTS = {
         Invariant("X1", "no node stops by a defect of its own: no contradiction, no exception", "node"),
         Invariant("X2", "a request of an operator is answered once", "operator"),
         Invariant("X3", "a damaged file is refused by its name, or its torn end dropped", "damage"),
-        Invariant("X4", "a queue loses a member only in the membership epoch in which it is to leave", "member_checks"),
-        Invariant("X5", "a channel hears the answers to its questions, in their order", "sessions"),
+        Invariant("X4", "a queue loses a member only in the membership epoch in which it is to leave", "raft_checks"),
+        Invariant("X5", "a channel hears the answers to its questions, in their order", "clients"),
         Invariant("X6", "only who leads a queue has its dead letters on their way, and their bodies in memory", "node"),
         Invariant("X7", "a dead letter that is sent at most once is sent once at most", "fifo_checks"),
         Invariant(

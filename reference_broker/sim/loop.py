@@ -21,12 +21,9 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from heapq import heappop, heappush
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from reference_broker.sim.trace import Trace
-
-if TYPE_CHECKING:
-    from reference_broker.sim.network import Network, SimServer
 
 _STEP_S: Final = 40e-6
 _HICCUP: Final = 0.002
@@ -85,10 +82,20 @@ class Scheduler:
         call(*args)
 
 
+class Sockets(Protocol):
+    """The network as an event loop uses it."""
+
+    def listen(self, loop: SimLoop, port: int, factory: Any) -> Any:
+        """Serve a port of the loop's host; returns the server."""
+
+    async def dial(self, loop: SimLoop, host: str, port: int, factory: Any) -> Any:
+        """Connect; returns transport and protocol. Raises OSError if nobody answers."""
+
+
 class SimLoop(asyncio.AbstractEventLoop):  # what it lacks raises NotImplementedError
     """The event loop of one host."""
 
-    def __init__(self, scheduler: Scheduler, network: Network, host: str) -> None:
+    def __init__(self, scheduler: Scheduler, network: Sockets, host: str) -> None:
         self.scheduler = scheduler
         self.network = network
         self.host = host
@@ -220,7 +227,7 @@ class SimLoop(asyncio.AbstractEventLoop):  # what it lacks raises NotImplemented
 
     # Sockets
 
-    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> SimServer:  # type: ignore[override]
+    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         """Listen on a port of this host."""
         return self.network.listen(self, int(port), protocol_factory)
 

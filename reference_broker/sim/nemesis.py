@@ -6,30 +6,44 @@ everything happens at once hides what needs two rare things and quiet in between
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from reference_broker.raft.ready import Role
 from reference_broker.sim.damage import flip_and_open
+from reference_broker.sim.environment import Environment
 from reference_broker.sim.node import SimNode, host_of
+from reference_broker.sim.operator import Operator
 from reference_broker.sim.strangers import Strangers
-
-if TYPE_CHECKING:
-    from reference_broker.sim.world import World
+from reference_broker.types import NodeId
 
 _FAVOURITE: Final = 0.4
 """In so many worlds one kind of trouble comes more often than all others together."""
 _SPARE_NODES: Final = 3
 """Of so many nodes, one may be gone for good."""
 
+MOMENTS: Final = ("start", "link", "election", "change", "join", "install", "snapshot", "letters")
+"""A life begins; a link breaks; a leader is there; a change of members is in a log; a replica begins; another
+member's snapshot, or an own one, is on disk; dead letters are to be routed."""
+_BLOWS: Final = ("kill", "power", "power_at_operation", "pause", "slow_disk", "part_one_way", "part_both_ways",
+                 "isolate", "snapshot", "campaign", "transfer")  # fmt: skip
+_FROM_S: Final = 0.3
+
 
 class Nemesis:
     """Trouble for one world."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.strangers = Strangers(world)
-        chance = world.chance
+    def __init__(
+        self, env: Environment, nodes: Mapping[NodeId, SimNode], operator: Operator, is_whole: Callable[[], bool]
+    ) -> None:
+        """``is_whole`` tells whether every node runs and counts, so that another one may be lost."""
+        self._env = env
+        self._nodes = nodes
+        self._node_ids = list(nodes)
+        self._operator = operator
+        self._is_whole = is_whole
+        self.strangers = Strangers(env, self._node_ids)
+        chance = env.chance
         self._every_s = chance.choice((0.02, 0.1, 0.4))
         self._outage_s = chance.choice((0.1, 0.5, 2.0))
         kinds: list[Callable[[SimNode], None]] = [
@@ -53,7 +67,7 @@ class Nemesis:
             self.flip_bit,
             self.fill_disk,
         ]
-        if world.operator.keeps_members and len(world.nodes) >= _SPARE_NODES:
+        if operator.keeps_members and len(nodes) >= _SPARE_NODES:
             losses: list[Callable[[SimNode], None]] = [self.lose_for_good, self.lose_directories]
             if chance.random() < 0.5:
                 kinds.append(chance.choice(losses))
@@ -61,31 +75,25 @@ class Nemesis:
         self._weights = [chance.choice((1, 3, 10)) for _ in self._kinds]
         if chance.random() < _FAVOURITE:
             self._weights[chance.randrange(len(self._kinds))] = 10 * len(self._kinds)
-        world.scheduler.after(0.3, self._begin)
+        env.scheduler.after(0.3, self._begin)
 
     def _begin(self) -> None:
-        self.world.scheduler.after(self.world.chance.expovariate(1 / self._every_s), self._strike)
+        self._env.scheduler.after(self._env.chance.expovariate(1 / self._every_s), self._strike)
 
     def _strike(self) -> None:
-        if self.world.draining:
+        if self._env.draining:
             return
-        (kind,) = self.world.chance.choices(self._kinds, self._weights)
-        self.strike(kind, self.world.chance.choice(list(self.world.nodes.values())))
+        (kind,) = self._env.chance.choices(self._kinds, self._weights)
+        self._env.chance.choice(list(self._nodes.values())).suffer(kind)
         self._begin()
 
-    def strike(self, kind: Callable[[SimNode], None], node: SimNode) -> None:
-        """Do one thing to a node, if it lives."""
-        if node.alive:
-            self.world.scheduler.trace.note(self.world.scheduler.now, node.host, "nemesis", kind.__name__)
-            kind(node)
-
     def _outage(self) -> float:
-        return self._outage_s * self.world.chance.random()
+        return self._outage_s * self._env.chance.random()
 
     def _spare(self) -> bool:
         """Whether a majority would still be up with one node less; now and then even that does not matter."""
-        up = sum(node.alive for node in self.world.nodes.values())
-        return 2 * (up - 1) > len(self.world.nodes) or self.world.chance.random() < 0.1
+        up = sum(node.alive for node in self._nodes.values())
+        return 2 * (up - 1) > len(self._nodes) or self._env.chance.random() < 0.1
 
     # The process and its machine
 
@@ -97,12 +105,12 @@ class Nemesis:
     def power(self, node: SimNode) -> None:
         """The machine goes, with what was not synced."""
         if self._spare():
-            node.crash(power=True, silent=self.world.chance.random() < 0.5)
+            node.crash(power=True, silent=self._env.chance.random() < 0.5)
 
     def power_at_operation(self, node: SimNode) -> None:
         """The machine goes in the middle of an operation of its drive."""
         if self._spare():
-            node.files.lose_power_after(self.world.chance.randint(1, 40))
+            node.files.lose_power_after(self._env.chance.randint(1, 40))
 
     def pause(self, node: SimNode) -> None:
         """The process stands still, its sockets stay open."""
@@ -111,47 +119,47 @@ class Nemesis:
 
     def jump_clock(self, node: SimNode) -> None:
         """Its wall clock is set."""
-        node.clock_offset_ms += self.world.chance.choice((-3_600_000, -1000, -1, 1, 1000, 3_600_000))
+        node.clock_offset_ms += self._env.chance.choice((-3_600_000, -1000, -1, 1, 1000, 3_600_000))
 
     # The drive
 
     def disk_error(self, node: SimNode) -> None:
         """One operation fails soon; the node has to stop."""
         if self._spare():
-            node.files.fail_after(self.world.chance.randint(1, 40))
+            node.files.fail_after(self._env.chance.randint(1, 40))
 
     def flip_bit(self, node: SimNode) -> None:
         """While it is down, one bit of a copy of its drive is another: what would it start on?"""
         if self._spare() and node.shard is not None:
             config = node.shard.log._config
-            node.crash(power=self.world.chance.random() < 0.5)
+            node.crash(power=self._env.chance.random() < 0.5)
             flip_and_open(node, config)
 
     def fill_disk(self, node: SimNode) -> None:
         """No octet more fits on it for a while: the node has to stop, and cannot start."""
         if self._spare():
             node.files.is_full = True
-            self.world.scheduler.after(self._outage(), self._make_room, node)
+            self._env.scheduler.after(self._outage(), self._make_room, node)
 
     def _make_room(self, node: SimNode) -> None:
         node.files.is_full = False
 
     def lose_for_good(self, node: SimNode) -> None:
         """The node and its drive are gone. One node a world: more is beyond what Raft can bear."""
-        if not any(each.is_lost for each in self.world.nodes.values()):
+        if not any(each.is_lost for each in self._nodes.values()):
             node.is_lost = True
             node.crash(power=True, silent=True)
 
     def lose_directories(self, node: SimNode) -> None:
         """The drive is gone; an operator gives the node a blank one. The next may go once this one counts again."""
-        if self.world.is_whole():
+        if self._is_whole():
             node.is_lost = node.is_awaited = True
-            node.crash(power=True, silent=self.world.chance.random() < 0.5)
-            self.world.scheduler.after(self._outage(), self.world.operator.replace, node)
+            node.crash(power=True, silent=self._env.chance.random() < 0.5)
+            self._env.scheduler.after(self._outage(), self._operator.replace, node)
 
     def slow_disk(self, node: SimNode) -> None:
         """Syncs take their time, until the next change."""
-        node.sync_s = self.world.chance.choice((0.0001, 0.0003, 0.002, 0.02))
+        node.sync_s = self._env.chance.choice((0.0001, 0.0003, 0.002, 0.02))
 
     # The network
 
@@ -166,35 +174,35 @@ class Nemesis:
 
     def isolate(self, node: SimNode) -> None:
         """No node hears this one; its clients do."""
-        others = [host_of(other) for other in self.world.node_ids if other != node.node]
+        others = [host_of(other) for other in self._node_ids if other != node.node]
         self._part([pair for other in others for pair in ((node.host, other), (other, node.host))])
 
     def _other(self, node: SimNode) -> str:
-        others = [each for each in self.world.node_ids if each != node.node]
-        return host_of(self.world.chance.choice(others or [node.node]))
+        others = [each for each in self._node_ids if each != node.node]
+        return host_of(self._env.chance.choice(others or [node.node]))
 
     def _part(self, pairs: list[tuple[str, str]]) -> None:
         for source, target in pairs:
-            self.world.network.block(source, target)
-        self.world.scheduler.after(self._outage(), self._mend, pairs)
+            self._env.network.block(source, target)
+        self._env.scheduler.after(self._outage(), self._mend, pairs)
 
     def _mend(self, pairs: list[tuple[str, str]]) -> None:
         for source, target in pairs:
-            self.world.network.unblock(source, target)
+            self._env.network.unblock(source, target)
 
     def break_connection(self, _node: SimNode) -> None:
         """Any connection, whoever made it."""
-        if transports := list(self.world.network.transports):
-            self.world.network.break_connection(self.world.chance.choice(transports))
+        if transports := list(self._env.network.transports):
+            self._env.network.break_connection(self._env.chance.choice(transports))
 
     def cross_wires(self, node: SimNode) -> None:
         """For a while, who dials from here gets to another node than it meant."""
         pair = (node.host, self._other(node))
-        self.world.network.crossed[pair] = host_of(self.world.chance.choice(self.world.node_ids))
-        self.world.scheduler.after(self._outage(), self._uncross, pair)
+        self._env.network.crossed[pair] = host_of(self._env.chance.choice(self._node_ids))
+        self._env.scheduler.after(self._outage(), self._uncross, pair)
 
     def _uncross(self, pair: tuple[str, str]) -> None:
-        self.world.network.crossed.pop(pair, None)
+        self._env.network.crossed.pop(pair, None)
 
     def forge(self, node: SimNode) -> None:
         """A stranger without the secret says that it is another node, in a later life."""
@@ -202,7 +210,7 @@ class Nemesis:
 
     def weather(self, _node: SimNode) -> None:
         """The network gets faster or slower."""
-        weather, chance = self.world.network.weather, self.world.chance
+        weather, chance = self._env.network.weather, self._env.chance
         weather.latency_s = chance.choice((0.00005, 0.0005, 0.01))
         weather.jitter_s = chance.choice((0.0, 0.001, 0.02))
         weather.bandwidth = chance.choice((1e6, 1e8))
@@ -212,12 +220,12 @@ class Nemesis:
     def snapshot(self, node: SimNode) -> None:
         """A member takes a snapshot now."""
         if node.shard is not None and node.loop is not None:
-            node.loop.run(self.world.chance.choice(list(node.shard.runners.values())).take_snapshot)
+            node.loop.run(self._env.chance.choice(list(node.shard.runners.values())).take_snapshot)
 
     def campaign(self, node: SimNode) -> None:
         """A member asks for votes although nobody is suspected."""
         if node.shard is not None and node.loop is not None:
-            runner = self.world.chance.choice(list(node.shard.runners.values()))
+            runner = self._env.chance.choice(list(node.shard.runners.values()))
             node.loop.run(runner.core.campaign)
             node.loop.run(node.shard.wake, runner)
 
@@ -226,8 +234,49 @@ class Nemesis:
         if node.shard is not None and node.loop is not None:
             leads = [runner for runner in node.shard.runners.values() if runner.core.role is Role.LEADER]
             if leads:
-                runner = self.world.chance.choice(leads)
-                to = self.world.chance.choice(runner.core.configuration.voters)
+                runner = self._env.chance.choice(leads)
+                to = self._env.chance.choice(runner.core.configuration.voters)
                 if to != node.node and runner.core.accepting:
                     node.loop.run(runner.core.transfer, to)
                     node.loop.run(node.shard.wake, runner)
+
+
+class Moments:
+    """Which moments of a world call for trouble, how often, and how soon after."""
+
+    def __init__(self, env: Environment, nodes: Mapping[NodeId, SimNode]) -> None:
+        """``nodes`` may still be empty."""
+        self._env = env
+        self._nodes = nodes
+        self.nemesis: Nemesis | None = None
+        """Strikes at the moments, once it is there."""
+        chance = env.chance
+        letters = any(plan.keeps_letters for plan in env.queues)  # seldom, so the moment must not be seldom too
+        drawn = [name for name in MOMENTS if chance.random() < (0.8 if name == "letters" and letters else 0.35)]
+        self._likely = {name: chance.choice((0.2, 1.0)) for name in drawn} if chance.random() < 0.7 else {}
+        self._blows = chance.sample(_BLOWS, chance.choice((1, 1, 2, 4)))
+        self._soon_s = chance.choice((0.0, 0.0005, 0.003, 0.03))
+        self._apart_s = chance.choice((0.02, 0.2))
+        self._next_s = _FROM_S
+
+    def come(self, name: str, node: SimNode) -> None:
+        """One of ``MOMENTS`` is there, on a node."""
+        likely = self._likely.get(name)
+        if likely is None:
+            return
+        env = self._env
+        chance, now = env.chance, env.scheduler.now
+        if env.draining or now < self._next_s or chance.random() > likely:
+            return
+        self._next_s = now + self._apart_s
+        env.note(node.host, "moment", name)
+        soon_s = 0.0
+        for _ in range(chance.choice((1, 1, 2))):
+            others = [other for other in self._nodes.values() if other is not node]
+            struck = chance.choice(others) if others and chance.random() < 0.5 else node
+            soon_s += chance.random() * self._soon_s
+            env.scheduler.after(soon_s, self._strike, chance.choice(self._blows), struck)
+
+    def _strike(self, blow: str, node: SimNode) -> None:
+        if not self._env.draining:
+            node.suffer(getattr(self.nemesis, blow))

@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.log.errors import LogError
 from reference_broker.log.notices import Notice, SnapshotInstalled, SnapshotTaken
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
+from reference_broker.log.worker import Worker
 from reference_broker.machines.consumers import Status
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import QueueRecord
@@ -33,13 +34,10 @@ from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.ready import Role
 from reference_broker.sim import fifo_checks
 from reference_broker.sim.disk import PowerLossError, SimFiles
+from reference_broker.sim.environment import Checkers, Environment
 from reference_broker.sim.invariants import ViolationError, check
 from reference_broker.sim.loop import SimLoop
 from reference_broker.types import METADATA_GROUP, ConsumerId, Entry, EntryKind, GroupId, LogIndex, NodeId
-
-if TYPE_CHECKING:
-    from reference_broker.log.worker import Worker
-    from reference_broker.sim.world import World
 
 AMQP_PORT: Final = 5672
 PEER_PORT: Final = 5700
@@ -60,9 +58,8 @@ class SimShard(Shard):
 
     def __init__(self, owner: SimNode, config: NodeConfig, boot_id: int) -> None:
         self.owner = owner
-        self.checks = owner.world.raft
-        self.moments = owner.world.moments
-        self.story = owner.world.story
+        self.checks = owner.checkers.raft
+        self.story = owner.checkers.story
         self.jumped = False
         self.breaks = 0
         """How often a link or a leader was another than before: a non-member may have missed what was taken back
@@ -75,14 +72,14 @@ class SimShard(Shard):
             files=owner.files,
             threads=False,
             now_ms=owner.now_ms,
-            random_bits=owner.world.chance.getrandbits,
+            random_bits=owner.env.chance.getrandbits,
         )
         setattr(self.log, "write", partial(owner.write, self.log))  # noqa: B010 - a method, for this log alone
         self._show_looks()
 
     def _show_looks(self) -> None:
         """Have the ledger know of a question for a queue that nobody could answer."""
-        look_again, ledger = self.reading.look_again, self.owner.world.ledger
+        look_again, ledger = self.reading.look_again, self.owner.checkers.ledger
 
         def shown(call: Callable[[bool], None]) -> None:
             def looked(found: bool) -> None:
@@ -118,16 +115,16 @@ class SimShard(Shard):
         if changes and group != METADATA_GROUP and self.runners[group].core.role is Role.LEADER:
             for change in changes:
                 former = self.runners[group].core.configuration_at(LogIndex(change.index - 1))
-                self.owner.world.members.changed(group, former, Configuration.decode(change.payload))
+                self.owner.checkers.members.changed(group, former, Configuration.decode(change.payload))
         if changes:
-            self.moments.come("change", self.owner)
+            self.owner.moment("change", self.owner)
 
     def _notify(self, notices: list[Notice]) -> None:
         self.story.noticed(self.node, notices)
         self.checks.noticed(self.node, [each for each in notices if self._is_current(each)])
         for notice in notices:
             if isinstance(notice, SnapshotTaken | SnapshotInstalled):
-                self.moments.come("snapshot" if isinstance(notice, SnapshotTaken) else "install", self.owner)
+                self.owner.moment("snapshot" if isinstance(notice, SnapshotTaken) else "install", self.owner)
         super()._notify(notices)
 
     def _is_current(self, notice: Notice) -> bool:
@@ -145,7 +142,7 @@ class SimShard(Shard):
         self.checks.recovered(self.node, runner, state)
         if state is None and isinstance(runner.host, QuorumQueue) and runner.host.record.membership_epoch(self.node):
             self.jumped = True  # it tells again what the leader told before, when this node was a non-member
-            self.moments.come("join", self.owner)
+            self.owner.moment("join", self.owner)
         self._show_applies(runner)
 
     def queue_gone(self, record: QueueRecord) -> None:
@@ -155,14 +152,14 @@ class SimShard(Shard):
         channels = [channel for client in clients for channel in client._channels.values()]
         consumers = [consumer for channel in channels for consumer in channel.consumers.values()]
         elsewhere = {consumer.id for consumer in consumers if consumer.group != record.group}
-        self.owner.world.deliveries.queue_gone({channel.id for channel in channels}, elsewhere)
+        self.owner.checkers.deliveries.queue_gone({channel.id for channel in channels}, elsewhere)
         super().queue_gone(record)
 
     def _show_applies(self, runner: GroupRunner) -> None:
         host: Any = runner.host
         apply, install, node, group = host.apply, host.install, self.node, runner.group
-        truth, former, absences = self.checks.group(group), runner.applied, self.owner.world.absences
-        is_queue, ledger, story = isinstance(host, QuorumQueue), self.owner.world.ledger, self.story
+        truth, former, absences = self.checks.group(group), runner.applied, self.owner.checkers.absences
+        is_queue, ledger, story = isinstance(host, QuorumQueue), self.owner.checkers.ledger, self.story
 
         def shown(entry: Entry, end: int, skip: frozenset[int]) -> None:
             nonlocal former
@@ -174,7 +171,7 @@ class SimShard(Shard):
             apply(entry, end, skip)
             absences.applied(group, entry.index)
             if group == METADATA_GROUP:
-                self.owner.world.members.heard(host.machine.queues.values())
+                self.owner.checkers.members.heard(host.machine.queues.values())
             if entry.index % fifo_checks.COMPARE_EVERY == 0 and not truth.deleted:
                 fifo_checks.compare(truth, node, entry.index, host.machine)
             if is_queue and entry.index % fifo_checks.LOOK_EVERY == 0:
@@ -201,16 +198,16 @@ class SimShard(Shard):
         """Look at once: who leads for a moment only is a leader too."""
         self.story.stands(self.node, runner)
         self.checks.looked_at(self.node, runner)
-        self.owner.world.absences.ended(self.node, [runner.group])
+        self.owner.checkers.absences.ended(self.node, [runner.group])
         if runner.core.leader == self.node:
-            self.moments.come("election", self.owner)
+            self.owner.moment("election", self.owner)
         super().leader_changed(runner)
 
     def dead_letter(self, group: GroupId, letters: DeadLetter, contents: list[Letter]) -> None:
         """Letters are about to be on their way."""
         self.story.buries(self.node, group, letters, contents)
-        self.owner.world.letters.sent(self.node, group, letters)
-        self.moments.come("letters", self.owner)
+        self.owner.checkers.letters.sent(self.node, group, letters)
+        self.owner.moment("letters", self.owner)
         super().dead_letter(group, letters, contents)
 
     def deliver(
@@ -223,7 +220,7 @@ class SimShard(Shard):
             self.breaks if self._is_told else self._doubts_before(group, consumer, first_message_id, delivery_count)
         )
         gap = self.jumped or self._channel_of(consumer) is None  # a client that is gone hears of no gap
-        self.owner.world.deliveries.executed(
+        self.owner.checkers.deliveries.executed(
             self.node, self.boot_id, consumer, first_message_id, count, gap, breaks, is_told=self._is_told
         )
         super().deliver(group, consumer, first_message_id, pieces, delivery_count)
@@ -237,7 +234,7 @@ class SimShard(Shard):
             return 0
         if not delivery_count:
             what = f"{first_message_id} to {consumer}"
-            self.owner.world.absences.delivers(self.node, runner.group, runner.applied, what)
+            self.owner.checkers.absences.delivers(self.node, runner.group, runner.applied, what)
         return runner.host._doubt.number
 
     def _channel_of(self, consumer: ConsumerId) -> Channel | None:
@@ -249,13 +246,13 @@ class SimShard(Shard):
         """Note it."""
         self.breaks += 1
         led = [group for group, runner in self.runners.items() if runner.core.leader == node]
-        self.owner.world.absences.ended(self.node, led)
+        self.owner.checkers.absences.ended(self.node, led)
         super().peer_up(node, boot_id)
 
     def peer_down(self, node: NodeId) -> None:
         """Note it."""
         self.breaks += 1
-        self.moments.come("link", self.owner)
+        self.owner.moment("link", self.owner)
         super().peer_down(node)
 
     def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
@@ -269,11 +266,25 @@ class SimShard(Shard):
 class SimNode:
     """One node over all its starts."""
 
-    def __init__(self, world: World, node: NodeId, nodes: int, limits: Limits) -> None:
-        self.world = world
+    def __init__(
+        self,
+        env: Environment,
+        checkers: Checkers,
+        moment: Callable[[str, SimNode], None],
+        *,
+        node: NodeId,
+        nodes: int,
+        limits: Limits,
+        inline_share: float,
+    ) -> None:
+        """``moment`` hears of each step of the node at which trouble would be bad. ``inline_share`` is the share of the
+        writes that the event loop does by itself, of those that it may do."""
+        self.env = env
+        self.checkers = checkers
+        self.moment = moment
         self.node = node
         self.host = host_of(node)
-        self.files = SimFiles(world.scheduler, self.host)
+        self.files = SimFiles(env.scheduler, self.host)
         self.boot_id = 0
         self.clock_offset_ms = 0
         self.sync_s = 0.0003
@@ -293,6 +304,7 @@ class SimNode:
             segment_dir=Path("segments"), logs_dir=Path("logs"),
             users={"guest": "guest"}, limits=limits, secret=_SECRET,
         )  # fmt: skip
+        self._inline_share = inline_share
         self._amqp = ConnectionConfig(users=self._config.users, heartbeat_s=0)
         self._busy: set[str] = set()
         self._stopping = False
@@ -307,9 +319,15 @@ class SimNode:
         """Whether its process runs."""
         return self.loop is not None
 
+    def suffer(self, trouble: Callable[[SimNode], None]) -> None:
+        """Note one kind of trouble, and have it happen to the node, if the node runs."""
+        if self.alive:
+            self.env.note(self.host, "nemesis", trouble.__name__)
+            trouble(self)
+
     def now_ms(self) -> int:
         """Its wall clock, which may jump."""
-        return _EPOCH_MS + int(self.world.scheduler.now * 1000) + self.clock_offset_ms
+        return _EPOCH_MS + int(self.env.scheduler.now * 1000) + self.clock_offset_ms
 
     # Life
 
@@ -318,19 +336,19 @@ class SimNode:
         self.boot_id += 1
         self._stopping = self.files.injected = False
         self._busy.clear()
-        loop = self.loop = SimLoop(self.world.scheduler, self.world.network, self.host)  # type: ignore[abstract]
+        loop = self.loop = SimLoop(self.env.scheduler, self.env.network, self.host)  # type: ignore[abstract]
         loop.on_idle, loop.on_error = self._after, self._raised
-        self.world.scheduler.trace.note(self.world.scheduler.now, self.host, "start", self.boot_id)
-        self.world.network.host_up(self.host)
+        self.env.note(self.host, "start", self.boot_id)
+        self.env.network.host_up(self.host)
         loop.run(self._begin)
 
     def begin_blank(self, first_boot_id: int) -> None:
         """A new drive, and a first boot id that the cluster chose: whoever was here is somebody else."""
-        checks = self.world.raft
+        checks = self.checkers.raft
         for group, truth in checks.groups.items():
             if self.node in truth.members:
                 checks.left(self.node, group)
-        self.files = SimFiles(self.world.scheduler, self.host)
+        self.files = SimFiles(self.env.scheduler, self.host)
         self._config = replace(self._config, first_life=first_boot_id)
         self.boot_id = first_boot_id - 1
         self.is_lost = self.is_awaited = False
@@ -339,22 +357,22 @@ class SimNode:
     def pause(self, seconds: float) -> None:
         """The process stands still. If that is for long, it has missed something."""
         assert self.loop is not None
-        end = self.loop.paused_until = self.world.scheduler.now + seconds
+        end = self.loop.paused_until = self.env.scheduler.now + seconds
         if seconds * 2000 >= self._config.limits.suspect_after_ms:
-            self.world.scheduler.at(end, self._goes_on, self.loop)
+            self.env.scheduler.at(end, self._goes_on, self.loop)
 
     def _goes_on(self, loop: SimLoop) -> None:
-        if loop is self.loop and self.shard is not None and loop.paused_until == self.world.scheduler.now:
-            self.world.absences.ended(self.node, self.shard.runners)
+        if loop is self.loop and self.shard is not None and loop.paused_until == self.env.scheduler.now:
+            self.checkers.absences.ended(self.node, self.shard.runners)
 
     def write(self, log: LogSystem) -> None:
         """What the loop does at its :meth:`LogSystem.write`: it writes itself, and hears what is on disk before this
         returns; or it wakes the log's thread. Which one depends on the drive's speed in production, here on chance."""
-        writing, loop, scheduler = log.workers[0], self.loop, self.world.scheduler
+        writing, loop, scheduler = log.workers[0], self.loop, self.env.scheduler
         assert loop is not None
         if writing.name in self._busy:
             return  # the thread is awake and takes this along
-        if self.sync_s < _SLOW_S and self.world.chance.random() < self.world.inline_share:
+        if self.sync_s < _SLOW_S and self.env.chance.random() < self._inline_share:
             writing.go(here=True)
             loop.paused_until = max(loop.paused_until, scheduler.now + self._sync_time())
         else:
@@ -362,7 +380,7 @@ class SimNode:
 
     def _wake(self, worker: Worker[Any]) -> None:
         self._busy.add(worker.name)
-        self.world.scheduler.after(self._sync_time(), self._disk, worker, self.boot_id)
+        self.env.scheduler.after(self._sync_time(), self._disk, worker, self.boot_id)
 
     def _begin(self) -> None:
         assert self.loop is not None
@@ -373,11 +391,11 @@ class SimNode:
         self.loop.create_task(self.shard.start())
         self.loop.create_task(self._tick())
         self.shard.when_ready(self._serve)
-        self.world.moments.come("start", self)
+        self.moment("start", self)
 
     def _serve(self) -> None:
         assert self.loop is not None
-        self.world.network.listen(self.loop, AMQP_PORT, self._client)
+        self.env.network.listen(self.loop, AMQP_PORT, self._client)
 
     def _client(self) -> ClientConnection:
         assert self.shard is not None
@@ -419,27 +437,32 @@ class SimNode:
             raise ViolationError("X1", f"node {self.node} stops: {error}")
         if not self._stopping:
             self._stopping = True
-            self.world.scheduler.after(0.001, self._stop, self.boot_id)
+            self.env.scheduler.after(0.001, self._stop, self.boot_id)
 
     def _stop(self, boot_id: int) -> None:
         if self.alive and boot_id == self.boot_id:
-            self.crash(power=self.world.chance.random() < 0.5)
+            self.crash(power=self.env.chance.random() < 0.5)
 
     def crash(self, *, power: bool, silent: bool = False) -> None:
         """The process ends without a word. With ``power``, what was not synced goes by chance."""
         assert self.loop is not None
-        self.world.scheduler.trace.note(self.world.scheduler.now, self.host, "power" if power else "kill", "")
+        self.env.note(self.host, "power" if power else "kill", "")
         self.loop.kill()
         self.loop = self.shard = None
-        self.world.network.host_down(self.host, silent=silent)
+        self.env.network.host_down(self.host, silent=silent)
         if power:
-            self.files.crash(self.world.chance)
+            self.files.crash(self.env.chance)
         self.files.repair()
-        self.world.node_ended(self)
+        delay = 0.01 if self.env.draining else 0.02 + 2 * self.env.chance.random() ** 3
+        self.env.scheduler.after(delay, self._restart)
+
+    def _restart(self) -> None:
+        if not self.alive and not self.is_lost:
+            self.start()
 
     def _raised(self, error: BaseException) -> None:
         if isinstance(error, PowerLossError):
-            self.crash(power=True, silent=self.world.chance.random() < 0.5)
+            self.crash(power=True, silent=self.env.chance.random() < 0.5)
         elif isinstance(error, OSError) and self.files.injected:
             self.crash(power=False)
         elif isinstance(error, ViolationError):
@@ -455,46 +478,46 @@ class SimNode:
             return
         for runner in shard.runners.values():
             core = runner.core
-            member = self.world.raft.groups[runner.group].members[self.node]
+            member = self.checkers.raft.groups[runner.group].members[self.node]
             if (
                 core.commit_index != member.commit
                 or runner.applied != member.applied
                 or (core.leader == self.node and core.term != member.leads_in)
             ):
                 if core.commit_index != member.commit:
-                    self.world.story.committed(self.node, runner, member.commit)
-                self.world.raft.looked_at(self.node, runner)
+                    self.checkers.story.committed(self.node, runner, member.commit)
+                self.checkers.raft.looked_at(self.node, runner)
         housekeeping = shard.log.workers[1]
         if housekeeping.waits and housekeeping.name not in self._busy:
             self._wake(housekeeping)
 
     def _sync_time(self) -> float:
-        return self.sync_s * (0.2 + 4 * self.world.chance.random() ** 3)
+        return self.sync_s * (0.2 + 4 * self.env.chance.random() ** 3)
 
     def _disk(self, worker: Worker[Any], boot_id: int) -> None:
         """A thread of the log has its turn."""
         if boot_id != self.boot_id or self.loop is None:
             return
-        if self.loop.paused_until > self.world.scheduler.now:
-            self.world.scheduler.at(self.loop.paused_until, self._disk, worker, boot_id)
+        if self.loop.paused_until > self.env.scheduler.now:
+            self.env.scheduler.at(self.loop.paused_until, self._disk, worker, boot_id)
             return
         self._busy.discard(worker.name)
         self.loop.run(worker.run_pending)
-        if self.loop is not None and self.world.chance.random() < _READ:
+        if self.loop is not None and self.env.chance.random() < _READ:
             self.loop.run(self._read_something)
 
     def _read_something(self) -> None:
         if self.shard is None or self.files.injected:
             return
-        chance = self.world.chance
+        chance = self.env.chance
         runner = chance.choice(list(self.shard.runners.values()))
-        member = self.world.raft.group(runner.group).member(self.node)
+        member = self.checkers.raft.group(runner.group).member(self.node)
         first, last = member.snapshot + 1, max(member.terms, default=0)  # what the log knows, not what the core does
         live = runner.host.lowest_live_entry()
         if live is not None and chance.random() < 0.5:
-            self.world.raft.reads(self.node, runner, live, live=True)
+            self.checkers.raft.reads(self.node, runner, live, live=True)
         elif first <= last:
-            self.world.raft.reads(self.node, runner, chance.randint(first, last))
+            self.checkers.raft.reads(self.node, runner, chance.randint(first, last))
 
     # For the end
 

@@ -8,15 +8,14 @@ answered once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
+from reference_broker.sim.environment import Environment
 from reference_broker.sim.invariants import check
 from reference_broker.sim.node import SimNode, host_of
 from reference_broker.sim.queues import FREE, GRAVEYARD
-
-if TYPE_CHECKING:
-    from reference_broker.sim.world import World
+from reference_broker.types import NodeId
 
 _POLICY: Final = "freedom"
 _ADDS: Final = 0.6
@@ -38,26 +37,28 @@ class Operator:
     """Asks one thing at a time, of any node, at times of his own. ``keeps_members``: no queue has fewer than three
     members where there are three nodes, so that one node may be lost for good."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, env: Environment, nodes: Mapping[NodeId, SimNode]) -> None:
+        self._env = env
+        self._nodes = nodes
         self._attempt = 0
-        chance = world.chance
+        chance = env.chance
         self._every_s = chance.choice((0.03, 0.2, 1.0))
         kinds = (self.members, self.rebalance, self.policy)
         self._kinds = [kind for kind in kinds if chance.random() < 0.5]
         self.changes_members = self.members in self._kinds
         self.changes_policies = self.policy in self._kinds
-        self.keeps_members = not self.changes_members and not any(plan.is_small for plan in world.queues)
+        self.keeps_members = not self.changes_members and not any(plan.is_small for plan in env.queues)
         if self._kinds:
-            world.scheduler.after(_FROM_S, self._begin)
+            env.scheduler.after(_FROM_S, self._begin)
 
     def _begin(self) -> None:
-        self.world.scheduler.after(self.world.chance.expovariate(1 / self._every_s), self._act)
+        self._env.scheduler.after(self._env.chance.expovariate(1 / self._every_s), self._act)
 
     def _act(self) -> None:
-        if not self.world.draining:
-            chance = self.world.chance
-            self.world.nemesis.strike(chance.choice(self._kinds), chance.choice(list(self.world.nodes.values())))
+        if not self._env.draining:
+            chance = self._env.chance
+            kind = chance.choice(self._kinds)
+            chance.choice(list(self._nodes.values())).suffer(kind)
             self._begin()
 
     def members(self, node: SimNode) -> None:
@@ -66,10 +67,10 @@ class Operator:
         queues = node.shard.metadata.machine.queues
         if not queues:
             return
-        chance = self.world.chance
+        chance = self._env.chance
         name = chance.choice(sorted(queues))
         members = queues[name].members
-        others = [each for each in self.world.node_ids if each not in members]
+        others = [each for each in self._nodes if each not in members]
         adds = bool(others) and chance.random() < _ADDS
         member = chance.choice(others if adds else members)
         operation = "add-member" if adds else "remove-member"
@@ -81,11 +82,11 @@ class Operator:
 
     def policy(self, node: SimNode) -> None:
         """Set a policy, set another one in its place, or take it back."""
-        chance = self.world.chance
+        chance = self._env.chance
         if chance.random() < 0.3:
             self._ask(node, {"op": "clear-policy", "name": _POLICY})
             return
-        has_graveyard = any(plan.name == GRAVEYARD for plan in self.world.queues)
+        has_graveyard = any(plan.name == GRAVEYARD for plan in self._env.queues)
         definition = chance.choice((*_DEFINITIONS, _LETTERS) if has_graveyard else _DEFINITIONS)
         pattern = f"^({'|'.join(FREE)})$"
         request = {"op": "set-policy", "name": _POLICY, "pattern": pattern, "definition": definition}
@@ -100,16 +101,16 @@ class Operator:
             return
         self._attempt += 1
         attempt = self._attempt
-        awake = [node for node in self.world.nodes.values() if node.alive and node is not lost]
+        awake = [node for node in self._nodes.values() if node.alive and node is not lost]
 
         def answered(answer: dict[str, Any]) -> None:
             if attempt == self._attempt and "error" not in answer:
                 lost.begin_blank(int(answer["life"]))
 
         if awake:
-            asked = self.world.chance.choice(awake)
+            asked = self._env.chance.choice(awake)
             self._ask(asked, {"op": "replace-node", "node": lost.host}, answered)
-        self.world.scheduler.after(_REPLACE_AGAIN_S, self.replace, lost)
+        self._env.scheduler.after(_REPLACE_AGAIN_S, self.replace, lost)
 
     def _ask(self, node: SimNode, request: dict[str, Any], then: Answered | None = None) -> None:
         if node.shard is not None and node.loop is not None:
@@ -121,8 +122,8 @@ class Operator:
         def answered(answer: dict[str, Any]) -> None:
             answers.append(answer)
             check(len(answers) == 1, "X2", f"{what} is answered {len(answers)} times: {answers}")
-            self.world.scheduler.trace.note(self.world.scheduler.now, "op", "answer", str(answer.get("error", "ok")))
+            self._env.note("op", "answer", str(answer.get("error", "ok")))
             if then is not None:
-                self.world.scheduler.after(0.0, then, answer)
+                self._env.scheduler.after(0.0, then, answer)
 
         return answered

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reference_broker.log.notices import (
     GroupCreated,
@@ -42,10 +42,8 @@ from reference_broker.raft import wire
 from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.messages import TimeoutNow, VoteReply, VoteRequest
 from reference_broker.raft.ready import Role
+from reference_broker.sim.loop import Scheduler
 from reference_broker.types import METADATA_GROUP, NOBODY, ChannelId, ConsumerId, Entry, EntryKind, GroupId, NodeId
-
-if TYPE_CHECKING:
-    from reference_broker.sim.loop import Scheduler
 
 _NUMBER: Final = re.compile(rb"<(\d+) \d+>")
 _ABOUT_VOTES: Final = (wire._K_VOTE_REQUEST, wire._K_VOTE_REPLY, wire._K_TIMEOUT_NOW)

@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 import json
 from struct import Struct
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from reference_broker.node.handshake import NONCE_OCTETS, VERSION
 from reference_broker.node.peers import Kind
+from reference_broker.sim.environment import Environment
 from reference_broker.sim.loop import SimLoop
 from reference_broker.sim.node import PEER_PORT, SimNode
-
-if TYPE_CHECKING:
-    from reference_broker.sim.world import World
+from reference_broker.types import NodeId
 
 _LENGTH: Final = Struct(">I")
 _PROOF_OCTETS: Final = 32
@@ -41,9 +40,10 @@ class Liar(asyncio.Protocol):
 class Strangers:
     """All of a world, on a host of their own."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._loop = SimLoop(world.scheduler, world.network, "stranger")  # type: ignore[abstract]
+    def __init__(self, env: Environment, node_ids: list[NodeId]) -> None:
+        self._chance = env.chance
+        self._node_ids = node_ids
+        self._loop = SimLoop(env.scheduler, env.network, "stranger")  # type: ignore[abstract]
 
     def lie_to(self, node: SimNode) -> None:
         """Connect to the node and say something that is not so."""
@@ -61,9 +61,9 @@ class Strangers:
 
     def _messages(self, node: SimNode) -> list[bytes]:
         """As a node of today would say it, with chance for a proof, or as one of the first version."""
-        chance = self._world.chance
-        others = [other for other in self._world.node_ids if other > node.node]
-        claimed = chance.choice(others or self._world.node_ids)
+        chance = self._chance
+        others = [other for other in self._node_ids if other > node.node]
+        claimed = chance.choice(others or self._node_ids)
         lives = {"life": [_FAR, 1], "known": [_FAR, 1] if chance.random() < 0.5 else None, "frame_max": _FAR}
         said = {"cluster": node.cluster, "node": claimed}
         if chance.random() < 0.2:

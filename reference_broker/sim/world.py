@@ -8,7 +8,6 @@ queues drain, members agree, policies hold, nothing confirmed is lost, disks are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from random import Random
 from typing import Final
 from zlib import crc32
 
@@ -17,21 +16,14 @@ from reference_broker.machines.fifo import FifoMachine
 from reference_broker.machines.metadata import with_policy
 from reference_broker.node.config import Limits
 from reference_broker.queues.quorum import config_of
-from reference_broker.sim.clients import SimClient
-from reference_broker.sim.fifo_checks import Absences, Deliveries, Letters
+from reference_broker.sim.clients import Crowd, SimClient
+from reference_broker.sim.environment import Checkers, Environment
 from reference_broker.sim.invariants import check
-from reference_broker.sim.ledger import Ledger
-from reference_broker.sim.loop import Scheduler
-from reference_broker.sim.member_checks import MemberChecks
-from reference_broker.sim.moments import Moments
-from reference_broker.sim.nemesis import Nemesis
-from reference_broker.sim.network import WINDOWS, Network, Weather
+from reference_broker.sim.nemesis import Moments, Nemesis
+from reference_broker.sim.network import WINDOWS, Weather
 from reference_broker.sim.node import SimNode, SimShard, sim_limits
 from reference_broker.sim.operator import Operator
-from reference_broker.sim.queues import plan_queues
-from reference_broker.sim.raft_checks import RaftChecks
-from reference_broker.sim.story import Story
-from reference_broker.sim.trace import KEPT, Trace
+from reference_broker.sim.trace import KEPT
 from reference_broker.types import METADATA_GROUP, ChannelId, NodeId
 
 _PATIENCE_S: Final = 120.0
@@ -47,39 +39,32 @@ class World:
     def __init__(self, seed: int, kept: int | None = KEPT) -> None:
         """``kept``: how much of the trace is kept, None for all of it."""
         self.seed = seed
-        self.chance = chance = Random(seed)
-        self.trace = Trace(kept)
-        self.scheduler = Scheduler(chance, self.trace)
-        self.network = Network(self.scheduler)
-        self.raft = RaftChecks()
-        self.deliveries = Deliveries()
-        self.letters = Letters()
-        self.absences = Absences()
-        self.members = MemberChecks()
-        self.ledger = Ledger()
-        self.story = Story(self.scheduler)
-        self.draining = False
-        self.queues = plan_queues(chance)
-        self._queues = 0
-        self.moments = Moments(self)
+        self.env = env = Environment(seed, kept)
+        self.checkers = checkers = Checkers(env.scheduler)
+        self.trace, self.scheduler, self.queues = env.trace, env.scheduler, env.queues
+        self.nodes: dict[NodeId, SimNode] = {}
+        chance, moments = env.chance, Moments(env, self.nodes)
         self._wal_file_bytes = chance.choice((_SMALL_FILE, 65_536))
         self.large_bytes = chance.choice((0, 5000, 20_000)) if self._wal_file_bytes > _SMALL_FILE else 0
-        """Some messages are so large, in many frames between nodes; 0: none is."""
-        self.inline_share = chance.choice((0.0, 0.5, 1.0))
-        """How many of the writes that a node's loop may do itself it does."""
-        self.network.window = chance.choice(WINDOWS)
+        """Octets of the large messages, which take many frames between nodes; 0: no message is large."""
+        inline_share = chance.choice((0.0, 0.5, 1.0))
+        env.network.window = chance.choice(WINDOWS)
         limits = self._limits()
         count = chance.choice((1, 3, 3, 3, 3, 3, 5))
-        self.node_ids = [NodeId(node) for node in range(1, count + 1)]
-        self.nodes = {node: SimNode(self, node, count, limits) for node in self.node_ids}
-        for node in self.nodes.values():
-            node.start()
-        self.clients = [SimClient(self, number) for number in range(1, chance.randint(2, 6) + 1)]
-        self.operator = Operator(self)
-        self.nemesis = Nemesis(self)
+        for node in map(NodeId, range(1, count + 1)):
+            self.nodes[node] = SimNode(
+                env, checkers, moments.come, node=node, nodes=count, limits=limits, inline_share=inline_share
+            )
+        for each in self.nodes.values():
+            each.start()
+        crowd = Crowd(env, checkers.ledger, checkers.story, node_ids=list(self.nodes), large_bytes=self.large_bytes)
+        self.clients = [SimClient(crowd, number) for number in range(1, chance.randint(2, 6) + 1)]
+        crowd.clients = self.clients
+        self.operator = Operator(env, self.nodes)
+        self.nemesis = moments.nemesis = Nemesis(env, self.nodes, self.operator, self.is_whole)
 
     def _limits(self) -> Limits:
-        chance = self.chance
+        chance = self.env.chance
         fast = chance.random() < 0.8
         return sim_limits(
             tick_ms=10 if fast else 50,
@@ -103,20 +88,6 @@ class World:
         """The nodes that run, or will."""
         return [node for node in self.nodes.values() if not node.is_lost]
 
-    def next_queue(self) -> int:
-        """A number for a queue that is made while the world runs."""
-        self._queues += 1
-        return self._queues
-
-    def node_ended(self, node: SimNode) -> None:
-        """A node's process ended: it comes back after a while."""
-        delay = 0.01 if self.draining else 0.02 + 2 * self.chance.random() ** 3
-        self.scheduler.after(delay, self._restart, node)
-
-    def _restart(self, node: SimNode) -> None:
-        if not node.alive and not node.is_lost:
-            node.start()
-
     # Running
 
     def run(self, events: int) -> None:
@@ -135,15 +106,16 @@ class World:
 
     def heal(self) -> None:
         """No more trouble."""
-        self.draining = True
-        self.trace.note(self.scheduler.now, "", "heal")
-        self.network.weather = Weather()
-        self.network.crossed.clear()
-        for source, target in sorted(self.network.blocked):
-            self.network.unblock(source, target)
+        self.env.draining = True
+        self.env.note("", "heal")
+        network = self.env.network
+        network.weather = Weather()
+        network.crossed.clear()
+        for source, target in sorted(network.blocked):
+            network.unblock(source, target)
         for node in self.nodes.values():
             if node.is_lost:
-                self.network.host_up(node.host)  # its clients notice at last: heartbeats would have told them
+                network.host_up(node.host)  # its clients notice at last: heartbeats would have told them
             node.files.repair()
             node.files.is_full = False
             node.sync_s = 0.0003
@@ -265,7 +237,7 @@ class World:
         if not all(node.shard is not None for node in nodes) or self._changes_wait() is not None:
             return False
         metadata = [node.shard.runners[METADATA_GROUP] for node in nodes if node.shard is not None]
-        return all(runner.core.configuration.voters == tuple(self.node_ids) for runner in metadata)
+        return all(runner.core.configuration.voters == tuple(self.nodes) for runner in metadata)
 
     def _changes_wait(self) -> str | None:
         """Members that were asked for and are not there yet, or not gone yet."""
@@ -283,7 +255,7 @@ class World:
 
     def check_end(self) -> None:
         """What must be true when all is quiet."""
-        self.ledger.check_nothing_lost()
+        self.checkers.ledger.check_nothing_lost()
         states: dict[tuple[int, int], int] = {}  # by group and index: a tick may not be applied everywhere yet
         for node in self.living:
             assert node.shard is not None
@@ -294,11 +266,11 @@ class World:
             used = node.files.octets("wal")
             bound = _WAL_FILES_MAX * self._wal_file_bytes
             check(used <= bound, "L2", f"node {node.node} keeps {used} octets of WAL for empty queues")
-        self.trace.note(self.scheduler.now, "", "end")
+        self.env.note("", "end")
 
     def summary(self) -> str:
         """The run in one line."""
-        ledger, counts = self.ledger, self.trace.counts
+        ledger, counts = self.checkers.ledger, self.trace.counts
         starts = counts.get("start", 0) - len(self.nodes)
         return (
             f"{self.trace.count} events in {self.scheduler.now:.1f} virtual s, {len(self.nodes)} nodes,"

@@ -68,7 +68,7 @@ def test_what_a_node_deletes_while_it_starts_is_seen(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Hosting, "recover", recover_and_delete)
     world = World(1)
-    assert world.raft.group(METADATA_GROUP).member(NodeId(1)).is_gone
+    assert world.checkers.raft.group(METADATA_GROUP).member(NodeId(1)).is_gone
     world.close()
 
 

@@ -1,0 +1,49 @@
+"""What everything in a world shares: chance, virtual time, the network, the queues, and the checkers that look on.
+
+Nodes, clients, nemesis and operator take these two objects and nothing else of the world, so each can be read alone.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from reference_broker.sim.fifo_checks import Absences, Deliveries, Letters
+from reference_broker.sim.ledger import Ledger
+from reference_broker.sim.loop import Scheduler
+from reference_broker.sim.network import Network
+from reference_broker.sim.queues import plan_queues
+from reference_broker.sim.raft_checks import MemberChecks, RaftChecks
+from reference_broker.sim.story import Story
+from reference_broker.sim.trace import Detail, Trace
+
+
+class Environment:
+    """Chance and what depends on it. One seed makes one environment."""
+
+    def __init__(self, seed: int, kept: int | None) -> None:
+        """``kept``: how many lines of the trace are kept, None for all of them."""
+        self.chance = Random(seed)
+        self.trace = Trace(kept)
+        self.scheduler = Scheduler(self.chance, self.trace)
+        self.network = Network(self.scheduler)
+        self.queues = plan_queues(self.chance)
+        """The queues that clients use; clients may add to the list."""
+        self.draining = False
+        """The time of trouble is over: clients only finish what they began."""
+
+    def note(self, who: str, what: str, detail: Detail = "") -> None:
+        """Note an event of the host ``who`` in the trace."""
+        self.trace.note(self.scheduler.now, who, what, detail)
+
+
+class Checkers:
+    """Everything that looks on while a world runs: the checkers of invariants, the clients' ledger, the story."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.raft = RaftChecks()
+        self.members = MemberChecks()
+        self.deliveries = Deliveries()
+        self.letters = Letters()
+        self.absences = Absences()
+        self.ledger = Ledger()
+        self.story = Story(scheduler)
