@@ -21,10 +21,11 @@ from reference_broker.node.non_members import NonMember
 from reference_broker.node.proposals import DedupTable, Priority, UnappliedCommands, sealed_at, unseal
 from reference_broker.node.proposing import Proposing
 from reference_broker.node.sending import Sender
+from reference_broker.raft.configuration import noop_version
 from reference_broker.raft.core import RaftCore
-from reference_broker.raft.machine_version import noop_version
 from reference_broker.raft.messages import AppendReply, InstallSnapshot, Message
-from reference_broker.raft.ready import Ready, Role
+from reference_broker.raft.ready import Ready
+from reference_broker.raft.roles import Role
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
 log = logging.getLogger(__name__)

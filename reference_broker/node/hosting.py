@@ -31,10 +31,12 @@ from reference_broker.node.peers import Kind
 from reference_broker.node.proposals import Priority, UnappliedCommands
 from reference_broker.node.proxy import Proxy
 from reference_broker.queues.quorum import QuorumQueue
-from reference_broker.raft.core import RaftConfig, RaftCore
+from reference_broker.raft.config import RaftConfig
+from reference_broker.raft.core import RaftCore
 from reference_broker.raft.log_view import LogView
 from reference_broker.raft.messages import Message
-from reference_broker.raft.ready import HardState, Role
+from reference_broker.raft.ready import HardState
+from reference_broker.raft.roles import Role
 from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, LogIndex, NodeId, Term
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from reference_broker.node.group import GroupRunner
 from reference_broker.node.policies import read_policy
 from reference_broker.node.requests import Answer, Answered, RequestError, failure
 from reference_broker.queues.quorum import QuorumQueue
-from reference_broker.raft.ready import Role
+from reference_broker.raft.roles import Role
 from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, LogIndex, NodeId
 
 if TYPE_CHECKING:

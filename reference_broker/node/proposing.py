@@ -24,7 +24,7 @@ from reference_broker.node.outbox import ANY, Outbox
 from reference_broker.node.peers import Kind
 from reference_broker.node.proposals import Priority, Proposal, Segment, UnappliedCommands, seal, sealed_at, unseal
 from reference_broker.raft.core import RaftCore
-from reference_broker.raft.ready import Role
+from reference_broker.raft.roles import Role
 from reference_broker.types import NOBODY, EntryKind, GroupId, LogIndex, NodeId, Term
 
 _FEW: Final = 512

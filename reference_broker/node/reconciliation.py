@@ -31,7 +31,7 @@ from reference_broker.machines.metadata import QueueRecord, with_policy
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.hosting import Queue
 from reference_broker.queues.quorum import config_of
-from reference_broker.raft.ready import Role
+from reference_broker.raft.roles import Role
 from reference_broker.types import METADATA_GROUP, GroupId, NodeId, Term
 
 if TYPE_CHECKING:

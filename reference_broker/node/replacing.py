@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from reference_broker.machines.metadata import QueueRecord, ReplaceMember
 from reference_broker.node.requests import Answer, Answered, RequestError, failure
-from reference_broker.raft.ready import Role
+from reference_broker.raft.roles import Role
 from reference_broker.types import METADATA_GROUP, GroupId, NodeId
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ from reference_broker.node.peers import Kind
 from reference_broker.raft import wire
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.messages import InstallSnapshot
-from reference_broker.raft.ready import Ready, Role, Send, SendEntries, SendSnapshot
+from reference_broker.raft.ready import Ready, Send, SendEntries, SendSnapshot
+from reference_broker.raft.roles import Role
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId
 
 _HEADS: Final = 1024

@@ -54,7 +54,7 @@ from reference_broker.node.reconciliation import Reconciliation
 from reference_broker.node.requests import Requests
 from reference_broker.queues.quorum import Letter, QuorumQueue
 from reference_broker.raft.quorum import majority
-from reference_broker.raft.ready import Role
+from reference_broker.raft.roles import Role
 from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, LogIndex, NodeId
 
 log = logging.getLogger(__name__)

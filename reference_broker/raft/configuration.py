@@ -1,17 +1,20 @@
-"""Who belongs to a group, and since which entry: membership as part of the log.
+"""What entries of the log say to Raft itself: who is a member, and which machine the leader runs.
 
 Theory of operation
 -------------------
-A configuration travels in an entry of kind CONFIG, whole, so that one entry is enough to know it. It is in effect from
-the moment the entry is *appended* (section 6: "a server always uses the latest configuration in its log, regardless of
-whether the entry is committed"), and no longer when that entry is overwritten. So each member keeps the configurations
-by index, from the one that its snapshot ends with, and looks up the latest. The machine version of the no-ops follows
-the same rule and uses the same :class:`History`.
+An entry of kind CONFIG carries a whole configuration, so one entry is enough to know the members. A configuration is in
+effect from the moment its entry is *appended* (section 6: "a server always uses the latest configuration in its log,
+regardless of whether the entry is committed"), and no longer when that entry is overwritten. So each member keeps the
+configurations by index, from the configuration at the end of its snapshot, and looks up the latest.
+
+The machine version follows the same rule. The first entry of each term is a no-op, which says which machine its leader
+runs. A newer machine comes into effect at the same entry on every member. A member with an older machine keeps the log,
+and must neither lead nor apply the entries that follow (as in Ra).
 
 One voter is added or removed at a time (thesis 4.1): then any majority of the old configuration shares a member with
 any majority of the new one, and it does not matter which of the two a member counts by.
 
-Back of the envelope: a configuration of three members is 41 octets; appended once in the life of most groups.
+Back of the envelope: a configuration of three members is 41 octets; most groups append one.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from reference_broker.types import LogIndex, NodeId
 _HEAD: Final = Struct(">BHH")
 _MEMBER: Final = Struct(">IQ")
 _FORMAT: Final = 1
+_VERSION: Final = Struct(">I")
 T = TypeVar("T")
 
 
@@ -61,26 +65,30 @@ class Configuration:
         learners = f" learning {','.join(map(str, self.learners))}" if self.learners else ""
         return f"{','.join(map(str, self.voters)) or '-'}{learners}"
 
+    def has_voter(self, node: NodeId, replica_id: int) -> bool:
+        """Whether this replica of ``node`` is a voter."""
+        return node in self.voters and self.replica_id_of(node) == replica_id
+
     @property
     def members(self) -> tuple[NodeId, ...]:
         """Voters, then learners."""
         return self.voters + self.learners
 
     def replica_id_of(self, node: NodeId) -> int:
-        """Which of the node's replicas is meant."""
+        """The id of the replica that this configuration means by ``node``."""
         return next((replica_id for other, replica_id in self.replica_ids if other == node), 0)
 
     def with_learner(self, node: NodeId, replica_id: int = 0) -> Configuration:
-        """``node`` begins to receive the log."""
+        """The configuration in which ``node`` begins to receive the log."""
         return replace(self, learners=(*self.learners, node), replica_ids=(*self.replica_ids, (node, replica_id)))
 
     def promoted(self, node: NodeId) -> Configuration:
-        """The learner ``node`` becomes a voter."""
+        """The configuration in which the learner ``node`` is a voter."""
         learners = tuple(other for other in self.learners if other != node)
         return replace(self, voters=(*self.voters, node), learners=learners)
 
     def without(self, node: NodeId) -> Configuration:
-        """``node``, voter or learner, is gone."""
+        """The configuration without ``node``, voter or learner."""
         return Configuration(
             tuple(other for other in self.voters if other != node),
             tuple(other for other in self.learners if other != node),
@@ -106,11 +114,24 @@ class Configuration:
         return cls(nodes[:voters], nodes[voters:], tuple(replica_ids))
 
 
-class History(Generic[T]):
-    """A value that entries of the log change: which one holds at which index, until the entry is overwritten.
+def noop_payload(version: int) -> bytes:
+    """The payload of a NOOP entry: the machine version, 4 octets."""
+    return _VERSION.pack(version)
 
-    ``latest`` is what holds at the end of the log, ``latest_index`` the entry that brought it (0: the snapshot, or
-    what the member was started with).
+
+def noop_version(payload: bytes | memoryview) -> int:
+    """Read back what :func:`noop_payload` wrote. Raises ValueError for anything else."""
+    if len(payload) != _VERSION.size:
+        raise ValueError(f"the no-op of a term has {_VERSION.size} octets, not {len(payload)}")
+    version: int = _VERSION.unpack(payload)[0]
+    return version
+
+
+class History(Generic[T]):
+    """A value that entries of the log change, by the index of the entry that brought it.
+
+    ``latest`` is the value at the end of the log. ``latest_index`` is the entry that brought it, or 0 if the snapshot
+    or the start of the member did.
     """
 
     __slots__ = ("_base", "_indexes", "_values", "latest", "latest_index")
@@ -119,21 +140,21 @@ class History(Generic[T]):
         self.reset(base)
 
     def reset(self, base: T) -> None:
-        """The log starts anew with ``base``."""
+        """The log starts again with the value ``base``."""
         self._base = base
         self._indexes: list[LogIndex] = []
         self._values: list[T] = []
         self._look()
 
     def append(self, index: LogIndex, value: T) -> None:
-        """The entry at ``index``, above all known, brings ``value``."""
+        """The entry at ``index``, which is above all known entries, brings ``value``."""
         assert index > self.latest_index, "entries change the value in their order"
         self._indexes.append(index)
         self._values.append(value)
         self._look()
 
     def truncate(self, index: LogIndex) -> None:
-        """Entries at or above ``index`` are overwritten: what they brought is void."""
+        """Entries at or above ``index`` are overwritten, so the values that they brought are void."""
         kept = bisect_left(self._indexes, index)
         del self._indexes[kept:], self._values[kept:]
         self._look()
@@ -146,12 +167,12 @@ class History(Generic[T]):
         self._look()
 
     def at(self, index: LogIndex) -> T:
-        """What holds right after the entry at ``index``, which must not be below the snapshot."""
+        """The value right after the entry at ``index``, which must not be below the snapshot."""
         known = bisect_right(self._indexes, index)
         return self._values[known - 1] if known else self._base
 
     def all(self) -> list[T]:
-        """Every value that the log, snapshot included, may still bring back into effect; the oldest first."""
+        """Every value that the log or its snapshot may still bring back into effect, the oldest first."""
         return [self._base, *self._values]
 
     def _look(self) -> None:

@@ -2,28 +2,31 @@
 
 Theory of operation
 -------------------
-The core holds no entries and does no I/O. It knows the term of each entry (``log_view``) and who is a member since
-when (``configuration``). Its work is done by four parts with one owner each, which share a ``standing``: finding a
-leader (``elections``), following one (``follower``), receiving its snapshot (``installation``), being one
-(``leadership``, made anew for each term). Which of them a message concerns, and what it makes of the member, is for
-``roles`` to say; this module is what the shell sees: it takes the inputs and makes the Ready. The shell calls one input
-or several, then takes :meth:`RaftCore.ready` and carries it out in the order that ``ready`` documents.
+The core holds no entries and does no I/O. It knows the term of each entry and who is a member since when
+(``log_view``). The shell calls one input or several, then takes :meth:`RaftCore.ready` and carries it out in the order
+that ``ready`` documents.
+
+:class:`RaftCore` is the whole member: its term, vote, role and leader, and what each message does to them. It elects;
+three parts do the rest. ``follower`` writes what a leader sends, ``installation`` receives the leader's snapshot, and
+``leadership``, made anew for each term, replicates as the leader. The role changes in one place, by the table in
+``roles``.
 
 What it takes from the paper it takes unchanged: terms, the vote and its log comparison, log matching, commitment by
 counting, for entries of the own term only, membership by one-at-a-time changes. What differs is Ra's:
 
-* Everybody, the leader too, counts for what is on *disk*. The leader's write runs beside the followers' writes, and an
-  entry may be committed before the leader itself has it on disk (thesis 10.2.1).
-* No heartbeats. Whether a node lives is told by the shell once for all groups (``node_down``, ``node_up``); the timer
-  of a follower stands still while it knows a leader on a node that nobody suspects. A leader that hears a pre-vote
-  of its own term or an older one says that it is there.
-* Pre-vote (thesis 9.6) before each election, with a token, so a member that comes back never disturbs. Only an
+* Every member, the leader too, counts for what it has on *disk*. The leader's write runs beside the followers' writes,
+  and an entry may be committed before the leader itself has it on disk (thesis 10.2.1).
+* No heartbeats. The shell tells all groups at once whether a node is up (``node_down``, ``node_up``). The timer of a
+  follower stands still while the follower knows a leader on a node that nobody suspects. A leader that hears a pre-vote
+  of its own term or an older term says that it is there.
+* Pre-vote (thesis 9.6) before each election, with a token, so that a member that comes back never disturbs. Only an
   election that the leader itself wished for (``transfer``) goes without.
 * AppendEntries are made when the Ready is taken: many inputs, one message a follower.
 
-Invariants: term, commit index and vote within a term never go back; a message says only what the hard state of the
-same or an earlier Ready covers; a leader never overwrites its own log; the commit index covers only what a majority
-has on disk.
+Invariants: term, commit index and vote within a term never go back; at most one vote a term, durable before it is
+told; a message says only what the hard state of the same or an earlier Ready covers; a leadership exists exactly while
+the role is leader; a leader never overwrites its own log; a second leader in one term is never followed, it is the end
+of the node; the commit index covers only what a majority has on disk.
 
 Back of the envelope: the leader of three pays about 15 us for an entry (propose, two answers, its own notice, two
 Readys). At 1,000 entries/s, a batch of commands each, that is 1.5 % of a core.
@@ -31,33 +34,67 @@ Readys). At 1,000 entries/s, a batch of commands each, that is 1.5 % of a core.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Final
+from zlib import crc32
 
 from reference_broker.raft.config import Jitter, RaftConfig
-from reference_broker.raft.configuration import Configuration
+from reference_broker.raft.configuration import Configuration, noop_payload
+from reference_broker.raft.elections import ElectionTimer, Round
 from reference_broker.raft.errors import NotLeaderError, SafetyViolationError
+from reference_broker.raft.follower import Follower
+from reference_broker.raft.installation import Installation
 from reference_broker.raft.leadership import Leadership
 from reference_broker.raft.log_view import LogView
-from reference_broker.raft.messages import InstallSnapshot
-from reference_broker.raft.quorum import majority
-from reference_broker.raft.ready import HardState, Ready, Role
-from reference_broker.raft.roles import Roles
+from reference_broker.raft.messages import (
+    AppendEntries,
+    AppendReply,
+    Heartbeat,
+    HeartbeatReply,
+    InstallReply,
+    InstallSnapshot,
+    Message,
+    PreVoteReply,
+    PreVoteRequest,
+    TimeoutNow,
+    VoteReply,
+    VoteRequest,
+)
+from reference_broker.raft.quorum import VoteResult, majority
+from reference_broker.raft.ready import HardState, NextReady, Ready
+from reference_broker.raft.roles import NEXT_ROLE, Role, RoleEvent
 from reference_broker.types import NOBODY, Entry, EntryKind, LogIndex, NodeId, Term
 
 FIRST_TERM: Final = Term(1)
+_TOKEN_MAX: Final = 2**31
 
-__all__ = ["FIRST_TERM", "NotLeaderError", "RaftConfig", "RaftCore", "SafetyViolationError"]
 
-
-class RaftCore(Roles):
+class RaftCore:
     """The Raft state machine of one member. Not thread-safe: one owner calls it.
 
-    Its inputs are the methods here and :meth:`~reference_broker.raft.roles.Roles.step`. Everything that
-    :class:`~reference_broker.raft.standing.Standing` says may be read; only this class and its parts write it.
+    Whoever owns it may read ``term``, ``voted_for``, ``role``, ``leader``, ``log`` and ``down`` (the suspected nodes).
     """
 
-    __slots__ = ()
+    __slots__ = (
+        "_follower",
+        "_installation",
+        "_leadership",
+        "_machine_version",
+        "_next",
+        "_replica_id",
+        "_round",
+        "_timer",
+        "_token",
+        "_transfer",
+        "config",
+        "down",
+        "leader",
+        "log",
+        "node",
+        "role",
+        "term",
+        "voted_for",
+    )
 
     def __init__(
         self,
@@ -84,20 +121,37 @@ class RaftCore(Roles):
             problems.append(f"raft.members: node {node} must be one of {members}, and each member named once")
         if problems:
             raise ValueError("\n".join(problems))
-        super().__init__(node, members, log, hard_state, config, jitter, machine_version, replica_id)
+        self.node, self._replica_id, self.config, self._machine_version = node, replica_id, config, machine_version
+        self.term, self.voted_for = hard_state.term, hard_state.voted_for
+        self.role, self.leader = Role.FOLLOWER, NOBODY
+        self.log = log
+        log.configurations.reset(Configuration(members))
+        self.down: set[NodeId] = set()
+        self._next = NextReady()
+        self._follower = Follower(log, self._next)
+        self._installation = Installation(log, self._follower)
+        self._leadership: Leadership | None = None
+        self._timer = ElectionTimer(config, jitter)
+        self._token = jitter(0, _TOKEN_MAX)
+        self._round: Round | None = None
+        self._transfer = False
+        # Entries and hard state are written side by side, so a crash may leave an entry of a term that the hard
+        # state never heard of. No message of that term has left: it is as good as a term just heard of.
+        self._raise_term(max(hard_state.term, log.last_term))
+        self._reconsider_timer()
 
     # Recovery
 
     def restored(self, configuration: Configuration, machine_version: int = 0) -> None:
         """The member's own snapshot was restored: the configuration, and the machine version, at its last entry."""
-        self.configurations.reset(configuration)
-        self.versions.reset(machine_version)
+        self.log.configurations.reset(configuration)
+        self.log.versions.reset(machine_version)
         self._reconfigured()
 
     def recovered(self, entry: Entry) -> None:
         """Recovery found this NOOP or CONFIG entry above the snapshot. Call in the order of the log."""
         if self.log.snapshot_index < entry.index <= self.log.last_index:
-            self.note(entry)
+            self.log.note(entry)
             self._reconfigured()
 
     def founded(self, leader: NodeId, *, blank: bool) -> None:
@@ -105,35 +159,49 @@ class RaftCore(Roles):
         given to ``leader``. Call it on each founder after each start, before any input.
 
         Since all founders begin in that term, nobody can stand for it, and ``leader`` needs to ask nobody. It leads
-        at once if it is ``blank``, that is, if nothing of this replica was found on disk: then nothing of it was heard
-        by anybody, as no message leaves before the term is on disk. Otherwise it may have led that term before, and
+        at once if it is ``blank``, that is, if nothing of this replica was found on disk: then nobody has heard
+        anything of it, as no message leaves before the term is on disk. Otherwise it may have led that term before, and
         waits for an election like all others.
         """
         if self.term > FIRST_TERM:
             return
-        self.raise_term(FIRST_TERM)
+        self._raise_term(FIRST_TERM)
         if self.voted_for == NOBODY:
-            self.vote_for(leader)
+            self._vote_for(leader)
         if blank and leader == self.node:
-            self._become_leader()
+            self._lead(RoleEvent.ELECTED_BY_THE_FOUNDING)
 
     def _reconfigured(self) -> None:
-        """Another configuration is in effect; a timer that was drawn under the one before is drawn anew."""
-        self._elections.timer.stop()
-        self._elections.reconsider()
+        """Another configuration is in effect: a timer that was drawn under the former configuration is drawn anew."""
+        self._timer.stop()
+        self._reconsider_timer()
 
     # Inputs
+
+    def step(self, sender: NodeId, message: Message) -> None:
+        """Take a message. A request of a node that is not a member is heard (section 6: "servers accept [them] ... from
+        a leader that is not part of the server's latest configuration"); an answer of such a node counts nothing.
+
+        Raises SafetyViolationError if it contradicts what is committed, or claims a second leader for a term.
+        """
+        answered = _ANSWERS.get(type(message))
+        if answered is None:
+            _HANDLERS[type(message)](self, sender, message)
+        elif message.term > self.term:
+            self._become_follower(RoleEvent.HIGHER_TERM, message.term)
+        elif self._leadership is not None and message.term == self.term:
+            answered(self._leadership, sender, message)
 
     def tick(self) -> None:
         """One unit of time has passed."""
         if self._leadership is not None:
             self._leadership.tick()
-        elif self._elections.timer.tick():
+        elif self._timer.tick():
             self.campaign()
 
     def propose(self, kind: EntryKind, payload: bytes, crc: int) -> LogIndex:
-        """Append an entry and replicate it. Returns its index; it is committed once ``commit_index`` reaches that
-        while this member still leads in the same term.
+        """Append an entry and replicate it. Returns its index; the entry is committed once ``commit_index`` reaches
+        that index while this member still leads in the same term.
 
         Raises NotLeaderError, naming the leader if one is known, and TransferUnderWayError unless :attr:`accepting`.
         """
@@ -154,33 +222,33 @@ class RaftCore(Roles):
         if self._leadership is not None:
             self._leadership.node_down(node)
         elif node == self.leader:
-            self._elections.reconsider()
+            self._reconsider_timer()
 
     def node_up(self, node: NodeId) -> None:
         """``node`` answers again, over a new link: whatever was under way may be lost.
 
-        Call it for each new link, even if the old one's end went unnoticed.
+        Call it for each new link, even if nobody noticed the end of the old link.
         """
         self.down.discard(node)
         if self._leadership is not None:
             self._leadership.node_up(node)
         elif node == self.leader:
-            self._elections.reconsider()
+            self._reconsider_timer()
         else:
-            self._elections.ask(node)
+            self._ask(node)
 
     def campaign(self) -> None:
         """Ask for votes now instead of when the timer ends, as the node does that has just created a group.
 
-        Nothing happens if this member leads, or has no say in the group.
+        Nothing happens if this member leads, or may not campaign.
         """
         if self._leadership is not None or not self.may_campaign:
             return
         self._follow_anew()
         if self.configuration.voters == (self.node,):
-            self._elections.stand()
+            self._stand(RoleEvent.TIMEOUT_OF_THE_ONLY_VOTER)
         else:
-            self._elections.pre_vote()
+            self._ask_pre_votes()
 
     # Inputs for the leader
 
@@ -195,8 +263,8 @@ class RaftCore(Roles):
         return self._leadership is not None and self._leadership.accepting
 
     def has_majority_without(self, nodes: Collection[NodeId], index: LogIndex) -> bool:
-        """Whether what follows ``index`` can soon be committed without any of ``nodes``: enough other voters can be
-        reached and have everything up to ``index`` on disk. Never of a member that does not lead."""
+        """Whether the entries after ``index`` can soon be committed without any of ``nodes``: enough other voters can
+        be reached and have everything up to ``index`` on disk. False for a member that does not lead."""
         return self._leadership is not None and self._leadership.has_majority_without(nodes, index)
 
     def add(self, node: NodeId, replica_id: int = 0) -> LogIndex:
@@ -210,8 +278,9 @@ class RaftCore(Roles):
     def remove(self, node: NodeId) -> LogIndex:
         """Go on without ``node``, voter or learner; a leader that removes itself steps down once that is committed.
 
-        Returns the index of the entry that does it; the removed member's log may go once that is committed, and only
-        then may it be added again. Raises as :meth:`add`, and ValueError if it is no member, or the last voter.
+        Returns the index of the entry that removes the node. Once that entry is committed, the log of the removed
+        member may go, and the node may be added again; not before. Raises as :meth:`add`, and ValueError if the node is
+        no member, or the last voter.
         """
         return self._led().remove(node)
 
@@ -239,23 +308,15 @@ class RaftCore(Roles):
 
     # Snapshots
 
-    def configuration_at(self, index: LogIndex) -> Configuration:
-        """The configuration in effect right after the entry at ``index``: it belongs into a snapshot up to there."""
-        return self.configurations.at(index)
-
-    def machine_version_at(self, index: LogIndex) -> int:
-        """The version of the newest no-op up to ``index``; 0 if none is known."""
-        return self.versions.at(index)
-
     def snapshot_taken(self, index: LogIndex, term: Term) -> None:
         """An own snapshot up to ``index`` is durable: the log up to there may go. An older one than known is ignored.
 
-        Raises ValueError for a snapshot of what is not committed.
+        Raises ValueError for a snapshot of entries that are not committed.
         """
-        if index > self.commit_index:
-            raise ValueError(f"snapshot up to {index}, but only {self.commit_index} is committed")
+        if index > self.log.commit_index:
+            raise ValueError(f"snapshot up to {index}, but only {self.log.commit_index} is committed")
         if index > self.log.snapshot_index:
-            self.compact(index, term)
+            self.log.compact(index, term)
 
     def accepts(self, sender: NodeId, message: InstallSnapshot) -> bool:
         """Whether the shell must store this chunk, *before* it passes the message to :meth:`step`.
@@ -263,21 +324,43 @@ class RaftCore(Roles):
         Chunk 1 begins a new file and discards what an earlier transfer left. After the last chunk the shell checks
         the whole, makes it durable and calls :meth:`installed`, or :meth:`install_failed`.
         """
-        return self._installation.accepts(message)
+        if message.term < self.term or self._installation.covers(message.index, message.index_term):
+            return False
+        known = message.term == self.term and self.leader == message.leader
+        return self._installation.wants(message) if known else message.number == 1
 
     def installed(self, index: LogIndex, term: Term, configuration: Configuration, machine_version: int = 0) -> None:
-        """A snapshot received from the leader is durable. ``Ready.reset_to`` says whether the log goes with it.
+        """A snapshot received from the leader is durable. ``Ready.reset_to`` says whether it replaces the log.
 
         ``configuration`` is the one at its last entry, as the sender's :meth:`configuration_at` said.
-        If meanwhile the log came to hold the same entries, nothing is reset: what is on disk may have been counted.
+        If meanwhile the log came to hold the same entries, nothing is reset: entries on disk may have been counted.
         """
-        if self._installation.installed(index, term, configuration, machine_version):
-            self._elections.reconsider()
-        self.pending = True
+        replaces = not self._installation.covers(index, term)
+        if replaces:
+            self._replace_log(index, term, configuration, machine_version)
+        else:
+            self._installation.adopt(index, term)
+        self._answer_install(index, done=True)
+        if replaces:
+            self._reconsider_timer()
+        self._next.pending = True
 
     def install_failed(self, index: LogIndex) -> None:
         """What was received for the snapshot up to ``index`` is unsound: ask for it again."""
-        self._installation.failed(index)
+        self._answer_install(index, done=False)
+
+    def _replace_log(self, index: LogIndex, term: Term, configuration: Configuration, machine_version: int) -> None:
+        if self.role is Role.LEADER:
+            raise SafetyViolationError(f"entry {index} of term {term} is committed, but this leader does not have it")
+        if self.role is not Role.FOLLOWER:
+            self._become_follower(RoleEvent.LOG_REPLACED, self.term)
+        self.log.reset(index, term, configuration, machine_version)
+        self._next.reset(index)
+        self._follower.start_over_at(index)
+
+    def _answer_install(self, index: LogIndex, *, done: bool) -> None:
+        if self._installation.over() and self.leader not in (NOBODY, self.node):
+            self._next.send(self.leader, InstallReply(term=self.term, index=index, number=0, done=done))
 
     def pinned_snapshots(self) -> set[LogIndex]:
         """Snapshots that are being sent and must stay readable."""
@@ -289,37 +372,111 @@ class RaftCore(Roles):
     @property
     def has_ready(self) -> bool:
         """Whether :meth:`ready` may hold anything. Cheap; a true now and then for nothing is possible."""
-        return self.pending or self._follower.answer_due or bool(self.outbox)
+        return self._next.pending or self._follower.answer_due
 
     def ready(self) -> Ready:
-        """Take everything accumulated; an empty one when there is nothing."""
-        outbox = self.outbox
+        """Take everything accumulated; an empty Ready when there is nothing."""
+        next_ready = self._next
         if self._leadership is not None:
             self._leadership.collect()
         elif self._follower.answer_due:
             answer = self._follower.answer(self.term)
             if not self.is_superseded:
-                outbox.send(self.leader, answer)
+                next_ready.send(self.leader, answer)
+        hard_state = HardState(term=self.term, voted_for=self.voted_for) if next_ready.hard_state_changed else None
         ready = Ready(
-            hard_state=HardState(term=self.term, voted_for=self.voted_for) if outbox.hard_state_changed else None,
-            truncate_from=outbox.truncate_from,
-            append=tuple(outbox.entries),
-            messages=tuple(outbox.messages),
-            commit=self.commit_index,
+            hard_state=hard_state,
+            truncate_from=next_ready.truncate_from,
+            append=tuple(next_ready.entries),
+            messages=tuple(next_ready.messages),
+            commit=self.log.commit_index,
             role=self.role,
             leader=self.leader,
-            reset_to=outbox.reset_to,
-            reads=tuple(outbox.reads),
-            reads_refused=tuple(outbox.reads_refused),
+            reset_to=next_ready.reset_to,
+            reads=tuple(next_ready.reads),
+            reads_refused=tuple(next_ready.reads_refused),
         )
-        outbox.clear()
-        self.pending = False
+        next_ready.clear()
         return ready
+
+    # Questions
 
     @property
     def needs_tick(self) -> bool:
         """False when a tick would do nothing, so that hundreds of idle groups cost nothing."""
-        return self._elections.timer.running if self._leadership is None else self._leadership.needs_tick
+        return self._timer.left > 0 if self._leadership is None else self._leadership.needs_tick
+
+    @property
+    def commit_index(self) -> LogIndex:
+        """Everything up to here is committed."""
+        return self.log.commit_index
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration in effect: the latest in the log, committed or not (section 6)."""
+        return self.log.configuration
+
+    def configuration_at(self, index: LogIndex) -> Configuration:
+        """The configuration in effect right after the entry at ``index``: it belongs into a snapshot up to there."""
+        return self.log.configurations.at(index)
+
+    @property
+    def change_under_way(self) -> bool:
+        """Whether :meth:`add` and :meth:`remove` have to wait: for the change before, or for the leader's first
+        entry."""
+        return self.log.change_under_way(self.term)
+
+    @property
+    def machine_version_in_effect(self) -> int:
+        """The version of the newest no-op in the log; 0 if none is known."""
+        return self.log.versions.latest
+
+    def machine_version_at(self, index: LogIndex) -> int:
+        """The version of the newest no-op up to ``index``; 0 if none is known."""
+        return self.log.versions.at(index)
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether the configuration in effect counts this member."""
+        return self.configuration.has_voter(self.node, self._replica_id)
+
+    @property
+    def may_campaign(self) -> bool:
+        """Whether this member may ask for votes.
+
+        A member may campaign while its removal may not be committed yet (thesis 4.2.2): the others may need it to
+        commit the removal. The configuration before the newest decides, for it must be committed, or there would be no
+        newer one; the commit index knows of less after a restart.
+        """
+        log = self.log
+        newest = log.configurations.latest_index
+        return self.is_voter or (
+            newest > log.commit_index
+            and log.configurations.at(LogIndex(newest - 1)).has_voter(self.node, self._replica_id)
+        )
+
+    @property
+    def may_vote(self) -> bool:
+        """Whether this member's log ever named it, under its present replica id. The log of a joining member does not.
+
+        A learner votes if asked: who asks holds the entry that promotes it, and may need the vote to send it.
+        """
+        return any(
+            self.node in configuration.members and configuration.replica_id_of(self.node) == self._replica_id
+            for configuration in self.log.configurations.all()
+        )
+
+    @property
+    def is_superseded(self) -> bool:
+        """Whether the log names a later replica of this node. This replica's log is deleted when the node hears of
+        that, so the replica claims nothing any more: the leader would count the claim for the later replica."""
+        return self.log.configurations.latest.replica_id_of(self.node) > self._replica_id
+
+    @property
+    def trusts_leader(self) -> bool:
+        """A leader is known, it is another node, nobody suspects its node, and it is not being removed."""
+        leader = self.leader
+        return leader not in (NOBODY, self.node) and leader not in self.down and leader in self.configuration.voters
 
     def status(self) -> dict[str, Any]:
         """For people: what a member knows, with each follower's progress on the leader."""
@@ -329,7 +486,7 @@ class RaftCore(Roles):
             "term": self.term,
             "leader": self.leader,
             "voted_for": self.voted_for,
-            "commit_index": self.commit_index,
+            "commit_index": self.log.commit_index,
             "first_index": self.log.first_index,
             "last_index": self.log.last_index,
             "synced_index": self.log.synced_index,
@@ -341,3 +498,286 @@ class RaftCore(Roles):
             "machine_version_in_effect": self.machine_version_in_effect,
             "followers": self._leadership.status() if self._leadership is not None else {},
         }
+
+    # Term, vote and role
+
+    def _raise_term(self, term: Term) -> None:
+        """A new term and its cleared vote are one change: a crash between the two could vote twice."""
+        if term > self.term:
+            self.term, self.voted_for = term, NOBODY
+            self._next.hard_state_changed = self._next.pending = True
+
+    def _vote_for(self, node: NodeId) -> None:
+        """The vote of the current term is given."""
+        if self.voted_for != node:
+            self.voted_for = node
+            self._next.hard_state_changed = self._next.pending = True
+
+    def _enter(self, event: RoleEvent, leader: NodeId = NOBODY) -> None:
+        """Change the role: the table says which role follows. Nothing else writes ``role`` or ``leader``."""
+        self.role, self.leader = NEXT_ROLE[self.role][event], leader
+
+    def _become_follower(self, event: RoleEvent, term: Term, leader: NodeId = NOBODY) -> None:
+        if self._leadership is not None:
+            self._next.reads_refused += self._leadership.refused()
+            self._leadership = None
+        self._raise_term(term)
+        if leader != NOBODY and self.voted_for == NOBODY and not self.is_voter:
+            # A former replica, removed and added again within this term, might have voted; this replica forgot it.
+            self._vote_for(leader)
+        self._enter(event, leader)
+        self._follow_anew()
+        self._end_round()
+        self._next.pending = True
+
+    def _follow_anew(self) -> None:
+        """What the leader before said is void."""
+        self._follower.follow()
+        self._installation.over()
+
+    def _end_round(self) -> None:
+        """No round is under way; the timer of a follower starts over or stands still."""
+        self._round = None
+        self._timer.stop()
+        self._reconsider_timer()
+
+    def _reconsider_timer(self) -> None:
+        """Whom this member trusts, or the configuration, has changed: does the timer of a follower have to run?"""
+        if self.role is not Role.FOLLOWER:
+            return
+        if self.trusts_leader or not self.may_campaign:
+            self._timer.stop()
+        elif not self._timer.left:
+            if self.configuration.voters == (self.node,):
+                self._timer.hurry()
+            else:
+                self._timer.wind()
+
+    def _lead(self, event: RoleEvent) -> None:
+        self._end_round()
+        self._enter(event, self.node)
+        self._leadership = Leadership(
+            node=self.node,
+            replica_id=self._replica_id,
+            term=self.term,
+            log=self.log,
+            down=self.down,
+            config=self.config,
+            next_ready=self._next,
+            step_down=lambda reason: self._become_follower(reason, self.term),
+        )
+        payload = noop_payload(self._machine_version)
+        self._leadership.propose(EntryKind.NOOP, payload, crc32(payload))
+
+    # Asking for votes
+
+    def _ask_pre_votes(self) -> None:
+        """Ask whether votes would be granted (thesis 9.6)."""
+        self._enter(RoleEvent.TIMEOUT)
+        self._start_round()
+
+    def _stand(self, event: RoleEvent) -> None:
+        """Raise the term and ask for votes.
+
+        A member whose machine is older than the log's gives up: it could not apply what it would have to commit.
+        """
+        if self._machine_version < self.machine_version_in_effect:
+            self._become_follower(RoleEvent.MACHINE_TOO_OLD, self.term)
+            return
+        self._raise_term(Term(self.term + 1))
+        self._vote_for(self.node)
+        self._enter(event)
+        self._transfer = event is RoleEvent.TIMEOUT_NOW
+        if self._start_round() is VoteResult.WON:
+            self._lead(RoleEvent.VOTES_GRANTED)
+
+    def _start_round(self) -> VoteResult:
+        self._token += 1
+        self._round = Round(self.configuration.voters, self.node, self._token)
+        self._timer.wind()
+        self._next.pending = True
+        for node in self._asked:
+            self._ask(node)
+        return self._round.result
+
+    @property
+    def _asked(self) -> list[NodeId]:
+        """The voters; in a pre-vote also the voters that only an uncommitted change has removed.
+
+        The answers of removed voters do not count. But such a voter may still trust this member, which led when it made
+        the change, and others may trust the voter from an earlier term; nobody else tells it that this member leads no
+        more.
+        """
+        voters = list(self.configuration.voters)
+        if self.role is Role.PRE_CANDIDATE:
+            former = self.log.configurations.at(self.log.commit_index).voters
+            voters += (node for node in former if node not in voters)
+        return voters
+
+    def _ask(self, node: NodeId) -> None:
+        """Send ``node`` the request of the round under way, if there is one and ``node`` is asked."""
+        if self._round is None or node == self.node or node not in self._asked:
+            return
+        last_index, last_term = self.log.last_index, self.log.last_term
+        request: PreVoteRequest | VoteRequest
+        if self.role is Role.PRE_CANDIDATE:
+            request = PreVoteRequest(
+                term=self.term,
+                token=self._token,
+                candidate=self.node,
+                last_index=last_index,
+                last_term=last_term,
+                machine_version=self._machine_version,
+            )
+        else:
+            request = VoteRequest(
+                term=self.term,
+                candidate=self.node,
+                last_index=last_index,
+                last_term=last_term,
+                transfer=self._transfer,
+            )
+        self._next.send(node, request)
+
+    def _on_pre_vote_reply(self, sender: NodeId, message: PreVoteReply) -> None:
+        """An answer to this round or to an older round."""
+        if message.term > self.term:
+            self._become_follower(RoleEvent.HIGHER_TERM, message.term)
+        elif self.role is Role.PRE_CANDIDATE and self._round and message.token == self._round.token:
+            result = self._round.answer(sender, message.granted)
+            if result is VoteResult.WON:
+                self._stand(RoleEvent.PRE_VOTES_GRANTED)
+            elif result is VoteResult.LOST:
+                self._become_follower(RoleEvent.VOTES_REFUSED, self.term)
+
+    def _on_vote_reply(self, sender: NodeId, message: VoteReply) -> None:
+        """An answer to this candidacy or to an older candidacy."""
+        if message.term > self.term:
+            self._become_follower(RoleEvent.HIGHER_TERM, message.term)
+        elif self.role is Role.CANDIDATE and self._round and message.term == self.term:
+            result = self._round.answer(sender, message.granted)
+            if result is VoteResult.WON:
+                self._lead(RoleEvent.VOTES_GRANTED)
+            elif result is VoteResult.LOST:
+                self._become_follower(RoleEvent.VOTES_REFUSED, self.term)
+
+    def _on_timeout_now(self, sender: NodeId, message: TimeoutNow) -> None:
+        """Only the leader of the present term may ask for it, and only of a voter."""
+        if message.term == self.term and sender == self.leader and self.role is Role.FOLLOWER and self.is_voter:
+            self._follow_anew()
+            self._stand(RoleEvent.TIMEOUT_NOW)
+
+    # Granting votes
+
+    def _on_pre_vote_request(self, sender: NodeId, message: PreVoteRequest) -> None:
+        """Would this member vote for the sender? The question raises no member's term, unless the member is behind."""
+        leadership = self._leadership
+        if leadership is not None and message.term <= self.term and sender in leadership.progress:
+            leadership.progress[sender].announce()
+            self._next.pending = True
+            return
+        if leadership is not None and sender not in leadership.progress:
+            self._next.send(sender, PreVoteReply(term=self.term, token=message.token, granted=False))
+            return
+        if message.term >= self.term and sender == self.leader:
+            self._become_follower(RoleEvent.LEADER_ASKED_FOR_VOTES, message.term)
+        elif message.term > self.term and not self.trusts_leader:
+            self._become_follower(RoleEvent.HIGHER_TERM, message.term)
+        granted = (
+            message.term >= self.term
+            and self.may_vote
+            and not self.trusts_leader
+            and message.machine_version >= self.machine_version_in_effect
+            and self.log.is_up_to_date(message.last_index, message.last_term)
+        )
+        self._next.send(sender, PreVoteReply(term=self.term, token=message.token, granted=granted))
+
+    def _on_vote_request(self, sender: NodeId, message: VoteRequest) -> None:
+        """RequestVote. A member that trusts its leader neither votes nor takes the term, unless the leader wished it.
+
+        A leader refuses a server that was removed and does not know it: such a server must not unseat a leader that
+        works (thesis 4.2.3).
+        """
+        if self._leadership is not None and sender not in self._leadership.progress:
+            self._next.send(sender, VoteReply(term=self.term, granted=False))
+            return
+        if message.term > self.term and (message.transfer or sender == self.leader or not self.trusts_leader):
+            self._become_follower(RoleEvent.HIGHER_TERM, message.term)
+        granted = (
+            message.term == self.term
+            and self.may_vote
+            and self.voted_for in (NOBODY, message.candidate)
+            and self.leader == NOBODY
+            and self.log.is_up_to_date(message.last_index, message.last_term)
+        )
+        if granted:
+            self._vote_for(message.candidate)
+            if self.role is not Role.FOLLOWER:
+                self._become_follower(RoleEvent.VOTE_GIVEN, self.term)
+            if self.may_campaign:
+                self._timer.wind()
+        self._next.send(sender, VoteReply(term=self.term, granted=granted))
+
+    # Following a leader
+
+    def _follow(self, message: AppendEntries | InstallSnapshot | Heartbeat) -> None:
+        """The sender leads ``message.term``, which is not below the own term."""
+        if message.term == self.term and self.role is Role.LEADER:
+            raise SafetyViolationError(f"node {message.leader} claims to lead term {self.term}, and so does this one")
+        if message.term > self.term or self.role is not Role.FOLLOWER or self.leader == NOBODY:
+            self._become_follower(RoleEvent.LEADER_SPOKE, message.term, message.leader)
+        elif self.leader != message.leader:
+            raise SafetyViolationError(f"nodes {self.leader} and {message.leader} both lead term {self.term}")
+        elif self._timer.left:
+            self._timer.wind()
+
+    def _on_append(self, sender: NodeId, message: AppendEntries) -> None:
+        if message.term < self.term:  # the sender learns the term and steps down; the rest of the answer says nothing
+            none, no_term = LogIndex(0), Term(0)
+            stale = AppendReply(term=self.term, success=False, next_index=none, synced_index=none, synced_term=no_term)
+            self._next.send(sender, stale)
+            return
+        self._follow(message)
+        follower, configurations = self._follower, self.log.configurations
+        before = configurations.latest
+        rejection = follower.append(message)
+        if configurations.latest is not before:
+            self._reconsider_timer()
+        if rejection is not None:
+            self._next.send(sender, rejection)
+        else:
+            follower.commit(LogIndex(min(message.commit, follower.verified)))
+            if self._timer.left:  # this member's own removal may be committed now
+                self._reconsider_timer()
+
+    def _on_install(self, sender: NodeId, message: InstallSnapshot) -> None:
+        reply: InstallReply | None
+        if message.term < self.term:
+            reply = InstallReply(term=self.term, index=message.index, number=0, done=False)
+        else:
+            self._follow(message)
+            reply = self._installation.chunk(message)
+        if reply is not None:
+            self._next.send(sender, reply)
+
+    def _on_heartbeat(self, sender: NodeId, message: Heartbeat) -> None:
+        if message.term >= self.term:
+            self._follow(message)
+        self._next.send(sender, HeartbeatReply(term=self.term, round=message.round))
+
+
+_HANDLERS: Final[dict[type, Callable[[RaftCore, NodeId, Any], None]]] = {
+    AppendEntries: RaftCore._on_append,
+    PreVoteRequest: RaftCore._on_pre_vote_request,
+    PreVoteReply: RaftCore._on_pre_vote_reply,
+    VoteRequest: RaftCore._on_vote_request,
+    VoteReply: RaftCore._on_vote_reply,
+    InstallSnapshot: RaftCore._on_install,
+    Heartbeat: RaftCore._on_heartbeat,
+    TimeoutNow: RaftCore._on_timeout_now,
+}
+_ANSWERS: Final[dict[type, Callable[[Leadership, NodeId, Any], None]]] = {
+    AppendReply: Leadership.append_answered,
+    InstallReply: Leadership.install_answered,
+    HeartbeatReply: Leadership.heartbeat_answered,
+}

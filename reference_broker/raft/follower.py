@@ -1,4 +1,4 @@
-"""The follower's side of replication: what may be written, what may be committed, what is answered and when.
+"""The follower's side of replication: which entries to write and commit, and what to answer when.
 
 Theory of operation
 -------------------
@@ -6,13 +6,13 @@ A follower knows its log to equal its leader's only up to ``verified``, the end 
 Everything said to the leader, and everything committed on its word, stays at or below ``verified``: behind it there may
 be entries of a former leader that nobody has compared yet.
 
-Success is answered when the disk has come further (one answer a sync, however many messages it covers), at once when
-there was nothing to write, and not at all when the message was nothing but a new commit index (see ``progress``).
-A rejection is answered at once, but only the first of a row: the entries pipelined behind it fail for the same reason.
-A probe has no entries and is always answered, so a rejection that was lost does no lasting harm.
+The follower answers success when its disk has come further: one answer a sync, however many messages the sync covers.
+It answers at once when there was nothing to write, and not at all when the message was only a new commit index (see
+``progress``). It answers a rejection at once, but only the first of a row, because the entries pipelined behind the
+first fail for the same reason. A probe has no entries and is always answered, so a lost rejection does no lasting harm.
 
 Entries are overwritten only once the disk has caught up with the log (``log_view`` tells why). Until then the follower
-keeps quiet about what does not fit; then it rejects, and the leader sends again.
+keeps quiet about entries that do not fit; then it rejects, and the leader sends again.
 
 Invariants: ``commit <= verified`` from the moment a leader of the term is known; nothing at or below the commit index
 is ever truncated.
@@ -23,24 +23,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reference_broker.raft.errors import SafetyViolationError
+from reference_broker.raft.log_view import LogView
 from reference_broker.raft.messages import AppendEntries, AppendReply
-from reference_broker.raft.standing import Standing
+from reference_broker.raft.ready import NextReady
 from reference_broker.types import Entry, LogIndex, Term
 
 
 class Follower:
     """Lives as long as the member; :meth:`follow` starts over under another leader."""
 
-    __slots__ = ("_at", "_blocked_at", "_log", "_rejected", "_told", "answer_due", "verified")
+    __slots__ = ("_blocked_at", "_log", "_next", "_rejected", "_told", "answer_due", "verified")
 
-    def __init__(self, at: Standing) -> None:
-        self._at = at
-        self._log = at.log
-        self.follow(at.commit_index)
+    def __init__(self, log: LogView, next_ready: NextReady) -> None:
+        self._log = log
+        self._next = next_ready
+        self.follow()
 
-    def follow(self, commit: LogIndex) -> None:
-        """Another leader or term. What is committed is in every later leader's log (5.4.3), so it needs no proof."""
-        self.verified = commit
+    def follow(self) -> None:
+        """Another leader or term. Committed entries are in every later leader's log (5.4.3), so they need no proof."""
+        self.verified = self._log.commit_index
         self.answer_due = False
         self._told = LogIndex(-1)
         self._rejected: tuple[LogIndex, LogIndex] | None = None
@@ -51,29 +52,35 @@ class Follower:
         self.verified = index
         self._blocked_at = self._rejected = None
 
+    def commit(self, index: LogIndex) -> None:
+        """Everything up to ``index`` is committed."""
+        if index > self._log.commit_index:
+            self._log.commit_index = index
+            self._next.pending = True
+
     # AppendEntries
 
-    def append(self, message: AppendEntries, commit: LogIndex) -> AppendReply | None:
+    def append(self, message: AppendEntries) -> AppendReply | None:
         """Take the entries that fit. Returns a rejection to send, or None.
 
         After None, :attr:`verified` says how far the leader's commit index may be believed.
         """
         if not self.fits(message):
-            return self._reject(message, commit)
+            return self._reject(message)
         self._rejected = None
         entries = message.entries
         new = self._first_new(entries) if entries else LogIndex(0)
         if not new:
             self.verified = max(self.verified, LogIndex(message.prev_index + len(entries)))
-            is_notice = not entries and min(message.commit, self.verified) > commit
+            is_notice = not entries and min(message.commit, self.verified) > self._log.commit_index
             self.answer_due = self.answer_due or not is_notice or self._told != self._synced()
-        elif self._make_room(new, message.term, commit):
+        elif self._make_room(new, message.term):
             self._store(entries[new - entries[0].index :], message.term)
             self.verified = self._log.last_index
         return None
 
     def fits(self, message: AppendEntries) -> bool:
-        """Figure 2, AppendEntries, receiver step 2. What a snapshot covers is committed, so it fits by itself."""
+        """Figure 2, AppendEntries, receiver step 2. Entries that a snapshot covers are committed, so they fit."""
         prev = message.prev_index
         return prev < self._log.snapshot_index or self._log.term_at(prev) == message.prev_term
 
@@ -87,17 +94,18 @@ class Follower:
                 return entry.index
         return LogIndex(0)
 
-    def _make_room(self, index: LogIndex, by: Term, commit: LogIndex) -> bool:
-        """Figure 2, step 3: drop what conflicts. False if that has to wait for the disk."""
+    def _make_room(self, index: LogIndex, by: Term) -> bool:
+        """Figure 2, step 3: drop the entries that conflict. False if that has to wait for the disk."""
         log = self._log
         if index > log.last_index:
             return True
-        if index <= commit:
+        if index <= log.commit_index:
             raise SafetyViolationError(f"the leader of term {by} has another entry at {index}, which is committed here")
         if not log.is_synced:
             self._blocked_at = index
             return False
-        self._at.truncate(index)
+        log.truncate(index)
+        self._next.truncate(index)
         return True
 
     def _store(self, entries: Sequence[Entry], by: Term) -> None:
@@ -106,12 +114,14 @@ class Follower:
         for entry in entries:
             if not log.last_term <= entry.term <= by:
                 raise SafetyViolationError(f"entry {entry.index}@{entry.term} after term {log.last_term}, under {by}")
-            self._at.append(entry)
+            log.append_entry(entry)
+        self._next.entries += entries
+        self._next.pending = True
         self._blocked_at = None
 
-    def _reject(self, message: AppendEntries, commit: LogIndex) -> AppendReply | None:
+    def _reject(self, message: AppendEntries) -> AppendReply | None:
         prev = message.prev_index
-        wanted = self._wanted(prev, commit)
+        wanted = self._wanted(prev)
         if self._blocked_at is not None:
             return None
         if message.entries and self._rejected is not None and self._rejected[0] == wanted and prev > self._rejected[1]:
@@ -119,8 +129,9 @@ class Follower:
         self._rejected = (wanted, prev)
         return self._reply(message.term, success=False, next_index=wanted)
 
-    def _wanted(self, prev: LogIndex, commit: LogIndex) -> LogIndex:
+    def _wanted(self, prev: LogIndex) -> LogIndex:
         """Where the leader should try next: behind our log, or at the start of the term that differs (end of 5.3)."""
+        commit = self._log.commit_index
         if prev > self._log.last_index:
             return LogIndex(self._log.last_index + 1)
         if prev <= commit:
@@ -142,12 +153,6 @@ class Follower:
             return self._reply(term, success=False, next_index=wanted)
         self._told = self._synced()
         return self._reply(term, success=True, next_index=LogIndex(self.verified + 1))
-
-    def stale(self, term: Term) -> AppendReply:
-        """The answer to a leader of an older term: it learns ``term`` and steps down. The rest says nothing."""
-        return AppendReply(
-            term=term, success=False, next_index=LogIndex(0), synced_index=LogIndex(0), synced_term=Term(0)
-        )
 
     def _synced(self) -> LogIndex:
         return min(self._log.synced_index, self.verified)

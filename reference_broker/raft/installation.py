@@ -1,134 +1,88 @@
-"""The receiving side of InstallSnapshot: which chunks are taken, and what a snapshot does to the log (Figure 13).
+"""The receiving side of InstallSnapshot: which chunks to take, and how a snapshot and the log fit (Figure 13).
 
 Theory of operation
 -------------------
-The leader sends a snapshot in numbered chunks. The shell stores those that :meth:`Installation.accepts` says, and the
-core acknowledges each but the last, which is answered when the whole is durable. A chunk out of turn is answered with
-0: begin again. Chunk 1 always begins a new file, for the sender may have started over too.
+The leader sends a snapshot in numbered chunks. The shell stores the chunks that :meth:`Installation.wants` names, and
+the member acknowledges each chunk but the last. It answers the last chunk when the whole snapshot is durable. A chunk
+out of turn is answered with 0, which means: begin again. Chunk 1 always begins a new file, for the sender may have
+started over too.
 
-Once it is durable, the snapshot replaces the log, unless the log has come to hold the same entries meanwhile: what is
-on disk may have been counted, so nothing of it may go.
+A durable snapshot replaces the log, unless the log has come to hold the same entries meanwhile. Entries on disk may
+have been counted, so none of them may go.
 
-Invariant: of one snapshot chunks are taken in order, each once, and none after the last.
+Invariant: the chunks of one snapshot are taken in order, each once, and none after the last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from reference_broker.raft.configuration import Configuration
-from reference_broker.raft.errors import SafetyViolationError
 from reference_broker.raft.follower import Follower
+from reference_broker.raft.log_view import LogView
 from reference_broker.raft.messages import InstallReply, InstallSnapshot
-from reference_broker.raft.ready import Role
-from reference_broker.raft.standing import Standing
-from reference_broker.types import NOBODY, LogIndex, NodeId, Term
+from reference_broker.types import LogIndex, Term
 
 
 class Installation:
-    """Lives as long as the member; :meth:`over` ends what is under way."""
+    """Lives as long as the member; :meth:`over` ends a transfer that is under way."""
 
-    __slots__ = ("_at", "_become_follower", "_follower", "_incoming")
+    __slots__ = ("_follower", "_incoming", "_log")
 
-    def __init__(self, at: Standing, follower: Follower, become_follower: Callable[[Term, NodeId], None]) -> None:
-        self._at = at
+    def __init__(self, log: LogView, follower: Follower) -> None:
+        self._log = log
         self._follower = follower
-        self._become_follower = become_follower
         self._incoming: _Incoming | None = None
 
-    def over(self) -> None:
-        """The snapshot is installed, or could not be, or comes from a leader that is followed no more."""
+    def over(self) -> bool:
+        """The snapshot is installed or unsound, or its leader is followed no more. True if one was under way."""
+        was_under_way = self._incoming is not None
         self._incoming = None
+        return was_under_way
 
     # Chunks
 
-    def accepts(self, message: InstallSnapshot) -> bool:
-        """Whether the shell must store this chunk."""
-        at = self._at
-        if message.term < at.term or self._has(message.index, message.index_term):
-            return False
-        known = message.term == at.term and at.leader == message.leader
-        return self._wants(message) if known else message.number == 1
-
-    def chunk(self, sender: NodeId, message: InstallSnapshot) -> None:
-        """A chunk of the leader that is followed."""
-        if self._has(message.index, message.index_term):
-            self._cover(message.index)
-            self._reply(sender, message.index, number=message.number, done=True)
-            return
-        number = self._take(message)
-        if number is not None:
-            self._reply(sender, message.index, number=number, done=False)
-
-    def refuse(self, sender: NodeId, message: InstallSnapshot) -> None:
-        """A chunk of the leader of an older term: it learns of this one."""
-        self._reply(sender, message.index, number=0, done=False)
-
-    def _wants(self, message: InstallSnapshot) -> bool:
+    def wants(self, message: InstallSnapshot) -> bool:
+        """Whether this chunk of the leader that is followed is the next to store."""
         incoming = self._incoming
         if incoming is None or not incoming.is_same(message):
             return message.number == 1
         return not incoming.complete and message.number in (1, incoming.next_number)
 
-    def _take(self, message: InstallSnapshot) -> int | None:
-        """Note a chunk. Returns the number to acknowledge (0: begin again), None while there is nothing to say."""
-        if self._wants(message):
+    def chunk(self, message: InstallSnapshot) -> InstallReply | None:
+        """Note a chunk of the leader that is followed. Returns the answer, or None while there is nothing to say."""
+        if self.covers(message.index, message.index_term):
+            self._cover(message.index)
+            number, done = message.number, True
+        elif self.wants(message):
             self._incoming = _Incoming(message)
-            return None if message.last else message.number
-        incoming = self._incoming
-        if incoming is None or not incoming.is_same(message):
-            return 0
-        if incoming.complete:
-            return None
-        return message.number if message.number < incoming.next_number else 0
+            if message.last:
+                return None
+            number, done = message.number, False
+        else:
+            incoming = self._incoming
+            if incoming is None or not incoming.is_same(message):
+                number = 0
+            elif incoming.complete:
+                return None
+            else:
+                number = message.number if message.number < incoming.next_number else 0
+            done = False
+        return InstallReply(term=message.term, index=message.index, number=number, done=done)
 
     # The whole
 
-    def installed(self, index: LogIndex, term: Term, configuration: Configuration, machine_version: int) -> bool:
-        """It is durable: go on from there. Returns whether it has replaced the log, and the members with it."""
-        replaces = not self._has(index, term)
-        if replaces:
-            self._reset(index, term, configuration, machine_version)
-        else:
-            self._adopt(index, term)
-        self._finish(index, done=True)
-        return replaces
+    def covers(self, index: LogIndex, term: Term) -> bool:
+        """Figure 13, receiver step 6: the log holds the snapshot's last entry, so it holds all entries before it."""
+        return index <= self._log.commit_index or self._log.term_at(index) == term
 
-    def failed(self, index: LogIndex) -> None:
-        """It is unsound: ask for it again."""
-        self._finish(index, done=False)
-
-    def _finish(self, index: LogIndex, *, done: bool) -> None:
-        leader = self._at.leader
-        if self._incoming is not None and leader not in (NOBODY, self._at.node):
-            self._reply(leader, index, number=0, done=done)
-        self.over()
-
-    def _has(self, index: LogIndex, term: Term) -> bool:
-        """Figure 13, receiver step 6: the log holds the snapshot's last entry, so it holds all before it."""
-        return index <= self._at.commit_index or self._at.log.term_at(index) == term
-
-    def _adopt(self, index: LogIndex, term: Term) -> None:
+    def adopt(self, index: LogIndex, term: Term) -> None:
+        """The snapshot is durable and the log holds its last entry: the log before that entry may go."""
         self._cover(index)
-        if index > self._at.log.snapshot_index:
-            self._at.compact(index, term)
+        if index > self._log.snapshot_index:
+            self._log.compact(index, term)
 
     def _cover(self, index: LogIndex) -> None:
-        """What a snapshot covers is committed, and the leader has it."""
-        self._at.raise_commit(index)
+        """Entries that a snapshot covers are committed, and the leader has them."""
+        self._follower.commit(index)
         self._follower.verified = max(self._follower.verified, index)
-
-    def _reset(self, index: LogIndex, term: Term, configuration: Configuration, machine_version: int) -> None:
-        at = self._at
-        if at.role is Role.LEADER:
-            raise SafetyViolationError(f"entry {index} of term {term} is committed, but this leader does not have it")
-        if at.role is not Role.FOLLOWER:  # what was asked for votes spoke of another log
-            self._become_follower(at.term, NOBODY)
-        at.reset(index, term, configuration, machine_version)
-        self._follower.start_over_at(index)
-
-    def _reply(self, to: NodeId, index: LogIndex, *, number: int, done: bool) -> None:
-        self._at.outbox.send(to, InstallReply(term=self._at.term, index=index, number=number, done=done))
 
 
 class _Incoming:

@@ -1,10 +1,13 @@
-"""What Raft needs to know of its log: which term each entry has, and how far the disk has come.
+"""What Raft knows of its log: the term of each entry, members and machine version, what is on disk, what is committed.
 
 Theory of operation
 -------------------
 Payloads belong to the log layer. Consecutive entries nearly always share their term, so the view keeps one pair
 (first index, term) for each run of equal terms: a log of a million entries under three leaders takes three pairs, and
 looking up the newest entries, which is nearly every look-up, is one comparison.
+
+An entry that concerns Raft itself (see ``configuration``) comes and goes together with the configuration or machine
+version that it brings.
 
 The view changes at once when the core decides to append; the disk follows. ``synced_index`` is the part of the view
 that is known to be on disk, told by notices of the WAL. A notice travels between threads and may be late, so it
@@ -16,8 +19,8 @@ entry in it is known to be on disk: then no notice is under way, and none can be
 (Tried before: to ignore notices of terms below that of the leader that truncated. It is safe, but a follower whose
 window is full of such entries never gets to the one that would count.)
 
-Invariants: ``snapshot_index <= synced_index <= last_index``; runs are ascending in index and in term;
-the first run starts at ``snapshot_index + 1``.
+Invariants: ``snapshot_index <= synced_index <= last_index``; ``snapshot_index <= commit_index``; the commit index only
+rises; runs are ascending in index and in term; the first run starts at ``snapshot_index + 1``.
 """
 
 from __future__ import annotations
@@ -26,10 +29,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from reference_broker.types import LogIndex, Term
+from reference_broker.raft.configuration import Configuration, History, noop_version
+from reference_broker.types import Entry, EntryKind, LogIndex, Term
 
 _NONE: Final = LogIndex(0)
 _NO_TERM: Final = Term(0)
+_NO_MEMBERS: Final = Configuration(())
 
 
 class SnapshotPoint(Protocol):
@@ -50,11 +55,14 @@ class LogView:
     __slots__ = (
         "_starts",
         "_terms",
+        "commit_index",
+        "configurations",
         "last_index",
         "last_term",
         "snapshot_index",
         "snapshot_term",
         "synced_index",
+        "versions",
     )
 
     def __init__(
@@ -77,6 +85,9 @@ class LogView:
         self._check(runs)
         self.last_term = self._terms[-1] if self._terms else snapshot_term
         self.synced_index = self.last_index
+        self.commit_index = snapshot_index
+        self.configurations = History(_NO_MEMBERS)
+        self.versions = History(0)
 
     @classmethod
     def recovered(
@@ -119,6 +130,20 @@ class LogView:
             )
 
     @property
+    def configuration(self) -> Configuration:
+        """The configuration in effect: the latest in the log, committed or not (section 6)."""
+        return self.configurations.latest
+
+    def change_under_way(self, term: Term) -> bool:
+        """Whether a leader of ``term`` must wait with a change of the configuration: for the change before, or for its
+        own first entry.
+
+        The second is the correction of thesis 4.1 (Ongaro, raft-dev, July 2015): until an entry of the own term is
+        committed, a change of an earlier leader may still replace the newest change in this log.
+        """
+        return self.configurations.latest_index > self.commit_index or self.term_at(self.commit_index) != term
+
+    @property
     def first_index(self) -> LogIndex:
         """The first entry that can still be read; ``last_index + 1`` when the log is empty."""
         return LogIndex(self.snapshot_index + 1)
@@ -152,6 +177,19 @@ class LogView:
         self.last_index = LogIndex(self.last_index + count)
         return self.last_index
 
+    def append_entry(self, entry: Entry) -> None:
+        """Add the next entry, with what it says to Raft itself."""
+        self.append(entry.term)
+        if entry.kind is not EntryKind.COMMAND:
+            self.note(entry)
+
+    def note(self, entry: Entry) -> None:
+        """Take in what an entry that is in the log says to Raft itself."""
+        if entry.kind is EntryKind.CONFIG:
+            self.configurations.append(entry.index, Configuration.decode(entry.payload))
+        elif entry.kind is EntryKind.NOOP:
+            self.versions.append(entry.index, max(self.versions.latest, noop_version(entry.payload)))
+
     @property
     def is_synced(self) -> bool:
         """Whether all of the log is on disk, and no notice is under way."""
@@ -167,6 +205,8 @@ class LogView:
             self._terms.pop()
         self.last_term = self._terms[-1] if self._terms else self.snapshot_term
         self.synced_index = self.last_index
+        self.configurations.truncate(index)
+        self.versions.truncate(index)
 
     def mark_synced(self, index: LogIndex, term: Term) -> bool:
         """The WAL has entries up to ``index``, of ``term``, on disk. False for a notice that no longer counts."""
@@ -188,9 +228,16 @@ class LogView:
         self.snapshot_index = index
         self.snapshot_term = term
         self.synced_index = max(self.synced_index, index)
+        self.configurations.compact(index)
+        self.versions.compact(index)
 
-    def reset(self, index: LogIndex, term: Term) -> None:
-        """A snapshot taken elsewhere replaces the whole log; it is durable."""
+    def reset(
+        self, index: LogIndex, term: Term, configuration: Configuration = _NO_MEMBERS, machine_version: int = 0
+    ) -> None:
+        """A durable snapshot of another member replaces the whole log."""
+        self.versions.reset(max(machine_version, self.versions.at(self.commit_index)))
+        self.configurations.reset(configuration)
+        self.commit_index = index
         self._starts.clear()
         self._terms.clear()
         self.snapshot_index = self.last_index = self.synced_index = index

@@ -7,7 +7,6 @@ in the order written beside the fields. Nothing may be reordered across a line t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from reference_broker.raft.messages import (
     AppendReply,
@@ -20,16 +19,8 @@ from reference_broker.raft.messages import (
     VoteReply,
     VoteRequest,
 )
+from reference_broker.raft.roles import Role
 from reference_broker.types import Entry, LogIndex, NodeId, Term
-
-
-class Role(StrEnum):
-    """A member's role (Figure 4, with the pre-candidate of thesis 9.6)."""
-
-    FOLLOWER = "follower"
-    PRE_CANDIDATE = "pre_vote"
-    CANDIDATE = "candidate"
-    LEADER = "leader"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,3 +126,67 @@ class Ready:
     reset_to: LogIndex | None = None
     reads: tuple[tuple[int, LogIndex], ...] = ()
     reads_refused: tuple[int, ...] = ()
+
+
+class NextReady:
+    """What the next :class:`Ready` will hold, kept consistent while several inputs pile up.
+
+    ``pending`` is true when there may be something for a Ready; an input that changes anything sets it. The leader's
+    AppendEntries are not gathered here: they are made when the Ready is taken.
+    """
+
+    __slots__ = (
+        "entries",
+        "hard_state_changed",
+        "messages",
+        "pending",
+        "reads",
+        "reads_refused",
+        "reset_to",
+        "truncate_from",
+    )
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.messages: list[Outgoing] = []
+        self.reads: list[tuple[int, LogIndex]] = []
+        self.reads_refused: list[int] = []
+        self.truncate_from: LogIndex | None = None
+        self.reset_to: LogIndex | None = None
+        self.hard_state_changed = False
+        self.pending = False
+
+    def send(self, to: NodeId, message: SmallMessage) -> None:
+        """Queue a message that holds no entries."""
+        self.messages.append(Send(to=to, message=message))
+        self.pending = True
+
+    def append(self, entry: Entry) -> None:
+        """The log has a new last entry."""
+        self.entries.append(entry)
+        self.pending = True
+
+    def truncate(self, index: LogIndex) -> None:
+        """Entries at or above ``index`` are overwritten. None of them waits here, because all are on disk
+        (see ``log_view``)."""
+        assert not self.entries
+        self.truncate_from = index
+        self.pending = True
+
+    def reset(self, index: LogIndex) -> None:
+        """A snapshot up to ``index`` replaces the log. Entries that wait here must not reach the WAL after it."""
+        self.entries.clear()
+        self.truncate_from = None
+        self.reset_to = index
+        self.pending = True
+
+    def clear(self) -> None:
+        """Everything was taken."""
+        self.entries.clear()
+        self.messages.clear()
+        self.reads.clear()
+        self.reads_refused.clear()
+        self.truncate_from = None
+        self.reset_to = None
+        self.hard_state_changed = False
+        self.pending = False

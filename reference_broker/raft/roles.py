@@ -1,189 +1,80 @@
-"""What a member is at the moment, follower, candidate or leader, and how messages change that (Figure 4).
+"""The roles of a member and the events that change them, as the table that the core executes (Figure 4).
 
-Who does the work: finding a leader (``elections``), following one (``follower``), receiving its snapshot
-(``installation``), being one (``leadership``, made anew for each term). This module hands each message to whom it
-concerns, and makes one of the other when a term, a vote or a leader says so.
-
-Invariants: a leadership exists exactly while the role is leader; what a term's leader said is forgotten with it; a
-second leader in one term is never followed, it is the end of the node.
+:data:`NEXT_ROLE` says for each role which events may happen in it and which role follows. ``RaftCore._enter`` is the
+only place where the role changes, and it looks the next role up here. An event that the table does not list for a role
+is a defect of the core. The page ``docs/internals/raft.md`` shows this table, and a test compares the two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
-
-from reference_broker.raft.config import Jitter, RaftConfig
-from reference_broker.raft.elections import Elections
-from reference_broker.raft.errors import SafetyViolationError
-from reference_broker.raft.follower import Follower
-from reference_broker.raft.installation import Installation
-from reference_broker.raft.leadership import Leadership
-from reference_broker.raft.log_view import LogView
-from reference_broker.raft.messages import (
-    AppendEntries,
-    AppendReply,
-    Heartbeat,
-    HeartbeatReply,
-    InstallReply,
-    InstallSnapshot,
-    Message,
-    PreVoteReply,
-    PreVoteRequest,
-    TimeoutNow,
-    VoteReply,
-    VoteRequest,
-)
-from reference_broker.raft.ready import HardState, Role
-from reference_broker.raft.standing import Standing
-from reference_broker.types import NOBODY, LogIndex, NodeId, Term
+from enum import StrEnum
+from typing import Final
 
 
-class Roles(Standing):
-    """A member in its present role."""
+class Role(StrEnum):
+    """The role of a member (Figure 4, with the pre-candidate of thesis 9.6)."""
 
-    __slots__ = ("_elections", "_follower", "_installation", "_leadership")
-
-    def __init__(
-        self,
-        node: NodeId,
-        members: tuple[NodeId, ...],
-        log: LogView,
-        hard_state: HardState,
-        config: RaftConfig,
-        jitter: Jitter,
-        machine_version: int,
-        replica_id: int,
-    ) -> None:
-        super().__init__(node, members, log, hard_state, config, machine_version, replica_id)
-        self._follower = Follower(self)
-        self._leadership: Leadership | None = None
-        self._elections = Elections(self, jitter, self._become_follower, self._become_leader)
-        self._installation = Installation(self, self._follower, self._become_follower)
-        # Entries and hard state are written side by side, so a crash may leave an entry of a term that the hard
-        # state never heard of. No message of that term has left: it is as good as a term just heard of.
-        self.raise_term(max(hard_state.term, log.last_term))
-        self._elections.reconsider()
-
-    def step(self, sender: NodeId, message: Message) -> None:
-        """Take a message. Requests of a node that is not a member are heard (section 6: "servers accept
-        [them] ... from a leader that is not part of the server's latest configuration"), its answers count nothing.
-
-        Raises SafetyViolationError if it contradicts what is committed, or claims a second leader for a term.
-        """
-        answered = _ANSWERS.get(type(message))
-        if answered is None:
-            _HANDLERS[type(message)](self, sender, message)
-        elif message.term > self.term:
-            self._become_follower(message.term, NOBODY)
-        elif self._leadership is not None and message.term == self.term:
-            answered(self._leadership, sender, message)
-
-    def _become_follower(self, term: Term, leader: NodeId) -> None:
-        if self._leadership is not None:
-            self.outbox.reads_refused += self._leadership.refused()
-            self._leadership = None
-        self.raise_term(term)
-        if leader != NOBODY and self.voted_for == NOBODY and not self.is_voter:
-            # Removed and added again within this term, it might have voted in a life that it forgot.
-            self.vote_for(leader)
-        self.role, self.leader = Role.FOLLOWER, leader
-        self._follow_anew()
-        self._elections.over()
-        self.pending = True
-
-    def _follow_anew(self) -> None:
-        """What the leader before said is void."""
-        self._follower.follow(self.commit_index)
-        self._installation.over()
-
-    def _become_leader(self) -> None:
-        self._elections.over()
-        self.role, self.leader = Role.LEADER, self.node
-        self._leadership = Leadership(self, self._become_follower)
-
-    # Messages
-
-    def _on_pre_vote_request(self, sender: NodeId, message: PreVoteRequest) -> None:
-        if self._leadership is not None and message.term <= self.term and sender in self._leadership.progress:
-            self._leadership.progress[sender].announce()
-            self.pending = True
-        elif self._leadership is not None and sender not in self._leadership.progress:
-            self.outbox.send(sender, PreVoteReply(term=self.term, token=message.token, granted=False))
-        else:
-            self._elections.pre_vote_asked(sender, message)
-
-    def _on_pre_vote_reply(self, sender: NodeId, message: PreVoteReply) -> None:
-        self._elections.pre_vote_answered(sender, message)
-
-    def _on_vote_request(self, sender: NodeId, message: VoteRequest) -> None:
-        if self._leadership is not None and sender not in self._leadership.progress:
-            # Thesis 4.2.3: a server that was removed and does not know it must not unseat a leader that works.
-            self.outbox.send(sender, VoteReply(term=self.term, granted=False))
-        else:
-            self._elections.vote_asked(sender, message)
-
-    def _on_vote_reply(self, sender: NodeId, message: VoteReply) -> None:
-        self._elections.vote_answered(sender, message)
-
-    def _on_timeout_now(self, sender: NodeId, message: TimeoutNow) -> None:
-        """Only the leader of the present term may ask for it, and only of a voter."""
-        if message.term == self.term and sender == self.leader and self.role is Role.FOLLOWER and self.is_voter:
-            self._follow_anew()
-            self._elections.stand(transfer=True)
-
-    def _follow(self, message: AppendEntries | InstallSnapshot | Heartbeat) -> None:
-        """The sender leads ``message.term``, which is not below ours."""
-        if message.term == self.term and self.role is Role.LEADER:
-            raise SafetyViolationError(f"node {message.leader} claims to lead term {self.term}, and so does this one")
-        if message.term > self.term or self.role is not Role.FOLLOWER or self.leader == NOBODY:
-            self._become_follower(message.term, message.leader)
-        elif self.leader != message.leader:
-            raise SafetyViolationError(f"nodes {self.leader} and {message.leader} both lead term {self.term}")
-        elif self._elections.timer.running:
-            self._elections.timer.wind()
-
-    def _on_append(self, sender: NodeId, message: AppendEntries) -> None:
-        if message.term < self.term:
-            self.outbox.send(sender, self._follower.stale(self.term))
-            return
-        self._follow(message)
-        before = self.configurations.latest
-        rejection = self._follower.append(message, self.commit_index)
-        if self.configurations.latest is not before:
-            self._elections.reconsider()
-        if rejection is not None:
-            self.outbox.send(sender, rejection)
-        else:
-            self.raise_commit(LogIndex(min(message.commit, self._follower.verified)))
-            if self._elections.timer.running:  # this member's own removal may be what is committed now
-                self._elections.reconsider()
-
-    def _on_install(self, sender: NodeId, message: InstallSnapshot) -> None:
-        if message.term < self.term:
-            self._installation.refuse(sender, message)
-        else:
-            self._follow(message)
-            self._installation.chunk(sender, message)
-
-    def _on_heartbeat(self, sender: NodeId, message: Heartbeat) -> None:
-        if message.term >= self.term:
-            self._follow(message)
-        self.outbox.send(sender, HeartbeatReply(term=self.term, round=message.round))
+    FOLLOWER = "follower"
+    PRE_CANDIDATE = "pre_vote"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
 
 
-_HANDLERS: Final[dict[type, Callable[[Roles, NodeId, Any], None]]] = {
-    AppendEntries: Roles._on_append,
-    PreVoteRequest: Roles._on_pre_vote_request,
-    PreVoteReply: Roles._on_pre_vote_reply,
-    VoteRequest: Roles._on_vote_request,
-    VoteReply: Roles._on_vote_reply,
-    InstallSnapshot: Roles._on_install,
-    Heartbeat: Roles._on_heartbeat,
-    TimeoutNow: Roles._on_timeout_now,
+class RoleEvent(StrEnum):
+    """What changes the role of a member. The value is the sentence that the documentation shows."""
+
+    TIMEOUT = "its election timer ran out, or `campaign()` was called"
+    TIMEOUT_OF_THE_ONLY_VOTER = "the same happened to the only voter of the group, which needs no pre-vote"
+    TIMEOUT_NOW = "its leader sent TimeoutNow"
+    ELECTED_BY_THE_FOUNDING = "the decision that created the group elected it (`founded`)"
+    PRE_VOTES_GRANTED = "a majority would vote for it; only now the term rises"
+    VOTES_GRANTED = "a majority voted for it"
+    VOTES_REFUSED = "a majority can no longer be reached, because too many voters refused"
+    HIGHER_TERM = "a message named a higher term"
+    LEADER_SPOKE = "the leader of its term or of a later term spoke"
+    LEADER_ASKED_FOR_VOTES = "its leader asked for a pre-vote, so it leads no more"
+    VOTE_GIVEN = "it voted for another candidate"
+    LOG_REPLACED = "a snapshot replaced its log, so its requests for votes no longer hold"
+    MACHINE_TOO_OLD = "it was about to stand, but its machine is older than the machine version in the log"
+    REMOVED = "its own removal is committed"
+    MAJORITY_LOST = "it reached no majority for an election time"
+
+
+NEXT_ROLE: Final[dict[Role, dict[RoleEvent, Role]]] = {
+    Role.FOLLOWER: {
+        RoleEvent.TIMEOUT: Role.PRE_CANDIDATE,
+        RoleEvent.TIMEOUT_OF_THE_ONLY_VOTER: Role.CANDIDATE,
+        RoleEvent.TIMEOUT_NOW: Role.CANDIDATE,
+        RoleEvent.ELECTED_BY_THE_FOUNDING: Role.LEADER,
+        RoleEvent.HIGHER_TERM: Role.FOLLOWER,
+        RoleEvent.LEADER_SPOKE: Role.FOLLOWER,
+        RoleEvent.LEADER_ASKED_FOR_VOTES: Role.FOLLOWER,
+        RoleEvent.MACHINE_TOO_OLD: Role.FOLLOWER,
+    },
+    Role.PRE_CANDIDATE: {
+        RoleEvent.TIMEOUT: Role.PRE_CANDIDATE,
+        RoleEvent.PRE_VOTES_GRANTED: Role.CANDIDATE,
+        RoleEvent.VOTES_REFUSED: Role.FOLLOWER,
+        RoleEvent.HIGHER_TERM: Role.FOLLOWER,
+        RoleEvent.LEADER_SPOKE: Role.FOLLOWER,
+        RoleEvent.VOTE_GIVEN: Role.FOLLOWER,
+        RoleEvent.LOG_REPLACED: Role.FOLLOWER,
+        RoleEvent.MACHINE_TOO_OLD: Role.FOLLOWER,
+    },
+    Role.CANDIDATE: {
+        RoleEvent.TIMEOUT: Role.PRE_CANDIDATE,
+        RoleEvent.VOTES_GRANTED: Role.LEADER,
+        RoleEvent.VOTES_REFUSED: Role.FOLLOWER,
+        RoleEvent.HIGHER_TERM: Role.FOLLOWER,
+        RoleEvent.LEADER_SPOKE: Role.FOLLOWER,
+        RoleEvent.LOG_REPLACED: Role.FOLLOWER,
+    },
+    Role.LEADER: {
+        RoleEvent.HIGHER_TERM: Role.FOLLOWER,
+        RoleEvent.LEADER_SPOKE: Role.FOLLOWER,
+        RoleEvent.REMOVED: Role.FOLLOWER,
+        RoleEvent.MAJORITY_LOST: Role.FOLLOWER,
+    },
 }
-_ANSWERS: Final[dict[type, Callable[[Leadership, NodeId, Any], None]]] = {
-    AppendReply: Leadership.append_answered,
-    InstallReply: Leadership.install_answered,
-    HeartbeatReply: Leadership.heartbeat_answered,
-}
+"""The next role, by the present role and the event. After each change to follower, candidate or pre-candidate the
+leader is unknown, unless the event is that the leader spoke."""

@@ -23,8 +23,7 @@ from struct import error as StructError  # noqa: N812 - it is an exception, and 
 from typing import Any, Final
 from zlib import crc32
 
-from reference_broker.raft.configuration import Configuration
-from reference_broker.raft.machine_version import noop_version
+from reference_broker.raft.configuration import Configuration, noop_version
 from reference_broker.raft.messages import (
     AppendEntries,
     AppendReply,

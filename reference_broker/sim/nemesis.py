@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from reference_broker.raft.ready import Role
+from reference_broker.raft.roles import Role
 from reference_broker.sim.damage import flip_and_open
 from reference_broker.sim.environment import Environment
 from reference_broker.sim.node import SimNode, host_of

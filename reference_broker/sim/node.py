@@ -31,7 +31,7 @@ from reference_broker.node.peers import Kind
 from reference_broker.node.shard import Shard
 from reference_broker.queues.quorum import Letter, Piece, QuorumQueue
 from reference_broker.raft.configuration import Configuration
-from reference_broker.raft.ready import Role
+from reference_broker.raft.roles import Role
 from reference_broker.sim import fifo_checks
 from reference_broker.sim.disk import PowerLossError, SimFiles
 from reference_broker.sim.environment import Checkers, Environment

@@ -41,7 +41,7 @@ from reference_broker.queues.quorum import Letter, Piece
 from reference_broker.raft import wire
 from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.messages import TimeoutNow, VoteReply, VoteRequest
-from reference_broker.raft.ready import Role
+from reference_broker.raft.roles import Role
 from reference_broker.sim.loop import Scheduler
 from reference_broker.types import METADATA_GROUP, NOBODY, ChannelId, ConsumerId, Entry, EntryKind, GroupId, NodeId
 

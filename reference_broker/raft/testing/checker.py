@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.messages import AppendReply, Message, VoteReply
 from reference_broker.raft.quorum import majority
-from reference_broker.raft.ready import Role
+from reference_broker.raft.roles import Role
 from reference_broker.raft.testing.disk import Disk
 from reference_broker.types import Entry, LogIndex, NodeId, Term
 

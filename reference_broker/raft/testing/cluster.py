@@ -8,7 +8,8 @@ from typing import Final
 
 from reference_broker.raft.config import Jitter, RaftConfig
 from reference_broker.raft.configuration import Configuration
-from reference_broker.raft.ready import Ready, Role
+from reference_broker.raft.ready import Ready
+from reference_broker.raft.roles import Role
 from reference_broker.raft.testing.checker import Checker, Violation
 from reference_broker.raft.testing.disk import Disk
 from reference_broker.raft.testing.member import Member

@@ -13,7 +13,8 @@ from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.errors import NotLeaderError
 from reference_broker.raft.messages import InstallSnapshot, VoteReply
-from reference_broker.raft.ready import Outgoing, Ready, Role, Send, SendEntries, SendSnapshot
+from reference_broker.raft.ready import Outgoing, Ready, Send, SendEntries, SendSnapshot
+from reference_broker.raft.roles import Role
 from reference_broker.raft.testing.checker import Violation
 from reference_broker.raft.testing.disk import Disk, Snapshot, Write
 from reference_broker.raft.testing.transcript import sketch

@@ -17,7 +17,7 @@ from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.config import Limits, Member, NodeConfig
 from reference_broker.node.hosting import Queue
 from reference_broker.node.shard import Shard
-from reference_broker.raft.ready import Role
+from reference_broker.raft.roles import Role
 from reference_broker.sim.loop import Scheduler, SimLoop
 from reference_broker.sim.network import Network
 from reference_broker.sim.trace import Trace

@@ -56,7 +56,7 @@ from reference_broker.node.reconciliation import Reconciliation
 from reference_broker.node.requests import Requests
 from reference_broker.queues.quorum import Piece, QuorumQueue
 from reference_broker.queues.session import PublishSession
-from reference_broker.raft.ready import Role
+from reference_broker.raft.roles import Role
 from reference_broker.types import (
     METADATA_GROUP,
     NOBODY,

@@ -19,8 +19,7 @@ from reference_broker.node.server import Node
 from reference_broker.node.status import status, summary
 from reference_broker.raft import wire
 from reference_broker.raft.core import RaftCore
-from reference_broker.raft.elections import Elections
-from reference_broker.raft.ready import Role
+from reference_broker.raft.roles import Role
 from reference_broker.types import METADATA_GROUP, GroupId, NodeId
 from tests.reference_broker.node.quiet_cluster import NODES, names, quiet_cluster
 
@@ -185,8 +184,8 @@ def test_a_start_finds_the_leaders_of_before_with_one_election_each(monkeypatch:
         before = {node: len(cluster.shards[node].hosting.census.leading) for node in NODES}
         cluster.stop()
         rounds, elections = Calls(), Calls()
-        rounds.of(monkeypatch, Elections, "pre_vote")
-        elections.of(monkeypatch, Elections, "stand")
+        rounds.of(monkeypatch, RaftCore, "_ask_pre_votes")
+        elections.of(monkeypatch, RaftCore, "_stand")
         cluster.start()
         cluster.wait_for_leaders()
         after = {node: len(cluster.shards[node].hosting.census.leading) for node in NODES}

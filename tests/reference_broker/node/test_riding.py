@@ -7,7 +7,7 @@ import pytest
 from reference_broker.machines.commands import Settle
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.proposals import Priority
-from reference_broker.raft.ready import Role
+from reference_broker.raft.roles import Role
 from reference_broker.types import ChannelId, ConsumerId, NodeId
 from tests.reference_broker.node.test_group_storm import Publisher, World
 

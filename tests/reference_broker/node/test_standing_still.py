@@ -14,7 +14,7 @@ from reference_broker.node.client_requests import GETTER
 from reference_broker.node.proposals import Priority
 from reference_broker.node.shard import Shard
 from reference_broker.queues.quorum import Piece, QuorumQueue
-from reference_broker.raft.ready import Role
+from reference_broker.raft.roles import Role
 from reference_broker.types import ConsumerId, GroupId, NodeId
 from tests.reference_broker.node.quiet_cluster import NODES, QuietCluster, quiet_cluster
 

@@ -16,7 +16,7 @@ import pytest
 from reference_broker.raft.config import RaftConfig
 from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.errors import ChangeUnderWayError, TransferUnderWayError
-from reference_broker.raft.ready import Role
+from reference_broker.raft.roles import Role
 from reference_broker.raft.testing import Cluster, Disk, Member
 from reference_broker.types import LogIndex, NodeId
 

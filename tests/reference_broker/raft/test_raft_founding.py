@@ -8,7 +8,8 @@ from reference_broker.raft.config import RaftConfig
 from reference_broker.raft.core import FIRST_TERM, RaftCore
 from reference_broker.raft.log_view import LogView
 from reference_broker.raft.messages import PreVoteRequest, VoteReply, VoteRequest
-from reference_broker.raft.ready import HardState, Role, Send, SendEntries
+from reference_broker.raft.ready import HardState, Send, SendEntries
+from reference_broker.raft.roles import Role
 from reference_broker.types import NOBODY, LogIndex, NodeId, Term
 
 LEADER, OTHER, THIRD = NODES = (NodeId(1), NodeId(2), NodeId(3))

@@ -13,7 +13,7 @@ from zlib import crc32
 import pytest
 
 from reference_broker.raft.config import RaftConfig
-from reference_broker.raft.configuration import Configuration
+from reference_broker.raft.configuration import Configuration, noop_payload
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.errors import (
     ChangeUnderWayError,
@@ -22,7 +22,6 @@ from reference_broker.raft.errors import (
     TransferUnderWayError,
 )
 from reference_broker.raft.log_view import LogView
-from reference_broker.raft.machine_version import noop_payload
 from reference_broker.raft.messages import (
     AppendEntries,
     AppendReply,
@@ -37,7 +36,8 @@ from reference_broker.raft.messages import (
     VoteReply,
     VoteRequest,
 )
-from reference_broker.raft.ready import HardState, Ready, Role, Send, SendEntries, SendSnapshot
+from reference_broker.raft.ready import HardState, Ready, Send, SendEntries, SendSnapshot
+from reference_broker.raft.roles import Role
 from reference_broker.types import NOBODY, Entry, EntryKind, LogIndex, NodeId, Term
 
 ME, PEER, OTHER = NodeId(1), NodeId(2), NodeId(3)

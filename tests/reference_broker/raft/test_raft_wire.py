@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference_broker.raft.configuration import Configuration
-from reference_broker.raft.machine_version import noop_payload
+from reference_broker.raft.configuration import Configuration, noop_payload
 from reference_broker.raft.messages import (
     AppendEntries,
     AppendReply,
