@@ -136,7 +136,7 @@ def _named(plan: Plan, given: Mapping[str, list[str]], name: str) -> Plan:
     is_drawn = plan.publishing.routing_keys is RoutingKeys.FIXED and "routing_key" not in given
     if is_drawn:
         key = str(uuid.uuid5(uuid.NAMESPACE_URL, title))
-        plan = replace(plan, publishing=replace(plan.publishing, routing_key=key))
+        plan = plan.changed(publishing=replace(plan.publishing, routing_key=key))
     return plan
 
 
@@ -150,7 +150,7 @@ def _finite(plan: Plan, choices: Choices, place: str, notes: Notes) -> Plan:
         words = "at most an hour, for a step has a longest time" if counted else "a minute, not until it is stopped"
         notes.different(f"{place} -z/--time".strip(), f"it lasts {words}", "change step.duration")
         warmup_s = step.warmup_s if choices.is_given("warmup") else 0.0 if counted else 5.0
-        plan = replace(plan, steps=(replace(step, duration_s=seconds, warmup_s=warmup_s),))
+        plan = plan.changed(steps=(replace(step, duration_s=seconds, warmup_s=warmup_s),))
     if not math.isfinite(plan.confirm_timeout_s):
         notes.different(f"{place} -ct/--confirm-timeout".strip(), "a confirm is waited for an hour, not for ever")
         plan = replace(plan, confirm_timeout_s=CONFIRM_TIMEOUT_S)
@@ -168,7 +168,7 @@ def _finite(plan: Plan, choices: Choices, place: str, notes: Notes) -> Plan:
     if 0 < consumers < wanted:
         notes.different(f"{place} -y/--consumers".strip(), f"{wanted}, that each queue has one, not {consumers}")
         (step,) = plan.steps
-        plan = replace(plan, steps=(replace(step, settings=replace(step.settings, consumers=wanted)),))
+        plan = plan.changed(steps=(replace(step, settings=replace(step.settings, consumers=wanted)),))
     return replace(plan, delete_queues=True, declare_missing=False, uris=())
 
 

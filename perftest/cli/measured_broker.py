@@ -52,7 +52,7 @@ def on_bundled(plan: Plan, cluster: Cluster) -> Plan:
     """The plan with the URIs of the bundled cluster and with quorum queues only, because the bundled broker has no
     other kind of queue."""
     queues = tuple(replace(queue, type=QueueType.QUORUM, durable=True) for queue in plan.queues)
-    return replace(plan, uris=cluster.uris, queues=queues)
+    return plan.changed(uris=cluster.uris, queues=queues)
 
 
 def broker_facts(plan: Plan, cluster: Cluster | None) -> dict[str, Any]:

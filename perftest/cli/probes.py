@@ -79,7 +79,7 @@ def probe(plan: Plan, out: Path, cluster: Cluster | None, stop: StopRequest, com
     Raises CliError if the run failed, and RunNotWritableError.
     """
     if cluster is not None:
-        plan = replace(plan, uris=cluster.uris)
+        plan = plan.changed(uris=cluster.uris)
     writer = RunWriter(out, plan, command)
     try:
         outcome = asyncio.run(_execute(plan, writer, Sampler(writer, cluster), stop))
@@ -146,7 +146,7 @@ class Prober:
     def run(self, label: str, settings: Settings) -> tuple[Probe, list[Verdict]]:
         """Run a probe with these settings; its result, and the verdict on each objective."""
         step = replace(self.asked.plan.steps[0], settings=settings, label=label)
-        plan = replace(self.asked.plan, steps=(step,))
+        plan = self.asked.plan.changed(steps=(step,))
         found = probe(plan, self.out, self.cluster, self.stop, _again(self.asked, plan, self.flags))
         self.interrupted |= found.interrupted
         self.harmed |= found.ledger.get("verdict") == "violated"
@@ -301,7 +301,7 @@ def _longer(asked: SearchPlan, rate: float, flags: Mapping[str, Any]) -> list[st
     step = asked.plan.steps[0]
     each = rate / (step.settings.publishers * asked.plan.publishing.channels)
     minute = replace(step, settings=replace(step.settings, rate=each), duration_s=60.0, warmup_s=5.0)
-    return _again(asked, replace(asked.plan, steps=(minute,)), flags)
+    return _again(asked, asked.plan.changed(steps=(minute,)), flags)
 
 
 def _again(asked: SearchPlan, plan: Plan, flags: Mapping[str, Any]) -> list[str]:

@@ -53,7 +53,7 @@ def remaining(run: Path) -> Plan:
     left = tuple(step for step in plan.steps if step.number not in done)
     if not left:
         raise CliError("this sweep is complete: no step is left", str(run), f"perftest report {run}", Exit.USAGE)
-    return replace(plan, steps=left)
+    return plan.changed(steps=left)
 
 
 def plan_of_manifest(manifest: Mapping[str, Any]) -> Plan:
@@ -83,7 +83,7 @@ def repeat(plan: Plan, options: Options, rounds: Rounds, directory: Path | None 
             break
         steps = in_order(_by_number(plan.steps), "random", plan.seed + number) if rounds.random else plan.steps
         click.echo(f"round {number} of at most {rounds.repeats}", err=True)
-        codes.append(Exit(measure(replace(plan, steps=tuple(steps)), _of_a_round(options, place))))
+        codes.append(Exit(measure(plan.changed(steps=tuple(steps)), _of_a_round(options, place))))
         if codes[-1] in (Exit.RUN_ERROR, Exit.INTERRUPTED):
             break
     _tell(place, rounds, options, cut_short=bool(codes) and codes[-1] in (Exit.RUN_ERROR, Exit.INTERRUPTED))

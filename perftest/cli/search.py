@@ -268,8 +268,7 @@ def _base_plan(targets: tuple[str, ...], workload: str | None, flags: dict[str, 
     load = base.steps[0].settings if workload is not None else Settings()
     settings = replace(load, **changes)
     step = Step(number=1, label="", settings=settings, duration_s=flags["duration_s"], warmup_s=flags["warmup_s"])
-    plan = replace(
-        base,
+    plan = base.changed(
         name="search",
         title="perftest search",
         uris=targets,

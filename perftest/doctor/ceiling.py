@@ -49,7 +49,7 @@ def ceilings(uri: str, seconds: float, queue_type: QueueType) -> list[Check]:
 def _ceiling(name: str, settings: Settings, uri: str, seconds: float, queue_type: QueueType) -> Check:
     cost = _Cost()
     step = Step(number=1, label="", settings=settings, duration_s=seconds + WARMUP_S, warmup_s=WARMUP_S)
-    plan = Plan(
+    plan = Plan.of(
         name="doctor",
         title="doctor",
         uris=(uri,),

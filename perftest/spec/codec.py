@@ -8,41 +8,72 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, asdict, fields, is_dataclass, replace
 from enum import Enum
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from perftest.spec.plan import Plan
+from perftest.spec.plan import GROUP_PARTS, Plan
 
 _D = TypeVar("_D")
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:
-    """The plan as plain JSON values; :func:`plan_from_json` gives the same plan back."""
-    return {name: _plain(value) for name, value in asdict(plan).items()}
+    """The plan as plain JSON values; :func:`plan_from_json` gives the same plan back.
+
+    The parts of the first group stand beside the fields of the plan, background loads stand under ``background``. Only
+    a plan of other groups has ``groups`` as well.
+    """
+    return {"background": [], **_by_group(plan, lambda part: _plain(asdict(part)))}
 
 
 def plan_from_json(plain: Mapping[str, Any]) -> Plan:
-    """The plan that :func:`plan_to_json` wrote; what it leaves out has its default. Raises KeyError, TypeError or
+    """The plan that :func:`plan_to_json` wrote; a field that is missing gets its default. Raises KeyError, TypeError or
     ValueError for anything else."""
-    return _read(Plan, plain)
+    if not isinstance(plain, Mapping):
+        raise TypeError(f"a plan out of {plain!r}")
+    rest = dict(plain)
+    load = {name: rest.pop(name) for name in GROUP_PARTS if name in rest}
+    groups, background = rest.pop("groups", [load]), rest.pop("background", ())
+    return _read(Plan, rest | {"groups": [*groups, *(_background_from_json(each) for each in background)]})
+
+
+def _background_from_json(plain: Mapping[str, Any]) -> dict[str, Any]:
+    rest = dict(plain)
+    step = {"number": 1, "label": rest["name"], "settings": rest.pop("settings"), "duration_s": None, "warmup_s": 0.0}
+    return rest | {"measured": False, "steps": [step]}
 
 
 def plan_digest(plan: Plan) -> str:
     """SHA-256 (hex) of the plan in canonical JSON: sorted keys, no spaces, UTF-8.
 
-    The brokers' addresses are left out: the same workload against two clusters has one digest. So is every field that
-    has its default: an option that is added later leaves the digests of runs that do not use it as they are. And so is
-    the routing key of queues that the server names, which is drawn for each run.
+    The addresses of the brokers are left out: the same workload against two clusters has one digest. Every field that
+    has its default is left out, too: an option that is added later leaves the digests of other runs as they are. So is
+    the routing key of queues that the server names, because the key is drawn for each run.
     """
     plan = replace(plan, uris=())
     if any(not queue.name for queue in plan.queues):
-        plan = replace(plan, publishing=replace(plan.publishing, routing_key=""))
-    plain = _deviations(plan)
+        plan = plan.changed(publishing=replace(plan.publishing, routing_key=""))
+    plain = _by_group(plan, _deviations)
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _by_group(plan: Plan, plain: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    """The values of a plan, each part written by ``plain``, with the groups where :func:`plan_to_json` says."""
+    found = plain(plan)
+    groups = [plain(group) for group in plan.groups]
+    del found["groups"]
+    found |= {name: groups[0][name] for name in GROUP_PARTS if name in groups[0]}
+    if len(plan.measured) != 1 or plan.load.name:
+        found["groups"] = [each for group, each in zip(plan.groups, groups, strict=True) if group.measured]
+    background = [each for group, each in zip(plan.groups, groups, strict=True) if not group.measured]
+    for each in background:
+        del each["measured"]
+        (step,) = each.pop("steps")
+        each["settings"] = step["settings"]
+    return found | ({"background": background} if background else {})
 
 
 def _deviations(value: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from perftest.spec.behaviour import Connecting, Consuming, Cycle, Publishing
 from perftest.spec.models import SCHEMA_VERSION
-from perftest.spec.plan import Background, Isolation, Plan, QueueSpec, Settings, Step
+from perftest.spec.plan import Group, Isolation, Plan, QueueSpec, Settings, Step
 from perftest.spec.sweeping import FIELD_OF_SETTING, in_order
 from perftest.spec.units import UNLIMITED, WORDS, UnitError, parse_duration_s
 
@@ -30,6 +30,8 @@ def inexpressible(plan: Plan) -> Iterator[tuple[str, str]]:
     if not plan.queues or not plan.steps:
         yield "steps", "a workload has at least one queue and one step"
         return
+    if len(plan.measured) != 1 or plan.load.name:
+        yield "groups", "a workload has one measured load, without a name"
     if not math.isfinite(plan.steps[0].duration_s):
         yield "steps.duration_s", "a step of a workload ends"
     if not math.isfinite(plan.confirm_timeout_s):
@@ -216,11 +218,11 @@ def _rename(found: dict[str, Any], field: str, key: str, factor: float = 1.0) ->
         found.update(changed)
 
 
-def _background(load: Background) -> dict[str, Any]:
+def _background(load: Group) -> dict[str, Any]:
     found = {
         "name": load.name,
         "queues": [_queue(queue) for queue in load.queues],
-        "load": _load(load.settings, set()),
+        "load": _load(load.steps[0].settings, set()),
         "exchange": _deviations(load.exchange),
         "publishing": _publishing(load.publishing),
         "consuming": _consuming(load.consuming),

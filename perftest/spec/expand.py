@@ -8,7 +8,7 @@ from typing import Any
 from perftest.spec import models
 from perftest.spec.behaviour import Bodies, Connecting, Consuming, Cycle, Exchange, Publishing, Tls
 from perftest.spec.models import Load, Queue, Workload
-from perftest.spec.plan import Background, Isolation, Plan, QueueSpec, Settings, Step
+from perftest.spec.plan import Group, Isolation, Plan, QueueSpec, Settings, Step
 from perftest.spec.sweeping import field_of, in_order, label, points, settings_swept, swept_value
 from perftest.spec.units import WORDS, format_duration
 
@@ -66,12 +66,18 @@ def expand(workload: Workload, uris: tuple[str, ...], *, quick: bool = False) ->
     """The plan of a workload that :func:`perftest.spec.check.check` found in order."""
     sweep = workload.sweep
     timing = workload.quick if quick else workload.step
+    load = Group(
+        queues=tuple(_queue(queue) for queue in workload.queues),
+        steps=steps_of(workload, quick=quick),
+        exchange=Exchange(**workload.exchange.model_dump()),
+        publishing=publishing_of(workload.publishing),
+        consuming=consuming_of(workload.consuming),
+    )
     return Plan(
         name=workload.name,
         title=workload.title,
         uris=uris,
-        queues=tuple(_queue(queue) for queue in workload.queues),
-        steps=steps_of(workload, quick=quick),
+        groups=(load, *(_background(each) for each in workload.background)),
         isolation=sweep.mode if sweep else Isolation.LIVE,
         swept=tuple(field_of(name) for name in settings_swept(sweep)),
         interval_s=workload.interval,
@@ -79,11 +85,7 @@ def expand(workload: Workload, uris: tuple[str, ...], *, quick: bool = False) ->
         confirm_timeout_s=workload.confirm_timeout,
         seed=workload.seed,
         source=workload.source,
-        exchange=Exchange(**workload.exchange.model_dump()),
-        publishing=publishing_of(workload.publishing),
-        consuming=consuming_of(workload.consuming),
         connecting=connecting_of(workload),
-        background=tuple(_background(each) for each in workload.background),
         workers=workload.workers,
     )
 
@@ -139,11 +141,11 @@ def total_s(plan: Plan) -> float:
     return sum(step.duration_s for step in plan.steps)
 
 
-def _background(load: models.BackgroundLoad) -> Background:
-    return Background(
-        name=load.name,
-        queues=tuple(_queue(queue) for queue in load.queues),
-        settings=settings_of(load.load),
+def _background(load: models.BackgroundLoad) -> Group:
+    return Group.background(
+        load.name,
+        tuple(_queue(queue) for queue in load.queues),
+        settings_of(load.load),
         exchange=Exchange(**load.exchange.model_dump()),
         publishing=publishing_of(load.publishing),
         consuming=consuming_of(load.consuming),

@@ -6,8 +6,10 @@ defaults left to apply, no units left to parse, contradictions already refused (
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any, Final
 
 from perftest.spec.behaviour import Arrivals, Connecting, Consuming, Exchange, Publishing
 
@@ -99,39 +101,55 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Background:
-    """A load beside the measured one, for as long as the run takes: made by a worker of its own, and in none of its
-    figures."""
+class Group:
+    """A load of a run: clients that share their queues, their exchange and the way they behave.
 
-    name: str
+    ``measured`` groups make the figures of a run, and all of them have steps of the same times. A group that is not
+    measured is background load: it runs beside the measured groups from the beginning of the run to its end, and is in
+    none of their figures. The only measured group of a run has no ``name``.
+    """
+
+    name: str = ""
+    measured: bool = True
     queues: tuple[QueueSpec, ...]
-    settings: Settings
+    steps: tuple[Step, ...]
     exchange: Exchange = field(default_factory=Exchange)
     publishing: Publishing = field(default_factory=Publishing)
     consuming: Consuming = field(default_factory=Consuming)
 
+    @classmethod
+    def background(cls, name: str, queues: tuple[QueueSpec, ...], settings: Settings, **behaviour: Any) -> Group:
+        """Background load: one step without end."""
+        step = Step(number=1, label=name, settings=settings, duration_s=math.inf, warmup_s=0.0)
+        return cls(name=name, measured=False, queues=queues, steps=(step,), **behaviour)
+
+
+GROUP_PARTS: Final = ("queues", "steps", "exchange", "publishing", "consuming")
+"""The fields of a group that say what its load is."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A whole run.
+    """A whole run: its groups of load, and what all of them share.
 
-    ``duration_s`` of the only step of a plain ``perftest run`` may be infinite; ``swept`` names the settings that
-    differ
-    between steps, in the order the report shows them. Publishers and consumers spread over ``queues`` round-robin,
-    connections over
-    ``uris`` as ``connecting.allocation`` says.
+    ``groups`` are the loads that run side by side; at least one is measured, and the measured groups come first. The
+    clients of a group spread over its queues round-robin, and connections over ``uris`` as ``connecting.allocation``
+    says. ``swept`` names the settings that differ between steps, in the order the report shows them. The only step of a
+    plain ``perftest run`` may have an infinite duration.
 
-    With ``declare_missing`` what is predeclared and not there is declared after all, as by PerfTest's ``-p``; it is not
-    deleted either.
+    With ``declare_missing`` a predeclared queue or exchange that does not exist is declared after all, as by PerfTest's
+    ``-p``. It is not deleted after the run.
 
-    ``workers`` is the number of processes that the clients are spread over; 0 lets the engine choose.
+    ``workers`` is the number of processes for the clients of each measured group; 0 lets the engine choose.
+
+    Most runs have one measured group, and most readers of a plan mean this group: :attr:`load`, and the properties
+    named as its fields.
     """
 
     name: str
     title: str
     uris: tuple[str, ...]
-    queues: tuple[QueueSpec, ...]
-    steps: tuple[Step, ...]
+    groups: tuple[Group, ...]
     isolation: Isolation
     swept: tuple[str, ...] = ()
     interval_s: float = 1.0
@@ -141,12 +159,64 @@ class Plan:
     delete_queues: bool = True
     declare_missing: bool = False
     source: str = ""
-    exchange: Exchange = field(default_factory=Exchange)
-    publishing: Publishing = field(default_factory=Publishing)
-    consuming: Consuming = field(default_factory=Consuming)
     connecting: Connecting = field(default_factory=Connecting)
-    background: tuple[Background, ...] = ()
     workers: int = 0
+
+    @classmethod
+    def of(cls, *, background: tuple[Group, ...] = (), **values: Any) -> Plan:
+        """A plan of one measured group: ``values`` are the fields of the plan and of the group."""
+        load = Group(**{name: values.pop(name) for name in GROUP_PARTS if name in values})
+        return cls(groups=(load, *background), **values)
+
+    def changed(self, **changes: Any) -> Plan:
+        """The plan with other values for fields of the plan or of its :attr:`load`."""
+        parts = {name: changes.pop(name) for name in GROUP_PARTS if name in changes}
+        groups = tuple(replace(group, **parts) if group is self.load else group for group in self.groups)
+        return replace(self, **{"groups": groups} | changes)
+
+    def only(self, group: Group) -> Plan:
+        """The plan of one of its groups alone: what the workers of this group get."""
+        return replace(self, groups=(group,))
+
+    @property
+    def load(self) -> Group:
+        """The first group."""
+        return self.groups[0]
+
+    @property
+    def measured(self) -> tuple[Group, ...]:
+        """The measured groups."""
+        return tuple(group for group in self.groups if group.measured)
+
+    @property
+    def background(self) -> tuple[Group, ...]:
+        """The groups that are not measured."""
+        return tuple(group for group in self.groups if not group.measured)
+
+    @property
+    def queues(self) -> tuple[QueueSpec, ...]:
+        """The queues of the :attr:`load`."""
+        return self.load.queues
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of the :attr:`load`."""
+        return self.load.steps
+
+    @property
+    def exchange(self) -> Exchange:
+        """The exchange of the :attr:`load`."""
+        return self.load.exchange
+
+    @property
+    def publishing(self) -> Publishing:
+        """How the publishers of the :attr:`load` behave."""
+        return self.load.publishing
+
+    @property
+    def consuming(self) -> Consuming:
+        """How the consumers of the :attr:`load` behave."""
+        return self.load.consuming
 
 
 def is_open_loop(settings: Settings, publishing: Publishing) -> bool:

@@ -55,15 +55,32 @@ def place(field: str) -> str:
 
 
 def broken(plan: Plan, name: Naming = place) -> Iterator[Broken]:
-    """Every rule that a plan breaks; each step is looked at, what several steps break in common is told once."""
-    told: set[Broken] = set()
-    for step in plan.steps:
-        for found in _of_settings(plan, step.settings, name):
+    """Every rule that a plan breaks. A rule that several steps or groups break in the same way is told once."""
+    told: list[Broken] = []
+    for group in plan.measured:
+        for found in _of_group(plan.only(group), name):
             if found not in told:
-                told.add(found)
+                told.append(found)
                 yield found
-    for rule in (_publishing, _bodies, _consuming, _ends, _queues, _exchange, _connecting, _workers):
+    for rule in (_step_times, _connecting, _workers):
         yield from rule(plan, name)
+
+
+def _of_group(plan: Plan, name: Naming) -> Iterator[Broken]:
+    """The rules that the only group of ``plan`` breaks."""
+    for step in plan.steps:
+        yield from _of_settings(plan, step.settings, name)
+    for rule in (_publishing, _bodies, _consuming, _ends, _queues, _exchange):
+        yield from rule(plan, name)
+
+
+def _step_times(plan: Plan, name: Naming) -> Iterator[Broken]:
+    times = {tuple((step.number, step.duration_s, step.warmup_s) for step in group.steps) for group in plan.measured}
+    if len(times) > 1:
+        rule = "groups that are measured side by side begin and end their steps together"
+        yield Broken(
+            "groups", rule, "give all of them the same steps", ", ".join(group.name for group in plan.measured)
+        )
 
 
 def broken_settings(settings: Settings, name: Naming = place, bodies: Bodies | None = None) -> Iterator[Broken]:

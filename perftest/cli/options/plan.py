@@ -49,7 +49,7 @@ def plan_of(choices: Choices) -> Plan:
     both_sides = choices["producers"] > 0 and choices["consumers"] > 0
     together = _queues_per_consumer(choices, exchange)
     publishing = _publishing(choices, alike=together > 1 or any(not queue.name for queue in queues))
-    plan = Plan(
+    plan = Plan.of(
         name=_name(choices["id"] or ""),
         title=f"perftest run {choices['id'] or ''}".strip(),
         uris=uris,

@@ -8,45 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from perftest.engine.coordination.load import Load
 from perftest.engine.workers import wire
 from perftest.engine.workers.worker_process import WorkerError
-from perftest.spec.plan import Background, Isolation, Plan, Step
+from perftest.spec.plan import Group, Plan
 
 DRAIN_POLL_S: Final = 0.05
 TOTALS: Final = ("published", "confirmed", "nacked", "returned", "delivered", "redelivered", "published_bytes")
 
 
-def plan_of(plan: Plan, background: Background) -> Plan:
-    """The background load as a plan of its own, against the same broker."""
-    step = Step(number=1, label=background.name, settings=background.settings, duration_s=math.inf, warmup_s=0)
-    return replace(
-        plan,
-        name=background.name,
-        title=f"background load {background.name}",
-        queues=background.queues,
-        steps=(step,),
-        isolation=Isolation.LIVE,
-        exchange=background.exchange,
-        publishing=background.publishing,
-        consuming=background.consuming,
-        background=(),
-        workers=1,
-    )
-
-
 class BackgroundLoad:
     """One of them."""
 
-    def __init__(self, plan: Plan, background: Background, on_event: Callable[[dict[str, object]], None]) -> None:
-        self.name = background.name
-        self.load = Load(plan_of(plan, background), [f"background {background.name}"], on_event)
-        self._settings = wire.settings_to_json(background.settings)
+    def __init__(self, plan: Plan, group: Group, on_event: Callable[[dict[str, object]], None]) -> None:
+        self.name = group.name
+        self.load = Load(plan.only(group), [f"background {group.name}"], on_event)
+        self._settings = wire.settings_to_json(group.steps[0].settings)
         self._begun = False
 
     async def begin(self, offset_ns: int) -> None:

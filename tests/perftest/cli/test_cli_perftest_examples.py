@@ -16,7 +16,7 @@ from perftest.cli.options.choices import Choices
 from perftest.cli.options.plan import plan_of
 from perftest.cli.run import run
 from perftest.spec.behaviour import Connecting, Consuming, Exchange, Publishing
-from perftest.spec.plan import Plan, QueueSpec, QueueType, Settings, Step
+from perftest.spec.plan import Group, Plan, QueueSpec, QueueType, Settings, Step
 
 EXAMPLES = Path(__file__).parent / "data" / "perftest_examples.txt"
 KEY = "00000000-0000-4000-8000-000000000000"
@@ -29,7 +29,7 @@ DEFAULTS: Mapping[type, Any] = {
     Connecting: Connecting(allocation="random", recovery_s=(5.0, 5.0)),  # type: ignore[arg-type]
 }
 """What holds beside a URI, and is left out of the file."""
-HEAD = {"name", "title", "uris", "isolation", "queues", "steps"}
+HEAD = {"groups", "measured", "name", "title", "uris", "isolation", "queues", "steps"}
 
 
 def cases() -> list[tuple[str, str]]:
@@ -53,7 +53,7 @@ def described(line: str, directory: Path) -> str:
     plan = plan_of(choices)
     if not plan.queues[0].name and plan.publishing.routing_key:
         assert len(plan.publishing.routing_key) == len(KEY)
-        plan = replace(plan, publishing=replace(plan.publishing, routing_key=KEY))
+        plan = plan.changed(publishing=replace(plan.publishing, routing_key=KEY))
     return "\n".join([*lines(plan), *(f"  note: {note}" for note in choices.notes)])
 
 
@@ -65,7 +65,8 @@ def lines(plan: Plan) -> Iterator[str]:
     (step,) = plan.steps
     yield f"  settings: {deviations(step.settings)}".rstrip()
     yield f"  time: {step.duration_s:g} s, {step.warmup_s:g} s of them warm-up"
-    for field in fields(Plan):
+    parts = {each.name: each for each in (*fields(Plan), *fields(Group))}
+    for field in sorted(parts.values(), key=lambda each: each.name in ("connecting", "workers")):
         value = getattr(plan, field.name)
         if field.name in HEAD or value == field.default:
             continue
@@ -108,7 +109,7 @@ def test_rewrite_of_the_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_plan_that_differs_from_the_file_would_be_seen() -> None:
     """The comparison shows every field."""
     plan = plan_of(choices_of("-h amqp://b -u q -x 3"))
-    changed = replace(plan, steps=(Step(number=1, label="", settings=Settings(), duration_s=1, warmup_s=0),))
+    changed = plan.changed(steps=(Step(number=1, label="", settings=Settings(), duration_s=1, warmup_s=0),))
     assert list(lines(plan)) != list(lines(changed)) and not any("isolation" in line for line in lines(plan))
 
 

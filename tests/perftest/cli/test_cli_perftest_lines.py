@@ -55,7 +55,7 @@ def interval(records: ModuleType, **changes: Any) -> Interval:
 def plan(records: ModuleType, **changes: Any) -> Plan:
     """One step with these settings."""
     (step,) = records.plan(steps=1).steps
-    made: Plan = replace(records.plan(steps=1), steps=(replace(step, settings=Settings(**changes)),))
+    made: Plan = records.plan(steps=1).changed(steps=(replace(step, settings=Settings(**changes)),))
     return made
 
 

@@ -228,7 +228,7 @@ def test_a_step_begins_with_nothing_of_the_step_before(records: ModuleType) -> N
 def test_steps_that_are_left_of_a_sweep_keep_their_numbers(records: ModuleType) -> None:
     """The last two of three are 2/3 and 3/3."""
     plan = records.plan(steps=3)
-    left = replace(plan, steps=plan.steps[1:])
+    left = plan.changed(steps=plan.steps[1:])
     assert "step 2/3 " in Board(left, Tally(), records.STARTED_NS, "h", "p").describe_step()
 
 

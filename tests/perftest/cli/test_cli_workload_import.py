@@ -187,8 +187,7 @@ def test_a_documented_line_is_the_plan_that_run_makes_of_it(
     assert consumers >= step.settings.consumers and replace(made.settings, consumers=step.settings.consumers) == (
         step.settings
     )
-    same = replace(
-        found,
+    same = found.changed(
         name=plan.name,
         title=plan.title,
         steps=plan.steps,

@@ -33,7 +33,7 @@ def latency(values: list[int]) -> SparseCounts:
 def plan(*, rate: float | None = None, steps: int = 3) -> Plan:
     """An in-flight sweep of three steps of four seconds, one of them warm-up."""
     limits = [10**number for number in range(steps)]
-    return Plan(
+    return Plan.of(
         name="flow_control/in_flight",
         title="One queue",
         uris=("amqp://guest:s3cret@127.0.0.1:5691/%2f",),

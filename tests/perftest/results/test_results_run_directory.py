@@ -17,7 +17,7 @@ from perftest.results import schema
 from perftest.results.errors import NewerRunError, NotARunError, RunNotWritableError
 from perftest.results.reader import earlier_run, read_manifest, read_run, summarise
 from perftest.results.writer import RunWriter
-from perftest.spec.plan import Background, QueueSpec, Settings
+from perftest.spec.plan import Group, QueueSpec, Settings
 from tests.perftest.testing.figures import figures
 
 STREAMS = (schema.INTERVALS_CSV, schema.LATENCY_HLOG, schema.EVENTS, schema.HOST, schema.BROKER)
@@ -250,9 +250,9 @@ def test_a_step_that_was_cut_off_before_any_message_has_no_row(tmp_path: Path, r
 
 def test_beside_a_background_load_the_brokers_cpu_is_nobodys(tmp_path: Path, records: ModuleType) -> None:
     """It served both; a figure per measured message would be wrong by any factor."""
-    beside = Background(name="b", queues=(QueueSpec(name="b"),), settings=Settings())
+    beside = Group.background(name="b", queues=(QueueSpec(name="b"),), settings=Settings())
     for background, known in (((), True), ((beside,), False)):
-        plan = replace(records.plan(), background=background)
+        plan = replace(records.plan(), groups=(records.plan().load, *background))
         writer = RunWriter(tmp_path, plan, ["perftest"], now_ns=records.STARTED_NS)
         for record in records.intervals(plan):
             writer.interval(record)

@@ -218,7 +218,7 @@ def test_the_loop_of_a_manifest_is_that_of_its_plan() -> None:
                 publishing = Publishing(arrivals=arrivals, rate_cycle=cycle)
                 settings = Settings(rate=rate)
                 step = Step(number=1, label="", settings=settings, duration_s=1, warmup_s=0)
-                made = Plan(
+                made = Plan.of(
                     name="p",
                     title="",
                     uris=(),

@@ -27,7 +27,7 @@ from perftest.spec.check import check
 from perftest.spec.condense import duration, inexpressible, workload_of
 from perftest.spec.expand import expand
 from perftest.spec.load import parse_workload
-from perftest.spec.plan import Background
+from perftest.spec.plan import Group
 from perftest.spec.sweeping import in_order, label
 from perftest.spec.units import IN_FLIGHT_UNLIMITED, parse_duration_s
 
@@ -126,7 +126,7 @@ connectings = st.builds(
 )
 backgrounds = st.lists(
     st.builds(
-        Background,
+        Group.background,
         name=st.sampled_from(["bg", "bg_2"]),
         queues=queues,
         settings=loads,
@@ -159,7 +159,7 @@ def plans(draw: st.DrawFn) -> Plan:
         words_of = " ".join(label(NAMES.get(name, name), value) for name, value in point.items())
         steps.append(Step(number=index + 1, label=words_of, settings=replace(load, **point), duration_s=seconds,
                           warmup_s=warmup))  # fmt: skip
-    return Plan(
+    return Plan.of(
         name="a/name_1",
         title=draw(words.filter(bool)),
         uris=("amqp://h",),
@@ -208,8 +208,10 @@ def test_a_duration_reads_well(seconds: float, written: object) -> None:
 def plan_of_one_step(**changes: object) -> Plan:
     """The plainest plan there is."""
     step = Step(number=1, label="", settings=Settings(), duration_s=60.0, warmup_s=0.0)
-    plain = Plan(name="n", title="t", uris=(), queues=(QueueSpec(name="q"),), steps=(step,), isolation=Isolation.LIVE)
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    plain = Plan.of(
+        name="n", title="t", uris=(), queues=(QueueSpec(name="q"),), steps=(step,), isolation=Isolation.LIVE
+    )
+    return plain.changed(**changes)  # type: ignore[arg-type]
 
 
 def test_a_plain_plan_is_a_short_file_in_the_order_of_the_documentation() -> None:

@@ -18,7 +18,7 @@ from perftest.spec.behaviour import Arrivals, Bodies, Connecting, Consuming, Exc
 from perftest.spec.check import SIZE_BYTES_MIN, broken_settings
 from perftest.spec.codec import plan_digest, plan_from_json, plan_to_json
 from perftest.spec.expand import total_s
-from perftest.spec.plan import Background
+from perftest.spec.plan import Group
 
 WORKLOAD = """\
 schema: 1
@@ -80,7 +80,10 @@ plans = st.builds(
     ),
     background=st.lists(
         st.builds(
-            Background, name=st.text(max_size=5), queues=st.just((QueueSpec(name="b"),)), settings=settings_strategy
+            Group.background,
+            name=st.text(max_size=5),
+            queues=st.just((QueueSpec(name="b"),)),
+            settings=settings_strategy,
         ),
         max_size=2,
     ).map(tuple),
@@ -151,15 +154,15 @@ def test_the_digest_is_of_the_experiment_not_of_the_target(workload: Path) -> No
 
 def test_the_digest_never_changes_silently() -> None:
     """Old run directories stay comparable: a change of this value is a change of the plan's meaning."""
-    plan = Plan(name="n", title="t", uris=(), queues=(), steps=(), isolation=Isolation.LIVE)
+    plan = Plan.of(name="n", title="t", uris=(), queues=(), steps=(), isolation=Isolation.LIVE)
     assert plan_digest(plan) == "c06c87c8729a3f8b0eecd6338a9c286365c7802889f39ca3fb44805a85c0c91e"
 
 
 def test_a_new_option_leaves_the_digests_of_others_as_they_are() -> None:
     """Else no run from before it could be compared with one from after it."""
-    plan = Plan(name="n", title="t", uris=(), queues=(), steps=(), isolation=Isolation.LIVE)
-    assert plan_digest(replace(plan, publishing=Publishing(channels=1))) == plan_digest(plan)
-    assert plan_digest(replace(plan, publishing=Publishing(channels=2))) != plan_digest(plan)
+    plan = Plan.of(name="n", title="t", uris=(), queues=(), steps=(), isolation=Isolation.LIVE)
+    assert plan_digest(plan.changed(publishing=Publishing(channels=1))) == plan_digest(plan)
+    assert plan_digest(plan.changed(publishing=Publishing(channels=2))) != plan_digest(plan)
 
 
 @pytest.mark.parametrize("plain", [{"nothing": 1}, {"publishing": {"chanels": 1}}, {"publishing": 7}])

@@ -26,7 +26,7 @@ from perftest.spec.plan import Isolation, Plan, QueueSpec, QueueType, Settings, 
 from perftest.spec.rules import broken
 
 SETTINGS = Settings()
-PLAN = Plan(
+PLAN = Plan.of(
     name="p",
     title="p",
     uris=("amqp://h",),
@@ -158,7 +158,7 @@ CASES: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
 @pytest.mark.parametrize(("changes", "expected"), CASES, ids=lambda case: str(case)[:70])
 def test_a_rule_is_broken_by_its_change_alone(changes: dict[str, Any], expected: list[tuple[str, str]]) -> None:
     """Place and sentence of each, and that nothing else is complained about."""
-    found = list(broken(replace(PLAN, **changes)))
+    found = list(broken(PLAN.changed(**changes)))
     assert [each.field for each in found] == [field for field, _ in expected]
     assert all(words in each.rule for each, (_, words) in zip(found, expected, strict=True))
     assert all(each.fix for each in found)
@@ -167,14 +167,14 @@ def test_a_rule_is_broken_by_its_change_alone(changes: dict[str, Any], expected:
 def test_all_are_told_at_once_and_steps_in_common_once() -> None:
     """One round of corrections, not one per rule and step."""
     step = replace(PLAN.steps[0], settings=replace(SETTINGS, prefetch=5, ack_interval=6, size_bytes=1))
-    found = list(broken(replace(PLAN, steps=(step, step), queues=(QueueSpec(name="q", durable=False),))))
+    found = list(broken(PLAN.changed(steps=(step, step), queues=(QueueSpec(name="q", durable=False),))))
     assert [each.field for each in found] == ["ack_interval", "size_bytes", "queues"]
 
 
 def test_values_are_called_what_the_user_wrote() -> None:
     """A key in a file, a flag on the command line."""
     names: Callable[[str], str] = {"ack_interval": "-A", "prefetch": "-q"}.get  # type: ignore[assignment]
-    (found,) = broken(replace(PLAN, **settings(prefetch=5, ack_interval=6)), names)
+    (found,) = broken(PLAN.changed(**settings(prefetch=5, ack_interval=6)), names)
     assert found.rule.startswith("-A (6) is larger than -q (5)") and found.fix == "lower -A to 5 or raise -q to 6"
 
 

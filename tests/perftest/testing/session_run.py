@@ -40,7 +40,7 @@ class Run:
             "queues": _plain(queues) if isinstance(queues, int) else queues,
             "confirm_timeout_s": PATIENCE_S,
         }
-        plan = Plan(name="t", title="t", steps=tuple(steps), isolation=Isolation.LIVE, **usual | plan_fields)
+        plan = Plan.of(name="t", title="t", steps=tuple(steps), isolation=Isolation.LIVE, **usual | plan_fields)
         self.texts: list[str] = []
         self.session = Session(plan, offset_ns=0, run=5, emit=self._emit, fail=self._fail)
 

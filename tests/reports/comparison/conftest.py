@@ -22,7 +22,7 @@ REPEATS = 6
 
 def plan(**settings: Any) -> Plan:
     step = Step(number=1, label="", settings=Settings(**settings), duration_s=61.0, warmup_s=1.0)
-    return Plan(
+    return Plan.of(
         name="run",
         title="t",
         uris=("amqp://h",),

@@ -39,7 +39,7 @@ OWN = (QueueSpec(name=""),)
     ],
 )
 def test_queues_that_get_each_message(queues: Any, exchange: Exchange, publishing: Publishing, expected: Any) -> None:
-    plan = Plan(
+    plan = Plan.of(
         name="t",
         title="t",
         uris=(),
@@ -89,13 +89,13 @@ def steps(**changes: Any) -> dict[str, Any]:
 def test_when_an_empty_queue_tells_of_loss(changes: dict[str, Any], expected: bool) -> None:
     """Wherever a message may have left it by another way, or the queue with the message, it tells nothing."""
     plain: dict[str, Any] = {"queues": TWO[:1], "steps": (STEP,), "exchange": Exchange(), "publishing": QUEUE}
-    plan = Plan(name="t", title="t", uris=(), isolation=Isolation.LIVE, **plain | changes)
+    plan = Plan.of(name="t", title="t", uris=(), isolation=Isolation.LIVE, **plain | changes)
     assert keeps_messages(plan) is expected
 
 
 def test_what_a_restart_may_forget() -> None:
-    plan = Plan(name="t", title="t", uris=(), isolation=Isolation.LIVE, queues=TWO[:1], steps=(STEP,))
+    plan = Plan.of(name="t", title="t", uris=(), isolation=Isolation.LIVE, queues=TWO[:1], steps=(STEP,))
     assert not is_transient(plan) and not is_fleeting(plan)
-    assert is_transient(replace(plan, queues=(replace(TWO[0], durable=False),)))
-    assert is_transient(replace(plan, **steps(persistent=False)))
-    assert is_fleeting(replace(plan, queues=(GOES,))) and is_fleeting(replace(plan, queues=OWN))
+    assert is_transient(plan.changed(queues=(replace(TWO[0], durable=False),)))
+    assert is_transient(plan.changed(**steps(persistent=False)))
+    assert is_fleeting(plan.changed(queues=(GOES,))) and is_fleeting(plan.changed(queues=OWN))

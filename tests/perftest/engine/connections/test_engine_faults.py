@@ -265,7 +265,7 @@ def test_a_run_that_a_broker_ends_still_has_its_data_written(stub: ModuleType, c
     async def scenario() -> None:
         async with stub.StubBroker() as broker:
             step = Step(number=1, label="", settings=SETTINGS, duration_s=600, warmup_s=0)
-            plan = Plan(
+            plan = Plan.of(
                 name="t",
                 title="t",
                 uris=(broker.uri,),

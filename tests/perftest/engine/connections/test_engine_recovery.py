@@ -16,7 +16,7 @@ from perftest.spec.plan import Isolation, Plan, QueueSpec
 
 
 def plan(uris: int = 3, queues: tuple[str, ...] = ("a", "b"), **fields: object) -> Plan:
-    return Plan(
+    return Plan.of(
         name="t",
         title="t",
         uris=("amqp://",) * uris,

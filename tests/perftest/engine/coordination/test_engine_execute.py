@@ -21,7 +21,7 @@ from perftest.engine.coordination.coordinator import execute
 from perftest.engine.workers import worker_process
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.spec.behaviour import Connecting, Consuming, Exchange, Publishing, RoutingKeys
-from perftest.spec.plan import Background, Isolation, Plan, QueueSpec, QueueType, Settings, Step
+from perftest.spec.plan import Group, Isolation, Plan, QueueSpec, QueueType, Settings, Step
 from tests.perftest.testing.figures import figures
 
 
@@ -55,7 +55,7 @@ def plan(uri: str, *settings: Settings, isolation: Isolation = Isolation.LIVE, *
     )
     plain = {"interval_s": 0.1, "drain_s": 5.0, "steps": steps, **more}
     plain.setdefault("queues", (QueueSpec(name="q"),))
-    return Plan(name="t", title="t", uris=(uri,), isolation=isolation, **plain)
+    return Plan.of(name="t", title="t", uris=(uri,), isolation=isolation, **plain)
 
 
 def run(
@@ -376,7 +376,7 @@ def test_what_somebody_else_consumes_is_not_lost(stub: ModuleType, queue: QueueS
     async def scenario() -> MemorySink:
         async with stub.StubBroker() as broker:
             taker = replace(plan(broker.uri, Settings(publishers=0, in_flight=0), queues=(queue,)), delete_queues=False)
-            taker = replace(taker, steps=(replace(taker.steps[0], duration_s=60.0),))
+            taker = taker.changed(steps=(replace(taker.steps[0], duration_s=60.0),))
             takes = asyncio.Event()
             stop, beside, sink = StopRequest(), MemorySink(lambda record: takes.set()), MemorySink()
             other = asyncio.create_task(execute(taker, beside, stop))
@@ -539,7 +539,9 @@ def test_a_background_load_that_is_stopped_fails_the_run_and_the_measured_ledger
 ) -> None:
     monkeypatch.setattr(worker_process, "WATCH_S", 0.1)
     monkeypatch.setattr(worker_process, "SILENCE_S", 1.0)
-    background = Background(name="noise", queues=(QueueSpec(name="b"),), settings=Settings(in_flight=5, size_bytes=100))
+    background = Group.background(
+        name="noise", queues=(QueueSpec(name="b"),), settings=Settings(in_flight=5, size_bytes=100)
+    )
     sink = MemorySink(stop_one(Phase.STEADY, [], which=0))
     long = Step(number=1, label="", settings=Settings(in_flight=5, size_bytes=100), duration_s=60, warmup_s=0)
     outcome = run(stub, lambda uri: plan(uri, steps=(long,), background=(background,)), sink)
@@ -591,7 +593,7 @@ def test_an_abort_while_clients_connect_ends_the_run(stub: ModuleType) -> None:
 
 
 def test_a_background_load_runs_beside_and_is_in_no_figure(stub: ModuleType) -> None:
-    beside = Background(
+    beside = Group.background(
         name="noise",
         queues=(QueueSpec(name="other"),),
         settings=Settings(in_flight=3, size_bytes=60),
@@ -617,7 +619,7 @@ def test_a_background_load_runs_beside_and_is_in_no_figure(stub: ModuleType) -> 
 
 
 def test_a_background_load_that_cannot_run_fails_the_run(stub: ModuleType) -> None:
-    beside = Background(name="noise", queues=(QueueSpec(name="other"),), settings=Settings(size_bytes=60))
+    beside = Group.background(name="noise", queues=(QueueSpec(name="other"),), settings=Settings(size_bytes=60))
     sink = MemorySink()
     refusal = [(406, "PRECONDITION_FAILED")]
     outcome = run(stub, lambda uri: plan(uri, background=(beside,)), sink, refuse_declare=refusal)

@@ -111,7 +111,7 @@ def simulate_many(settings: Settings, *, seconds: float, stall: range) -> tuple[
     ledger, recorder = Ledger(1), Recorder()
     observations = Observations(ledger, recorder, sizes={settings.size_bytes})
     observations.scheduled = settings.rate is not None
-    plan = Plan(name="t", title="t", uris=("amqp://",), queues=(QUEUE,), steps=(), isolation=Isolation.LIVE)
+    plan = Plan.of(name="t", title="t", uris=("amqp://",), queues=(QUEUE,), steps=(), isolation=Isolation.LIVE)
     context = Context(
         plan=plan,
         uris=(AmqpUri(),),

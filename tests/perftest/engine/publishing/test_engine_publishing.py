@@ -34,7 +34,7 @@ UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a
 
 
 def plan_with(publishing: Publishing) -> Plan:
-    return Plan(name="t", title="t", uris=(), queues=(), steps=(), isolation=Isolation.LIVE, publishing=publishing)
+    return Plan.of(name="t", title="t", uris=(), queues=(), steps=(), isolation=Isolation.LIVE, publishing=publishing)
 
 
 def play(scenario: Coroutine[Any, Any, None]) -> None:

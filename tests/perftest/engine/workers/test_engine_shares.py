@@ -21,7 +21,7 @@ def plan(settings: Settings | None = None, queues: int = 1, **more: Any) -> Plan
     step = Step(number=1, label="", settings=settings or Settings(), duration_s=1, warmup_s=0)
     names = tuple(QueueSpec(name=f"q{index}") for index in range(queues))
     fields: dict[str, Any] = {"name": "t", "title": "t", "uris": (), "queues": names, "steps": (step,)}
-    return Plan(**fields, isolation=Isolation.LIVE, **more)
+    return Plan.of(**fields, isolation=Isolation.LIVE, **more)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 7])
