@@ -88,3 +88,8 @@ class Interval:
     unexpected: int = 0
     damaged: int = 0
     latencies: dict[Series, SparseCounts] = field(default_factory=dict)
+
+    @property
+    def source(self) -> tuple[str, str]:
+        """The worker, with its host: worker names are unique on a host only."""
+        return self.host, self.worker

@@ -23,3 +23,7 @@ class NotARunError(RunDirectoryError):
 
 class NewerRunError(RunDirectoryError):
     """The run directory was written by a newer version, which this one would misread."""
+
+
+class LineError(ValueError):
+    """A line of a file that cannot be used; the text says why."""

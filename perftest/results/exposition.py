@@ -64,7 +64,7 @@ class RunCollector:
         self._command = command
         self._exposed = dict(exposed or {})
         self._lock = threading.Lock()
-        self._last: dict[str, Interval] = {}
+        self._last: dict[tuple[str, ...], Interval] = {}
         self._totals: dict[str, int] = dict.fromkeys(_COUNTS, 0)
         self._latency_counts: dict[str, int] = dict.fromkeys(_LATENCIES, 0)
         self._latency_sums_s: dict[str, float] = dict.fromkeys(_LATENCIES, 0.0)
@@ -73,7 +73,7 @@ class RunCollector:
     def interval(self, record: Interval) -> None:
         """One interval of one worker."""
         with self._lock:
-            self._last[record.worker] = record
+            self._last[*record.source, record.group] = record
             for name, counter in _COUNTS.items():
                 self._totals[name] += getattr(record, counter)
             for name in _LATENCIES:

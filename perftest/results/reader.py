@@ -7,24 +7,21 @@ refused.
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from perftest.metrics.histogram import DamagedHistogramError
 from perftest.metrics.interval import Interval, Phase, Series
-from perftest.results import hlog, schema
+from perftest.results import hlog, intervals, schema
 from perftest.results.disturbances import Disturbances
-from perftest.results.errors import NewerRunError, NotARunError
+from perftest.results.errors import LineError, NewerRunError, NotARunError
 from perftest.results.summary import BrokerCpu, Tally, rows_of
 from perftest.results.trust import is_valid, run_checks, step_checks
 
 _EARLIER_MAX: Final = 20
-_TEXTS: Final = ("worker", "host", "group", "phase")
-_COUNTS: Final = tuple(item.name for item in fields(Interval) if item.name not in (*_TEXTS, "latencies"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,11 +129,13 @@ def summarise(run: Run) -> dict[str, Any]:
     """The content of ``result.json``, computed again from the intervals and histograms."""
     tally = Tally()
     for record in run.intervals:
-        tally.totals(record.step, record.phase).add(record)
+        tally.totals(record).add(record)
+    series = {each.value: each for each in Series}
     for line in run.histograms:
-        if isinstance(line.series, Series) and line.phase is Phase.STEADY and line.step in tally.steady:
+        totals = tally.steady.get((line.step, line.group)) if line.phase is Phase.STEADY else None
+        if totals is not None and line.series in series:
             try:
-                tally.steady[line.step].latency(line.series).add_payload(line.payload, line.max_ns)
+                totals.latency(series[line.series]).add_payload(line.payload, line.max_ns)
             except DamagedHistogramError as error:
                 run.damaged.append(Damage(file=schema.LATENCY_HLOG, line=0, reason=str(error)))
     found = rows_of(run.manifest, tally, BrokerCpu.of(run.broker))
@@ -166,33 +165,29 @@ def _lines(run: Run, name: str) -> Iterator[tuple[int, str]]:
 
 def _intervals(run: Run) -> Iterator[Interval]:
     lines = _lines(run, schema.INTERVALS_CSV)
-    header = next(csv.reader([next(lines, (0, ""))[1]]), [])
+    parse = intervals.parser(intervals.cells_of(next(lines, (0, ""))[1]))
     for number, line in lines:
         try:
-            yield _interval(dict(zip(header, next(csv.reader([line])), strict=True)))
-        except (KeyError, ValueError, StopIteration) as error:
+            columns = parse(line)
+        except LineError as error:
             run.damaged.append(Damage(file=schema.INTERVALS_CSV, line=number, reason=f"not an interval: {error}"))
-
-
-def _interval(row: dict[str, str]) -> Interval:
-    counts: dict[str, Any] = {
-        name: int(row[name]) for name in _COUNTS if name in row or name not in schema.LATER_COLUMNS
-    }
-    return Interval(
-        worker=row["worker"], host=row["host"], group=row.get("group", ""), phase=Phase(row["phase"]), **counts
-    )
+        else:
+            if columns is not None:
+                yield Interval(**columns | {"phase": Phase(columns["phase"])})
 
 
 def _histograms(run: Run) -> Iterator[hlog.HlogLine]:
     base_ns = 0
-    for number, line in _lines(run, schema.LATENCY_HLOG):
-        if line.startswith("#"):
-            base_ns = hlog.parse_base_ns(line) or base_ns
-        elif line + "\n" != hlog.LEGEND:
-            try:
-                yield hlog.parse_line(line, base_ns)
-            except ValueError as error:
-                run.damaged.append(Damage(file=schema.LATENCY_HLOG, line=number, reason=str(error)))
+    for number, text in _lines(run, schema.LATENCY_HLOG):
+        try:
+            stated_ns = hlog.base_ns_of(text)
+            base_ns = base_ns if stated_ns is None else stated_ns
+            line = hlog.parse_line(text, base_ns)
+        except LineError as error:
+            run.damaged.append(Damage(file=schema.LATENCY_HLOG, line=number, reason=str(error)))
+        else:
+            if line is not None:
+                yield line
 
 
 def _json_lines(run: Run, name: str) -> Iterator[dict[str, Any]]:

@@ -67,6 +67,9 @@ LATER_COLUMNS: Final = (
 )
 """Columns that runs of earlier versions do not have: 0 there, and empty for the group."""
 
+TEXT_COLUMNS: Final = ("worker", "host", "phase", "group")
+"""Our columns that hold text; all others hold whole numbers."""
+
 OWN_COLUMNS: Final = (
     "worker",
     "host",
@@ -91,11 +94,14 @@ OWN_COLUMNS: Final = (
 )
 
 HLOG_TAG: Final = "{series};step={step};phase={phase};host={host};worker={worker}"
-"""The tag of a line of latency.hlog. Values are nanoseconds; the log's own time columns are seconds since its
-``#[BaseTime: ...]`` header, its maximum is in milliseconds, as HdrHistogram's tools expect.
-``series`` is one of :class:`perftest.metrics.interval.Series`, or ``stage.<chain>.<stage>``: where within the broker
-the time went, of one node (its name is the worker) over the whole steady time of a step; see
-:mod:`perftest.results.stages`."""
+HLOG_GROUP: Final = ";group={group}"
+"""The tag of a line of latency.hlog. A line about a named group of load has the group at the end of its tag; a line
+without a group is about the only load of its run.
+
+Values are nanoseconds. The log's own time columns are seconds since its ``#[BaseTime: ...]`` header, and its maximum is
+in milliseconds, as HdrHistogram's tools expect. ``series`` is one of :class:`perftest.metrics.interval.Series`, or
+``stage.<chain>.<stage>``: the time that messages spent in one stage within a broker node (the node is the worker) over
+the whole steady time of a step; see :mod:`perftest.results.stages`."""
 
 SETTING_WORDS: Final = WORDS
 """Values of a step's ``settings`` that are no numbers to a person, by setting: ``in_flight`` 0 is ``no_confirms``, 2^30

@@ -1,4 +1,5 @@
-"""From intervals to a row per step: counts added, rates from counts and time, percentiles from merged histograms.
+"""From intervals to a row per step and group of load: counts added, rates from counts and time, percentiles from merged
+histograms.
 
 The same code serves the writer (as the run goes), the reader (of a directory that was killed before its result was
 written) and the screen, so all three say the same.
@@ -14,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from perftest.metrics.histogram import Histogram
-from perftest.metrics.interval import Interval, Phase, Series
+from perftest.metrics.interval import LOCAL_HOST, Interval, Phase, Series
 from perftest.results.loops import CLOSED, step_loop
 
 COUNTERS: Final = (
@@ -51,18 +52,22 @@ PERCENTILES: Final = {
 RATES: Final = ("intended", "published", "confirmed", "delivered")
 
 
+Source = tuple[str, str]
+"""A load host and a worker on it."""
+
+
 @dataclass(slots=True)
 class PhaseTotals:
-    """Everything counted in one phase of one step, over all workers."""
+    """Everything counted of one group of load in one phase of one step, over all workers."""
 
     start_ns: int = 0
     end_ns: int = 0
     intervals: int = 0
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
-    worker_length_ns: dict[str, int] = field(default_factory=dict)
-    worker_cpu_ns: dict[str, int] = field(default_factory=dict)
-    worker_wait_ns: dict[str, int] = field(default_factory=dict)
-    worker_steal_ns: dict[str, int] = field(default_factory=dict)
+    worker_length_ns: dict[Source, int] = field(default_factory=dict)
+    worker_cpu_ns: dict[Source, int] = field(default_factory=dict)
+    worker_wait_ns: dict[Source, int] = field(default_factory=dict)
+    worker_steal_ns: dict[Source, int] = field(default_factory=dict)
     loop_lag_ns: int = 0
     gc_collections: int = 0
     gc_pause_ns: int = 0
@@ -93,12 +98,12 @@ class PhaseTotals:
         """CPU time that the host did not get, of all its cores: what each of its workers was told."""
         return max(self.worker_steal_ns.values(), default=0)
 
-    def steal_share(self, cores: int) -> float:
-        """The same as a part of the host's CPU time, 0..1."""
-        return self._greatest_share(self.worker_steal_ns) / max(cores, 1)
+    def steal_share(self, cores: Mapping[str, int]) -> float:
+        """The same as a part of the CPU time of the host that lost most, 0..1; ``cores`` by host, 1 if not known."""
+        return self._greatest_share({of: spent / cores.get(of[0], 1) for of, spent in self.worker_steal_ns.items()})
 
-    def _greatest_share(self, spent_ns: Mapping[str, int]) -> float:
-        shares = (spent_ns[worker] / length for worker, length in self.worker_length_ns.items() if length)
+    def _greatest_share(self, spent_ns: Mapping[Source, float]) -> float:
+        shares = (spent_ns[source] / length for source, length in self.worker_length_ns.items() if length)
         return max(shares, default=0.0)
 
     def per_s(self, counter: str) -> float:
@@ -112,7 +117,7 @@ class PhaseTotals:
         self.intervals += 1
         for name in COUNTERS:
             self.counts[name] += getattr(record, name)
-        worker = record.worker
+        worker = record.source
         self.worker_length_ns[worker] = self.worker_length_ns.get(worker, 0) + record.length_ns
         self.worker_cpu_ns[worker] = self.worker_cpu_ns.get(worker, 0) + record.worker_cpu_ns
         self.worker_wait_ns[worker] = self.worker_wait_ns.get(worker, 0) + record.worker_wait_ns
@@ -127,30 +132,33 @@ class PhaseTotals:
 
 
 class Tally:
-    """The totals of every step's steady phase, and of whatever phase is going on."""
+    """The totals of every group of load: in the steady phase of each step, and in the phase that is going on."""
 
     def __init__(self) -> None:
-        self.steady: dict[int, PhaseTotals] = {}
-        self.current: PhaseTotals = PhaseTotals()
+        self.steady: dict[tuple[int, str], PhaseTotals] = {}
+        """By step and group."""
+        self.current: dict[str, PhaseTotals] = {}
+        """By group."""
         self.place: tuple[int, Phase] | None = None
-        self.last: Interval | None = None
 
     def add(self, record: Interval) -> None:
         """Add an interval with its histograms."""
-        totals = self.totals(record.step, record.phase)
+        totals = self.totals(record)
         totals.add(record)
         for series, counts in record.latencies.items():
             totals.latency(series).add_sparse(counts)
-        self.last = record
 
-    def totals(self, step: int, phase: Phase) -> PhaseTotals:
-        """The totals a record of this step and phase belongs to; those of past warm-ups and drains are let go."""
-        if phase is Phase.STEADY:
-            totals = self.steady.setdefault(step, PhaseTotals())
-            self.place, self.current = (step, phase), totals
-        elif self.place != (step, phase):
-            self.place, self.current = (step, phase), PhaseTotals()
-        return self.current
+    def totals(self, record: Interval) -> PhaseTotals:
+        """The totals that a record belongs to. The totals of past warm-ups and drains are let go."""
+        if self.place != (record.step, record.phase):
+            self.place, self.current = (record.step, record.phase), {}
+        if (totals := self.current.get(record.group)) is None:
+            steady = record.phase is Phase.STEADY
+            totals = self.steady.get((record.step, record.group)) if steady else None
+            totals = self.current[record.group] = totals or PhaseTotals()
+            if steady:
+                self.steady[record.step, record.group] = totals
+        return totals
 
 
 class BrokerCpu:
@@ -190,40 +198,48 @@ class BrokerCpu:
 
 
 def rows_of(manifest: Mapping[str, Any], tally: Tally, broker: BrokerCpu) -> list[dict[str, Any]]:
-    """A row for each step that was observed, without its trust list: the steps of ``result.json``.
+    """A row for each step and group of load that was observed, without its trust list: ``steps`` of ``result.json``.
 
-    A step that was interrupted within its first interval, before any message, has none. Beside a background load the
-    CPU time of the broker is that of both loads, and no figure of the measured one.
+    A step that was interrupted within its first interval, before any message, has no row. Where the broker served a
+    background load or several groups, its CPU time is that of all of them together, and no figure of a single group.
     """
     plan = manifest["plan"]
-    known = BrokerCpu() if plan.get("background") else broker
-    found = ((step, tally.steady.get(step["number"])) for step in plan["steps"])
+    groups = sorted({group for _, group in tally.steady})
+    known = BrokerCpu() if plan.get("background") or len(groups) > 1 else broker
     interval_ns = float(plan["interval_s"]) * 1e9
+    found = ((step, group, tally.steady.get((step["number"], group))) for step in plan["steps"] for group in groups)
     return [
-        step_row(step, totals, known, cores_of(manifest), loop=step_loop(step, plan))
-        for step, totals in found
+        step_row(step, totals, known, cores_of(manifest), loop=step_loop(step, plan), group=group)
+        for step, group, totals in found
         if totals is not None and totals.length_ns and (totals.length_ns >= interval_ns / 2 or totals.messages)
     ]
 
 
-def cores_of(manifest: Mapping[str, Any]) -> int:
-    """How many cores the load host has; 1 where it is not known."""
-    hosts = manifest.get("hosts") or [{}]
-    return int(hosts[0].get("cores") or 1)
+def cores_of(manifest: Mapping[str, Any]) -> dict[str, int]:
+    """How many cores each load host has; 1 where that is not known."""
+    return {str(host.get("name", LOCAL_HOST)): int(host.get("cores") or 1) for host in manifest.get("hosts") or ()}
 
 
 def step_row(
-    step: Mapping[str, Any], totals: PhaseTotals, broker: BrokerCpu, cores: int = 1, *, loop: str = CLOSED
+    step: Mapping[str, Any],
+    totals: PhaseTotals,
+    broker: BrokerCpu,
+    cores: Mapping[str, int],
+    *,
+    loop: str = CLOSED,
+    group: str = "",
 ) -> dict[str, Any]:
-    """The row of ``result.json`` for one step of the plan (as in the manifest), without its trust list.
+    """The row of ``result.json`` for one group of load in one step of the plan (as in the manifest), without its trust
+    list.
 
-    :param cores: of the load host
+    :param cores: of each load host
     :param loop: ``open`` or ``closed``
     """
     counts = totals.counts
     messages = counts["delivered"] or counts["published"]
     return {
         "step": step["number"],
+        "group": group,
         "label": step["label"],
         "settings": step["settings"],
         "loop": loop,

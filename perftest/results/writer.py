@@ -24,9 +24,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from perftest.metrics.histogram import Histogram
-from perftest.metrics.interval import Interval, Series
-from perftest.results import hlog, schema
+from perftest.metrics.interval import Interval
+from perftest.results import hlog, intervals, schema
 from perftest.results.disturbances import Disturbances
 from perftest.results.errors import RunNotWritableError
 from perftest.results.loops import run_loop
@@ -84,13 +83,13 @@ class RunWriter:
             self._write_manifest()
             for name in _STREAMS:
                 self._files[name] = self.path.joinpath(name).open("a", encoding="utf-8", newline="")
-        self._append(schema.INTERVALS_CSV, ",".join(schema.PERFTEST_COLUMNS + schema.OWN_COLUMNS) + "\n")
+        self._append(schema.INTERVALS_CSV, intervals.HEADER)
         self._append(schema.LATENCY_HLOG, hlog.header(self._base_ns))
 
     def interval(self, record: Interval) -> None:
         """A line of ``intervals.csv`` and the lines of ``latency.hlog``."""
         self._append(schema.LATENCY_HLOG, hlog.lines(record, self._base_ns))
-        self._append(schema.INTERVALS_CSV, csv_line(record, self.id, self.started_ns))
+        self._append(schema.INTERVALS_CSV, intervals.csv_line(record, self.id, self.started_ns))
         self.tally.add(record)
         if self.legacy is not None:
             self.legacy.interval(record)
@@ -149,7 +148,7 @@ class RunWriter:
         parts: list[Callable[[], None]] = [
             self.close,
             lambda: self._derive(state),
-            lambda: write_parquet(self.path),
+            lambda: intervals.write_parquet(self.path),
             lambda: self.end(state, reason, exit_code),
         ]
         failures: list[RunNotWritableError] = []
@@ -195,43 +194,6 @@ class RunWriter:
 
     def _write_manifest(self) -> None:
         write_atomically(self.path / schema.MANIFEST, _pretty(self.manifest))
-
-
-def csv_line(record: Interval, run: str, started_ns: int) -> str:
-    """A line of ``intervals.csv``: PerfTest's columns, then ours."""
-    shown = (Series.E2E, Series.CONFIRM)
-    merged = {series: Histogram.of(record.latencies[series]) for series in shown if series in record.latencies}
-    return csv_line_of(record, merged, run, started_ns)
-
-
-def csv_line_of(
-    record: Interval, latencies: Mapping[Series, Histogram], run: str, started_ns: int, unit_ns: int = 1000
-) -> str:
-    """:func:`csv_line` with histograms that were merged already; ``unit_ns`` is that of the latencies."""
-    end_s = (record.start_ns + record.length_ns - started_ns) / 1e9
-    rates = (record.published, record.returned, record.confirmed, record.nacked, record.delivered)
-    values: list[object] = [run, f"{end_s:.3f}"]
-    values += [f"{count * 1e9 / record.length_ns:.1f}" if record.length_ns else "0.0" for count in rates]
-    values += [*_latency(latencies.get(Series.E2E), unit_ns), *_latency(latencies.get(Series.CONFIRM), unit_ns)]
-    values += [getattr(record, name) for name in schema.OWN_COLUMNS]
-    return ",".join(str(value) for value in values) + "\n"
-
-
-def write_parquet(path: Path) -> None:
-    """``intervals.parquet`` from ``intervals.csv``, typed."""
-    # pyarrow takes 0.2 s to import: only here, after the measurement.
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet
-
-    text = {"id", "worker", "host", "phase", "group"}
-    types = {name: pa.string() if name in text else pa.int64() for name in schema.OWN_COLUMNS}
-    types |= {name: pa.string() if name in text else pa.float64() for name in schema.PERFTEST_COLUMNS}
-    options = pyarrow.csv.ConvertOptions(column_types=types)
-    table = pyarrow.csv.read_csv(path / schema.INTERVALS_CSV, convert_options=options)
-    beside = path / f".{schema.INTERVALS_PARQUET}.new"
-    pyarrow.parquet.write_table(table, beside, compression="zstd")
-    beside.replace(path / schema.INTERVALS_PARQUET)
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -282,14 +244,6 @@ def _manifest(identity: str, plan: Plan, command: Sequence[str], now_ns: int, pa
         "loop": run_loop(plain),
         "ended": None,
     }
-
-
-def _latency(histogram: Histogram | None, unit_ns: int) -> list[str]:
-    """min, median, 75th, 95th and 99th percentile in whole units; empty when nothing was measured."""
-    if histogram is None or not histogram.total:
-        return [""] * 5
-    values = (histogram.min_ns, *histogram.percentiles_ns((50.0, 75.0, 95.0, 99.0)))
-    return [str(value // unit_ns) for value in values]
 
 
 def _redacted(value: Any) -> Any:

@@ -8,26 +8,24 @@ number.
 
 from __future__ import annotations
 
-import csv
 import json
-import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 
 from perftest.metrics.histogram import DamagedHistogramError, Histogram
+from perftest.results import hlog
 from perftest.results import schema as files
+from perftest.results.errors import LineError
+from perftest.results.intervals import COUNT_COLUMNS, parser
 from reports.pipeline.batches import Batches, Row
-from reports.pipeline.source import seconds_to_ns
 
 RAW_MAX: Final = 200
 ROWS_PER_BATCH: Final = 4096
-MS_PER_S: Final = 1000
-"""A log's times are in seconds, its maxima in milliseconds."""
-PHASES: Final = ("warmup", "steady", "drain")
 
 _PROBLEM: Final = [
     pa.field("file", pa.string()),
@@ -44,16 +42,16 @@ def _parsed(*fields: tuple[str, pa.DataType]) -> pa.Schema:
 
 _TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
 
-INTERVAL_TEXTS: Final = ("worker", "host", "phase", "group")
-INTERVAL_INTS: Final = tuple(name for name in files.OWN_COLUMNS if name not in INTERVAL_TEXTS)
-
-PARSED_INTERVALS: Final = _parsed(*((n, _TEXT) for n in INTERVAL_TEXTS), *((n, _INT) for n in INTERVAL_INTS))
+PARSED_INTERVALS: Final = _parsed(
+    *((name, _TEXT) for name in files.TEXT_COLUMNS), *((name, _INT) for name in COUNT_COLUMNS)
+)
 PARSED_HISTOGRAMS: Final = _parsed(
     ("series", _TEXT),
     ("step", _INT),
     ("phase", _TEXT),
     ("host", _TEXT),
     ("worker", _TEXT),
+    ("group", _TEXT),
     ("start_ns", _INT),
     ("length_ns", _INT),
     ("max_ns", _INT),
@@ -89,10 +87,6 @@ class Line(NamedTuple):
     offset: int
     text: str
     whole: bool
-
-
-class LineError(ValueError):
-    """A line that cannot be used; the text says why."""
 
 
 # --- lines -----------------------------------------------------------------------------------------------------------
@@ -156,60 +150,10 @@ def parse_intervals(batches: Batches) -> Batches:
 
 
 def _interval_parser(split: Row) -> Parser:
-    header: list[str] = json.loads(split["context"])
-    index = {name: header.index(name) for name in files.OWN_COLUMNS if name in header}
-
-    def parse(text: str) -> Row | None:
-        cells = _cells(text)
-        if cells == header:
-            return None
-        if len(cells) != len(header):
-            raise LineError(f"{len(cells)} cells under {len(header)} columns")
-        row: Row = {name: cells[index[name]] if name in index else "" for name in INTERVAL_TEXTS}
-        row |= {name: _integer(name, cells[index[name]]) if name in index else 0 for name in INTERVAL_INTS}
-        return _checked_interval(row)
-
-    return parse
-
-
-def _cells(text: str) -> list[str]:
-    try:
-        return next(csv.reader([text]))
-    except csv.Error as error:
-        raise LineError(f"not CSV: {error}") from error
-
-
-def _checked_interval(row: Row) -> Row:
-    _check_phase(row["phase"])
-    if row["step"] < 1:
-        raise LineError(f"step is {row['step']}, steps count from 1")
-    if row["length_ns"] <= 0:
-        raise LineError(f"length_ns is {row['length_ns']}")
-    negative = [name for name in INTERVAL_INTS if row[name] < 0]
-    if negative:
-        raise LineError(f"{negative[0]} is negative: {row[negative[0]]}")
-    return row
-
-
-def _check_phase(phase: str) -> None:
-    if phase not in PHASES:
-        raise LineError(f"phase is {phase!r}, not one of {', '.join(PHASES)}")
-
-
-def _integer(name: str, text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        raise LineError(f"{name} is {text!r}, not a whole number") from None
-    if not -(2**63) <= value < 2**63:
-        raise LineError(f"{name} is {text}, beyond 64 bits")
-    return value
+    return parser(json.loads(split["context"]))
 
 
 # --- latency.hlog ----------------------------------------------------------------------------------------------------
-
-_BASE_TIME = re.compile(r"#\[BaseTime: *([^ \]]*)")
-_SERIES = re.compile(r"[a-z][a-z0-9_.]*")
 
 
 def parse_histograms(batches: Batches) -> Batches:
@@ -218,71 +162,27 @@ def parse_histograms(batches: Batches) -> Batches:
 
 
 def _histogram_parser(split: Row) -> Parser:
-    base_ns = seconds_to_ns(split["context"] or "0")
+    base_ns = hlog.seconds_to_ns(split["context"] or "0")
 
     def parse(text: str) -> Row | None:
         nonlocal base_ns
-        if text.startswith("#"):
-            stated = _BASE_TIME.match(text)
-            base_ns = _seconds("base time", stated[1]) if stated else base_ns
+        stated_ns = hlog.base_ns_of(text)
+        base_ns = base_ns if stated_ns is None else stated_ns
+        line = hlog.parse_line(text, base_ns)
+        if line is None:
             return None
-        if text.startswith('"'):
-            return None
-        tag, start, length, maximum, payload = _histogram_cells(text)
-        row = _tag(tag) | {
-            "start_ns": base_ns + _seconds("start", start),
-            "length_ns": _seconds("length", length),
-            "max_ns": _seconds("maximum", maximum) // MS_PER_S,
-            "payload": payload,
-        }
         try:
             histogram = Histogram()
-            histogram.add_payload(payload, row["max_ns"])
+            histogram.add_payload(line.payload, line.max_ns)
             histogram.check_maximum()
         except DamagedHistogramError as error:
             raise LineError(f"payload: {error}") from error
-        return row
+        return {name: getattr(line, name) for name in _HISTOGRAM_COLUMNS}
 
     return parse
 
 
-def _histogram_cells(text: str) -> tuple[str, str, str, str, str]:
-    cells = text.split(",")
-    if len(cells) != 5 or not cells[0].startswith("Tag="):
-        raise LineError(f"{len(cells)} cells where a tag, start, length, maximum and payload belong")
-    tag, start, length, maximum, payload = cells
-    return tag.removeprefix("Tag="), start, length, maximum, payload
-
-
-def _seconds(name: str, text: str) -> int:
-    try:
-        value = seconds_to_ns(text)
-    except ValueError:
-        raise LineError(f"{name} is {text!r}, not seconds") from None
-    if not 0 <= value < 2**62:
-        raise LineError(f"{name} is {text} s")
-    return value
-
-
-def _tag(tag: str) -> Row:
-    series, *pairs = tag.split(";")
-    values = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-    missing = [name for name in ("step", "phase", "host", "worker") if name not in values]
-    if series.startswith(files.STAGE_PREFIX) and series.count(".") != 2:
-        raise LineError(f"series {series!r} is not {files.STAGE_PREFIX}<chain>.<stage>")
-    if missing or not _SERIES.fullmatch(series):
-        raise LineError(f"tag {tag!r} is not {files.HLOG_TAG}")
-    _check_phase(values["phase"])
-    step = _integer("step", values["step"])
-    if step < 1:
-        raise LineError(f"step is {step}, steps count from 1")
-    return {
-        "series": series,
-        "step": step,
-        "phase": values["phase"],
-        "host": values["host"],
-        "worker": values["worker"],
-    }
+_HISTOGRAM_COLUMNS: Final = tuple(each.name for each in fields(hlog.HlogLine))
 
 
 # --- *.jsonl ---------------------------------------------------------------------------------------------------------

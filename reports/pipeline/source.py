@@ -13,7 +13,6 @@ import mmap
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,7 +40,6 @@ SPLIT_SCHEMA: Final = pa.schema(
 """A byte range of a file. ``context`` is what a reader has to know from before it: the CSV header, or the base time of
 a histogram log in seconds."""
 
-_SECONDS = re.compile(r"\d{1,12}(?:\.\d{1,18})?", re.ASCII)
 _BASE_TIME = re.compile(rb"#\[BaseTime: *([0-9]{1,12}(?:\.[0-9]{1,18})?)[ \]]")
 
 
@@ -132,16 +130,6 @@ def input_bytes(runs: Iterable[RunSource]) -> int:
     names = (files.INTERVALS_CSV, files.LATENCY_HLOG, files.EVENTS, files.HOST, files.BROKER)
     present = (run.path / name for run in runs for name in names)
     return sum(path.stat().st_size for path in present if path.is_file())
-
-
-def seconds_to_ns(text: str) -> int:
-    """Decimal seconds as nanoseconds, exactly: a double of the Unix time is 240 ns off.
-
-    :raises ValueError: not a plain decimal number
-    """
-    if not _SECONDS.fullmatch(text):
-        raise ValueError(f"{text!r} is not a time in seconds")
-    return int(Decimal(text).scaleb(9).to_integral_value())
 
 
 def _open_run(path: Path) -> RunSource:

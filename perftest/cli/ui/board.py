@@ -1,6 +1,7 @@
 """What there is to see of a run right now: the model behind the screen and the lines.
 
-Pure: records in, numbers out. A view asks; it computes nothing but its own layout.
+Pure: records in, numbers out. A view asks; it computes nothing but its own layout. Of a run with several groups of load
+the board has the group that reported first.
 """
 
 from __future__ import annotations
@@ -70,14 +71,18 @@ class Board:
         self._history = History()
         self._tally = tally
         self._started_ns = started_ns
-        self._last: dict[str, Interval] = {}
+        self._group: str | None = None
+        self._last: dict[tuple[str, str], Interval] = {}
         self._step = plan.steps[0]
         self._step_started_ns = started_ns
 
     def interval(self, record: Interval) -> None:
         """Take a record that the tally has already."""
+        self._group = record.group if self._group is None else self._group
+        if record.group != self._group:
+            return
         self._last = {name: last for name, last in self._last.items() if last.step == record.step}
-        self._last[record.worker] = record
+        self._last[record.source] = record
         self._enter(record.step, record.start_ns)
         self._history.add(record)
 
@@ -190,7 +195,8 @@ class Board:
     def _totals(self) -> PhaseTotals:
         """Of the phase that is going on; none before a step's first interval, when the tally is at the step before."""
         known = self._tally.place is not None and self._tally.place[0] == self._step.number
-        return self._tally.current if known else PhaseTotals()
+        totals = self._tally.current.get(self._group or "") if known else None
+        return totals or PhaseTotals()
 
     def _enter(self, step: int, t_ns: int) -> None:
         if step != self._step.number:

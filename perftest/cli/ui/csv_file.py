@@ -8,8 +8,8 @@ from typing import Final
 from perftest.cli.exits import CliError
 from perftest.cli.ui.gathering import Gathered
 from perftest.metrics.interval import Phase
-from perftest.results import schema
-from perftest.results.writer import csv_line_of, writable
+from perftest.results.intervals import HEADER, csv_line_of
+from perftest.results.writer import writable
 
 _MILLIS_NS: Final = 1_000_000
 _MICROS_NS: Final = 1000
@@ -24,9 +24,8 @@ class CsvFile:
         self._path = path
         self._label = f'"{label}"' if "," in label else label
         self._unit_ns = _MILLIS_NS if in_millis else _MICROS_NS
-        columns = ",".join(schema.PERFTEST_COLUMNS + schema.OWN_COLUMNS)
         try:
-            path.write_text(columns.replace("(µs)", "(ms)") + "\n" if in_millis else columns + "\n", encoding="utf-8")
+            path.write_text(HEADER.replace("(µs)", "(ms)") if in_millis else HEADER, encoding="utf-8")
         except OSError as error:
             what = f"the CSV file cannot be written: {error.strerror or error}"
             raise CliError(what, str(path), "give another path with -o/--output-file") from error

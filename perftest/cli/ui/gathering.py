@@ -1,4 +1,4 @@
-"""One interval of the whole run out of the intervals of its workers, which end together."""
+"""One interval of a group of load out of the intervals of its workers, which end together."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ class Gathered:
 
 
 class Gathering:
-    """Calls ``emit`` with each interval of the run, once every worker has told its part: one, unless an event says that
-    there are more. A worker that has ended is waited for until :meth:`tick` was called twice.
+    """Calls ``emit`` with each interval of a group of load, once every worker has told its part.
+
+    There is one worker unless an event says that there are more. Nobody waits longer than two calls of :meth:`tick` for
+    a worker that has ended.
     """
 
     def __init__(self, emit: Callable[[Gathered], None]) -> None:
         self._emit = emit
-        self._parts: dict[str, Interval] = {}
+        self._parts: dict[str, dict[tuple[str, str], Interval]] = {}
+        """By group, then by worker."""
         self._workers = 1
         self._ticks = 0
 
@@ -43,14 +46,15 @@ class Gathering:
             self._workers = workers
 
     def add(self, record: Interval) -> None:
-        """A part; if its worker has told its part already, this is one of the next interval."""
-        first = next(iter(self._parts.values()), record)
-        if record.worker in self._parts or (record.step, record.phase) != (first.step, first.phase):
-            self.flush()
-        self._parts[record.worker] = record
+        """A part. If its worker has told a part already, this part belongs to the next interval."""
+        parts = self._parts.setdefault(record.group, {})
+        first = next(iter(parts.values()), record)
+        if record.source in parts or (record.step, record.phase) != (first.step, first.phase):
+            self._emit_group(record.group)
+        parts[record.source] = record
         self._ticks = 0
-        if len(self._parts) >= self._workers:
-            self.flush()
+        if len(parts) >= self._workers:
+            self._emit_group(record.group)
 
     def tick(self) -> None:
         """Half a second went by."""
@@ -60,8 +64,13 @@ class Gathering:
 
     def flush(self) -> None:
         """Emit what there is."""
-        if self._parts:
-            parts, self._parts = list(self._parts.values()), {}
+        for group in self._parts:
+            self._emit_group(group)
+
+    def _emit_group(self, group: str) -> None:
+        parts = list(self._parts[group].values())
+        self._parts[group].clear()
+        if parts:
             self._emit(gathered(parts))
 
 

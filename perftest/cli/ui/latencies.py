@@ -40,7 +40,7 @@ def legacy_lines(legacy: Mapping[str, Mapping[str, int]], *, in_millis: bool) ->
 
 
 def _of(tally: Tally, row: Mapping[str, Any]) -> Mapping[Series, Histogram]:
-    totals = tally.steady.get(row["step"])
+    totals = tally.steady.get((row["step"], row["group"]))
     return totals.latencies if totals is not None else {}
 
 

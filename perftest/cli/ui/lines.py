@@ -16,6 +16,7 @@ def interval_line(board: Board, gathered: Gathered) -> str:
     end_s = board.elapsed_s(record.start_ns + record.length_ns)
     parts = [clock(end_s), f"step={record.step}/{board.last_step}"]
     parts += [board.step.label] if board.step.label else []
+    parts += [f"group={record.group}"] if record.group else []
     parts += [f"phase={record.phase}"]
     for name in ("intended", "published", "confirmed", "delivered"):
         rate = getattr(record, name) * 1e9 / record.length_ns if record.length_ns else 0.0

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from perftest.results import hlog
 from perftest.results import schema as files
 from reports.pipeline import source
 from reports.pipeline.__main__ import main
@@ -114,14 +115,14 @@ def test_a_damaged_ledger_does_not_stop_the_report(tmp_path: Path, make_run: Cal
 )
 def test_seconds_become_nanoseconds_exactly(text: str, ns: int) -> None:
     """Times of logs and of intervals are compared with each other."""
-    assert source.seconds_to_ns(text) == ns
+    assert hlog.seconds_to_ns(text) == ns
 
 
 @pytest.mark.parametrize("text", ["", "soon", "NaN", "Infinity", "1e999999999"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     """A worker must not die of a line that another tool wrote."""
     with pytest.raises(ValueError, match="not a time"):
-        source.seconds_to_ns(text)
+        hlog.seconds_to_ns(text)
 
 
 def test_the_command_tells_bad_input_without_starting_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
