@@ -230,7 +230,7 @@ def step_row(
     group: str = "",
 ) -> dict[str, Any]:
     """The row of ``result.json`` for one group of load in one step of the plan (as in the manifest), without its trust
-    list.
+    list. The label of a row names its group, so that rows are apart wherever they are told by their labels.
 
     :param cores: of each load host
     :param loop: ``open`` or ``closed``
@@ -240,7 +240,7 @@ def step_row(
     return {
         "step": step["number"],
         "group": group,
-        "label": step["label"],
+        "label": f"{group}: {step['label']}" if group else step["label"],
         "settings": step["settings"],
         "loop": loop,
         "start_ns": totals.start_ns,

@@ -61,10 +61,10 @@ def summary(made: Page, tables: Tables) -> dict[str, Any]:
                 "chips": {chip.name: {"value": chip.value, "status": chip.status} for chip in run.chips},
                 "sentences": [sentence.text for sentence in run.sentences],
                 "trust": [{"check": check.check, "status": check.status, "text": check.text} for check in run.checks],
-                "steps": _records(tables.of(run.run_id).steps),
-                "ledger": next(iter(_records(tables.of(run.run_id).ledger)), None),
+                "steps": _records(tables.of(*load).steps),
+                "ledger": next(iter(_records(tables.of(*load).ledger)), None),
             }
-            for run in made.runs
+            for run, load in zip(made.runs, tables.loads, strict=True)
         ],
     }
 

@@ -34,23 +34,23 @@ def page(
     not be reported, and why.
     """
     known, tables = files or {}, with_lead(tables)
-    ids = [str(run_id) for run_id in tables.runs["run_id"]]
+    loads = [_named(tables.of(run_id, group), group) for run_id, group in tables.loads]
+    many = len(loads) > 1
     sections = [
         run_section(
-            tables.of(run_id),
-            prefix=f"r{number}-" if len(ids) > 1 else "",
+            load,
+            prefix=f"r{number}-" if many else "",
             rebuild=rebuild,
-            files=known.get(run_id, ()),
+            files=known.get(tables.loads[number - 1][0], ()),
         )
-        for number, run_id in enumerate(ids, 1)
+        for number, load in enumerate(loads, 1)
     ]
-    many = len(sections) > 1
     return Page(
         title=_title(sections),
         generated=generated,
         runs=tuple(sections),
-        shared=tuple(_shared(tables)) if many else (),
-        overview=_overview(tables) if many else None,
+        shared=tuple(_shared(loads)) if many else (),
+        overview=_overview(loads) if many else None,
         banners=tuple(
             Banner(status=Status.WARN, title="A run was left out", text=f"{path}: {reason}.")
             for path, reason in (left_out or {}).items()
@@ -58,17 +58,22 @@ def page(
     )
 
 
+def _named(load: Tables, group: str) -> Tables:
+    """The tables of one group of load, in which the name of the run tells the group, too."""
+    return replace(load, runs=load.runs.assign(run_id=load.runs["run_id"] + f"-{group}")) if group else load
+
+
 def _title(sections: Sequence[Run]) -> str:
     titles = list(dict.fromkeys(section.title for section in sections))
     return titles[0] if len(titles) == 1 else f"{titles[0]} and {len(sections) - 1} more"
 
 
-def _shared(tables: Tables) -> list[Chart]:
+def _shared(loads: Sequence[Tables]) -> list[Chart]:
     """The knee curves of all sweeps on one pair of axes."""
     sweeps = []
-    for _, run in tables.runs.iterrows():
-        steps = tables.steps[tables.steps["run_id"] == run["run_id"]].reset_index(drop=True)
-        found = findings.curve(run, steps)
+    for load in loads:
+        run = load.runs.iloc[0]
+        found = findings.curve(run, load.steps)
         if found is not None:
             sweeps.append((run, found))
     if len(sweeps) < 2:
@@ -133,7 +138,7 @@ def _points_table(paths: Sequence[knee.Path]) -> Table:
     )
 
 
-def _overview(tables: Tables) -> Table:
+def _overview(loads: Sequence[Tables]) -> Table:
     """One row per run: what it was and the best it did."""
     columns = (
         Column(name="run", title="run"),
@@ -145,10 +150,7 @@ def _overview(tables: Tables) -> Table:
         latency_column("p99_ns", "p99 there"),
         Column(name="state", title="state"),
     )
-    rows = tuple(
-        _overview_row(run, tables.steps[tables.steps["run_id"] == run["run_id"]].reset_index(drop=True))
-        for _, run in tables.runs.iterrows()
-    )
+    rows = tuple(_overview_row(load.runs.iloc[0], load.steps) for load in loads)
     return Table(caption="The runs", file="runs.csv", columns=columns, rows=rows)
 
 

@@ -122,6 +122,7 @@ SPECTRUM: Final = pa.schema(
     [
         pa.field("run_id", pa.string()),
         pa.field("step", pa.int64()),
+        pa.field("group", pa.string()),
         pa.field("series", pa.string()),
         pa.field("percentile", pa.float64()),
         pa.field("nines", pa.float64()),
@@ -133,7 +134,7 @@ SPECTRUM: Final = pa.schema(
 
 
 def spectrum(batches: Batches) -> Batches:
-    """The points of the percentile curve of each (run_id, step, series, payload, max_ns)."""
+    """The points of the percentile curve of each (run_id, step, group, series, payload, max_ns)."""
     for batch in batches:
         rows: list[Row] = []
         for row in batch.to_pylist():

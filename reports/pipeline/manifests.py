@@ -130,19 +130,23 @@ def offset_rows(run: RunSource) -> list[Row]:
     ]
 
 
-def ledger_row(run: RunSource) -> Row | None:
-    """The row of ``ledger``; None for a run without a usable one."""
-    ledger = run.ledger
-    if ledger is None:
-        return None
-    row: Row = {"run_id": run.run_id}
-    for column in schema.LEDGER.columns[1:]:
+def ledger_rows(run: RunSource) -> list[Row]:
+    """The rows of ``ledger``: the account of the run, and of each group of load. A run without a ledger has no row."""
+    if run.ledger is None:
+        return []
+    of_groups = [(_text(account, "name"), account) for account in _parts(run.ledger, "groups")]
+    return [_ledger_row(run, group, account) for group, account in [("", run.ledger), *of_groups]]
+
+
+def _ledger_row(run: RunSource, group: str, account: Row) -> Row:
+    row: Row = {"run_id": run.run_id, "group": group}
+    for column in schema.LEDGER.columns[2:]:
         if column.type is Type.INT:
-            row[column.name] = _whole(ledger, column.name, 0)
+            row[column.name] = _whole(account, column.name, 0)
         elif column.type is Type.BOOL:
-            row[column.name] = bool(ledger.get(column.name, False))
-    examples = json.dumps(ledger.get("examples", []), ensure_ascii=False)
-    return row | {"examples": examples, "verdict": str(ledger.get("verdict", "unknown"))}
+            row[column.name] = bool(account.get(column.name, False))
+    examples = json.dumps(account.get("examples", []), ensure_ascii=False)
+    return row | {"examples": examples, "verdict": str(account.get("verdict", "unknown"))}
 
 
 def quarantine_rows(runs: Iterable[RunSource]) -> list[Row]:

@@ -125,9 +125,8 @@ def _write_all(spark: SparkSession, runs: Sequence[source.RunSource], attempt: P
 def _write_known(runs: Sequence[source.RunSource], attempt: Path) -> None:
     """The tables that come from manifests and ledgers alone: rows that the driver has."""
     for run in runs:
-        ledger = manifests.ledger_row(run)
         store.write_rows(attempt, schema.HOSTS, run.run_id, manifests.host_rows(run))
-        store.write_rows(attempt, schema.LEDGER, run.run_id, [] if ledger is None else [ledger])
+        store.write_rows(attempt, schema.LEDGER, run.run_id, manifests.ledger_rows(run))
         last_ns = store.last_interval_ns(attempt, run.run_id)
         store.write_rows(attempt, schema.RUNS, run.run_id, [manifests.run_row(run, last_ns)])
 
@@ -180,8 +179,8 @@ class _Tables:
         histograms = stages.into_slots(clocked, begins)
         staged = stages.merge_histograms(stages.steady(stages.of_stages(good_histograms)), ["run_id", "step", "series"])
         by_slot = self._keep(stages.merge_histograms(histograms, [*stages.SLOT, "series"]))
-        by_step = self._keep(stages.merge_histograms(stages.steady(by_slot), ["run_id", "step", "series"]))
-        latency = self._keep(stages.latency(by_step, stages.merge_histograms(by_step, ["run_id", "series"])))
+        by_step = self._keep(stages.merge_histograms(stages.steady(by_slot), [*stages.STEP, "series"]))
+        latency = self._keep(stages.latency(by_step, stages.merge_histograms(by_step, ["run_id", "group", "series"])))
         brokers = self._keep(use.differences(stages.good(raw_brokers), self._runs))
         samples = stages.good(raw_samples)
         return {
@@ -200,7 +199,7 @@ class _Tables:
         }
 
     def _steps(self, intervals: DataFrame, latency: DataFrame, brokers: DataFrame, samples: DataFrame) -> DataFrame:
-        totals = self._keep(stages.totals(stages.steady(intervals), ["run_id", "step"]))
+        totals = self._keep(stages.totals(stages.steady(intervals), stages.STEP))
         used = (use.of_brokers(brokers, totals), use.of_hosts(samples, totals))
         return stages.steps(stages.step_starts(intervals), totals, latency, self._planned, used, self._runs)
 

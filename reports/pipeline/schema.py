@@ -36,6 +36,7 @@ WHOLE_RUN: Final = 0
 
 RUN_ID: Final = text("run_id", "the run's id, as in its manifest")
 STEP: Final = integer("step", "number of the step, from 1")
+GROUP: Final = text("group", "name of the group of load; empty in a run that measured only one")
 LABEL: Final = text("label", "the step in words, for example in_flight=64")
 SERIES_NAME: Final = text("series", "one of SERIES")
 PAYLOAD: Final = text("payload", "HdrHistogram V2 compressed, base64: 1 ns .. 1 h, 3 significant figures")
@@ -134,11 +135,12 @@ RATES: Final = (
 
 STEPS: Final = Table(
     name="steps",
-    grain="one row per step that began: its steady intervals only",
-    order=("run_id", "step"),
+    grain="one row per step that began and group of load: its steady intervals only",
+    order=("run_id", "step", "group"),
     columns=(
         RUN_ID,
         STEP,
+        GROUP,
         LABEL,
         text("settings", "the step's settings as JSON"),
         *SETTINGS,
@@ -161,7 +163,11 @@ STEPS: Final = Table(
         integer("loop_lag_ns", "longest delay of a worker's event loop"),
         integer("gc_collections", "garbage collections of all workers"),
         integer("gc_pause_ns", "longest garbage collection of a worker"),
-        real("broker_cpu_us_per_message", "CPU of all known nodes per delivered message (published, if none)", True),
+        real(
+            "broker_cpu_us_per_message",
+            "CPU of all known nodes per delivered message (published, if none); null beside another load",
+            True,
+        ),
         real("broker_cpu_share", "cores used by all known nodes together", True),
         real("wal_syncs_per_s", "of all known nodes together", True),
         real("wal_bytes_per_message", "of all known nodes together, per delivered message", True),
@@ -172,11 +178,13 @@ STEPS: Final = Table(
 
 LATENCY: Final = Table(
     name="latency",
-    grain="one row per step and series over its steady intervals, and one per run and series (step 0)",
-    order=("run_id", "step", "series"),
+    grain="one row per step, group of load and series over its steady intervals, and one per run, group and series "
+    "(step 0)",
+    order=("run_id", "step", "group", "series"),
     columns=(
         RUN_ID,
         integer("step", "number of the step; 0 is the whole run"),
+        GROUP,
         SERIES_NAME,
         *_summary("", nullable=False),
         PAYLOAD,
@@ -186,10 +194,11 @@ LATENCY: Final = Table(
 SPECTRUM: Final = Table(
     name="spectrum",
     grain="one row per point of a percentile curve, evenly spaced in nines",
-    order=("run_id", "step", "series", "percentile"),
+    order=("run_id", "step", "group", "series", "percentile"),
     columns=(
         RUN_ID,
         STEP,
+        GROUP,
         LABEL,
         SERIES_NAME,
         real("percentile", "0 .. below 100"),
@@ -221,11 +230,12 @@ TIMELINE_PERCENTILES: Final = ("p50", "p95", "p99")
 
 TIMELINE: Final = Table(
     name="timeline",
-    grain="one row per step, phase and slot of one interval's length, over all workers",
-    order=("run_id", "t_s", "step", "phase"),
+    grain="one row per step, group of load, phase and slot of one interval's length, over all workers",
+    order=("run_id", "t_s", "step", "group", "phase"),
     columns=(
         RUN_ID,
         STEP,
+        GROUP,
         LABEL,
         text("phase", "warmup, steady or drain"),
         integer("slot", "number of the slot within step and phase, from 0"),
@@ -253,12 +263,13 @@ TIMELINE: Final = Table(
 
 INTERVALS: Final = Table(
     name="intervals",
-    grain="one row per interval and worker, as it was recorded, clock-corrected",
-    order=("run_id", "start_ns", "worker"),
+    grain="one row per interval, worker and group of load, as it was recorded, clock-corrected",
+    order=("run_id", "start_ns", "worker", "group"),
     columns=(
         RUN_ID,
         text("host", "load host"),
         text("worker", "worker"),
+        GROUP,
         STEP,
         text("phase", "warmup, steady or drain"),
         integer("slot", "as in timeline"),
@@ -346,10 +357,11 @@ BROKERS: Final = Table(
 
 LEDGER: Final = Table(
     name="ledger",
-    grain="one row per run that wrote a ledger",
-    order=("run_id",),
+    grain="one row per run that wrote a ledger; a run with several groups of load has a row more for each of them",
+    order=("run_id", "group"),
     columns=(
         RUN_ID,
+        text("group", "name of the group of load; empty for all groups of the run together"),
         flag("complete", "every worker's account is in it"),
         flag("drained", "queues were emptied before the account was closed"),
         *(

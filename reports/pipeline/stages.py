@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark program gives it
 from pyspark.sql.types import StructType
 
@@ -83,7 +83,9 @@ def quarantine(parsed: Iterable[DataFrame], known: DataFrame) -> DataFrame:
 
 
 MS_NS: Final = 1_000_000
+STEP: Final = ("run_id", "step", "group")
 PHASE: Final = ("run_id", "step", "phase")
+"""Slots are counted alike for all groups of load, so that their timelines lie on one axis."""
 
 
 def on_one_clock(records: DataFrame, hosts: DataFrame, runs: DataFrame) -> DataFrame:
@@ -142,7 +144,7 @@ def latency(step_payloads: DataFrame, run_payloads: DataFrame) -> DataFrame:
 
 def spectrum(step_payloads: DataFrame, planned: DataFrame) -> DataFrame:
     """The table ``spectrum``."""
-    recorded = step_payloads.select("run_id", "step", "series", *histograms.RECORDED)
+    recorded = step_payloads.select(*STEP, "series", *histograms.RECORDED)
     points = recorded.mapInArrow(histograms.spectrum, SPECTRUM)
     return conform(with_label(points, planned), schema.SPECTRUM)
 
@@ -186,7 +188,7 @@ def one_column_per_series(summaries: DataFrame, keys: Sequence[str], series: Seq
 
 COUNTS: Final = tuple(column.name for column in schema.COUNTS)
 RATED: Final = ("intended", "published", "confirmed", "delivered")
-SLOT: Final = ("run_id", "step", "phase", "slot")
+SLOT: Final = ("run_id", "step", "group", "phase", "slot")
 
 
 def rate(count: str) -> Column:
@@ -250,7 +252,7 @@ def steady(records: DataFrame) -> DataFrame:
 
 def step_starts(intervals: DataFrame) -> DataFrame:
     """Every step that began, with its first instant: also one that ended in its warm-up."""
-    return intervals.groupBy("run_id", "step").agg(F.min("start_ns").alias("began_ns"))
+    return intervals.groupBy(*STEP).agg(F.min("start_ns").alias("began_ns"))
 
 
 def steps(
@@ -262,8 +264,9 @@ def steps(
     runs: DataFrame,
 ) -> DataFrame:
     """The table ``steps``; ``use`` is what :mod:`reports.pipeline.use` says of brokers and of hosts."""
-    keys = ["run_id", "step"]
-    frame = starts.join(step_totals, keys, "left").join(F.broadcast(planned.drop("label")), keys, "left")
+    keys, of_step = list(STEP), ["run_id", "step"]
+    frame = starts.join(step_totals, keys, "left").join(F.broadcast(planned.drop("label")), of_step, "left")
+    frame = frame.withColumn("groups", F.count(F.lit(1)).over(Window.partitionBy(*of_step)))
     frame = with_label(frame, planned).join(F.broadcast(runs), "run_id")
     frame = frame.join(one_column_per_series(step_summaries, keys, schema.SERIES), keys, "left")
     for figures in use:
@@ -287,8 +290,8 @@ def _step_figures() -> dict[str, Column]:
         return F.when(messages > 0, amount / messages)
 
     def of_broker(amount: Column) -> Column:
-        # Beside a background load nobody can tell whose work it was.
-        return F.when(~F.col("background"), per_message(amount))
+        # Beside a background load or another group nobody can tell whose work it was.
+        return F.when(~F.col("background") & (F.col("groups") == 1), per_message(amount))
 
     def series(name: str) -> Column:
         return F.when(F.col("open_loop"), F.lit(f"{name}_sched")).otherwise(F.lit(name))

@@ -38,6 +38,8 @@ from reports.pipeline.schema import INTERVALS, STORE_VERSION, TABLES
 from reports.pipeline.tables import Tables
 
 MANIFEST: Final = "manifest.json"
+LATER_COLUMNS: Final = ("group",)
+"""Columns that stores of earlier versions do not have: empty there."""
 ATTEMPTS: Final = "attempts"
 LOCK: Final = ".lock"
 WRITING: Final = ".writing"
@@ -220,7 +222,10 @@ def _read(store: Path, manifest: StoreManifest, table: Table, runs: Sequence[str
     parts = []
     for run_id in runs:
         for file in _files(store / ATTEMPTS / manifest.runs[run_id], table, run_id):
-            part = parquet.ParquetFile(file).read().select(in_file.names).cast(in_file)
+            part = parquet.ParquetFile(file).read()
+            for name in set(LATER_COLUMNS) & set(in_file.names) - set(part.column_names):
+                part = part.append_column(name, pa.array([""] * len(part), pa.string()))
+            part = part.select(in_file.names).cast(in_file)
             parts.append(part.add_column(0, table.arrow.field("run_id"), pa.array([run_id] * len(part), pa.string())))
     whole = pa.concat_tables(parts) if parts else table.arrow.empty_table()
     frame: pd.DataFrame = whole.to_pandas()

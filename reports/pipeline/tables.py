@@ -28,10 +28,22 @@ class Tables:
     ledger: pd.DataFrame
     quarantine: pd.DataFrame
 
-    def of(self, run_id: str) -> Tables:
-        """The rows of one run, with fresh row numbers."""
+    def of(self, run_id: str, group: str | None = None) -> Tables:
+        """The rows of one run, or of one group of load in it, with fresh row numbers.
+
+        A table that does not tell groups apart, such as the broker's samples, keeps all rows of the run.
+        """
         frames = {}
         for field in fields(self):
             frame: pd.DataFrame = getattr(self, field.name)
-            frames[field.name] = frame[frame["run_id"] == run_id].reset_index(drop=True)
+            chosen = frame["run_id"] == run_id
+            if group is not None and "group" in frame:
+                chosen &= frame["group"] == group
+            frames[field.name] = frame[chosen].reset_index(drop=True)
         return Tables(**frames)
+
+    @property
+    def loads(self) -> list[tuple[str, str]]:
+        """Each run with each of its groups of load, in the order of the runs; a run without a step has the group ""."""
+        groups = self.steps.groupby("run_id", sort=False)["group"].unique()
+        return [(str(run), str(group)) for run in self.runs["run_id"] for group in groups.get(run, [""])]

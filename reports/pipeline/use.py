@@ -1,4 +1,7 @@
-"""What the broker's nodes and the load hosts used over each step, from their samples."""
+"""What the broker's nodes and the load hosts used over each step, from their samples.
+
+A node and a host serve every group of load: each group of a step has the figures of the whole node and the whole host.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def of_brokers(brokers: DataFrame, step_totals: DataFrame) -> DataFrame:
     A node's rate holds between two samples; each counts for as long as it overlaps the steady time. Null where a node's
     samples cover less than COVERED_MIN of it.
     """
-    windows = F.broadcast(step_totals.select("run_id", "step", "start_ns", "end_ns"))
+    windows = F.broadcast(step_totals.select("run_id", "step", "group", "start_ns", "end_ns"))
     begins_ns = F.col("t_ns") - F.col("length_s") * NS
     overlap_ns = F.least(F.col("t_ns"), F.col("end_ns")) - F.greatest(begins_ns, F.col("start_ns"))
     sampled = brokers.where(F.col("cpu_share").isNotNull()).join(windows, "run_id")
@@ -54,12 +57,12 @@ def of_brokers(brokers: DataFrame, step_totals: DataFrame) -> DataFrame:
     def mean(name: str) -> Column:
         return (F.sum(F.col(name) * F.col("overlap")) / F.sum("overlap")).alias(name)
 
-    per_node = weighted.groupBy("run_id", "step", "node", "start_ns", "end_ns").agg(
+    per_node = weighted.groupBy("run_id", "step", "group", "node", "start_ns", "end_ns").agg(
         mean("cpu_share"), mean("wal_syncs_per_s"), mean("wal_bytes_per_s"), F.sum("overlap").alias("covered")
     )
     covered = F.col("covered") * NS / (F.col("end_ns") - F.col("start_ns"))
     return (
-        per_node.groupBy("run_id", "step")
+        per_node.groupBy("run_id", "step", "group")
         .agg(
             F.sum("cpu_share").alias("broker_cpu_share"),
             F.sum("wal_syncs_per_s").alias("wal_syncs_per_s"),
@@ -73,15 +76,15 @@ def of_brokers(brokers: DataFrame, step_totals: DataFrame) -> DataFrame:
 
 def of_hosts(samples: DataFrame, step_totals: DataFrame) -> DataFrame:
     """CPU of the busiest load host and the largest steal seen, per step over its steady time."""
-    windows = F.broadcast(step_totals.select("run_id", "step", "start_ns", "end_ns"))
+    windows = F.broadcast(step_totals.select("run_id", "step", "group", "start_ns", "end_ns"))
     # A sample tells of the time before it: one at the very end still belongs, one at the very start does not.
     within = (F.col("t_ns") > F.col("start_ns")) & (F.col("t_ns") <= F.col("end_ns"))
     per_host = (
         samples.join(windows, "run_id")
         .where(within)
-        .groupBy("run_id", "step", "host")
+        .groupBy("run_id", "step", "group", "host")
         .agg(F.avg("cpu_percent").alias("cpu"), F.max("steal_percent").alias("steal"))
     )
-    return per_host.groupBy("run_id", "step").agg(
+    return per_host.groupBy("run_id", "step", "group").agg(
         F.max("cpu").alias("host_cpu_percent"), F.max("steal").alias("host_steal_percent")
     )

@@ -63,11 +63,17 @@ def schedule_note(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def knee_sentence(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Where the curve bends, by the rules of the report: :mod:`reports.stats.knee`.
+    """Where the curve of each group of load bends, by the rules of the report: :mod:`reports.stats.knee`.
 
-    Judged by the latency from the intended time where there was a schedule. Empty when fewer than three settings have
-    a rate and a latency.
+    The curve goes by the latency from the intended time where there was a schedule. The sentence is empty when fewer
+    than three settings have a rate and a latency.
     """
+    groups = dict.fromkeys(row.get("group", "") for row in rows)
+    said = {group: _knee([row for row in rows if row.get("group", "") == group]) for group in groups}
+    return " ".join(f"{group}: {sentence}" if group else sentence for group, sentence in said.items() if sentence)
+
+
+def _knee(rows: Sequence[Mapping[str, Any]]) -> str:
     # pandas takes 0.3 s to import: only here, after the measurement.
     import pandas as pd
 

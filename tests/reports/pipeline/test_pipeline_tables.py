@@ -24,7 +24,8 @@ from reports.pipeline.tables import Tables
 pytestmark = pytest.mark.spark
 
 SWEEP, OPEN, KILLED, BARE, MIXED, LATE = "run-sweep", "run-open", "run-killed", "run-bare", "run-mixed", "run-late"
-SPOILED = "run-spoiled"
+SPOILED, GROUPS = "run-spoiled", "run-groups"
+NAMES = ("small", "large")
 OFFSET_NS = 300_000_000
 STAGES = ("stage.delivery.fsync", "stage.delivery.total", "stage.confirm.fsync")
 
@@ -59,7 +60,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory, make_run: Callable[..., Path]
     _delay(late)
     spoiled = make_run(base / SPOILED, run_id=SPOILED, steps=(1,), workers=1)
     _spoil(spoiled)
-    return {SWEEP: sweep, OPEN: opened, KILLED: killed, BARE: bare, MIXED: mixed, LATE: late, SPOILED: spoiled}
+    accounts = {"groups": [{"name": name, "confirmed": len(name), "verdict": "ok"} for name in NAMES]}
+    groups = make_run(
+        base / GROUPS, run_id=GROUPS, steps=(4, 16), hosts=2, clock_offset_ns=OFFSET_NS, groups=NAMES, ledger=accounts
+    )
+    found = {SWEEP: sweep, OPEN: opened, KILLED: killed, BARE: bare, MIXED: mixed, LATE: late, SPOILED: spoiled}
+    return found | {GROUPS: groups}
 
 
 def _spoil(run: Path) -> None:
@@ -377,3 +383,33 @@ def test_a_run_without_samples_or_histograms_is_reported(published: tuple[Publis
     assert len(tables.steps) == 1 and tables.steps["e2e_p99_ns"].isna().all()
     assert tables.steps["broker_cpu_us_per_message"].isna().all() and tables.steps["published"].iloc[0] > 0
     assert tables.latency.empty and tables.events.empty and len(tables.timeline) == 6
+
+
+def test_groups_of_load_on_two_hosts_are_kept_apart_and_merged_exactly(
+    published: tuple[Published, Tables], runs: dict[str, Path]
+) -> None:
+    """Small and large messages side by side: one percentile over both would be of neither."""
+    tables = published[1].of(GROUPS)
+    payloads: dict[tuple[int, str, str], list[str]] = defaultdict(list)
+    delivered: dict[tuple[int, str], int] = defaultdict(int)
+    for tag, _, payload in log_of(runs[GROUPS]):
+        if tag["phase"] == "steady":
+            for step in (int(tag["step"]), schema.WHOLE_RUN):
+                payloads[step, tag["group"], tag["series"]].append(payload)
+    with (runs[GROUPS] / files.INTERVALS_CSV).open(encoding="utf-8", newline="") as rows:
+        for row in csv.DictReader(rows):
+            delivered[int(row["step"]), row["group"]] += int(row["delivered"]) if row["phase"] == "steady" else 0
+    found = {(row.step, row.group, row.series): row.payload for row in tables.latency.itertuples()}
+    assert found == {key: union(parts).encode().decode() for key, parts in payloads.items()}
+    assert {(row.step, row.group): row.delivered for row in tables.steps.itertuples()} == delivered
+    assert (tables.steps["workers"] == 2).all() and tables.steps["broker_cpu_us_per_message"].isna().all()
+    assert (tables.steps["broker_cpu_share"] > 0).all(), "of both groups together"
+    slots = tables.timeline.groupby(["group", "step", "phase"]).size().unstack("group")
+    assert (slots["small"] == slots["large"]).all()
+    assert (
+        dict(zip(tables.ledger["group"], tables.ledger["confirmed"], strict=True)).items()
+        >= {name: len(name) for name in NAMES}.items()
+    )
+    one = published[1].of(GROUPS, "small")
+    assert {*one.steps["group"], *one.intervals["group"], *one.spectrum["group"], *one.ledger["group"]} == {"small"}
+    assert [load for load in published[1].loads if load[0] == GROUPS] == [(GROUPS, name) for name in sorted(NAMES)]

@@ -52,6 +52,8 @@ class Shape:
     """Of every host but the first: its clock minus the coordinator's."""
     ledger: dict[str, Any] = field(default_factory=dict)
     """Overrides of the ledger's figures."""
+    groups: tuple[str, ...] = ("",)
+    """Groups of load, each with all of the rate."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,8 @@ def _write_measurements(path: Path, shape: Shape, slots: list[Slot]) -> None:
         _write_hlog_header(log)
         for slot in slots:
             for worker in range(shape.workers):
-                _write_interval(rows, log, shape, slot, worker, random)
+                for group in shape.groups:
+                    _write_interval(rows, log, shape, slot, worker, group, random)
         _write_stages(log, shape, slots, random)
 
 
@@ -162,7 +165,9 @@ def _write_hlog_header(log: TextIO) -> None:
     log.write('"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"\n')
 
 
-def _write_interval(rows: Any, log: TextIO, shape: Shape, slot: Slot, worker: int, random: np.random.Generator) -> None:
+def _write_interval(
+    rows: Any, log: TextIO, shape: Shape, slot: Slot, worker: int, group: str, random: np.random.Generator
+) -> None:
     host = worker % shape.hosts
     start_ns = slot.start_ns + (shape.clock_offset_ns if host else 0) + worker * 1_000_000
     length_s = shape.interval_ns / 1e9
@@ -173,9 +178,10 @@ def _write_interval(rows: Any, log: TextIO, shape: Shape, slot: Slot, worker: in
     series = _latencies(shape, slot, count, random)
     histograms = {name: histogram(values) for name, values in series.items()}
     rows.writerow([*_perftest_cells(slot, start_ns, length_s, count, histograms), worker, f"host{host}",
-                   *_own_cells(shape, slot, start_ns, count, random)])  # fmt: skip
+                   *_own_cells(shape, slot, start_ns, count, random), group])  # fmt: skip
     for name, recorded in histograms.items():
         tag = schema.HLOG_TAG.format(series=name, step=slot.step, phase=slot.phase, host=f"host{host}", worker=worker)
+        tag += schema.HLOG_GROUP.format(group=group) if group else ""
         begin = (start_ns - STARTED_NS) / 1e9
         maximum = int(series[name].max())
         log.write(f"Tag={tag},{begin:.3f},{length_s:.3f},{_in_ms(maximum)},{recorded.encode().decode()}\n")
@@ -229,7 +235,6 @@ def _own_cells(shape: Shape, slot: Slot, start_ns: int, count: int, random: np.r
         int(random.lognormal(13.0, 0.5)),
         *(shape.interval_ns // 100, 1, 2_000_000, 0),
         *(0, 0, 0, 0),
-        "",
     ]
 
 
