@@ -1,4 +1,4 @@
-"""Puts contents together that come in several frames: deliveries the fast path has left, returned messages."""
+"""Puts together the contents that come in several frames: deliveries that the fast path has left, returned messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pamqp import commands
 from pamqp.header import ContentHeader
 
-from perftest.amqp import deliveries
+from perftest.amqp import fastpath
 from perftest.amqp.errors import BrokerProtocolError
 from perftest.amqp.events import Delivery, Event, Returned
 
@@ -15,8 +15,8 @@ ContentMethod = commands.Basic.Deliver | commands.Basic.GetOk | commands.Basic.R
 
 
 @dataclass(slots=True)
-class Content:
-    """A content that is being put together from several frames."""
+class PartialContent:
+    """A content that is not complete yet."""
 
     method: ContentMethod
     size: int = -1
@@ -25,19 +25,19 @@ class Content:
     got: int = 0
 
 
-class Assembly:
-    """``contents`` are those that are being put together, at most one for each channel."""
+class PartialContents:
+    """The contents that are not complete yet: at most one for each channel."""
 
     def __init__(self) -> None:
-        self.contents: dict[int, Content] = {}
+        self.by_channel: dict[int, PartialContent] = {}
 
     def begin(self, channel: int, method: ContentMethod) -> None:
-        """The method before a content."""
-        self.contents[channel] = Content(method)
+        """A method came whose content must come next."""
+        self.by_channel[channel] = PartialContent(method)
 
     def header(self, channel: int, value: ContentHeader) -> list[Event]:
-        """A content header: the message, if it has no body. Raises :class:`BrokerProtocolError`."""
-        content = self.contents.get(channel)
+        """Take a content header. Returns the message if it has no body. Raises :class:`BrokerProtocolError`."""
+        content = self.by_channel.get(channel)
         if content is None or content.size >= 0:
             raise BrokerProtocolError(f"a content header on channel {channel} where none was due")
         content.size = value.body_size
@@ -45,8 +45,8 @@ class Assembly:
         return self._finished(channel, content)
 
     def body(self, channel: int, octets: bytes) -> list[Event]:
-        """A content body: the message, if this was the last of it. Raises :class:`BrokerProtocolError`."""
-        content = self.contents.get(channel)
+        """Take a part of the body. Returns the message if it is complete. Raises :class:`BrokerProtocolError`."""
+        content = self.by_channel.get(channel)
         if content is None or content.size < 0:
             raise BrokerProtocolError(f"a content body on channel {channel} where none was due")
         content.pieces.append(octets)
@@ -55,10 +55,10 @@ class Assembly:
             raise BrokerProtocolError(f"a body of {content.got} octets; the header announced {content.size}")
         return self._finished(channel, content)
 
-    def _finished(self, channel: int, content: Content) -> list[Event]:
+    def _finished(self, channel: int, content: PartialContent) -> list[Event]:
         if content.got < content.size:
             return []
-        del self.contents[channel]
+        del self.by_channel[channel]
         octets, method = b"".join(content.pieces), content.method
         if isinstance(method, commands.Basic.Return):
             return [Returned(channel, method.reply_code or 0, method.reply_text, octets, content.stamp)]
@@ -66,7 +66,7 @@ class Assembly:
 
 
 def _stamp_of(value: ContentHeader) -> bytes | None:
-    """The stamp in a header of the message. pamqp takes a long string that happens to be UTF-8 for text."""
-    stamp: object = (value.properties.headers or {}).get(deliveries.STAMP_HEADER)
+    """The stamp in a header of the message. pamqp decodes a long string as text if it happens to be UTF-8."""
+    stamp: object = (value.properties.headers or {}).get(fastpath.STAMP_HEADER)
     octets = stamp.encode() if isinstance(stamp, str) else stamp
-    return octets if isinstance(octets, bytes) and len(octets) == deliveries.STAMP_OCTETS else None
+    return octets if isinstance(octets, bytes) and len(octets) == fastpath.STAMP_OCTETS else None

@@ -1,23 +1,23 @@
 """The client's side of an AMQP 0-9-1 connection, without I/O: octets in, events out.
 
-Theory of operation. The shell reads into :meth:`ClientConnection.free_space`, says how much came with
+Theory of operation. The shell reads into :meth:`ClientConnection.free_space`, reports the number of octets with
 :meth:`ClientConnection.received`, handles the events, and writes :meth:`ClientConnection.take_output`. The core answers
-by itself what needs no decision: the handshake, close-ok, heartbeats' existence. Requests are marshalled by
-:func:`~perftest.amqp.methods.encode`, which has no state, so that bulk octets (:mod:`perftest.amqp.encode`) and cold
-methods can be mixed freely by the shell.
+by itself if no decision is needed: in the handshake, and to close. Requests are marshalled by
+:func:`~perftest.amqp.methods.encode`, which has no state. So the shell can freely mix single methods with the octets of
+many publishes (:mod:`perftest.amqp.encode`).
 
-A frame is looked at where it lies in the receive buffer. A basic.deliver or a confirm first meets the fast path, which
-takes a whole run of them or nothing; what it leaves goes frame by frame through pamqp, and contents are put together
-per channel by :mod:`perftest.amqp.assembly`.
+A frame is looked at where it lies in the receive buffer. Deliveries and confirms first meet the fast path
+(:mod:`perftest.amqp.fastpath`), which takes a whole run of them or nothing. The rest goes frame by frame through pamqp,
+and :mod:`perftest.amqp.assembly` puts the contents of each channel together.
 
 Invariants:
 
 - The buffer is twice the greatest frame, so a complete frame always fits, and no announced length allocates anything.
-  It is small until a read fills it: of thousands of connections few are ever busy.
-- Views in events live until the next ``free_space()`` or ``receive()``; octets before ``_start`` are never read again.
-- Incomplete input gives no event and no exception; input against the protocol gives :class:`BrokerProtocolError`,
-  always.
-- After connection.close from either side nothing but close and close-ok has an effect.
+  The buffer is small until a read fills it: of thousands of connections few are ever busy.
+- Views in events live until the next ``free_space()`` or ``receive()``. Octets before ``_start`` are never read again.
+- Incomplete input gives no event and no exception. Input against the protocol always gives
+  :class:`BrokerProtocolError`.
+- After connection.close from either side, only close and close-ok have an effect.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ from typing import Final
 
 from pamqp import body, commands, exceptions, frame, header, heartbeat
 from pamqp.base import Frame as Method
+from pamqp.common import FieldTable
 
-from perftest.amqp import confirms, deliveries
-from perftest.amqp.assembly import Assembly
+import perftest
+from perftest.amqp import fastpath
+from perftest.amqp.assembly import PartialContents
 from perftest.amqp.errors import BrokerProtocolError, MechanismError
 from perftest.amqp.events import (
     Blocked,
@@ -44,13 +46,12 @@ from perftest.amqp.events import (
     Reply,
     Unblocked,
 )
-from perftest.amqp.handshake import agreed_heartbeat_s, client_properties, stranger
 from perftest.amqp.methods import encode, method_name
 from perftest.amqp.options import FRAME_MAX, FRAME_MIN, Options
 from perftest.amqp.uri import AmqpUri
 
 CHANNEL_MAX: Final = 65535
-"""What a broker that names no limit is told, and held to."""
+"""The limit of channels for a broker that names none."""
 
 FIRST_BUFFER_SIZE: Final = 16 * 1024
 HEARTBEAT: Final = heartbeat.Heartbeat().marshal()
@@ -59,7 +60,7 @@ _FRAME_HEAD: Final = struct.Struct(">BHI")
 
 
 class Stage(Enum):
-    """Where the handshake stands; the name is what a refusal is reported with."""
+    """How far the connection has come. The report of a refusal names the stage."""
 
     START = auto()
     TUNE = auto()
@@ -86,10 +87,10 @@ class ClientConnection:
         self._full_size = 2 * max(self._options.frame_limit, FRAME_MAX)
         self._view = memoryview(self._buffer)
         self._start = self._end = 0
-        self._assembly = Assembly()
-        self._contents = self._assembly.contents
+        self._partial = PartialContents()
+        self._contents = self._partial.by_channel
         self._closing_channels: set[int] = set()
-        self._shapes: dict[bytes, deliveries.Shape] = {}
+        self._shapes: dict[bytes, fastpath.Shape] = {}
         self._handlers: dict[type, Callable[[int, Method], list[Event]]] = {
             commands.Connection.Start: self._on_start,
             commands.Connection.Secure: self._on_secure,
@@ -111,7 +112,7 @@ class ClientConnection:
     # What the shell calls
 
     def free_space(self) -> memoryview:
-        """Where the next octets go; never empty. Ends the life of the views in earlier events."""
+        """The memory for the next octets; never empty. The views in earlier events are invalid from now on."""
         rest = self._end - self._start
         if self._end == len(self._buffer) < self._full_size:
             self._buffer = bytearray(self._full_size)
@@ -129,7 +130,8 @@ class ClientConnection:
         return self._parse()
 
     def receive(self, data: bytes) -> list[Event]:
-        """The same for octets that lie elsewhere. For views to stay valid, at most the free space at once."""
+        """Take octets that lie in other memory. Views in the events stay valid only if the octets fit into the free
+        space."""
         events: list[Event] = []
         while data:
             space = self.free_space()
@@ -140,7 +142,7 @@ class ClientConnection:
         return events
 
     def take_output(self) -> bytes:
-        """What must be written now; empty most of the time."""
+        """The octets to write now; empty most of the time."""
         if not self._output:
             return b""
         output, self._output = b"".join(self._output), []
@@ -153,7 +155,7 @@ class ClientConnection:
             self.stage = Stage.CLOSING
 
     def channel_closing(self, channel: int) -> None:
-        """We sent channel.close: whatever else comes on the channel before close-ok is dropped."""
+        """This client sent channel.close. Everything else on the channel is dropped until close-ok comes."""
         self._closing_channels.add(channel)
         self._forget_channel(channel)
 
@@ -175,14 +177,14 @@ class ClientConnection:
         return events
 
     def _parse_run(self, events: list[Event]) -> int:
-        """Octets the fast path has taken; 0 to try the general one."""
+        """Take a run on the fast path. Returns the octets taken; 0 if the general path must try."""
         ids = self._buffer[self._start + 7 : min(self._start + 11, self._end)]
         if self.stage is not Stage.RUNNING or self._closing_channels or self._contents:
             return 0
-        if ids == deliveries.DELIVER_IDS:
+        if ids == fastpath.DELIVER_IDS:
             return self._parse_deliveries(events)
-        if ids == confirms.ACK_IDS or ids == confirms.NACK_IDS:
-            taken, confirm = confirms.cut_run(self._buffer, self._start, self._end)
+        if ids == fastpath.ACK_IDS or ids == fastpath.NACK_IDS:
+            taken, confirm = fastpath.cut_confirms(self._buffer, self._start, self._end)
             if confirm is not None:
                 events.append(confirm)
             return taken
@@ -192,14 +194,14 @@ class ClientConnection:
         channel = bytes(self._buffer[self._start + 1 : self._start + 3])
         shape = self._shapes.get(channel)
         if shape is None or not self._buffer.startswith(shape.head, self._start):
-            shape = deliveries.learn(self._buffer, self._start, self._end)
+            shape = fastpath.learn(self._buffer, self._start, self._end)
         if shape is None:
             return 0
-        taken, cut = deliveries.cut_run(shape, self._buffer, self._start, self._end)
-        if not taken and not deliveries.awaits_rest(shape, self._buffer, self._start, self._end):
-            shape = deliveries.learn(self._buffer, self._start, self._end)
+        taken, cut = fastpath.cut_deliveries(shape, self._buffer, self._start, self._end)
+        if not taken and not fastpath.awaits_rest(shape, self._buffer, self._start, self._end):
+            shape = fastpath.learn(self._buffer, self._start, self._end)
             if shape is not None:
-                taken, cut = deliveries.cut_run(shape, self._buffer, self._start, self._end)
+                taken, cut = fastpath.cut_deliveries(shape, self._buffer, self._start, self._end)
         if taken and shape is not None:
             self._shapes[channel] = shape
             events += cut
@@ -210,13 +212,13 @@ class ClientConnection:
         size: int
         kind, channel, size = _FRAME_HEAD.unpack_from(self._buffer, self._start)
         if self.stage is Stage.START and kind != 1:
-            raise BrokerProtocolError(stranger(bytes(self._buffer[self._start : self._start + 8])))
+            raise BrokerProtocolError(_not_amqp(bytes(self._buffer[self._start : self._start + 8])))
         if size > self.frame_max - 8:
             raise BrokerProtocolError(f"frame of {size} octets of payload; agreed was {self.frame_max - 8}")
         stop = self._start + 8 + size
         if stop > self._end or self._awaits_delivery(kind):
             return 0
-        if self._buffer[stop - 1] != deliveries.FRAME_END:
+        if self._buffer[stop - 1] != fastpath.FRAME_END:
             raise BrokerProtocolError("frame without its end octet 0xCE")
         try:
             _, _, value = frame.unmarshal(bytes(self._view[self._start : stop]))
@@ -226,12 +228,12 @@ class ClientConnection:
         return 8 + size
 
     def _awaits_delivery(self, kind: int) -> bool:
-        """The rest of a delivery of the known shape is still on its way: wait for it rather than parse frame by
-        frame."""
+        """Whether the rest of a delivery of the known shape is still to come. Waiting for it is cheaper than parsing
+        frame by frame."""
         if kind != 1 or self._contents or self._closing_channels or self.stage is not Stage.RUNNING:
             return False
         shape = self._shapes.get(bytes(self._buffer[self._start + 1 : self._start + 3]))
-        return shape is not None and deliveries.awaits_rest(shape, self._buffer, self._start, self._end)
+        return shape is not None and fastpath.awaits_rest(shape, self._buffer, self._start, self._end)
 
     def _on_frame(self, channel: int, value: frame.FrameTypes) -> list[Event]:
         if isinstance(value, heartbeat.Heartbeat):
@@ -241,9 +243,9 @@ class ClientConnection:
         ):
             return []
         if isinstance(value, header.ContentHeader):
-            return self._assembly.header(channel, value)
+            return self._partial.header(channel, value)
         if isinstance(value, body.ContentBody):
-            return self._assembly.body(channel, value.value)
+            return self._partial.body(channel, value.value)
         if not isinstance(value, Method):
             raise BrokerProtocolError(f"a {type(value).__name__} in the middle of a connection")
         return self._on_method(channel, value)
@@ -278,12 +280,12 @@ class ClientConnection:
         if mechanism not in method.mechanisms.split():
             raise MechanismError(f"the broker offers no {mechanism} login, only {method.mechanisms!r}")
         self.server_properties = dict(method.server_properties or {})
-        self._send(0, commands.Connection.StartOk(client_properties(self._name), mechanism, response, "en_US"))
+        self._send(0, commands.Connection.StartOk(_client_properties(self._name), mechanism, response, "en_US"))
         self.stage = Stage.TUNE
         return []
 
     def _login(self) -> tuple[str, str]:
-        """The SASL mechanism and what it is answered with."""
+        """The SASL mechanism and the response to it."""
         if self._options.external:
             return "EXTERNAL", ""
         return "PLAIN", f"\0{self._uri.user}\0{self._uri.password}"
@@ -296,7 +298,7 @@ class ClientConnection:
         self._expect(Stage.TUNE, method)
         limit = self._options.frame_limit
         self.frame_max = max(min(method.frame_max or limit, limit), FRAME_MIN)
-        self.heartbeat_s = agreed_heartbeat_s(self._options.heartbeat_s, method.heartbeat or 0)
+        self.heartbeat_s = _agreed_heartbeat_s(self._options.heartbeat_s, method.heartbeat or 0)
         self.channel_max = method.channel_max or CHANNEL_MAX
         tune_ok = commands.Connection.TuneOk(self.channel_max, self.frame_max, self.heartbeat_s)
         self._send(0, tune_ok)
@@ -350,9 +352,41 @@ class ClientConnection:
     def _on_content_method(self, channel: int, method: Method) -> list[Event]:
         assert isinstance(method, (commands.Basic.Deliver, commands.Basic.GetOk, commands.Basic.Return))
         self._expect(Stage.RUNNING, method)
-        self._assembly.begin(channel, method)
+        self._partial.begin(channel, method)
         return []
 
     def _on_get_empty(self, channel: int, method: Method) -> list[Event]:
         self._expect(Stage.RUNNING, method)
         return [GetEmpty(channel)]
+
+
+def _client_properties(name: str) -> FieldTable:
+    """The properties of this client. Without ``authentication_failure_close`` the broker would hang up in silence after
+    a refused login."""
+    capabilities = ("publisher_confirms", "basic.nack", "consumer_cancel_notify", "connection.blocked")
+    return {
+        "product": "perftest",
+        "version": perftest.__version__,
+        "platform": "CPython",
+        "connection_name": name,
+        "capabilities": dict.fromkeys((*capabilities, "authentication_failure_close"), True),
+    }
+
+
+def _agreed_heartbeat_s(wanted_s: int | None, offered_s: int) -> int:
+    """The lower of two heartbeats, as the specification says, or the broker's if this client wants no particular
+    one."""
+    if wanted_s is None:
+        return offered_s
+    return min(wanted_s, offered_s) if offered_s else wanted_s
+
+
+def _not_amqp(octets: bytes) -> str:
+    """Why these first octets are not ``connection.start``, as far as they tell."""
+    if octets.startswith(b"AMQP"):
+        return "the broker does not speak AMQP 0-9-1: it answered with a protocol header"
+    if octets.startswith(b"HTTP"):
+        return "the port speaks HTTP, not AMQP"
+    if octets[0] == 0x15 and octets[1] == 3:
+        return "the port speaks TLS: the URI must start with amqps://"
+    return f"the port does not speak AMQP: the first octets are {octets.hex(' ')}"

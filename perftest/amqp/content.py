@@ -1,7 +1,7 @@
-"""The content header of a message, with properties by PerfTest's names, and where in it a stamp lies.
+"""The content header of a message, with properties by PerfTest's names, and the place of the stamp in it.
 
-Written by hand because a stamp in a header is patched in place, and because brokers and clients read tables more alike
-when integers are 32 or 64 bits and floats are doubles.
+The encoder is written by hand, because a stamp in a header is patched in place. Besides, brokers and clients agree
+better on tables whose integers have 32 or 64 bits and whose floats are doubles.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from perftest.amqp.deliveries import STAMP_HEADER, STAMP_OCTETS
+from perftest.amqp.fastpath import STAMP_HEADER, STAMP_OCTETS
 
 Value = str | int | float | bool
 
@@ -40,8 +40,8 @@ _INT32: Final = range(-(1 << 31), 1 << 31)
 
 
 def header_frame(channel: int, *, body_size: int, properties: Mapping[str, Value], stamped: bool = False) -> bytes:
-    """A whole content header frame. ``stamped``: with a header ``perftest`` of as many zero octets as a stamp has;
-    :func:`stamp_offset` finds it. Raises ValueError for a value its property cannot hold."""
+    """A whole content header frame. With ``stamped`` it has a header ``perftest`` of zero octets in place of a stamp;
+    :func:`stamp_offset` finds them. Raises ValueError for a value that its property cannot hold."""
     headers = {name: value for name, value in properties.items() if name not in _NAMES}
     flags, octets = 0, b""
     for bit, name in zip(range(15, 0, -1), _NAMES, strict=False):
@@ -54,7 +54,7 @@ def header_frame(channel: int, *, body_size: int, properties: Mapping[str, Value
 
 
 def stamp_offset(frame: bytes) -> int:
-    """Where in a header frame that is ``stamped`` its stamp lies: it stands last in the table of headers."""
+    """The offset of the stamp in a ``stamped`` header frame. The stamp is the last header."""
     mark = short_string(STAMP_HEADER) + b"S" + struct.pack(">I", STAMP_OCTETS)
     return frame.index(mark + bytes(STAMP_OCTETS)) + len(mark)
 

@@ -1,16 +1,16 @@
-"""What goes out in bulk: publishes from patched templates, acknowledgements from a patched row.
+"""Octets of many messages at once: publishes from patched templates, acknowledgements from a patched row.
 
-Theory of operation. All messages of a publisher differ in their stamp only, and perhaps in their routing key and body.
-With our own body (:class:`PublishTemplate`) the octets of many complete publishes (method, header and body frames)
-stand ready in one table; a burst copies nothing but the stamps into it and takes the octets out in one piece. A body
-larger than a frame is cut into several frames inside the row: the stamp is in the first one, so the same code serves
-any size. With somebody else's bodies (:class:`DocumentTemplate`) the stamp is in a header: the table holds what comes
+Theory of operation. The messages of a publisher differ only in their stamp, and perhaps in routing key and body. With
+generated bodies (:class:`PublishTemplate`), the octets of many complete publishes (method, header and body frames)
+stand ready in one table. A burst copies only the stamps into the table and takes the octets out in one piece. A body
+larger than a frame is cut into several frames inside the row; the stamp is in the first frame, so the same code serves
+any size. With documents as bodies (:class:`DocumentTemplate`) the stamp is in a header. Then the table holds the octets
 before the body, and the bodies, which all publishers share, are joined between its rows.
 
-Invariant: what a template builds is octet for octet what the general encoder builds for the same messages.
+Invariant: a template builds octet for octet the same publishes as the general encoder.
 
-Cost for 1 KB bodies in bursts: 0.03 µs a message with our own body (a random routing key of its own adds 0.15 µs),
-0.25 µs with others; for one alone 0.3 µs and 0.9 µs.
+Cost of 1 KB bodies in bursts: 0.03 µs a message with bodies of stamp and filler (a random routing key per message adds
+0.15 µs), 0.25 µs with documents. A single message costs 0.3 µs and 0.9 µs.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from perftest.amqp.content import BODY_SIZE_AT, Value, header_frame, short_strin
 
 FRAME_OVERHEAD: Final = 8
 BURST_OCTETS: Final = 256 * 1024
-"""A burst is at most this much: what a socket buffer takes at once, and small against any cache."""
+"""The largest burst: it fits into a socket buffer, and is small against any cache."""
 NO_LIMIT: Final = 1 << 30
 _ROWS: Final = 4
-"""Rows a table begins with: thousands of slow publishers never need more."""
+"""The rows of a new table. Thousands of slow publishers never need more."""
 
 _STAMP_OCTETS: Final = 28
 _END: Final = b"\xce"
@@ -54,8 +54,8 @@ class Keys(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """All of a message but its body. ``properties`` by PerfTest's names; ``keys``, if any, replace the routing key,
-    which then is a place holder of their length."""
+    """Everything of a message except its body. ``properties`` have PerfTest's names. ``keys``, if given, replace the
+    routing key of each message."""
 
     channel: int
     exchange: str = ""
@@ -72,7 +72,7 @@ class Envelope:
         return head + names + bytes([self.mandatory, 0xCE])
 
     def key_at(self) -> int:
-        """Where in :meth:`method` the routing key lies."""
+        """The offset of the routing key in :meth:`method`."""
         return _EXCHANGE_AT + 1 + len(self.exchange.encode()) + 1
 
 
@@ -89,16 +89,16 @@ class Template(Protocol):
     ) -> bytes:
         """``count`` publishes (at most ``burst_max``) in one piece.
 
-        ``sequences`` is the first of consecutive ones, or one for each. Without ``intended_ns`` (closed loop) the
-        intended time is the sent time.
+        ``sequences`` is the first of consecutive sequence numbers, or one sequence number for each publish. Without
+        ``intended_ns`` (closed loop) the intended time is the sent time.
         """
 
     def body_octets(self, first: int, count: int) -> int:
-        """Octets of the bodies of ``count`` messages from number ``first`` on."""
+        """Octets of the bodies of ``count`` messages, beginning with sequence number ``first``."""
 
 
 class _Table:
-    """Rows of the same octets but for stamp and routing key; as many as were ever needed at once."""
+    """Rows of the same octets, except for stamp and routing key: as many rows as were ever needed at once."""
 
     def __init__(self, row: bytes, *, envelope: Envelope, source: int, stamp_at: int) -> None:
         self.row = bytearray(row)
@@ -109,7 +109,7 @@ class _Table:
         self._make(_ROWS)
 
     def rows(self, sequences: int | Nanoseconds, count: int, intended_ns: Nanoseconds | None, sent_ns: int) -> Octets:
-        """``count`` rows with their stamps; a view that lives until the next call."""
+        """``count`` rows with their stamps, as a view that is valid until the next call."""
         if count > len(self._rows):
             self._make(max(count, 2 * len(self._rows)))
         numbers = self._offsets[:count] + sequences if isinstance(sequences, int) else sequences
@@ -123,7 +123,7 @@ class _Table:
         return self._rows[:count]
 
     def one(self, sequence: int, intended_ns: int, sent_ns: int) -> bytearray:
-        """The row of one message, to be copied."""
+        """The row of one message. The caller must copy it."""
         struct.pack_into(">QQQ", self.row, self.stamp_at, sequence, intended_ns, sent_ns)
         if self._keys is not None:
             key = self._keys.of(np.array([sequence], np.int64)).tobytes()
@@ -137,8 +137,8 @@ class _Table:
 
 
 class PublishTemplate:
-    """Publishes with our own body: the stamp, and ``filler`` behind it. ``rows_max`` bounds a burst for publishers that
-    may never send more at once."""
+    """Publishes whose body is the stamp, and ``filler`` behind it. ``rows_max`` bounds a burst, for publishers
+    that may never send more at once."""
 
     def __init__(
         self, envelope: Envelope, *, source: int, filler: bytes, frame_max: int, rows_max: int = NO_LIMIT
@@ -152,22 +152,23 @@ class PublishTemplate:
         self._table = _Table(row, envelope=envelope, source=source, stamp_at=len(head) + 7)
 
     def single(self, sequence: int, *, intended_ns: int, sent_ns: int) -> bytes:
-        """See :class:`Template`, also for the others."""
+        """One publish (see :class:`Template`)."""
         return bytes(self._table.one(sequence, intended_ns, sent_ns))
 
     def burst(
         self, sequences: int | Nanoseconds, count: int, *, intended_ns: Nanoseconds | None, sent_ns: int
     ) -> bytes:
-        """Many."""
+        """Many publishes (see :class:`Template`)."""
         return self._table.rows(sequences, count, intended_ns, sent_ns).tobytes()
 
     def body_octets(self, first: int, count: int) -> int:
-        """All bodies have one size."""
+        """Octets of the bodies, which all have one size."""
         return count * self._body_size
 
 
 class Documents:
-    """Bodies that are not ours, in the order in which they are sent, over and over again; all publishers share them."""
+    """Bodies that somebody gave, in the order in which they are sent, over and over again. All publishers share
+    them."""
 
     def __init__(self, bodies: Sequence[bytes]) -> None:
         self.bodies = tuple(bodies)
@@ -178,8 +179,8 @@ class Documents:
 
 
 class DocumentTemplate:
-    """Publishes whose body is one of ``documents``: message ``i`` has the one at ``i`` modulo their number. A body that
-    fits into one frame is written as it is, between that frame's head and its end; others are cut up when they are
+    """Publishes whose bodies are ``documents``: message ``i`` has the document at ``i`` modulo their number. A body
+    that fits into one frame is written as it is, between head and end of the frame. A larger body is cut up when it is
     sent."""
 
     def __init__(
@@ -200,7 +201,7 @@ class DocumentTemplate:
         self._table = _Table(method + header, envelope=envelope, source=source, stamp_at=stamp_at)
 
     def single(self, sequence: int, *, intended_ns: int, sent_ns: int) -> bytes:
-        """See :class:`Template`, also for the others."""
+        """One publish (see :class:`Template`)."""
         which = sequence % len(self._documents)
         row = self._table.one(sequence, intended_ns, sent_ns)
         row[self._size_at : self._size_at + 8] = self._sizes[which].tobytes()
@@ -209,7 +210,7 @@ class DocumentTemplate:
     def burst(
         self, sequences: int | Nanoseconds, count: int, *, intended_ns: Nanoseconds | None, sent_ns: int
     ) -> bytes:
-        """Many."""
+        """Many publishes (see :class:`Template`)."""
         rows = self._table.rows(sequences, count, intended_ns, sent_ns)
         which = self._which(sequences, count)
         rows[:, self._size_at : self._size_at + 8] = self._sizes[which]
@@ -222,7 +223,7 @@ class DocumentTemplate:
         return b"".join(chain.from_iterable(parts))
 
     def body_octets(self, first: int, count: int) -> int:
-        """Each document has its own size."""
+        """Octets of the bodies: each document has its own size."""
         return int(self._documents.sizes[self._which(first, count)].sum())
 
     def _which(self, sequences: int | Nanoseconds, count: int) -> Nanoseconds:
@@ -230,7 +231,7 @@ class DocumentTemplate:
         return numbers % len(self._documents)
 
     def _body(self, which: int) -> tuple[bytes, ...]:
-        """The body frames of a document: none if it is empty."""
+        """The body frames of a document; none if the document is empty."""
         octets = self._documents.bodies[which]
         if not octets:
             return ()
@@ -245,7 +246,8 @@ def _body_frames(channel: int, octets: bytes, payload_max: int) -> bytes:
 
 
 class AckEncoder:
-    """basic.ack frames of one channel; or basic.nack, which differ in their method and one more bit: ``requeue``."""
+    """basic.ack frames of one channel, or basic.nack frames, which differ in the method and have the bit
+    ``requeue``."""
 
     def __init__(self, channel: int, *, nack: bool = False, requeue: bool = False) -> None:
         self._head = struct.pack(">BHIHH", 1, channel, 13, 60, 120 if nack else 80)
@@ -259,7 +261,7 @@ class AckEncoder:
         return self._head + struct.pack(">QBB", tag, multiple | self._bits, 0xCE)
 
     def many(self, tags: range, *, multiple: bool) -> bytes:
-        """A frame for each tag, in one piece."""
+        """One frame for each tag, in one piece."""
         count = len(tags)
         if count == 1:
             return self.one(tags[0], multiple=multiple)

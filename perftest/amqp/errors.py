@@ -1,10 +1,9 @@
-"""What can go wrong between this client and a broker, split as AMQP splits it.
+"""The errors between this client and a broker, divided as AMQP divides them.
 
-:class:`ChannelClosedError` is the specification's channel exception: one channel ends, the connection lives.
-:class:`ConnectionClosedError` is its connection exception. :class:`ConnectionLostError` is no word from the broker at
-all: the socket ended or fell silent. :class:`BrokerProtocolError` means the broker broke the protocol; misuse of this
-client is
-``ValueError`` or ``AssertionError`` and never one of these.
+:class:`ChannelClosedError` is a channel-level exception: one channel ends, the connection lives.
+:class:`ConnectionClosedError` is a connection-level exception. :class:`ConnectionLostError` means that the socket ended
+or fell silent without a word from the broker. :class:`BrokerProtocolError` means that the broker broke the protocol.
+Misuse of this client is ``ValueError`` or ``AssertionError``, never one of these errors.
 """
 
 from __future__ import annotations
@@ -40,19 +39,19 @@ class ConnectionLostError(AmqpError):
 
 
 class BrokerProtocolError(AmqpError):
-    """The broker sent what AMQP 0-9-1 does not allow; the connection cannot go on."""
+    """The broker sent octets that AMQP 0-9-1 does not allow. The connection cannot go on."""
 
 
 class TlsError(AmqpError):
-    """No secure connection: a certificate that is not to be trusted, a file that cannot be read, a port without TLS."""
+    """No TLS connection: a certificate that is not trusted, a file that cannot be read, or a port without TLS."""
 
 
 class MechanismError(BrokerProtocolError):
-    """The broker does not offer the way to log in that was asked for."""
+    """The broker does not offer the login mechanism that was asked for."""
 
 
 class NoChannelLeftError(AmqpError):
-    """As many channels are open on the connection as the broker allows."""
+    """The broker allows no more channels on the connection."""
 
 
 class ReplyError(AmqpError):
@@ -66,20 +65,20 @@ class ReplyError(AmqpError):
 
 
 class ChannelClosedError(ReplyError):
-    """channel.close from the broker."""
+    """The broker has closed a channel: channel.close."""
 
     @property
     def temporary(self) -> bool:  # type: ignore[override]
-        """311 and 5xx pass; 403, 404, 405 and 406 say that the request itself is wrong."""
+        """311, 506 and 541 pass by themselves. 403, 404, 405 and 406 say that the request itself is wrong."""
         return self.code in TEMPORARY_CHANNEL_CODES
 
 
 class ConnectionClosedError(ReplyError):
-    """connection.close from the broker."""
+    """The broker has closed the connection: connection.close."""
 
     @property
     def temporary(self) -> bool:  # type: ignore[override]
-        """320 (an operator or a shutdown), 506 and 541 pass."""
+        """320 (an operator or a shutdown), 506 and 541 pass by themselves."""
         return self.code in TEMPORARY_CONNECTION_CODES
 
 
@@ -92,5 +91,5 @@ class VhostRefusedError(ReplyError):
 
     @property
     def temporary(self) -> bool:  # type: ignore[override]
-        """541: the virtual host is down on that node, or the node is just starting."""
+        """541 passes by itself: the virtual host is down on that node, or the node is just starting."""
         return self.code in TEMPORARY_CONNECTION_CODES

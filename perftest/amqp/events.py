@@ -1,7 +1,8 @@
-"""What the protocol core tells the shell. Runs arrive as runs; everything cold arrives as pamqp's own objects.
+"""The events of a connection, as the protocol core tells them to the shell.
 
-The three that come with every message (:class:`Confirms`, :class:`Delivery`, :class:`DeliveryRun`) are not frozen only
-because building a frozen instance costs three times as much; nobody changes them.
+Deliveries and confirms arrive as runs. Answers arrive as pamqp's own objects. :class:`Confirms`, :class:`Delivery` and
+:class:`DeliveryRun` come with every message. They are not frozen, because building a frozen instance takes three times
+as long; but nobody changes them.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class ChannelEnded:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionEnded:
-    """The broker closed the connection (connection.close-ok is already in the output), or answered our own close:
-    then ``code`` is 200. ``stage`` names the handshake step that was refused, if it was still going on."""
+    """The broker closed the connection (connection.close-ok is already in the output), or it answered the close of this
+    client with ``code`` 200. ``stage`` is the stage in which the connection ended."""
 
     code: int
     text: str
@@ -73,9 +74,9 @@ class ConsumerCancelled:
 
 @dataclass(slots=True)
 class Confirms:
-    """Publisher confirms of one kind, in the order they came.
+    """Publisher confirms of one kind, in the order in which they came.
 
-    ``multiple``: everything up to and including ``tags[-1]``; else exactly ``tags``.
+    With ``multiple``, they stand for every tag up to and including ``tags[-1]``; without, for exactly ``tags``.
     """
 
     channel: int
@@ -88,7 +89,7 @@ class Confirms:
 class Delivery:
     """One basic.deliver, or basic.get-ok, with its content in one piece (any number of body frames, any properties).
 
-    ``stamp`` is that of the header ``perftest``, None where there is none.
+    ``stamp`` is the stamp in the header ``perftest``, None if there is no such header.
     """
 
     channel: int
@@ -102,9 +103,9 @@ class Delivery:
 class DeliveryRun:
     """Deliveries of one shape: same consumer, same routing, same body size, consecutive delivery tags.
 
-    ``bodies`` is a view, one row per message, into the receive buffer: copy what must outlive the handling of the
-    event; so is ``stamps``, those of the header ``perftest`` (None where there is none). ``redelivered`` has one 0 or 1
-    per row.
+    ``bodies`` is a view into the receive buffer, one row per message. So is ``stamps``, with the stamps of the header
+    ``perftest``; it is None if there is no such header. Copy rows that must outlive the handling of the event.
+    ``redelivered`` has one 0 or 1 per row.
     """
 
     channel: int
@@ -117,7 +118,7 @@ class DeliveryRun:
         return len(self.bodies)
 
     def first(self, count: int) -> DeliveryRun:
-        """The first ``count`` of them."""
+        """The first ``count`` deliveries."""
         stamps = None if self.stamps is None else self.stamps[:count]
         return DeliveryRun(self.channel, self.first_tag, self.redelivered[:count], self.bodies[:count], stamps)
 
@@ -131,8 +132,8 @@ class GetEmpty:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """basic.return of a mandatory message that no queue took. ``body`` as it was sent, ``stamp`` as in
-    :class:`Delivery`."""
+    """basic.return of a mandatory message that no queue took. ``body`` is the body as it was sent, ``stamp`` the stamp
+    as in :class:`Delivery`."""
 
     channel: int
     code: int

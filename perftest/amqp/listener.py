@@ -1,4 +1,4 @@
-"""Who handles what comes on a connection."""
+"""The ports through which a connection tells its users what comes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from perftest.amqp.events import Confirms, Delivery, DeliveryRun, Returned
 
 
 class Listener(Protocol):
-    """Who handles what comes on a channel. ``now_ns`` is when it was read from the socket."""
+    """The user of a channel. ``now_ns`` is the time at which the event was read from the socket."""
 
     def on_confirms(self, event: Confirms, now_ns: int) -> None:
         """Publisher confirms of one kind."""
 
     def on_delivery(self, event: Delivery | DeliveryRun, now_ns: int) -> None:
-        """One delivery, or a run; its views die when this returns."""
+        """One delivery, or a run. Its views are valid until this method returns."""
 
     def on_get_empty(self, now_ns: int) -> None:
         """A basic.get found nothing."""
@@ -24,23 +24,23 @@ class Listener(Protocol):
         """A mandatory message came back."""
 
     def on_cancelled(self) -> None:
-        """The broker ended our consumer."""
+        """The broker has cancelled the consumer on the channel."""
 
     def on_channel_closed(self, error: ChannelClosedError) -> None:
-        """The broker closed the channel and nobody was waiting for an answer on it."""
+        """The broker has closed the channel, and no call was waiting for an answer on it."""
 
     def on_read_end(self) -> None:
-        """Everything that came for the channel with one read has been handed over: the moment to write, once."""
+        """All events of one read have been handed over: this is the moment to write."""
 
     def on_writable(self) -> None:
         """The socket takes octets again."""
 
 
 class ConnectionListener(Protocol):
-    """Who hears of the connection itself."""
+    """The user of the connection as a whole."""
 
     def on_blocked(self, reason: str) -> None:
-        """connection.blocked."""
+        """The broker has sent connection.blocked."""
 
     def on_unblocked(self) -> None:
-        """connection.unblocked."""
+        """The broker has sent connection.unblocked."""

@@ -12,7 +12,7 @@ def encode(channel: int, method: Method) -> bytes:
 
 
 def method_name(class_id: int, method_id: int) -> str:
-    """``queue.declare`` for 50, 10; empty for 0, 0; the numbers for what is unknown."""
+    """The name of a method: ``queue.declare`` for 50, 10; empty for 0, 0; the numbers if the method is unknown."""
     if not class_id:
         return ""
     known = commands.INDEX_MAPPING.get(class_id << 16 | method_id)

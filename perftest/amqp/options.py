@@ -1,4 +1,4 @@
-"""How a connection is made, beyond where to: what is asked of the broker, of the socket and of TLS."""
+"""The options of a connection beside its URI: settings of AMQP, of the socket and of TLS."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Final
 from perftest.amqp.errors import TlsError
 
 FRAME_MAX: Final = 131072
-"""What we agree to at most unless more is asked for: RabbitMQ's own default, and large enough for runs of 1 KB messages
-to be limited by the socket."""
+"""The largest frame to agree on, unless more is asked for. It is RabbitMQ's own default, and large enough that the
+socket limits the runs of 1 KB messages."""
 
 FRAME_MIN: Final = 4096
-"""AMQP's ``frame-min-size``: nobody may agree to less."""
+"""AMQP's ``frame-min-size``: the smallest ``frame_max`` that AMQP allows."""
 
 FRAME_LIMIT: Final = 1 << 24
-"""No more is agreed to, whatever is asked for: two such frames are the buffer of every connection."""
+"""The largest frame of all, whatever is asked for: every connection has a buffer of two frames."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Without any, what the broker offers is taken.
+    """An option that is not set takes the value that the broker offers.
 
     ``heartbeat_s``
         0 switches heartbeats off; None takes the broker's.
@@ -32,7 +32,7 @@ class Options:
     ``send_buffer``, ``receive_buffer``
         octets of the socket's buffers; 0 leaves them to the system.
     ``tls``, ``server_name``
-        for ``amqps`` URIs; without a name that of the URI's host is asked for and checked.
+        for ``amqps`` URIs. Without ``server_name``, the certificate must be for the host of the URI.
     """
 
     heartbeat_s: int | None = None
@@ -53,8 +53,8 @@ class Options:
 def tls_context(
     *, ca_file: str = "", cert_file: str = "", key_file: str = "", system_authorities: bool = False
 ) -> ssl.SSLContext:
-    """What TLS needs to know. With authorities, from a file or the system's, the broker's certificate is checked and so
-    is its name; without, nothing is checked. The key may be in the file of the certificate.
+    """The settings of TLS. With authorities, from a file or the system's, the broker's certificate and its name are
+    checked. Without authorities, nothing is checked. The key may be in the file of the certificate.
 
     Raises :class:`TlsError` for a file that cannot be used.
     """

@@ -1,8 +1,8 @@
 """The shell around :class:`~perftest.amqp.connection.ClientConnection`: a socket, futures for answers, heartbeats.
 
-One object per connection. Everything runs in the event loop's thread and nothing is queued between the socket and the
-listener of a channel: octets come in, the core cuts them into events, the listener handles each at once. The clock is
-read once per read, before parsing, so all messages of one read have the same arrival time: the moment they were here.
+There is one object per connection. Everything runs in the thread of the event loop, and nothing is queued between the
+socket and the listener of a channel: octets come in, the core cuts them into events, and the listener handles each
+event at once. The clock is read once per read, before parsing, so all messages of one read have the same arrival time.
 """
 
 from __future__ import annotations
@@ -11,21 +11,25 @@ import asyncio
 import os
 import socket
 import ssl
+from collections import deque
 from typing import Any, Final, TypeVar, cast
 
 from pamqp import commands
 from pamqp.base import Frame as Method
 
-from perftest.amqp.calls import Calls
-from perftest.amqp.channel_numbers import ChannelNumbers
-from perftest.amqp.connection import HEARTBEAT, ClientConnection
+from perftest.amqp.connection import HEARTBEAT, ClientConnection, Stage
 from perftest.amqp.errors import (
     REPLY_FRAME_ERROR,
     AmqpError,
     BrokerProtocolError,
     ChannelClosedError,
+    ConnectionClosedError,
     ConnectionLostError,
+    LoginRefusedError,
+    NoChannelLeftError,
+    TlsError,
     UnreachableError,
+    VhostRefusedError,
 )
 from perftest.amqp.events import (
     Blocked,
@@ -45,19 +49,18 @@ from perftest.amqp.events import (
 from perftest.amqp.listener import ConnectionListener, Listener
 from perftest.amqp.methods import encode
 from perftest.amqp.options import Options, tls_context
-from perftest.amqp.reasons import closed_error, lost_error, tls_error
 from perftest.amqp.uri import AmqpUri
 from perftest.metrics.clock import Clock
 
 WRITE_HIGH_WATER: Final = 1 << 20
-"""Octets waiting for the socket from which on publishers pause: a second of a slow network, not a second of memory."""
+"""Publishers pause while more octets than this wait for the socket: a second of a slow network."""
 
 ANSWER_TIMEOUT_S: Final = 30.0
 _M = TypeVar("_M", bound=Method)
 
 
 class Connection(asyncio.BufferedProtocol):
-    """An open connection. ``lost`` is done, with the reason as its result, as soon as it is none any more."""
+    """An open connection. As soon as the connection ends, ``lost`` is done, with the reason as its result."""
 
     def __init__(self, uri: AmqpUri, *, name: str, clock: Clock, options: Options) -> None:
         self.uri = uri
@@ -111,9 +114,9 @@ class Connection(asyncio.BufferedProtocol):
             connection.abort()
             raise UnreachableError(f"no answer from {uri.host}:{uri.port} within {timeout_s:g} s") from error
         except ssl.SSLError as error:
-            raise tls_error(error, uri) from error
+            raise _tls_error(error, uri) from error
         except OSError as error:
-            # asyncio has words of its own for a refused connection, and those of the system behind them.
+            # asyncio words a refused connection by itself; the text of the system says more.
             known = os.strerror(error.errno) if isinstance(error, ConnectionError) and error.errno else error.strerror
             reason = known or str(error)
             raise UnreachableError(f"cannot connect to {uri.host}:{uri.port}: {reason}") from error
@@ -137,8 +140,8 @@ class Connection(asyncio.BufferedProtocol):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
 
     async def close(self, timeout_s: float = 5.0) -> None:
-        """Say goodbye and wait for the broker's answer, and for the socket to be closed, at most ``timeout_s``; then
-        drop it."""
+        """Close the connection. Wait at most ``timeout_s`` for the broker's answer and the end of the socket, then drop
+        the socket."""
         if self.lost.done() or self._transport is None:
             return
         self._core.close()
@@ -152,7 +155,7 @@ class Connection(asyncio.BufferedProtocol):
             self._finish(ConnectionLostError(f"no connection.close-ok within {timeout_s:g} s"))
 
     def abort(self) -> None:
-        """Drop the socket without a word."""
+        """Drop the socket at once, without connection.close."""
         if self._transport is not None:
             self._transport.abort()
         self._finish(ConnectionLostError("given up by this client"))
@@ -176,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._core.frame_max
 
     def socket_option(self, level: int, option: int) -> int:
-        """``getsockopt`` of the connection's socket: what the system has made of what it was asked for."""
+        """``getsockopt`` of the connection's socket: the value that the system has really set."""
         assert self._transport is not None
         return int(self._transport.get_extra_info("socket").getsockopt(level, option))
 
@@ -190,13 +193,13 @@ class Connection(asyncio.BufferedProtocol):
         return channel
 
     def _forget_channel(self, channel: int) -> None:
-        """Both sides have closed it: its number may be used again."""
+        """Both sides have closed the channel. Its number may be used again."""
         self._listeners.pop(channel, None)
         self._touched.pop(channel, None)
         self._channels.give_back(channel)
 
     async def close_channel(self, channel: int) -> None:
-        """Close a channel; whatever was on its way to us is dropped."""
+        """Close a channel. Everything that is still on its way to this client is dropped."""
         self._core.channel_closing(channel)
         self._calls.fail(channel, ConnectionLostError("the channel was closed before the answer came"))
         await self.call(channel, commands.Channel.Close(200, "bye", 0, 0), commands.Channel.CloseOk)
@@ -228,18 +231,18 @@ class Connection(asyncio.BufferedProtocol):
         return reply
 
     def write(self, octets: bytes) -> None:
-        """Hand complete frames to the socket. Does nothing on a connection that is no more: ``lost`` tells why."""
+        """Hand complete frames to the socket. Does nothing if the connection has ended; ``lost`` tells why."""
         if self._transport is not None and not self._transport.is_closing():
             self._wrote = True
             self._transport.write(octets)
 
     def hold(self, holder: object) -> None:
-        """Read nothing from the socket until ``holder`` releases it, but for answers that somebody waits for."""
+        """Read nothing from the socket until ``holder`` releases it, except while a call waits for its answer."""
         self._holders.add(holder)
         self._read_or_not()
 
     def release(self, holder: object) -> None:
-        """See :meth:`hold`."""
+        """Let the socket be read again, as far as ``holder`` is concerned."""
         self._holders.discard(holder)
         self._read_or_not()
 
@@ -262,7 +265,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._core.free_space()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Handle what came."""
+        """Handle the octets of one read."""
         now_ns = self._clock()
         self._silent_beats = 0
         try:
@@ -279,17 +282,17 @@ class Connection(asyncio.BufferedProtocol):
         self._flush()
 
     def eof_received(self) -> bool:
-        """The broker closed its side; nothing sensible can follow."""
+        """The broker has closed its side: close the socket."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
         if not self._gone.done():
             self._gone.set_result(None)
-        self._finish(lost_error(exc, self.uri, self._core.stage))
+        self._finish(_lost_error(exc, self.uri, self._core.stage))
 
     def pause_writing(self) -> None:
-        """Too much waits for the socket."""
+        """Too many octets wait for the socket."""
         self.writable = False
 
     def resume_writing(self) -> None:
@@ -319,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
             case ChannelEnded(channel, code, text, method_text):
                 self._on_channel_ended(channel, ChannelClosedError(code, text, method_text))
             case ConnectionEnded():
-                self._finish(closed_error(event))
+                self._finish(_closed_error(event))
             case GetEmpty(channel):
                 if (listener := self._listeners.get(channel)) is not None:
                     listener.on_get_empty(now_ns)
@@ -386,3 +389,95 @@ class Connection(asyncio.BufferedProtocol):
             self._finish(ConnectionLostError(f"{self.uri.host}:{self.uri.port} was silent for {seconds} s"))
             return
         self._start_heartbeats()
+
+
+class Calls:
+    """The calls of one connection: methods that wait for their answers. A channel answers in the order of its calls."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, deque[asyncio.Future[Method]]] = {}
+
+    def begin(self, channel: int) -> asyncio.Future[Method]:
+        """A call is about to be sent. Returns the future of its answer, which fails if no answer can come."""
+        future: asyncio.Future[Method] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(channel, deque()).append(future)
+        return future
+
+    def answer(self, channel: int, method: Method) -> bool:
+        """An answer came. Returns whether a call waited for it."""
+        waiting = self._waiting.get(channel)
+        if not waiting:
+            return False
+        future = waiting.popleft()
+        if not future.done():
+            future.set_result(method)
+        return True
+
+    def fail(self, channel: int, error: AmqpError) -> bool:
+        """No more answers come on a channel. Returns whether a call waited."""
+        waiting = self._waiting.pop(channel, None) or ()
+        for future in waiting:
+            if not future.done():
+                future.set_exception(error)
+        return bool(waiting)
+
+    def fail_all(self, error: AmqpError) -> None:
+        """No more answers come on any channel."""
+        for channel in tuple(self._waiting):
+            self.fail(channel, error)
+
+
+class ChannelNumbers:
+    """The channel numbers of a connection: those in use, and those that may be used again."""
+
+    def __init__(self) -> None:
+        self._used = 0
+        self._free: deque[int] = deque()
+
+    def take(self, channel_max: int) -> int:
+        """A number that was never used, as long as there is one, because the owner of a channel that has just ended may
+        not know yet. Raises :class:`NoChannelLeftError` if the broker allows no more channels on one connection."""
+        if self._used < channel_max:
+            self._used += 1
+            return self._used
+        if self._free:
+            return self._free.popleft()
+        raise NoChannelLeftError(f"the broker allows {channel_max} channels on a connection")
+
+    def give_back(self, channel: int) -> None:
+        """Both sides have closed the channel."""
+        self._free.append(channel)
+
+
+def _tls_error(error: ssl.SSLError, uri: AmqpUri) -> AmqpError:
+    """The error for a failed TLS handshake. A broker that starts or stops cuts the handshake off in the middle."""
+    where = f"{uri.host}:{uri.port}"
+    if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+        return UnreachableError(f"{where} broke the TLS handshake off")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return TlsError(f"the certificate of {where} is not trusted: {error.verify_message}")
+    if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
+        return TlsError(f"{where} does not speak TLS")
+    return TlsError(f"no TLS with {where}: {(error.reason or str(error)).lower().replace('_', ' ')}")
+
+
+def _closed_error(event: ConnectionEnded) -> AmqpError:
+    """The error for a connection.close, by the stage of the handshake that it answered."""
+    if event.stage == "tune":
+        return LoginRefusedError(event.code, event.text)
+    if event.stage == "open":
+        return VhostRefusedError(event.code, event.text, event.method)
+    return ConnectionClosedError(event.code, event.text, event.method)
+
+
+def _lost_error(cause: Exception | None, uri: AmqpUri, stage: Stage) -> AmqpError:
+    """The error for a socket that closed without a word of AMQP, by the stage of the handshake."""
+    if isinstance(cause, ssl.SSLError) and stage in (Stage.START, Stage.TUNE, Stage.OPEN):
+        return _tls_error(cause, uri)
+    reason = str(cause) if cause else "the broker closed the socket"
+    if stage is Stage.START:
+        what = "a certificate of this client" if uri.tls else "TLS, which is amqps://"
+        reason = f"closed without a word; perhaps it wants {what}"
+    elif stage is Stage.TUNE:
+        reason = "the broker hung up after the login was sent, as some do when user or password are wrong"
+    return ConnectionLostError(f"connection to {uri.host}:{uri.port} lost: {reason}")

@@ -15,12 +15,12 @@ DEFAULT_TLS_PORT: Final = 5671
 
 
 class UriError(ValueError):
-    """The text is not a usable AMQP URI; the message says what is wrong, without the password."""
+    """The text is not a usable AMQP URI. The message says what is wrong, and does not contain the password."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AmqpUri:
-    """Where and as whom to connect. ``str()`` and ``repr()`` never show the password."""
+    """Host, user and virtual host of a connection. ``str()`` and ``repr()`` never show the password."""
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT

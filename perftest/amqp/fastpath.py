@@ -1,12 +1,15 @@
-"""Deliveries as runs: many basic.deliver of one shape, checked and cut by numpy instead of parsed one by one.
+"""Deliveries and confirms as runs: many frames of one shape, checked and cut by numpy instead of parsed one by one.
 
-Theory of operation. A broker that serves one consumer sends the same octets over and over; only the delivery tag, the
-redelivered bit and the body change; and the stamp, where it travels in a header because the body is somebody else's
-(:data:`STAMP_HEADER`). So the first delivery is parsed properly (:func:`learn`) and gives a :class:`Shape`: where those
-fields lie and how far it is to the next delivery. From then on a buffer is looked at as rows of one stride. Every octet
-of every row that is not tag, bit, stamp or body is compared with the shape, and the tags must be consecutive; the run
-ends at the first row that differs. What is left goes through the general path, so nothing is ever believed on the
-strength of the stride alone.
+Theory of operation. A broker that serves one consumer sends the same octets over and over. Only the delivery tag, the
+redelivered bit and the body change, and the stamp if it travels in a header (:data:`STAMP_HEADER`). So the first
+delivery is parsed properly (:func:`learn`) and gives a :class:`Shape`: the offsets of these fields, and the distance to
+the next delivery. From then on a buffer is looked at as rows of one stride. Every octet of a row that is not tag, bit,
+stamp or body is compared with the shape, and the tags must be consecutive. The run ends at the first row that differs.
+The rest goes through the general path, so the stride alone never proves anything.
+
+basic.ack and basic.nack are frames of 21 octets, so a buffer of them is a table. Brokers send them in any mixture: one
+``multiple`` for hundreds of messages, or hundreds of single frames, with nacks between them. Neighbours of one kind
+(same channel, same method, same flags) become one event. The order of the kinds is kept.
 
 Invariants: a run and the general path give the same deliveries for the same octets (a property test says so); a shape
 describes a delivery whose body is exactly one body frame; a row is only read when all its octets have come.
@@ -22,27 +25,33 @@ from typing import Final
 
 import numpy as np
 
-from perftest.amqp.events import Delivery, DeliveryRun, Octets
+from perftest.amqp.events import Confirms, Delivery, DeliveryRun, Octets
 
 FRAME_END: Final = 0xCE
 DELIVER_IDS: Final = b"\x00\x3c\x00\x3c"
 STAMP_OCTETS: Final = 28
 STAMP_HEADER: Final = "perftest"
-"""The header with the stamp of a message whose body has no room for it: a long string of exactly so many octets."""
+"""The header with the stamp of a message whose body has no room for it: a long string of ``STAMP_OCTETS`` octets."""
+
+ACK_IDS: Final = b"\x00\x3c\x00\x50"
+NACK_IDS: Final = b"\x00\x3c\x00\x78"
+_CONFIRM: Final = struct.Struct(">BHI4sQBB")
+_CONFIRM_FIXED: Final = np.array([*range(11), 19, 20])
+"""Columns that confirms of one kind share: all but the tag."""
 
 _STAMP_MARK: Final = bytes([len(STAMP_HEADER)]) + STAMP_HEADER.encode() + b"S" + struct.pack(">I", STAMP_OCTETS)
 _FRAME_HEAD: Final = struct.Struct(">BHI")
 _TAG: Final = struct.Struct(">Q")
 _FEW: Final = 3
-"""Up to this many rows the interpreter is quicker than starting numpy up."""
+"""Up to this number of rows, the interpreter is quicker than numpy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The octets all deliveries of a consumer share, and where the others lie (offsets from the start of a row).
+    """The octets that all deliveries of a consumer share, and the offsets of the other octets from the start of a row.
 
-    What follows the redelivered bit is ``middle``, up to the body or the stamp; behind a stamp ``rest``. ``stamp_at``
-    is 0 where there is none.
+    ``middle`` is everything between the redelivered bit and the stamp, or the body if there is no stamp. ``rest`` is
+    everything between the stamp and the body. ``stamp_at`` is 0 if there is no stamp.
     """
 
     channel: int
@@ -62,12 +71,12 @@ class Shape:
 
     @property
     def rest_at(self) -> int:
-        """Offset of ``rest``; where there is no stamp, of the body."""
+        """Offset of ``rest``, or of the body if there is no stamp."""
         return self.stamp_at + STAMP_OCTETS if self.stamp_at else self.body_at
 
 
 def learn(buffer: bytearray, start: int, end: int) -> Shape | None:
-    """The shape of the delivery at ``start``, or None when it is not all there or not of one body frame."""
+    """The shape of the delivery at ``start``; None if it is not all there, or does not have exactly one body frame."""
     cut = _measure(buffer, start, end)
     if cut is None:
         return None
@@ -88,7 +97,7 @@ def learn(buffer: bytearray, start: int, end: int) -> Shape | None:
 
 
 def _find_stamp(row: bytes) -> int:
-    """Where in the properties of a message the stamp lies; 0 when there is none."""
+    """The offset of the stamp in the properties of a message; 0 if there is no stamp."""
     header_at = 8 + int.from_bytes(row[3:7], "big")
     at = row.find(_STAMP_MARK, header_at) + len(_STAMP_MARK)
     return 0 if at < len(_STAMP_MARK) or at + STAMP_OCTETS > len(row) - 8 else at
@@ -117,11 +126,9 @@ def _measure(buffer: bytearray, start: int, end: int) -> tuple[int, int, int] | 
     return tag_at, body_frame_at + 7 - start, stop - start
 
 
-def cut_run(shape: Shape, buffer: bytearray, start: int, end: int) -> tuple[int, list[Delivery | DeliveryRun]]:
-    """The deliveries of this shape that stand at ``start``: how many octets they take, and the events.
-
-    0 octets when the first row is not of this shape or not all there.
-    """
+def cut_deliveries(shape: Shape, buffer: bytearray, start: int, end: int) -> tuple[int, list[Delivery | DeliveryRun]]:
+    """The deliveries of this shape that stand at ``start``: the octets that they take, and the events. 0 octets if the
+    first row is not of this shape or not all there."""
     rows = (end - start) // shape.stride
     if rows > _FEW:
         return _cut_many(shape, buffer, start, rows)
@@ -136,10 +143,10 @@ def cut_run(shape: Shape, buffer: bytearray, start: int, end: int) -> tuple[int,
 
 
 def awaits_rest(shape: Shape, buffer: bytearray, start: int, end: int) -> bool:
-    """True when what stands at ``start`` is the beginning of one more delivery of this shape, cut off by the end.
+    """Whether the octets at ``start`` are the beginning of one more delivery of this shape, cut off by the end.
 
-    Every octet that has come is compared, lengths and body size among them, so the rest is certain to follow: a
-    complete delivery of another size is never waited on.
+    Every octet that has come is compared, also lengths and body size, so the rest is certain to follow. Nobody ever
+    waits on a complete delivery of another size.
     """
     if not shape.tag_at <= end - start < shape.stride or not buffer.startswith(shape.head, start):
         return False
@@ -191,6 +198,28 @@ def _cut_many(shape: Shape, buffer: bytearray, start: int, rows: int) -> tuple[i
 
 
 def _consecutive(tags: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
-    """How many tags from the first on go up by exactly one."""
+    """How many tags, from the first on, go up by exactly one."""
     steps = tags[1:] - tags[:-1] == 1
     return len(tags) if steps.all() else int(np.argmin(steps)) + 1
+
+
+def cut_confirms(buffer: bytearray, start: int, end: int) -> tuple[int, Confirms | None]:
+    """The confirms of one kind that stand at ``start``: the octets that they take, and the event. 0 and None if a frame
+    is not all there or not well formed; then the general path judges it."""
+    if end - start < _CONFIRM.size:
+        return 0, None
+    kind, channel, size, ids, tag, flags, last = _CONFIRM.unpack_from(buffer, start)
+    if kind != 1 or size != 13 or last != FRAME_END or ids not in (ACK_IDS, NACK_IDS):
+        return 0, None
+    multiple, nack = bool(flags & 1), ids == NACK_IDS
+    frames = (end - start) // _CONFIRM.size
+    if frames <= _FEW:
+        return _CONFIRM.size, Confirms(channel, (tag,), multiple, nack)
+    table = np.frombuffer(buffer, np.uint8, frames * _CONFIRM.size, start).reshape(frames, _CONFIRM.size)
+    fixed = table[:, _CONFIRM_FIXED]
+    same = (fixed == fixed[0]).all(axis=1)
+    count = frames if same.all() else int(np.argmin(same))
+    if count == 1:
+        return _CONFIRM.size, Confirms(channel, (tag,), multiple, nack)
+    tags = table[:count, 11:19].copy().view(">u8").ravel().astype(np.int64)
+    return count * _CONFIRM.size, Confirms(channel, np.sort(tags) if multiple else tags, multiple, nack)
