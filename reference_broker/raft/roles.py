@@ -24,7 +24,7 @@ class RoleEvent(StrEnum):
     """What changes the role of a member. The value is the sentence that the documentation shows."""
 
     TIMEOUT = "its election timer ran out, or `campaign()` was called"
-    TIMEOUT_OF_THE_ONLY_VOTER = "the same happened to the only voter of the group, which needs no pre-vote"
+    TIMEOUT_OF_THE_ONLY_VOTER = "its election timer ran out, or `campaign()` was called, and it is the only voter"
     TIMEOUT_NOW = "its leader sent TimeoutNow"
     ELECTED_BY_THE_FOUNDING = "the decision that created the group elected it (`founded`)"
     PRE_VOTES_GRANTED = "a majority would vote for it; only now the term rises"
