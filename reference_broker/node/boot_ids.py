@@ -6,7 +6,7 @@ without entries that are committed. The files of the copy are sound, so only oth
 each proves who it is, and says its own boot (the boot id, and when that start was) and which boot of the other node it
 has seen last.
 
-A node whose directory is given up begins again with a boot id far ahead (:mod:`reference_broker.node.replacing`).
+A node whose directory is given up begins again with a boot id far ahead (:mod:`reference_broker.node.replacement`).
 
 One copy is not found out: a copy that was never replaced while one of the peers that are there now could see it.
 """

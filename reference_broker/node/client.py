@@ -223,7 +223,7 @@ class ClientConnection(ClientRequests):
                 (self.core.confirm if is_gone else self.core.reject)(channel.id.channel, first_seq, last_seq)
             self._touch()
 
-        self._shard.reading.look_again(looked)
+        self._shard.reads.look_again(looked)
 
     def flush(self) -> None:
         """Write what the core has to say; close when it has said its last; open or shut the valve."""

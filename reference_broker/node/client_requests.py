@@ -31,7 +31,7 @@ from reference_broker.queues.session import PublishSession
 from reference_broker.types import NOBODY, ChannelId, ConsumerId, GroupId
 
 if TYPE_CHECKING:
-    from reference_broker.node.hosting import Queue
+    from reference_broker.node.groups import Queue
     from reference_broker.node.shard import Shard
 
 SMALL: Final = 64
@@ -220,7 +220,7 @@ class ClientRequests(asyncio.Protocol):
                 counted(counts)
                 self._resume(channel)
 
-        self._shard.reading.counts(queue.record.group, answered)
+        self._shard.reads.counts(queue.record.group, answered)
 
     def _refuse_uncounted(self, channel: int, queue: Queue, why: Answer, method: str) -> None:
         """With the code that RabbitMQ gives for a durable queue whose node is down."""
@@ -416,7 +416,7 @@ class ClientRequests(asyncio.Protocol):
                 self._handlers[type(event)](channel, event)
                 self._resume(channel)
 
-        self._shard.reading.look_again(looked)
+        self._shard.reads.look_again(looked)
         return True
 
     def _look_for_its_queue(self, channel: Channel, event: Publish) -> None:
@@ -435,7 +435,7 @@ class ClientRequests(asyncio.Protocol):
                     self._forget(channel)
                 self._resume(channel)
 
-        self._shard.reading.look_again(looked)
+        self._shard.reads.look_again(looked)
 
     def _ask(
         self, channel: Channel, queue: Queue, answer: Callable[[int], None], queue_gone: Callable[[], None]

@@ -125,7 +125,7 @@ class NodeConfig:
     """One node. Every role of a directory has a path of its own, so that each may lie on a drive of its own;
     ``segment_dir`` is ``segments`` in ``data_dir`` unless named, ``logs_dir`` is ``data_dir`` itself.
     ``exit_with_stdin`` ends the node with the process that started it. ``first_life`` is the first boot id of a node
-    whose directories were lost and that was replaced (:mod:`reference_broker.node.replacing`), and 0 otherwise.
+    whose directories were lost and that was replaced (:mod:`reference_broker.node.replacement`), and 0 otherwise.
     ``secret`` is what the nodes of a cluster know each other by, the content of ``secret_file``; a node without peers
     needs none."""
 

@@ -19,7 +19,7 @@ from reference_broker.machines.metadata import ArgumentValue, QueueRecord
 from reference_broker.types import GroupId, NodeId
 
 if TYPE_CHECKING:
-    from reference_broker.node.hosting import Queue
+    from reference_broker.node.groups import Queue
 
 NOT_FOUND: Final = 404
 ACCESS_REFUSED: Final = 403

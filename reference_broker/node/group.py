@@ -20,7 +20,7 @@ from reference_broker.node.group_snapshot import GroupSnapshot
 from reference_broker.node.non_members import NonMember
 from reference_broker.node.proposals import DedupTable, Priority, UnappliedCommands, sealed_at, unseal
 from reference_broker.node.proposing import Proposing
-from reference_broker.node.sending import Sender
+from reference_broker.node.sender import Sender
 from reference_broker.raft.configuration import noop_version
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.messages import AppendReply, InstallSnapshot, Message

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from reference_broker.node.answer_times import AnswerTimes
 from reference_broker.node.node_ports import ProposingPorts
 from reference_broker.node.non_members import NonMember
+from reference_broker.node.sender import AnswerTimes
 from reference_broker.types import Entry, NodeId, Term
 
 if TYPE_CHECKING:

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Final
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.machines.metadata import QueueRecord, record_from_json, record_to_json
 from reference_broker.node import non_members
-from reference_broker.node.busiest import Busiest
 from reference_broker.node.campaigns import Campaigns
-from reference_broker.node.census import Census
+from reference_broker.node.census import Busiest, Census
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.group_ports import Host
+from reference_broker.node.groups import Groups, Queue
 from reference_broker.node.peers import Kind
 from reference_broker.node.proposals import Priority, UnappliedCommands
 from reference_broker.node.proxy import Proxy
@@ -50,49 +50,19 @@ _BUSIEST: Final = 4
 _Unapplied = dict[Priority, UnappliedCommands]
 
 
-class Queue:
-    """A queue as this node has it: ``runner`` takes proposals, ``host`` is the machine if a member of it is here, and
-    ``membership_epoch`` says which membership the replica belongs to."""
-
-    __slots__ = ("host", "membership_epoch", "record", "runner")
-
-    def __init__(
-        self, record: QueueRecord, host: QuorumQueue | None, runner: GroupRunner | Proxy, membership_epoch: int = 0
-    ) -> None:
-        self.membership_epoch = membership_epoch
-        self.record = record
-        self.host = host
-        self.runner = runner
-
-    def change_record(self, record: QueueRecord) -> None:
-        """The queue's members are wanted elsewhere."""
-        self.record = record
-        if self.host is not None:
-            self.host.record = record
-        if isinstance(self.runner, Proxy):
-            self.runner.members_changed(record)
-
-
 class Hosting:
     """All queues and groups of one node (:class:`reference_broker.node.metadata.QueueStarter`)."""
 
     def __init__(self, shard: Shard) -> None:
         self.node = shard.node
         self.boot_id = shard.boot_id
-        self.queues: dict[str, Queue] = {}
-        self.by_group: dict[GroupId, Queue] = {}
-        self.runners: dict[GroupId, GroupRunner] = {}
-        """The groups that have a member here, the metadata group among them."""
-        self.log_uids: dict[GroupId, int] = {}
-        """Which replica of each of them is here, as the log counts: it may tell of an earlier one."""
-        self.proxies: dict[GroupId, Proxy] = {}
-        """The other queues."""
+        self.groups = groups = Groups()
+        self.queues, self.by_group = groups.queues, groups.by_group
+        self.runners, self.proxies, self.log_uids = groups.runners, groups.proxies, groups.log_uids
         self.census = Census(shard.node)
         self.busiest = Busiest(_BUSIEST, self._commits)
         self.campaigns = Campaigns(self._stand)
         self._shard = shard
-        self.is_current = False
-        """Whether all that was committed before this start has been heard."""
         self._early: dict[GroupId, list[tuple[NodeId, Message]]] = {}
         """Messages for groups that are not here: a new queue's first ones may overtake the news of the queue."""
         self._early_count = 0
@@ -110,7 +80,8 @@ class Hosting:
         replica_id = int(state.meta or 0) if state is not None else shard.config.first_life
         members = () if replica_id else tuple(sorted(member.node for member in shard.config.members))
         metadata = self._run(METADATA_GROUP, members, shard.metadata, state, None, replica_id=replica_id)
-        metadata.propose(*shard.metadata.ask(lambda _none: self.became_current()))
+        shard.metadata.member = metadata
+        shard.metadata.when_current(self.became_current)
 
     def recover_queues(self, recovered: dict[GroupId, RecoveredGroup]) -> None:
         """Start the members that were here."""
@@ -121,7 +92,7 @@ class Hosting:
     def became_current(self) -> None:
         """All that was committed before this start has been heard: blank replicas may begin, and what is still here of
         queues that are gone goes. The metadata's snapshot may be newer than the last deletion that reached the disk."""
-        self.is_current = True
+        self.groups.is_current = True
         self.queues_replaced(list(self._shard.metadata.machine.queues.values()))
         for queue in list(self.by_group.values()):
             if queue.host is None and queue.record.has_replica(self.node):
@@ -169,13 +140,13 @@ class Hosting:
         self.census.queue_is(record)
         if record.has_replica(self.node):
             if queue.host is None:
-                if self.is_current:
+                if self.groups.is_current:
                     self._join(record)
             elif queue.membership_epoch < record.membership_epoch(self.node):
                 # This node was removed and added again while it did not listen. Its old replica is not a member any
                 # more, so it must not speak with the voice of the new one.
                 self._leave(record)
-                if self.is_current:
+                if self.groups.is_current:
                     self._join(record)
         elif queue.host is not None:
             self._leave(record)
@@ -270,7 +241,7 @@ class Hosting:
             self._say_leading(runner, node)
 
     def _say_leading(self, runner: GroupRunner, node: NodeId) -> None:
-        if (boot_id := self._shard.boot_id_of(node)) is not None:
+        if (boot_id := self._shard.nodes.boot_id_of(node)) is not None:
             applied = runner.highest_applied(node, boot_id)
             frame = non_members.pack_leading(runner.group, runner.core.term, *applied)
             self._shard.send(node, Kind.LEADING, [frame])
@@ -278,7 +249,7 @@ class Hosting:
     # Members that come and go
 
     def _start(self, record: QueueRecord) -> None:
-        if not (record.has_replica(self.node) and self.is_current):
+        if not (record.has_replica(self.node) and self.groups.is_current):
             self._stand_in(record, None)
             return
         self._create(record.group, record_to_json(record))
@@ -379,7 +350,7 @@ class Hosting:
             core.founded(elected, blank=state is None)
         self.census.member_knows(group, core.leader)
         for member in shard.config.members:
-            if member.node != self.node and shard.boot_id_of(member.node) is None:
+            if member.node != self.node and shard.nodes.boot_id_of(member.node) is None:
                 runner.peer_down(member.node)
         shard.runner_made(runner, state)
         shard.wake(runner)

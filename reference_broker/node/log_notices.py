@@ -1,4 +1,4 @@
-"""What the log tells a node, brought from the log's threads into the event loop and to whom it concerns."""
+"""What the log tells a node: brought from the log's threads into the event loop, and to the member that it is about."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import get_ident
-from typing import TYPE_CHECKING
 
+from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.log.notices import (
     Failed,
     GroupCreated,
@@ -22,27 +22,31 @@ from reference_broker.log.notices import (
     Synced,
     Written,
 )
+from reference_broker.log.system import LogSystem
+from reference_broker.node.groups import Groups
 from reference_broker.types import GroupId
-
-if TYPE_CHECKING:
-    from reference_broker.node.shard import Shard
 
 log = logging.getLogger(__name__)
 
 
 class LogNotices:
-    """Has the log write, and hands on what it says of that. All but :meth:`notify` is called in the loop's thread."""
+    """Has the log write, and hands its notices on. All methods but :meth:`notify` are called in the loop's thread."""
+
+    log: LogSystem
+    """Set as soon as the log is open."""
 
     def __init__(
         self,
-        shard: Shard,
+        groups: Groups,
+        anatomy: Anatomy,
         loop: asyncio.AbstractEventLoop,
         guarded: Callable[..., None],
         failed: Callable[[str], None],
     ) -> None:
-        """Made in the loop's thread, before the shard opens its log. ``guarded`` calls, and stops the node on a defect;
+        """Made in the loop's thread, before the log is open. ``guarded`` calls, and stops the node on a defect;
         ``failed`` stops it because the log did."""
-        self._shard = shard
+        self._groups = groups
+        self._anatomy = anatomy
         self._loop = loop
         self._guarded = guarded
         self._failed = failed
@@ -56,7 +60,7 @@ class LogNotices:
 
     def _write(self) -> None:
         self._writing_here = True
-        self._shard.log.write()
+        self.log.write()
         self._writing_here = False
 
     def notify(self, notices: list[Notice]) -> None:
@@ -75,14 +79,14 @@ class LogNotices:
     def _take_some(self, notices: list[Notice]) -> None:
         for notice in notices:
             if type(notice) is Written:
-                self._shard.anatomy.wal_synced(notice.written_ns, notice.synced_ns)
+                self._anatomy.wal_synced(notice.written_ns, notice.synced_ns)
             match notice:
                 case RolledOver():
-                    for group in self._shard.log.snapshot_due(self._needed_entries):
-                        if (runner := self._shard.runners.get(group)) is not None:
+                    for group in self.log.snapshot_due(self._needed_entries):
+                        if (runner := self._groups.runners.get(group)) is not None:
                             runner.take_snapshot()
                 case Synced(role, ns):
-                    self._shard.anatomy.gauge(f"fsync.{role}", ns)
+                    self._anatomy.gauge(f"fsync.{role}", ns)
                 case Failed(error):
                     self._failed(error)
                 case GroupCreated() | GroupDeleted():
@@ -91,14 +95,14 @@ class LogNotices:
                     self._take_group_notice(notice)
 
     def _needed_entries(self, group: GroupId) -> Sequence[tuple[int, int]] | None:
-        runner = self._shard.runners.get(group)
+        runner = self._groups.runners.get(group)
         return runner.needed_entries() if runner is not None else None
 
     def _take_group_notice(
         self, notice: Written | HardStateSynced | SnapshotTaken | SnapshotInstalled | SnapshotRejected
     ) -> None:
-        runner = self._shard.runners.get(notice.group)
-        if runner is None or notice.log_uid != self._shard.hosting.log_uids[notice.group]:
+        runner = self._groups.runners.get(notice.group)
+        if runner is None or notice.log_uid != self._groups.log_uids[notice.group]:
             return  # about a replica that is gone; what it had on disk must not count for the one that is here now
         match notice:
             case Written(_, index, term, begun_ns, written_ns, synced_ns, _):

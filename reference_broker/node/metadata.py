@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, TypedDict
 
 from reference_broker.machines import metadata
 from reference_broker.machines.metadata import (
@@ -26,11 +26,17 @@ from reference_broker.machines.metadata import (
     ReplicaGone,
     SetPolicy,
 )
+from reference_broker.node.group import GroupRunner
 from reference_broker.types import METADATA_GROUP, Entry, NodeId, Term
 
 Answered = Callable[[QueueRecord | None], None]
 
-_COMMAND_BYTES = 256
+_COMMAND_BYTES: Final = 256
+
+
+class _Asker(TypedDict):
+    node: NodeId
+    correlation: int
 
 
 class QueueStarter(Protocol):
@@ -59,7 +65,13 @@ class QueueStarter(Protocol):
 
 
 class MetadataHost:
-    """Host of the metadata machine (see :class:`reference_broker.node.group_ports.Host`)."""
+    """Host of the metadata machine (see :class:`reference_broker.node.group_ports.Host`), and what its node asks of it.
+
+    ``member`` takes the commands; it is set when the group starts on this node. Each ``answered`` is called once, when
+    the command is applied here.
+    """
+
+    member: GroupRunner
 
     def __init__(self, starter: QueueStarter) -> None:
         self.version = metadata.VERSION
@@ -69,58 +81,51 @@ class MetadataHost:
         self._waiting: dict[int, Answered] = {}
         self._next_correlation = (starter.boot_id << 32) + 1  # answers replayed from before this start match nobody
 
-    def declare(self, record: QueueRecord, answered: Answered) -> tuple[MetadataCommand, int]:
-        """The command to propose, and its size; ``answered`` is called with the record that exists then."""
-        command = DeclareQueue(record=record, node=self._starter.node, correlation=self._wait(answered))
-        return command, _COMMAND_BYTES
+    def declare(self, record: QueueRecord, answered: Answered) -> None:
+        """Create the queue if its name is free; ``answered`` gets the record of that name."""
+        self._propose(DeclareQueue(record=record, **self._asker(answered)))
 
-    def delete(self, record: QueueRecord, answered: Answered) -> tuple[MetadataCommand, int]:
-        """The command to propose, and its size; ``answered`` is called with None."""
-        correlation = self._wait(answered)
-        command = DeleteQueue(name=record.name, group=record.group, node=self._starter.node, correlation=correlation)
-        return command, _COMMAND_BYTES
+    def delete(self, record: QueueRecord, answered: Answered) -> None:
+        """Delete the queue of this record; a later queue of the same name stays. ``answered`` gets None."""
+        self._propose(DeleteQueue(name=record.name, group=record.group, **self._asker(answered)))
 
-    def change(
-        self, kind: type[MemberChange], record: QueueRecord, member: NodeId, answered: Answered
-    ) -> tuple[MetadataCommand, int]:
-        """A change of a queue's members; ``answered`` is called with the record as it is then, None if it is gone."""
-        correlation = self._wait(answered)
-        command = kind(
-            name=record.name, group=record.group, member=member, node=self._starter.node, correlation=correlation
+    def change(self, kind: type[MemberChange], record: QueueRecord, member: NodeId, answered: Answered) -> None:
+        """Change a queue's members; ``answered`` gets the record as it is then, None if the queue is gone."""
+        self._propose(kind(name=record.name, group=record.group, member=member, **self._asker(answered)))
+
+    def left(self, record: QueueRecord, member: NodeId, answered: Answered) -> None:
+        """Report that a member left for good."""
+        epoch = record.membership_epoch(member)
+        report = MemberLeft(
+            name=record.name, group=record.group, member=member, membership_epoch=epoch, **self._asker(answered)
         )
-        return command, _COMMAND_BYTES
+        self._propose(report)
 
-    def left(self, record: QueueRecord, member: NodeId, answered: Answered) -> tuple[MetadataCommand, int]:
-        """The report that a member left for good."""
-        command = MemberLeft(
-            name=record.name,
-            group=record.group,
-            member=member,
-            membership_epoch=record.membership_epoch(member),
-            node=self._starter.node,
-            correlation=self._wait(answered),
-        )
-        return command, _COMMAND_BYTES
+    def look_up(self, record: QueueRecord, answered: Answered) -> None:
+        """``answered`` gets the record as it is now, None if the queue is gone."""
+        self._propose(LookUp(name=record.name, group=record.group, **self._asker(answered)))
 
-    def look_up(self, record: QueueRecord, answered: Answered) -> tuple[MetadataCommand, int]:
-        """Have ``answered`` called with the record as it is now, None if the queue is gone."""
-        correlation = self._wait(answered)
-        command = LookUp(name=record.name, group=record.group, node=self._starter.node, correlation=correlation)
-        return command, _COMMAND_BYTES
+    def when_current(self, call: Callable[[], None]) -> None:
+        """Call when everything that is committed now has been applied here."""
+        self._propose(LookUp(name="", group=METADATA_GROUP, **self._asker(lambda _none: call())))
 
-    def ask(self, answered: Answered) -> tuple[MetadataCommand, int]:
-        """Have ``answered`` called when everything that is committed now has been applied here."""
-        command = LookUp(name="", group=METADATA_GROUP, node=self._starter.node, correlation=self._wait(answered))
-        return command, _COMMAND_BYTES
+    def set_policy(self, policy: Policy, answered: Answered) -> None:
+        """Set or replace a policy; ``answered`` gets None."""
+        self._propose(SetPolicy(policy=policy, **self._asker(answered)))
 
-    def set_policy(self, policy: Policy, answered: Answered) -> tuple[MetadataCommand, int]:
-        """Set or replace a policy; ``answered`` is called with None."""
-        command = SetPolicy(policy=policy, node=self._starter.node, correlation=self._wait(answered))
-        return command, _COMMAND_BYTES
+    def clear_policy(self, name: str, answered: Answered) -> None:
+        """Remove a policy; ``answered`` gets None."""
+        self._propose(ClearPolicy(name=name, **self._asker(answered)))
 
-    def clear_policy(self, name: str, answered: Answered) -> tuple[MetadataCommand, int]:
-        """Remove a policy; ``answered`` is called with None."""
-        return ClearPolicy(name=name, node=self._starter.node, correlation=self._wait(answered)), _COMMAND_BYTES
+    def _propose(self, command: MetadataCommand) -> None:
+        self.member.propose(command, _COMMAND_BYTES)
+
+    def _asker(self, answered: Answered) -> _Asker:
+        """Who is to be answered."""
+        correlation = self._next_correlation
+        self._next_correlation += 1
+        self._waiting[correlation] = answered
+        return {"node": self._starter.node, "correlation": correlation}
 
     def encode(self, commands: Sequence[Any]) -> list[bytes | memoryview]:
         """One batch."""
@@ -214,12 +219,6 @@ class MetadataHost:
     def lowest_live_entry(self) -> int | None:
         """None."""
         return None
-
-    def _wait(self, answered: Answered) -> int:
-        correlation = self._next_correlation
-        self._next_correlation += 1
-        self._waiting[correlation] = answered
-        return correlation
 
 
 def _queue_of(command: MetadataCommand) -> str:

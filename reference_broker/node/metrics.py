@@ -24,7 +24,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from reference_broker.anatomy.anatomy import Series
 from reference_broker.log.counters import COUNTERS
 from reference_broker.node.dead_letters import OUTCOMES
-from reference_broker.node.hosting import Queue
+from reference_broker.node.groups import Queue
 from reference_broker.node.proxy import Proxy
 from reference_broker.node.start_problems import listening
 from reference_broker.node.status import usage

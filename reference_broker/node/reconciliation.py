@@ -23,20 +23,18 @@ several that leave the one goes first that the others can do without.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from reference_broker.machines.commands import UpdateConfig
 from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.metadata import QueueRecord, with_policy
 from reference_broker.node.group import GroupRunner
-from reference_broker.node.hosting import Queue
+from reference_broker.node.groups import Groups, Queue
+from reference_broker.node.metadata import MetadataHost
 from reference_broker.queues.quorum import config_of
 from reference_broker.raft.roles import Role
 from reference_broker.types import METADATA_GROUP, GroupId, NodeId, Term
-
-if TYPE_CHECKING:
-    from reference_broker.node.shard import Shard
-
 
 _COMMAND_BYTES: Final = 128
 
@@ -44,8 +42,10 @@ _COMMAND_BYTES: Final = 128
 class Reconciliation:
     """The steps that this node takes for the queues it leads."""
 
-    def __init__(self, shard: Shard) -> None:
-        self._shard = shard
+    def __init__(self, groups: Groups, metadata: MetadataHost, wake: Callable[[GroupRunner], None]) -> None:
+        self._groups = groups
+        self._metadata = metadata
+        self._wake = wake
         self._unfinished: set[GroupId] = set()
         self._asked: set[tuple[GroupId, Term, int, NodeId]] = set()
         """Questions and reports to the metadata group that are under way."""
@@ -56,16 +56,15 @@ class Reconciliation:
         """Try again what could not be done. Costs nothing when there is nothing."""
         unfinished, self._unfinished = self._unfinished, set()
         for group in sorted(unfinished):
-            if (runner := self._shard.runners.get(group)) is not None:
+            if (runner := self._groups.runners.get(group)) is not None:
                 self.reconcile(runner)
 
     def reconcile(self, runner: GroupRunner) -> None:
         """Take the next step, if this member leads and one is due."""
-        hosting = self._shard.hosting
-        queue = hosting.by_group.get(runner.group)
+        queue = self._groups.by_group.get(runner.group)
         if queue is None or runner.group == METADATA_GROUP or runner.core.role is not Role.LEADER:
             return
-        if not hosting.is_current:
+        if not self._groups.is_current:
             return  # members and policies of long ago, told again at the start
         record, core = queue.record, runner.core
         self._follow_policy(runner, queue)
@@ -91,7 +90,7 @@ class Reconciliation:
 
     def _follow_policy(self, runner: GroupRunner, queue: Queue) -> None:
         """Have the queue take the settings that its arguments and the policies make together."""
-        policies = self._shard.metadata.machine.policies.values()
+        policies = self._metadata.machine.policies.values()
         if queue.host is None:
             return
         wanted = config_of(with_policy(queue.record, policies))
@@ -104,16 +103,14 @@ class Reconciliation:
         for node in record.leaving:
             if core.configuration.replica_id_of(node) == record.membership_epoch(node) and core.can_do_without(node):
                 core.remove(node)
-                self._shard.wake(runner)
+                self._wake(runner)
                 return
 
     def _report(self, runner: GroupRunner, record: QueueRecord, member: NodeId) -> None:
         question = (runner.group, runner.core.term, record.changes, member)
         if question not in self._asked:
             self._asked.add(question)
-            shard = self._shard
-            done = shard.metadata.left(record, member, lambda _record: self._asked.discard(question))
-            shard.runners[METADATA_GROUP].propose(*done)
+            self._metadata.left(record, member, lambda _record: self._asked.discard(question))
 
     def _look_up(self, runner: GroupRunner, record: QueueRecord, member: NodeId) -> None:
         question = (runner.group, runner.core.term, record.changes, member)
@@ -129,7 +126,6 @@ class Reconciliation:
             wanted = now is not None and now.changes == record.changes and member in now.members
             if now is not None and wanted and can and member not in core.configuration.members:
                 core.add(member, now.membership_epoch(member))
-                self._shard.wake(runner)
+                self._wake(runner)
 
-        shard = self._shard
-        shard.runners[METADATA_GROUP].propose(*shard.metadata.look_up(record, answered))
+        self._metadata.look_up(record, answered)

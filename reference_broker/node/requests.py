@@ -1,13 +1,16 @@
 """Questions from node to node, for operations: rare, small, answered or given up in time.
 
-A request is one JSON object and so is its answer. The one who asks keeps a call per request until the answer comes, the
-link breaks, or ``request_timeout_ms`` is over: a call is made exactly once. Nothing here is on the way of a message.
+A request is one JSON object, and so is its answer. The node that asks keeps a call per request until the answer comes,
+the link breaks, or ``request_timeout_ms`` is over. Each call is made exactly once. No message passes through here.
+
+An answer of another node is checked when it comes: an answer without the fields that belong in it becomes an error for
+the one who asked. Answers are taken apart much later, in calls that must not fail: an exception there stops the node.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Any, Final
 
@@ -19,6 +22,12 @@ Answer = dict[str, Any]
 Answered = Callable[[Answer], None]
 Answerer = Callable[[NodeId, Answer, Answered], None]
 """Answers a request of a node: at once or later, but exactly once."""
+Ask = Callable[[NodeId, Answer, Answered], None]
+"""Asks any node, this node too (:meth:`Requests.ask`)."""
+Method = Callable[[Answer, Answered], None]
+"""Carries out one operation."""
+Later = Callable[[float, Callable[[], None]], None]
+"""Calls after so many seconds, together with others."""
 
 _NUMBER: Final = Struct(">I")
 
@@ -41,7 +50,13 @@ class Requests:
         self._next = 1
 
     def ask(self, node: NodeId, request: Answer, answered: Answered) -> None:
-        """Ask a peer; ``answered`` gets its answer, or one with the key ``error``."""
+        """Ask any node, this node too; ``answered`` gets a sound answer, or an answer with the key ``error``."""
+        if node == self._node.node:
+            self._answerer(node, request, answered)
+        else:
+            self._ask_peer(node, request, lambda answer: answered(_checked(request.get("op"), answer)))
+
+    def _ask_peer(self, node: NodeId, request: Answer, answered: Answered) -> None:
         limits, number = self._node.limits, self._next
         if len(self._waiting) >= limits.requests_max:
             answered(failure(f"{limits.requests_max} requests await an answer already", "try again in a moment"))
@@ -106,6 +121,17 @@ class Requests:
             waiting[1](answer)
 
 
+def answer_by(methods: Mapping[str, Method], request: Answer, answered: Answered) -> None:
+    """Have the method of the request's ``op`` answer it. An operation that is refused is answered with a failure."""
+    method = methods.get(str(request.get("op")))
+    try:
+        if method is None:
+            raise RequestError(f"unknown operation {request.get('op')!r}", f"use one of {', '.join(sorted(methods))}")
+        method(request, answered)
+    except RequestError as refused:
+        answered(failure(str(refused), refused.fix))
+
+
 def read_object(octets: bytes) -> Answer | None:
     """The JSON object that somebody sent, None if it is none or nobody could read it."""
     try:
@@ -118,3 +144,50 @@ def read_object(octets: bytes) -> Answer | None:
 def failure(what: str, fix: str) -> Answer:
     """An answer that says what went wrong and what to do."""
     return {"error": what, "fix": fix}
+
+
+_Check = Callable[[Any], bool]
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_number, value))
+
+
+_MEMBER_NUMBERS: Final = (
+    "last_log_index", "last_written", "last_applied", "commit_index", "snapshot_index", "term", "machine_version",
+)  # fmt: skip
+_SHAPES: Final[dict[str, dict[str, _Check]]] = {
+    "member": {
+        "raft_state": _is_text,
+        "membership": _is_text,
+        "voters": _are_numbers,
+        **dict.fromkeys(_MEMBER_NUMBERS, _is_number),
+    },
+    "counts": dict.fromkeys(("ready", "consumers", "dead_letters"), _is_number),
+    "read-index": {"index": _is_number},
+    "leading": {"groups": _are_numbers},
+    "known-life": {"life": _is_number},
+    "replace-replica": {"done": _is_flag},
+}
+_ERROR: Final[dict[str, _Check]] = {"error": _is_text, "fix": _is_text}
+
+
+def _checked(operation: object, answer: Answer) -> Answer:
+    """The answer, or a failure that says what is wrong with it. An operation without a row needs no field."""
+    shape = _ERROR if "error" in answer else _SHAPES.get(str(operation), {})
+    wrong = [key for key, is_right in shape.items() if not is_right(answer.get(key))]
+    if not wrong:
+        return answer
+    return failure(f"the answer to {operation} has no sound {', '.join(wrong)}", "run the same release on all nodes")

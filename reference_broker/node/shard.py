@@ -15,10 +15,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import os
 import secrets
 import time
 from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
+from pathlib import Path
+from typing import Final
+from zlib import crc32
 
 from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.log.config import LogConfig
@@ -32,26 +36,29 @@ from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node import declaration
 from reference_broker.node.alarms import NO_ALARM, Alarm, Alarms
-from reference_broker.node.answer_times import AnswerTimes
 from reference_broker.node.boot_ids import BootIds, StaleDirectoryError
-from reference_broker.node.clock import host_clock
+from reference_broker.node.census import placed
 from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.dead_letters import DeadLetters
 from reference_broker.node.frames import Frames
 from reference_broker.node.group import GroupRunner
-from reference_broker.node.hosting import Hosting, Queue
+from reference_broker.node.groups import Queue
+from reference_broker.node.hosting import Hosting
 from reference_broker.node.local_clients import Connection, LocalClients
 from reference_broker.node.log_notices import LogNotices
 from reference_broker.node.metadata import MetadataHost
 from reference_broker.node.node_ports import Runner
+from reference_broker.node.nodes import Nodes
 from reference_broker.node.operations import Operations
+from reference_broker.node.peer_answers import PeerAnswers
 from reference_broker.node.peers import Kind, Peers
-from reference_broker.node.placement import placed
 from reference_broker.node.proposals import Priority
 from reference_broker.node.proxy import Proxy
-from reference_broker.node.reading import Reading
+from reference_broker.node.reads import Reads
 from reference_broker.node.reconciliation import Reconciliation
+from reference_broker.node.replacement import ReplacementSteps
 from reference_broker.node.requests import Requests
+from reference_broker.node.sender import AnswerTimes
 from reference_broker.queues.quorum import Letter, QuorumQueue
 from reference_broker.raft.quorum import majority
 from reference_broker.raft.roles import Role
@@ -70,8 +77,22 @@ _ELECTIONS_MAX = 20
 """How many elections may begin in one tick because a timer ran out: with two nodes left of three, 800 a second."""
 
 
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+_NAMESPACE: Final = Path("/proc/self/ns/time")
+
+
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def host_clock() -> int:
+    """A number above 0 that processes share exactly when their monotonic clocks are one: same boot of the same host,
+    same time namespace. Where the system does not say, a number of this process's own."""
+    try:
+        name = f"{_BOOT.read_text().strip()} {_NAMESPACE.readlink()}"
+    except OSError:
+        name = os.urandom(16).hex()
+    return crc32(name.encode()) or 1
 
 
 class Shard(LocalClients):
@@ -101,14 +122,12 @@ class Shard(LocalClients):
         self.node = config.node
         self.boot_id = boot_id
         self.limits = config.limits
+        self.nodes = Nodes(config.members, config.node, boot_id, self._tell)
         self.hosting = Hosting(self)
         self.queues = self.hosting.queues
         self.runners = self.hosting.runners
+        self.proposer = self.hosting.groups.proposer
         self.metadata = MetadataHost(self.hosting)
-        self.operations = Operations(self)
-        self.requests = Requests(self, self.operations.answer_peer)
-        self.reading = Reading(self)
-        self._reconciliation = Reconciliation(self)
         self.dead_letters = DeadLetters(self)
         self.alarms = Alarms(config.limits, (config.data_dir, config.wal_dir, config.segment_dir))
         self._failed = failed
@@ -117,8 +136,6 @@ class Shard(LocalClients):
         self._awake_ns = self.now_ns()
         self.anatomy = Anatomy(host_clock() if threads else 1)
         self.answers = AnswerTimes()
-        self._up: dict[NodeId, int] = {config.node: boot_id}
-        self._watchers: dict[NodeId, set[GroupId]] = {}
         self._timers: dict[GroupId, asyncio.TimerHandle] = {}
         self._slots: dict[int, list[Callable[[], None]]] = {}
         self._dirty: list[Runner] = []
@@ -132,7 +149,7 @@ class Shard(LocalClients):
         self._turn_scheduled = False
         self._tick_task: asyncio.Task[None] | None = None
         self._turns = 0
-        self._notices = LogNotices(self, loop, self._guarded, failed)
+        self._notices = LogNotices(self.hosting.groups, self.anatomy, loop, self._guarded, failed)
         boots = self._boot_ids(files or RealFiles())
         self.log, recovered = LogSystem.open(
             self._log_config(),
@@ -142,11 +159,23 @@ class Shard(LocalClients):
             gather=self._notices.write_soon,
             new_store=lambda: random_bits(128).to_bytes(16, "big"),
         )
-        self._frames = Frames(self.hosting, self.requests, self, self._guarded, self.leader_found)
+        self._notices.log = self.log
+        self._wire(boots)
         self.peers = Peers(
             config.me, config.members, config.cluster, boots, config.limits, self, config.secret, random_bits
         )
         self.hosting.recover(recovered)
+
+    def _wire(self, boots: BootIds) -> None:
+        """The services: each gets the ports that it needs."""
+        steps = ReplacementSteps(boots, self.nodes, self.metadata, self.now_ms, self.wake, self.stop)
+        self.peer_answers = PeerAnswers(self.runners, self.wake, steps)
+        self.requests = Requests(self, self.peer_answers.answer)
+        ask, later = self.requests.ask, self.later
+        self.reads = Reads(self.runners, self.proposer, ask, later, self.limits.read_timeout_ms)
+        self.operations = Operations(self.nodes, self.metadata, ask, later, self.limits)
+        self._reconciliation = Reconciliation(self.hosting.groups, self.metadata, self.wake)
+        self._frames = Frames(self.hosting, self.requests, self, self._guarded, self.leader_found)
 
     # Life
 
@@ -166,14 +195,13 @@ class Shard(LocalClients):
     def when_ready(self, call: Callable[[], None]) -> None:
         """Call once this node knows of every queue that is there: the metadata group has a leader, and what was
         committed when it was found is applied here."""
-        self.reading.catch_up(call)
+        self.reads.catch_up(call)
 
     # What connections use
 
     def place(self, record: QueueRecord) -> QueueRecord:
         """Choose where a new queue's members go."""
-        nodes = [member.node for member in self.config.members]
-        return placed(record, self.node, nodes, self._up, self.hosting.census)
+        return placed(record, self.node, self.nodes.all, self.nodes.up, self.hosting.census)
 
     def declare(self, record: QueueRecord, answered: Callable[[Queue], None]) -> None:
         """Create the queue if its name is free; ``answered`` gets the queue of that name, which may have no leader
@@ -190,15 +218,11 @@ class Shard(LocalClients):
                 queue.runner.lead_if_nobody_does()
             answered(queue)
 
-        self.runners[METADATA_GROUP].propose(*self.metadata.declare(record, committed))
+        self.metadata.declare(record, committed)
 
     def delete(self, record: QueueRecord, answered: Callable[[], None]) -> None:
         """Delete the queue that this record describes; a later queue of the same name stays."""
-        self.runners[METADATA_GROUP].propose(*self.metadata.delete(record, lambda _record: answered()))
-
-    def proposer(self, group: GroupId) -> GroupRunner | Proxy | None:
-        """What takes proposals to a group here: its member, or the proxy of a queue; None for a queue that is gone."""
-        return self.runners.get(group) or self.hosting.proxies.get(group)
+        self.metadata.delete(record, lambda _record: answered())
 
     def check_alarms(self) -> None:
         """Look whether the node has disk and memory enough; connections and peers notice a change at once."""
@@ -219,8 +243,7 @@ class Shard(LocalClients):
 
     def watch_node(self, group: GroupId, node: NodeId) -> None:
         """A leader wants to know about a node: tell it how things stand, and keep telling."""
-        self._watchers.setdefault(node, set()).add(group)
-        self._tell(group, node)
+        self.nodes.watch(group, node)
 
     def dead_letter(self, group: GroupId, letters: DeadLetter, contents: list[Letter]) -> None:
         """Send them on their way."""
@@ -245,7 +268,7 @@ class Shard(LocalClients):
             self._stood_still()
             call()
 
-        self.reading.catch_up(caught_up, group)
+        self.reads.catch_up(caught_up, group)
 
     def settings_changed(self, group: GroupId) -> None:
         """See whether they are those that the policies make."""
@@ -271,11 +294,7 @@ class Shard(LocalClients):
     def electing(self) -> int:
         """How many groups with a member here have no leader, and voters enough that can be reached to elect one."""
         voters = [self.runners[group].core.configuration.voters for group in self.hosting.census.leaderless]
-        return sum(bool(of) and sum(node in self._up for node in of) >= majority(len(of)) for of in voters)
-
-    def boot_id_of(self, node: NodeId) -> int | None:
-        """The boot id of a node that is up, None while the node is down."""
-        return self._up.get(node)
+        return sum(bool(of) and sum(node in self.nodes.up for node in of) >= majority(len(of)) for of in voters)
 
     def reconcile(self, runner: GroupRunner) -> None:
         """Bring a queue that this node leads in line with what the metadata says of it."""
@@ -346,26 +365,24 @@ class Shard(LocalClients):
 
     def leader_found(self) -> None:
         """Let the reads go on that waited for a leader."""
-        self.reading.leader_found()
+        self.reads.leader_found()
 
     # node.peers.PeerEvents
 
     def peer_up(self, node: NodeId, boot_id: int) -> None:
         """A peer is there: groups resume with it, leaders tell their machines."""
-        self._up[node] = boot_id
-        self.hosting.peer_up(node, up=self._up)
-        for group in self._watchers.get(node, ()):
-            self._tell(group, node)
+        self.nodes.up[node] = boot_id
+        self.hosting.peer_up(node, up=self.nodes.up)
+        self.nodes.tell_watchers(node)
 
     def peer_down(self, node: NodeId) -> None:
         """A peer is gone: groups suspect it, leaders tell their machines."""
-        self._up.pop(node, None)
+        self.nodes.up.pop(node, None)
         self.peer_alarms(node, NO_ALARM)
         self._waiting_to_send.pop(node, None)
         self.requests.peer_down(node)
         self.hosting.peer_down(node)
-        for group in self._watchers.get(node, ()):
-            self._tell(group, node)
+        self.nodes.tell_watchers(node)
 
     def stop(self, error: StaleDirectoryError | OSError) -> None:
         """A directory that has forgotten, or that cannot be written: nothing more may be promised on it."""
@@ -418,11 +435,10 @@ class Shard(LocalClients):
             sync=self.config.sync,
         )
 
-    def _tell(self, group: GroupId, node: NodeId) -> None:
+    def _tell(self, group: GroupId, node: NodeId, boot_id: int | None) -> None:
         runner = self.runners.get(group)
         if runner is None or runner.core.role is not Role.LEADER:
             return
-        boot_id = self._up.get(node)
         command = NodeDown(node) if boot_id is None else NodeUp(node, boot_id)
         runner.propose(command, _NODE_COMMAND_BYTES, Priority.NORMAL)
 

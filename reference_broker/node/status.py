@@ -6,7 +6,8 @@ import os
 import resource
 from typing import TYPE_CHECKING, Any
 
-from reference_broker.node.hosting import Hosting, Queue
+from reference_broker.node.groups import Queue
+from reference_broker.node.hosting import Hosting
 from reference_broker.node.proxy import Proxy
 from reference_broker.types import METADATA_GROUP, NOBODY
 

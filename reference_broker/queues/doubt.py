@@ -9,7 +9,7 @@ that somebody has had, and without the redelivered flag.
 
 So a member *doubts* after whatever may have gone with that: another leader, a new link to the leader, a while in which
 its process stood still. While it doubts, it keeps back what it would deliver here, with the answers that follow. The
-first delivery makes the node ask how far the log is committed (:mod:`reference_broker.node.reading`: a majority vouches
+first delivery makes the node ask how far the log is committed (:mod:`reference_broker.node.reads`: a majority vouches
 for the answer). When everything up to there is applied here, the member delivers what its consumers still hold, and the
 doubt is over. A queue that delivers nothing asks nothing, and confirms are not kept back: they are true however late.
 

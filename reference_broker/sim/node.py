@@ -79,7 +79,7 @@ class SimShard(Shard):
 
     def _show_looks(self) -> None:
         """Have the ledger know of a question for a queue that nobody could answer."""
-        look_again, ledger = self.reading.look_again, self.owner.checkers.ledger
+        look_again, ledger = self.reads.look_again, self.owner.checkers.ledger
 
         def shown(call: Callable[[bool], None]) -> None:
             def looked(found: bool) -> None:
@@ -88,7 +88,7 @@ class SimShard(Shard):
 
             look_again(looked)
 
-        setattr(self.reading, "look_again", shown)  # noqa: B010 - a method that is shown, not replaced
+        setattr(self.reads, "look_again", shown)  # noqa: B010 - a method that is shown, not replaced
 
     def _show_log(self) -> None:
         """Before the first member is at work: some are deleted while the shard is still being made."""
@@ -420,7 +420,7 @@ class SimNode:
                 continue
             for consumer in host.machine._state.all_consumers():
                 channel = consumer.id.channel
-                if consumer.status is Status.SUSPECTED and shard.boot_id_of(channel.node) == channel.boot_id:
+                if consumer.status is Status.SUSPECTED and shard.nodes.boot_id_of(channel.node) == channel.boot_id:
                     where = f"queue {host.record.name}: node {self.node} leads and can reach node {channel.node}"
                     raise ViolationError("I18", f"{where}, but {consumer.id} is suspended")
 

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 from zlib import crc32
 
-from reference_broker.node.answer_times import AnswerTimes
 from reference_broker.node.config import Limits
-from reference_broker.node.sending import Sender
+from reference_broker.node.sender import AnswerTimes, Sender
 from reference_broker.raft import wire
 from reference_broker.raft.config import RaftConfig
 from reference_broker.raft.core import RaftCore

@@ -15,7 +15,7 @@ from typing import Any
 from reference_broker.log.memory_files import MemoryFiles
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.config import Limits, Member, NodeConfig
-from reference_broker.node.hosting import Queue
+from reference_broker.node.groups import Queue
 from reference_broker.node.shard import Shard
 from reference_broker.raft.roles import Role
 from reference_broker.sim.loop import Scheduler, SimLoop

@@ -7,9 +7,8 @@ from dataclasses import replace
 from random import Random
 
 from reference_broker.machines.metadata import QueueRecord
-from reference_broker.node.census import Census
-from reference_broker.node.placement import placed
-from reference_broker.types import NOBODY, GroupId, NodeId
+from reference_broker.node.census import Busiest, Census, placed
+from reference_broker.types import NOBODY, GroupId, LogIndex, NodeId
 
 NODES = [NodeId(number) for number in range(1, 6)]
 _STEPS = 4000
@@ -73,3 +72,30 @@ def test_a_balanced_queue_is_led_where_fewest_are_and_its_members_are_where_fewe
     found = placed(wanted, NodeId(1), NODES, NODES, census)
     assert (found.leader, found.members) == (NodeId(2), (NodeId(2), NodeId(3), NodeId(5)))
     assert placed(record(3, (), NOBODY), NodeId(1), NODES, NODES, census).leader == NodeId(1)
+
+
+def test_the_few_are_those_of_a_look_at_all() -> None:
+    """Whoever watches a run would see the wrong queue, or none."""
+    chance, commits = Random(1), dict[GroupId, LogIndex]()
+    looks = 0
+
+    def everything() -> list[tuple[GroupId, LogIndex]]:
+        nonlocal looks
+        looks += 1
+        return list(commits.items())
+
+    few = Busiest(4, everything)
+    for number in range(1, 3000):
+        group = GroupId(number if chance.random() < 0.1 else chance.choice(list(commits) or [GroupId(number)]))
+        if chance.random() < 0.05 and group in commits:
+            del commits[group]
+            few.gone(group)
+        else:
+            commits[group] = LogIndex(commits.get(group, 0) + chance.randint(1, 9))
+            few.note(group, commits[group])
+        if chance.random() < 0.2:
+            found = few.groups()
+            assert len(found) == min(4, len(commits))
+            assert sorted(commits[each] for each in found) == sorted(commits.values())[-4:]
+            assert found == sorted(found, key=lambda each: (-commits[each], each))
+    assert 0 < looks < 30, "only after one of the few was deleted"

@@ -43,7 +43,6 @@ from reference_broker.machines.metadata import (
     RemoveMember,
 )
 from reference_broker.message_run import MessageRun
-from reference_broker.node.answer_times import AnswerTimes
 from reference_broker.node.config import Limits
 from reference_broker.node.frames import Frames
 from reference_broker.node.group import GroupRunner
@@ -54,6 +53,7 @@ from reference_broker.node.proposals import Priority
 from reference_broker.node.proxy import Proxy
 from reference_broker.node.reconciliation import Reconciliation
 from reference_broker.node.requests import Requests
+from reference_broker.node.sender import AnswerTimes
 from reference_broker.queues.quorum import Piece, QuorumQueue
 from reference_broker.queues.session import PublishSession
 from reference_broker.raft.roles import Role
@@ -115,6 +115,7 @@ class Node:
         self.alive = True
         self.anatomy = Anatomy(clock=1)
         self.answers = AnswerTimes()
+        self.nodes = self
         self.congested: set[NodeId] = set()
         self.dirty: list[GroupRunner | Proxy] = []
         self.notices: deque[Any] = deque()
@@ -130,7 +131,8 @@ class Node:
         self.hosting.runners[METADATA_GROUP] = self.group  # type: ignore[assignment]
         self.runners = self.hosting.runners
         self.metadata = MetadataHost(self.hosting)
-        self.reconciliation = Reconciliation(self)  # type: ignore[arg-type]
+        self.metadata.member = self.group  # type: ignore[assignment]
+        self.reconciliation = Reconciliation(self.hosting.groups, self.metadata, self.wake)
         requests = Requests(self, lambda node, request, answered: None)
         self.frames = Frames(self.hosting, requests, self, lambda call, *arguments: call(*arguments), lambda: None)
         self.hosting.recover_queues(recovered)
@@ -548,7 +550,7 @@ class World:
             return
         self.counts["changes"] += 1
         member = self.chance.choice(self.all)
-        node.group.propose(*node.metadata.change(kind, record, member, lambda _record: None))
+        node.metadata.change(kind, record, member, lambda _record: None)
 
     def read(self, node: Node) -> None:
         """Ask whoever believes to lead how far it is: it must not answer with less than anybody knows of now."""

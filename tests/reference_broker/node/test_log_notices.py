@@ -33,16 +33,16 @@ class Node:
     def __init__(self) -> None:
         self.runners: dict[GroupId, Told] = {}
         self.log_uids: dict[GroupId, int] = {}
-        self.hosting = self.anatomy = self
         self.waiting: list[tuple[Any, ...]] = []
         self.defects: list[str] = []
         self.writes: list[tuple[Any, ...]] = []
-        notices = LogNotices(cast(Any, self), cast(Any, self), self.guarded, pytest.fail)
+        notices = LogNotices(cast(Any, self), cast(Any, self), cast(Any, self), self.guarded, pytest.fail)
         config = LogConfig(wal_dir="/wal", data_dir="/data", wal_file_bytes=16384, inline_us_max=10**9)
         self.log, _ = LogSystem.open(
             config, MemoryFiles(), notices.notify, threads=False, gather=notices.write_soon,
             new_store=lambda: b"the-same-store!!",
         )  # fmt: skip
+        notices.log = self.log
 
     def guarded(self, call: Callable[..., None]) -> None:
         """As the shard's: a defect is the node's end."""

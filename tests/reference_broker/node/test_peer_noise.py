@@ -80,7 +80,7 @@ class Node:
         """What one node may ask another."""
 
         async def scenario() -> list[str]:
-            return list(Node().shard.operations._of_peers)
+            return list(Node().shard.peer_answers.methods)
 
         return asyncio.run(scenario())
 

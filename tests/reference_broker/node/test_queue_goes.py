@@ -140,7 +140,7 @@ def test_what_was_published_to_it_and_has_no_answer(
 
     async def scenario(world: World) -> None:
         looking: list[Callable[[bool], None]] = []
-        monkeypatch.setattr(world.shard.reading, "look_again", looking.append)
+        monkeypatch.setattr(world.shard.reads, "look_again", looking.append)
         client, other = Client(world), Client(world)
         client.raw(publish(1, "q", b"body"))
         delete(world)

@@ -96,13 +96,13 @@ def test_a_node_that_starts_does_not_follow_policies_of_long_ago() -> None:
     world, leads, _ = a_world()
     runner = member_of(world, leads.node)
     entries = runner.core.log.last_index
-    leads.hosting.is_current, leads.written_before = False, len(world.metadata) + 2
+    leads.hosting.groups.is_current, leads.written_before = False, len(world.metadata) + 2
     set_limit(world)
     world.settle_down()
-    assert leads.metadata.machine.policies and not leads.hosting.is_current
+    assert leads.metadata.machine.policies and not leads.hosting.groups.is_current
     clear_limit(world)
     world.settle_down()
-    assert leads.hosting.is_current and not leads.metadata.machine.policies
+    assert leads.hosting.groups.is_current and not leads.metadata.machine.policies
     assert runner.core.role is Role.LEADER and runner.core.log.last_index == entries
 
 

@@ -36,7 +36,7 @@ class Node:
         self.timers.append((delay_s, call))
 
     def ask(self, node: NodeId = THERE) -> None:
-        self.requests.ask(node, {"op": "member"}, self.answers.append)
+        self.requests.ask(node, {"op": "outlive"}, self.answers.append)
 
     def hear(self, node: NodeId, kind: Kind, number: int, content: object) -> None:
         body = number.to_bytes(4, "big") + json.dumps(content).encode()

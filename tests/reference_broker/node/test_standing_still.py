@@ -193,7 +193,7 @@ def test_an_answer_that_waited_meanwhile_is_too_old() -> None:
         node = run.others[1]
         run.readers[node].subscribe(ALL)
         shard, before, called = run.cluster.shards[node], run.doubts(), list[int]()
-        shard.reading.catch_up = lambda call, group: call()  # type: ignore[method-assign]
+        shard.reads.catch_up = lambda call, group: call()  # type: ignore[method-assign]
         shard._awake_ns -= int(SUSPECT_S * 1e9)
         run.cluster.loops[node].run(shard.when_current, run.group, lambda: called.append(run.doubts()[node]))
         assert called == [before[node] + 1]

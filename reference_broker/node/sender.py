@@ -12,12 +12,12 @@ than the one that would wait. So a member that stops, a slow drive or a lost lin
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence, Set
+from typing import Final, Protocol
 
 from reference_broker.log.errors import EntryGoneError, SnapshotGoneError
 from reference_broker.log.system import LogSystem
-from reference_broker.node.group_ports import GroupPorts
+from reference_broker.node.node_ports import NodePorts
 from reference_broker.node.peers import Kind
 from reference_broker.raft import wire
 from reference_broker.raft.core import RaftCore
@@ -29,6 +29,47 @@ from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId
 _HEADS: Final = 1024
 """Octets of a frame that are no payload: more than the heads of the entries of one message take."""
 _ENTRIES_WAITING_MAX: Final = 64
+_RECENT: Final = 8
+"""About so many answers weigh in a mean."""
+_ALIKE_NS: Final = 1_000_000
+"""A difference of so much is none: a process that waits for its turn makes it."""
+
+
+class AnswerTimes:
+    """How long each node takes to have a few entries on disk: who is slower than whom.
+
+    Running means in nanoseconds. For a peer the time runs from sending to the answer, for the node itself it is the
+    time of its own log.
+    """
+
+    __slots__ = ("_means",)
+
+    def __init__(self) -> None:
+        self._means: dict[NodeId, int] = {}
+
+    def took(self, node: NodeId, ns: int) -> None:
+        """An answer took so long."""
+        mean = self._means.get(node, ns)
+        self._means[node] = mean + (ns - mean) // _RECENT
+
+    def slower_than(self, node: NodeId, among: Iterable[NodeId]) -> set[NodeId]:
+        """Those that take more than twice as long as ``node``. Who never answered may be slower than anybody."""
+        means, unknown = self._means, 1 << 62
+        limit = 2 * means[node] + _ALIKE_NS if node in means else -1
+        return {each for each in among if means.get(each, unknown) > limit}
+
+
+class SenderPorts(NodePorts, Protocol):
+    """What a sender needs of its node."""
+
+    answers: AnswerTimes
+
+    @property
+    def congested(self) -> Set[NodeId]:
+        """The peers to whom much should not be sent now. It is the same set for as long as the node runs."""
+
+    def now_ns(self) -> int:
+        """The host's monotonic clock."""
 
 
 class _Flow:
@@ -92,7 +133,7 @@ class Sender:
         group: GroupId,
         core: RaftCore,
         log: LogSystem,
-        node: GroupPorts,
+        node: SenderPorts,
         has_clients_on: Callable[[NodeId], bool],
         wait_for_link: Callable[[NodeId], None],
     ) -> None:

@@ -11,18 +11,16 @@ was on its way already proves nothing for them. So any number of clients cost on
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
+from reference_broker.node.group import GroupRunner
 from reference_broker.node.proxy import Proxy
-from reference_broker.node.requests import Answer, Answered, failure
+from reference_broker.node.requests import Answer, Answered, Ask, Later, failure
 from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, LogIndex
 
-if TYPE_CHECKING:
-    from reference_broker.node.shard import Shard
-
 _AGAIN_S: Final = 0.05
-"""After a refusal, which a change of leader explains: the new one may be known by then."""
+"""How long to wait after a refusal: the leader has changed, and the new leader may be known by then."""
 
 _Key = tuple[GroupId, str]
 
@@ -39,11 +37,24 @@ class _Question:
         self.why_not = "it has no leader that can be reached"
 
 
-class Reading:
+class Reads:
     """The reads of one node."""
 
-    def __init__(self, shard: Shard) -> None:
-        self._shard = shard
+    def __init__(
+        self,
+        runners: Mapping[GroupId, GroupRunner],
+        proposer: Callable[[GroupId], GroupRunner | Proxy | None],
+        ask: Ask,
+        later: Later,
+        timeout_ms: int,
+    ) -> None:
+        """``runners`` are the members here; ``proposer`` gives the member or the proxy of a group, which know the
+        leader."""
+        self._runners = runners
+        self._proposer = proposer
+        self._ask_node = ask
+        self._later = later
+        self._timeout_ms = timeout_ms
         self._next: dict[_Key, list[Answered]] = {}
         self._under_way: dict[_Key, _Question] = {}
         self._leaderless: set[_Question] = set()
@@ -58,7 +69,7 @@ class Reading:
         group here any more."""
 
         def answered(answer: Answer) -> None:
-            if (runner := self._shard.runners.get(group)) is None:
+            if (runner := self._runners.get(group)) is None:
                 return
             if "error" in answer:
                 self.catch_up(call, group)
@@ -81,9 +92,9 @@ class Reading:
                 once(False)
             else:
                 index = LogIndex(answer["index"])
-                self._shard.runners[METADATA_GROUP].when_applied(index, functools.partial(once, True))
+                self._runners[METADATA_GROUP].when_applied(index, functools.partial(once, True))
 
-        self._shard.later(self._shard.limits.read_timeout_ms / 1000, functools.partial(once, False))
+        self._later(self._timeout_ms / 1000, functools.partial(once, False))
         self._ask((METADATA_GROUP, "read-index"), answered)
 
     def leader_found(self) -> None:
@@ -91,7 +102,7 @@ class Reading:
         if self._leaderless:
             waiting, self._leaderless = self._leaderless, set()
             for question in sorted(waiting, key=lambda each: (each.group, each.operation)):
-                self._shard.later(0, functools.partial(self._try, question))
+                self._later(0, functools.partial(self._try, question))
 
     def _ask(self, key: _Key, answered: Answered) -> None:
         self._next.setdefault(key, []).append(answered)
@@ -100,11 +111,11 @@ class Reading:
 
     def _begin(self, key: _Key) -> None:
         question = self._under_way[key] = _Question(key, self._next.pop(key))
-        self._shard.later(self._shard.limits.read_timeout_ms / 1000, lambda: self._give_up(question))
+        self._later(self._timeout_ms / 1000, lambda: self._give_up(question))
         self._try(question)
 
     def _try(self, question: _Question) -> None:
-        member = self._shard.proposer(question.group)
+        member = self._proposer(question.group)
         if question.is_over:
             return
         if member is None:
@@ -116,18 +127,18 @@ class Reading:
             self._leaderless.add(question)
             return
         request = {"op": question.operation, "group": question.group}
-        self._shard.operations.ask(member.leader, request, functools.partial(self._heard, question))
+        self._ask_node(member.leader, request, functools.partial(self._heard, question))
 
     def _heard(self, question: _Question, answer: Answer) -> None:
         if "error" in answer:
             question.why_not = answer["error"]
-            self._shard.later(_AGAIN_S, lambda: self._try(question))
+            self._later(_AGAIN_S, lambda: self._try(question))
         else:
             self._finish(question, answer)
 
     def _give_up(self, question: _Question) -> None:
         if not question.is_over:
-            what = f"nobody could say within {self._shard.limits.read_timeout_ms} ms: {question.why_not}"
+            what = f"nobody could say within {self._timeout_ms} ms: {question.why_not}"
             self._finish(question, failure(what, "start a majority of the nodes that have a member of it"))
 
     def _finish(self, question: _Question, answer: Answer) -> None:

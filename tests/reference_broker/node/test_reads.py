@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from reference_broker.node.config import Limits
-from reference_broker.node.reading import Reading
+from reference_broker.node.reads import Reads
 from reference_broker.node.requests import Answer, Answered, failure
 from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, LogIndex, NodeId
 
@@ -22,15 +22,11 @@ class Node:
         self.member = SimpleNamespace(leader=NodeId(2), when_applied=self.when_applied)
         self.members: dict[GroupId, Any] = {QUEUE: self.member, METADATA_GROUP: self.member}
         self.runners = self.members
-        self.operations = SimpleNamespace(ask=self.ask)
         self.asked: list[tuple[NodeId, Answer, Answered]] = []
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.awaited: list[tuple[LogIndex, Callable[[], None]]] = []
         self.answers: list[Answer] = []
-        self.reading = Reading(self)  # type: ignore[arg-type]
-
-    def proposer(self, group: GroupId) -> object:
-        return self.members.get(group)
+        self.reads = Reads(self.runners, self.members.get, self.ask, self.later, self.limits.read_timeout_ms)
 
     def ask(self, node: NodeId, request: Answer, answered: Answered) -> None:
         self.asked.append((node, request, answered))
@@ -42,7 +38,7 @@ class Node:
         self.awaited.append((index, call))
 
     def count(self) -> None:
-        self.reading.counts(QUEUE, self.answers.append)
+        self.reads.counts(QUEUE, self.answers.append)
 
     def fire(self, *, below_s: float) -> None:
         """Let all timers come that are due before that."""
@@ -83,7 +79,7 @@ def test_without_a_leader_the_question_waits_for_one() -> None:
     node.count()
     assert not node.asked
     node.member.leader = NodeId(3)
-    node.reading.leader_found()
+    node.reads.leader_found()
     node.fire(below_s=1)
     assert [to for to, _, _ in node.asked] == [3]
 
@@ -110,7 +106,7 @@ def test_a_queue_that_nobody_leads_is_given_up() -> None:
         "nobody could say within 3000 ms: it has no leader that can be reached"
     ]
     node.member.leader = NodeId(3)
-    node.reading.leader_found()
+    node.reads.leader_found()
     node.fire(below_s=1)
     assert not node.asked
     node.count()
@@ -139,7 +135,7 @@ def test_a_queue_that_was_deleted_meanwhile_is_said_to_be() -> None:
 def test_a_queue_that_is_not_known_here_is_looked_for_once() -> None:
     """It may have been declared on another node a moment ago; a metadata group that cannot say is not waited for."""
     node, looked = Node(), []
-    node.reading.look_again(looked.append)
+    node.reads.look_again(looked.append)
     node.asked[0][2]({"index": 9})
     [(index, call)] = node.awaited
     assert index == 9 and not looked
@@ -147,7 +143,7 @@ def test_a_queue_that_is_not_known_here_is_looked_for_once() -> None:
     node.fire(below_s=4)
     assert looked == [True]
     node.member.leader = NOBODY
-    node.reading.look_again(looked.append)
+    node.reads.look_again(looked.append)
     node.fire(below_s=2)
     assert looked == [True]
     node.fire(below_s=4)
@@ -159,10 +155,10 @@ def test_a_node_opens_when_it_has_applied_what_was_committed() -> None:
     node = Node()
     opened: list[bool] = []
     node.member.leader = NOBODY
-    node.reading.catch_up(lambda: opened.append(True))
+    node.reads.catch_up(lambda: opened.append(True))
     node.fire(below_s=4)
     node.member.leader = NodeId(1)
-    node.reading.leader_found()
+    node.reads.leader_found()
     node.fire(below_s=1)
     [(to, request, answered)] = node.asked
     assert (to, request) == (1, {"op": "read-index", "group": METADATA_GROUP})

@@ -17,17 +17,17 @@ Asked again after a failure it does everything again, under later numbers: nothi
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reference_broker.machines.metadata import QueueRecord, ReplaceMember
-from reference_broker.node.requests import Answer, Answered, RequestError, failure
+from reference_broker.node.boot_ids import BootIds
+from reference_broker.node.config import Limits
+from reference_broker.node.group import GroupRunner
+from reference_broker.node.metadata import MetadataHost
+from reference_broker.node.nodes import Nodes
+from reference_broker.node.requests import Answer, Answered, Ask, Later, RequestError, failure
 from reference_broker.raft.roles import Role
-from reference_broker.types import METADATA_GROUP, GroupId, NodeId
-
-if TYPE_CHECKING:
-    from reference_broker.node.shard import Shard
-
-Ask = Callable[[NodeId, Answer, Answered], None]
+from reference_broker.types import GroupId, NodeId
 
 STRIDE: Final = 1000
 """So much further on begin the boot ids of the new directory: no peer that is down, and no start of the old one beside
@@ -37,13 +37,26 @@ _NAMES_MAX: Final = 10
 
 
 class Replacement:
-    """One replacement of one node. ``ask`` asks any node, this one too; ``answered`` is called once."""
+    """One replacement of one node. ``answered`` is called once."""
 
-    def __init__(self, shard: Shard, ask: Ask, node: NodeId, name: str, answered: Answered) -> None:
-        self._shard = shard
-        self._ask = ask
+    def __init__(
+        self,
+        node: NodeId,
+        answered: Answered,
+        *,
+        nodes: Nodes,
+        metadata: MetadataHost,
+        ask: Ask,
+        later: Later,
+        limits: Limits,
+    ) -> None:
         self._node = node
-        self._what = f"node {name!r}"
+        self._nodes = nodes
+        self._metadata = metadata
+        self._ask = ask
+        self._later = later
+        self._limits = limits
+        self._what = f"node {nodes.name(node)!r}"
         self._answered: Answered | None = answered
         self._boot_id = 0
         self._queues: list[str] = []
@@ -56,12 +69,11 @@ class Replacement:
 
     def begin(self) -> None:
         """Start, once this node knows of all that is committed. Raises RequestError if the node runs."""
-        shard = self._shard
-        if shard.boot_id_of(self._node) is not None:
+        if self._nodes.boot_id_of(self._node) is not None:
             raise RequestError(f"{self._what} runs", "only a node that is down can be replaced: stop it first")
-        shard.later(shard.limits.read_timeout_ms / 1000, lambda: None if self._boot_id else self._give_up())
-        shard.later(shard.limits.change_timeout_ms / 1000, self._give_up)
-        shard.runners[METADATA_GROUP].propose(*shard.metadata.ask(lambda _none: self._look_for_queues()))
+        self._later(self._limits.read_timeout_ms / 1000, lambda: None if self._boot_id else self._give_up())
+        self._later(self._limits.change_timeout_ms / 1000, self._give_up)
+        self._metadata.when_current(self._look_for_queues)
 
     def _look_for_queues(self) -> None:
         records = [record for record in self._records() if record.has_replica(self._node)]
@@ -76,7 +88,7 @@ class Replacement:
         self._ask_all({"op": "known-life", "node": self._node}, self._choose_boot_id)
 
     def _choose_boot_id(self, answers: list[Answer]) -> None:
-        configuration = self._shard.runners[METADATA_GROUP].core.configuration
+        configuration = self._metadata.member.core.configuration
         known = [int(answer["life"]) for answer in answers]
         self._boot_id = max(*known, configuration.replica_id_of(self._node)) + STRIDE
         self._ask_all({"op": "outlive", "node": self._node, "life": self._boot_id - 1}, lambda _answers: self._look())
@@ -90,7 +102,7 @@ class Replacement:
         if self._metadata_done and not self._lost_epochs:
             self._finish({"ok": True, "life": self._boot_id, "queues": self._queues})
         else:
-            self._shard.later(_LOOK_AGAIN_S, self._look)
+            self._later(_LOOK_AGAIN_S, self._look)
 
     def _step_queues(self) -> None:
         records = {record.group: record for record in self._records()}
@@ -100,8 +112,7 @@ class Replacement:
                 del self._lost_epochs[group]
             elif self._node in record.members and group not in self._proposed:
                 self._proposed.add(group)
-                change = self._shard.metadata.change(ReplaceMember, record, self._node, lambda _record: None)
-                self._shard.runners[METADATA_GROUP].propose(*change)
+                self._metadata.change(ReplaceMember, record, self._node, lambda _record: None)
 
     def _step_metadata(self) -> None:
         def answered(answer: Answer) -> None:
@@ -109,15 +120,14 @@ class Replacement:
             self._metadata_done = bool(answer.get("done"))
             self._trouble = str(answer.get("error", "the change of the metadata group's members is not committed"))
 
-        leader = self._shard.runners[METADATA_GROUP].leader
+        leader = self._metadata.member.leader
         if leader and not self._asking and not self._metadata_done:
             self._asking = True
             self._ask(leader, {"op": "replace-replica", "node": self._node, "life": self._boot_id}, answered)
 
     def _ask_all(self, request: Answer, go_on: Callable[[list[Answer]], None]) -> None:
         """Ask every node that runs, and go on with their answers; one that does not give any ends it all."""
-        shard = self._shard
-        nodes = [member.node for member in shard.config.members if shard.boot_id_of(member.node) is not None]
+        nodes = self._nodes.running
         answers: list[Answer] = []
 
         def note(answer: Answer) -> None:
@@ -142,51 +152,70 @@ class Replacement:
             answered(answer)
 
     def _records(self) -> list[QueueRecord]:
-        return list(self._shard.metadata.machine.queues.values())
+        return list(self._metadata.machine.queues.values())
 
 
-def known_boot_id(shard: Shard, request: Answer) -> Answer:
-    """The newest boot id that this node has seen of another node, 0 for none."""
-    known = shard.peers.boots.known(_node(request))
-    return {"life": known[0] if known else 0}
+class ReplacementSteps:
+    """What each node that runs does for the replacement of another node when it is asked."""
 
+    def __init__(
+        self,
+        boots: BootIds,
+        nodes: Nodes,
+        metadata: MetadataHost,
+        now_ms: Callable[[], int],
+        wake: Callable[[GroupRunner], None],
+        failed: Callable[[OSError], None],
+    ) -> None:
+        """``failed`` stops this node, which cannot write what it must remember."""
+        self._boots = boots
+        self._nodes = nodes
+        self._metadata = metadata
+        self._now_ms = now_ms
+        self._wake = wake
+        self._failed = failed
 
-def outlive(shard: Shard, request: Answer) -> Answer:
-    """Take note of a boot id of another node, so that every directory with an earlier one counts as an older copy."""
-    node = _node(request)
-    if node not in shard.peers.others:
-        raise RequestError(f"it has no peer {node}", "compare `nodes` in all node.json")
-    if shard.boot_id_of(node) is not None:
-        raise RequestError(f"it has a link to node {node}, which runs", "stop it first")
-    try:
-        shard.peers.boots.outlive(node, (_number(request, "life"), shard.now_ms()))
-    except ValueError as error:
-        raise RequestError(str(error), "let a node of the same version ask") from error
-    except OSError as error:
-        shard.stop(error)
-        raise RequestError(f"a node cannot write what it must remember: {error}", "see its log") from error
-    return {"ok": True}
+    def known_boot_id(self, request: Answer) -> Answer:
+        """The newest boot id that this node has seen of another node, 0 for none."""
+        known = self._boots.known(_node(request))
+        return {"life": known[0] if known else 0}
 
+    def outlive(self, request: Answer) -> Answer:
+        """Take note of a boot id of another node, so that every directory with an earlier one counts as an older
+        copy."""
+        node = _node(request)
+        if node not in self._nodes.all or node == self._nodes.here:
+            raise RequestError(f"it has no peer {node}", "compare `nodes` in all node.json")
+        if self._nodes.boot_id_of(node) is not None:
+            raise RequestError(f"it has a link to node {node}, which runs", "stop it first")
+        try:
+            self._boots.outlive(node, (_number(request, "life"), self._now_ms()))
+        except ValueError as error:
+            raise RequestError(str(error), "let a node of the same version ask") from error
+        except OSError as error:
+            self._failed(error)
+            raise RequestError(f"a node cannot write what it must remember: {error}", "see its log") from error
+        return {"ok": True}
 
-def replace_replica(shard: Shard, request: Answer) -> Answer:
-    """The leader of the metadata group takes the next step from the lost replica to one of the number ``life``."""
-    runner, node, life = shard.runners[METADATA_GROUP], _node(request), _number(request, "life")
-    core = runner.core
-    if core.role is not Role.LEADER:
-        raise RequestError("the leader of the metadata group has changed", "ask again in a moment")
-    configuration = core.configuration
-    if configuration.replica_id_of(node) > life:
-        raise RequestError(f"node {node} was replaced once more meanwhile", "look at the other replacement")
-    if core.change_under_way or not core.accepting:
+    def replace_replica(self, request: Answer) -> Answer:
+        """The leader of the metadata group takes the next step from the lost replica to the replica ``life``."""
+        runner, node, replica_id = self._metadata.member, _node(request), _number(request, "life")
+        core = runner.core
+        if core.role is not Role.LEADER:
+            raise RequestError("the leader of the metadata group has changed", "ask again in a moment")
+        configuration = core.configuration
+        if configuration.replica_id_of(node) > replica_id:
+            raise RequestError(f"node {node} was replaced once more meanwhile", "look at the other replacement")
+        if core.change_under_way or not core.accepting:
+            return {"done": False}
+        if node not in configuration.members:
+            core.add(node, replica_id)
+        elif configuration.replica_id_of(node) != replica_id:
+            core.remove(node)
+        else:
+            return {"done": True}
+        self._wake(runner)
         return {"done": False}
-    if node not in configuration.members:
-        core.add(node, life)
-    elif configuration.replica_id_of(node) != life:
-        core.remove(node)
-    else:
-        return {"done": True}
-    shard.wake(runner)
-    return {"done": False}
 
 
 def _node(request: Answer) -> NodeId:

@@ -17,11 +17,12 @@ from reference_broker.machines.metadata import (
     ReplaceMember,
     encode,
 )
-from reference_broker.node.config import Limits
+from reference_broker.node.config import Limits, Member
 from reference_broker.node.metadata import MetadataHost
-from reference_broker.node.replacing import STRIDE, Replacement
+from reference_broker.node.nodes import Nodes
+from reference_broker.node.replacement import STRIDE, Replacement
 from reference_broker.raft.configuration import Configuration
-from reference_broker.types import METADATA_GROUP, Entry, EntryKind, GroupId, LogIndex, NodeId, Term
+from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
 ALL = (NodeId(1), NodeId(2), NodeId(3))
 ME, LOST = NodeId(1), NodeId(3)
@@ -37,15 +38,16 @@ class Others:
         starter.replica_gone = lambda _record, _epoch: None
         self.metadata = MetadataHost(starter)  # type: ignore[arg-type]
         self.limits = Limits()
-        self.config = SimpleNamespace(members=[SimpleNamespace(node=node) for node in ALL])
-        self.runners = {METADATA_GROUP: self}
+        self.metadata.member = self  # type: ignore[assignment]
+        members = tuple(
+            Member(node=node, name=f"node{node}", host="", amqp_port=1, peer_port=2, control_port=3) for node in ALL
+        )
+        self.nodes = Nodes(members, ME, 1, lambda _group, _node, _boot_id: None)
+        self.nodes.up[ALL[1]] = 1
         self.core = SimpleNamespace(configuration=Configuration(ALL))
         self.leader = ME
         self.answers: list[Any] = []
         self._timers: list[tuple[float, Callable[[], None]]] = []
-
-    def boot_id_of(self, node: NodeId) -> int | None:
-        return None if node == LOST else 1
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
         self._timers.append((delay_s, call))
@@ -59,8 +61,16 @@ class Others:
         answered({"life": 7} if request["op"] == "known-life" else {"ok": True, "done": True})
 
     def replace(self) -> None:
-        shard: Any = self
-        Replacement(shard, self.ask, LOST, "node3", self.answers.append).begin()
+        replacement = Replacement(
+            LOST,
+            self.answers.append,
+            nodes=self.nodes,
+            metadata=self.metadata,
+            ask=self.ask,
+            later=self.later,
+            limits=self.limits,
+        )
+        replacement.begin()
 
     def look_again(self) -> None:
         """The shortest time that anybody waits for is over."""

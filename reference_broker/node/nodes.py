@@ -1,0 +1,59 @@
+"""The nodes of the cluster as one of them sees them: who they are, which are up, and who wants to hear of that.
+
+A leader of a queue *watches* the nodes of the queue's channels: it has the queue's machine know when such a node goes
+down or comes up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from reference_broker.node.config import Member
+from reference_broker.types import GroupId, NodeId
+
+Tell = Callable[[GroupId, NodeId, int | None], None]
+"""Has the leader of a group, if it is here, know the boot id of a node: None while the node is down."""
+
+
+class Nodes:
+    """All nodes, this one included. ``up`` has the boot id of each node that can be reached."""
+
+    def __init__(self, members: tuple[Member, ...], here: NodeId, boot_id: int, tell: Tell) -> None:
+        self.here = here
+        self.all = [member.node for member in members]
+        self.up: dict[NodeId, int] = {here: boot_id}
+        self._names = {member.node: member.name for member in members}
+        self._watchers: dict[NodeId, set[GroupId]] = {}
+        self._tell = tell
+
+    @property
+    def running(self) -> list[NodeId]:
+        """The nodes that are up, in the order of the configuration."""
+        return [node for node in self.all if node in self.up]
+
+    def boot_id_of(self, node: NodeId) -> int | None:
+        """The boot id of a node that is up, None while the node is down."""
+        return self.up.get(node)
+
+    def name(self, node: NodeId) -> str:
+        """The name of a node; its number, if the configuration does not name it."""
+        return self._names.get(node, str(node))
+
+    def named(self, name: object) -> NodeId | None:
+        """The node of that name."""
+        return next((node for node, known in self._names.items() if known == name), None)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all nodes."""
+        return list(self._names.values())
+
+    def watch(self, group: GroupId, node: NodeId) -> None:
+        """Tell the leader of the group how a node stands, now and whenever that changes."""
+        self._watchers.setdefault(node, set()).add(group)
+        self._tell(group, node, self.up.get(node))
+
+    def tell_watchers(self, node: NodeId) -> None:
+        """The node went down or came up."""
+        for group in self._watchers.get(node, ()):
+            self._tell(group, node, self.up.get(node))

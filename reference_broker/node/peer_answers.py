@@ -1,0 +1,108 @@
+"""What a node answers other nodes: how its members stand, what its queues count, and small steps that only it can take.
+
+The answers that other nodes expect are checked by :mod:`reference_broker.node.requests`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from reference_broker.node.group import GroupRunner
+from reference_broker.node.replacement import ReplacementSteps
+from reference_broker.node.requests import Answer, Answered, Method, RequestError, answer_by, failure
+from reference_broker.queues.quorum import QuorumQueue
+from reference_broker.raft.roles import Role
+from reference_broker.types import GroupId, LogIndex, NodeId
+
+
+class PeerAnswers:
+    """Answers the requests of other nodes; ``methods`` has each by its ``op``."""
+
+    def __init__(
+        self,
+        runners: Mapping[GroupId, GroupRunner],
+        wake: Callable[[GroupRunner], None],
+        replacement: ReplacementSteps,
+    ) -> None:
+        self._runners = runners
+        self._wake = wake
+        self.methods: dict[str, Method] = {
+            "member": lambda request, answered: answered(self._member(request)),
+            "counts": self._counts,
+            "read-index": self._read_index,
+            "leading": lambda _request, answered: answered(self._leading()),
+            "hand-over": lambda request, answered: answered(self._hand_over(request)),
+            "known-life": lambda request, answered: answered(replacement.known_boot_id(request)),
+            "outlive": lambda request, answered: answered(replacement.outlive(request)),
+            "replace-replica": lambda request, answered: answered(replacement.replace_replica(request)),
+        }
+
+    def answer(self, _node: NodeId, request: Answer, answered: Answered) -> None:
+        """Answer another node, or this one; ``answered`` is called once, now or later."""
+        answer_by(self.methods, request, answered)
+
+    def _member(self, request: Answer) -> Answer:
+        runner = self._runner(request)
+        core = runner.core
+        return {
+            "raft_state": str(core.role) if not runner.newer_machine else "machine_too_old",
+            "membership": "voter" if core.is_voter else "promotable" if core.node in core.configuration.members
+            else "unknown",
+            "last_log_index": core.log.last_index,
+            "last_written": core.log.synced_index,
+            "last_applied": runner.applied,
+            "commit_index": core.commit_index,
+            "snapshot_index": core.log.snapshot_index,
+            "term": core.term,
+            "machine_version": runner.host.version,
+            "voters": list(core.configuration.voters),
+        }  # fmt: skip
+
+    def _counts(self, request: Answer, answered: Answered) -> None:
+        host = self._runner(request).host
+        if not isinstance(host, QuorumQueue):
+            raise RequestError("this group is no queue", "ask for a queue")
+
+        def read(_answer: Answer) -> None:
+            counts = host.machine.counts()
+            answered({name: getattr(counts, name) for name in ("ready", "consumers", "dead_letters")})
+
+        self._read(request, read, answered)
+
+    def _read_index(self, request: Answer, answered: Answered) -> None:
+        """The index up to which a member must have applied the group's log to know all that is committed now."""
+        self._read(request, answered, answered)
+
+    def _read(self, request: Answer, read: Answered, refused: Answered) -> None:
+        def applied(index: LogIndex | None) -> None:
+            if index is None:
+                refused(failure("its leader was lost before it could answer", "ask again in a moment"))
+            else:
+                read({"index": index})
+
+        runner = self._runner(request)
+        if runner.core.role is not Role.LEADER:
+            raise RequestError("this node does not lead it any more", "ask again in a moment")
+        runner.read(applied)
+
+    def _leading(self) -> Answer:
+        return {"groups": [runner.group for runner in self._runners.values() if runner.core.role is Role.LEADER]}
+
+    def _hand_over(self, request: Answer) -> Answer:
+        runner = self._runner(request)
+        to = request.get("to")
+        if runner.core.role is not Role.LEADER:
+            raise RequestError("this node does not lead the queue any more", "try again in a moment")
+        try:
+            runner.core.transfer(NodeId(int(str(to))))
+        except ValueError as error:
+            raise RequestError(str(error), "wait until the member is a voter: see quorum-status") from error
+        self._wake(runner)
+        return {"ok": True}
+
+    def _runner(self, request: Answer) -> GroupRunner:
+        group = request.get("group")
+        runner = self._runners.get(GroupId(group)) if isinstance(group, int) else None
+        if runner is None:
+            raise RequestError("no member of the queue here", "it may be starting; try again in a moment")
+        return runner
