@@ -7,7 +7,6 @@ refused.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results import hlog, intervals, schema
 from perftest.results.disturbances import Disturbances
 from perftest.results.errors import LineError, NewerRunError, NotARunError
+from perftest.results.folder import Folder, LocalFolder, folder_of, json_object, read_object, read_text
 from perftest.results.summary import BrokerCpu, Tally, rows_of
 from perftest.results.trust import is_valid, run_checks, step_checks
 
@@ -57,47 +57,50 @@ class Run:
         return bool(self.manifest["state"] == "running")
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(place: Path | Folder) -> dict[str, Any]:
     """The manifest of a run directory.
 
     Raises :class:`~perftest.results.errors.NotARunError` or :class:`~perftest.results.errors.NewerRunError`.
     """
-    file = path / schema.MANIFEST
+    folder = folder_of(place)
+    file = f"{folder.where}/{schema.MANIFEST}"
     fix = "give a directory that `perftest run` or `perftest sweep` wrote below runs/"
     try:
-        manifest: Any = json.loads(file.read_text(encoding="utf-8"))
+        manifest = read_object(folder, schema.MANIFEST)
     except (OSError, ValueError) as error:
         reason = "is missing" if isinstance(error, FileNotFoundError) else "cannot be read"
-        raise NotARunError(f"this is not a run: its {schema.MANIFEST} {reason}", str(path), fix) from error
-    version = manifest.get("schema") if isinstance(manifest, dict) else None
+        raise NotARunError(f"this is not a run: its {schema.MANIFEST} {reason}", folder.where, fix) from error
+    version = manifest.get("schema")
     if not isinstance(version, int):
-        raise NotARunError(f"this is not a run: its {schema.MANIFEST} names no schema version", str(file), fix)
+        raise NotARunError(f"this is not a run: its {schema.MANIFEST} names no schema version", file, fix)
     if version > schema.SCHEMA_VERSION:
         what = f"this run has schema {version}; this version reads up to {schema.SCHEMA_VERSION}"
-        raise NewerRunError(what, str(file), "update perftest, or read it with the version that wrote it")
+        raise NewerRunError(what, file, "update perftest, or read it with the version that wrote it")
     missing = [name for name in ("id", "state", "started_ns", "plan") if name not in manifest]
     if missing:
-        raise NotARunError(f"its {schema.MANIFEST} has no {', '.join(missing)}", str(file), fix)
-    return dict(manifest)
+        raise NotARunError(f"its {schema.MANIFEST} has no {', '.join(missing)}", file, fix)
+    return manifest
 
 
-def read_run(path: Path) -> Run:
+def read_run(place: Path | Folder) -> Run:
     """Read everything a run directory holds. Raises as :func:`read_manifest` does."""
-    run = Run(path=path, manifest=read_manifest(path))
-    run.intervals = list(_intervals(run))
-    run.histograms = list(_histograms(run))
+    folder = folder_of(place)
+    run = Run(path=Path(folder.where), manifest=read_manifest(folder))
+    run.intervals = list(_intervals(run, folder))
+    run.histograms = list(_histograms(run, folder))
     for name, records in ((schema.EVENTS, run.events), (schema.HOST, run.host), (schema.BROKER, run.broker)):
-        records.extend(_json_lines(run, name))
-    run.ledger = _json_file(run, schema.LEDGER)
-    run.result = _json_file(run, schema.RESULT)
+        records.extend(_json_lines(run, folder, name))
+    run.ledger = _json_file(run, folder, schema.LEDGER)
+    run.result = _json_file(run, folder, schema.RESULT)
     return run
 
 
 def run_directories(place: Path) -> list[Path]:
     """``place`` itself, or the runs right below it, sorted by name. Raises NotARunError if there is none."""
-    if (place / schema.MANIFEST).exists() or not place.is_dir():
+    folder = LocalFolder(place)
+    if schema.MANIFEST in folder.names() or not place.is_dir():
         return [place]
-    below = [each for each in sorted(place.iterdir()) if (each / schema.MANIFEST).exists()]
+    below = [place / name for name in folder.names() if schema.MANIFEST in folder.names(name)]
     if not below:
         raise NotARunError("there is no run in it", str(place), "give a run directory, or one that holds repetitions")
     return below
@@ -107,22 +110,22 @@ def earlier_run(path: Path, digest: str) -> Path | None:
     """The last run beside this one that came to the end of the same plan; only the newest few are looked at."""
     started_ns = read_manifest(path)["started_ns"]
     # A name tells the second only; runs of the same second are put in order by their manifests.
-    newest = sorted(path.parent.glob("*/"), key=lambda each: each.name, reverse=True)
+    newest = reversed(LocalFolder(path.parent).names())
     found: list[tuple[int, Path]] = []
-    for candidate in [each for each in newest if _second(each) <= _second(path)][:_EARLIER_MAX]:
+    for name in [name for name in newest if _second(name) <= _second(path.name)][:_EARLIER_MAX]:
         try:
-            manifest = read_manifest(candidate)
+            manifest = read_manifest(path.parent / name)
         except (NotARunError, NewerRunError):
             continue
         same = manifest["state"] == "finished" and manifest["plan"].get("digest") == digest
         if same and manifest["started_ns"] < started_ns:
-            found.append((manifest["started_ns"], candidate))
+            found.append((manifest["started_ns"], path.parent / name))
     return max(found)[1] if found else None
 
 
-def _second(path: Path) -> str:
+def _second(name: str) -> str:
     """The time in the name of a run's directory, which :func:`~perftest.results.writer.run_id` made."""
-    return path.name[: len("20261121-101502")]
+    return name[: len("20261121-101502")]
 
 
 def summarise(run: Run) -> dict[str, Any]:
@@ -148,10 +151,10 @@ def summarise(run: Run) -> dict[str, Any]:
     return {"schema": schema.SCHEMA_VERSION, "valid": valid, "steps": rows, "trust": trust}
 
 
-def _lines(run: Run, name: str) -> Iterator[tuple[int, str]]:
+def _lines(run: Run, folder: Folder, name: str) -> Iterator[tuple[int, str]]:
     """The whole lines of a file, numbered from 1; a missing file has none."""
     try:
-        text = run.path.joinpath(name).read_text(encoding="utf-8", errors="replace")
+        text = read_text(folder, name)
     except FileNotFoundError:
         return
     except OSError as error:
@@ -163,8 +166,8 @@ def _lines(run: Run, name: str) -> Iterator[tuple[int, str]]:
         run.damaged.append(Damage(file=name, line=len(whole) + 1, reason="cut short"))
 
 
-def _intervals(run: Run) -> Iterator[Interval]:
-    lines = _lines(run, schema.INTERVALS_CSV)
+def _intervals(run: Run, folder: Folder) -> Iterator[Interval]:
+    lines = _lines(run, folder, schema.INTERVALS_CSV)
     parse = intervals.parser(intervals.cells_of(next(lines, (0, ""))[1]))
     for number, line in lines:
         try:
@@ -176,9 +179,9 @@ def _intervals(run: Run) -> Iterator[Interval]:
                 yield Interval(**columns | {"phase": Phase(columns["phase"])})
 
 
-def _histograms(run: Run) -> Iterator[hlog.HlogLine]:
+def _histograms(run: Run, folder: Folder) -> Iterator[hlog.HlogLine]:
     base_ns = 0
-    for number, text in _lines(run, schema.LATENCY_HLOG):
+    for number, text in _lines(run, folder, schema.LATENCY_HLOG):
         try:
             stated_ns = hlog.base_ns_of(text)
             base_ns = base_ns if stated_ns is None else stated_ns
@@ -190,24 +193,19 @@ def _histograms(run: Run) -> Iterator[hlog.HlogLine]:
                 yield line
 
 
-def _json_lines(run: Run, name: str) -> Iterator[dict[str, Any]]:
-    for number, line in _lines(run, name):
+def _json_lines(run: Run, folder: Folder, name: str) -> Iterator[dict[str, Any]]:
+    for number, line in _lines(run, folder, name):
         try:
-            record = json.loads(line)
+            yield json_object(line)
         except ValueError:
-            record = None
-        if isinstance(record, dict):
-            yield record
-        else:
             run.damaged.append(Damage(file=name, line=number, reason="not a JSON object"))
 
 
-def _json_file(run: Run, name: str) -> dict[str, Any] | None:
+def _json_file(run: Run, folder: Folder, name: str) -> dict[str, Any] | None:
     try:
-        record = json.loads(run.path.joinpath(name).read_text(encoding="utf-8"))
+        return read_object(folder, name)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         run.damaged.append(Damage(file=name, line=0, reason=str(error)))
         return None
-    return record if isinstance(record, dict) else None

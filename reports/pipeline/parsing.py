@@ -21,6 +21,7 @@ from perftest.metrics.histogram import DamagedHistogramError, Histogram
 from perftest.results import hlog
 from perftest.results import schema as files
 from perftest.results.errors import LineError
+from perftest.results.folder import json_object
 from perftest.results.intervals import COUNT_COLUMNS, parser
 from reports.pipeline.batches import Batches, Row
 
@@ -248,12 +249,9 @@ def _broker_sample(text: str) -> Row:
 
 def _object(text: str) -> Row:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise LineError(f"not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise LineError("not a JSON object")
-    return value
+        return json_object(text)
+    except ValueError as error:
+        raise LineError(str(error)) from error
 
 
 def _whole(record: Row, key: str) -> int:

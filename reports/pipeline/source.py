@@ -19,6 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from perftest.results import schema as files
+from perftest.results.folder import LocalFolder, read_object
 from reports.pipeline.errors import DamagedRunError, EmptyRunError, RunDirectoryError
 
 SPLIT_BYTES: Final = 8 * 1024 * 1024
@@ -133,7 +134,7 @@ def input_bytes(runs: Iterable[RunSource]) -> int:
 
 
 def _open_run(path: Path) -> RunSource:
-    manifest = _read_object(path / files.MANIFEST)
+    manifest = _read_manifest(path)
     version = manifest.get("schema")
     if version != files.SCHEMA_VERSION:
         raise RunDirectoryError(
@@ -150,7 +151,7 @@ def _open_run(path: Path) -> RunSource:
         )
     _check_manifest(path, manifest)
     _check_intervals(path)
-    ledger, problem = _read_ledger(path / files.LEDGER)
+    ledger, problem = _read_ledger(path)
     return RunSource(run_id=run_id, path=path, manifest=manifest, ledger=ledger, ledger_problem=problem)
 
 
@@ -170,18 +171,16 @@ def _check_manifest(path: Path, manifest: dict[str, Any]) -> None:
             )
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def _read_manifest(path: Path) -> dict[str, Any]:
+    file = str(path / files.MANIFEST)
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        return read_object(LocalFolder(path), files.MANIFEST)
     except OSError as error:
         raise RunDirectoryError(
-            f"not a run directory: {error.strerror or error}", str(path), "give a directory that perftest wrote"
+            f"not a run directory: {error.strerror or error}", file, "give a directory that perftest wrote"
         ) from error
-    except (ValueError, RecursionError) as error:
-        raise DamagedRunError(f"not JSON: {error}", str(path), "copy the directory again from its host") from error
-    if not isinstance(value, dict):
-        raise DamagedRunError("not a JSON object", str(path), "copy the directory again from its host")
-    return value
+    except ValueError as error:
+        raise DamagedRunError(str(error), file, "copy the directory again from its host") from error
 
 
 def _check_intervals(path: Path) -> None:
@@ -222,12 +221,12 @@ def _csv_header(file: Path) -> tuple[list[str], bool]:
 def _read_ledger(path: Path) -> tuple[dict[str, Any] | None, str | None]:
     """The ledger, or why it cannot be used; a killed run has neither."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = read_object(LocalFolder(path), files.LEDGER)
     except FileNotFoundError:
         return None, None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         return None, f"not readable: {error}"
-    if not isinstance(value, dict) or value.get("schema") != files.SCHEMA_VERSION:
+    if value.get("schema") != files.SCHEMA_VERSION:
         return None, "not a ledger of a version known here"
     return value, None
 

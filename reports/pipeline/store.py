@@ -32,6 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as compute
 import pyarrow.parquet as parquet
 
+from perftest.results.folder import Folder, LocalFolder, folder_of, read_text
 from reports.pipeline.columns import Table
 from reports.pipeline.errors import StoreError
 from reports.pipeline.schema import INTERVALS, STORE_VERSION, TABLES
@@ -55,36 +56,38 @@ class StoreManifest:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_tables(store: Path, runs: Sequence[str] | None = None) -> Tables:
+def read_tables(place: Path | Folder, runs: Sequence[str] | None = None) -> Tables:
     """All tables of a store, or of some of its runs.
 
     :param runs: run ids; None for all
     :raises StoreError: no store, one of an unknown version, or one without one of these runs
     """
+    store = folder_of(place)
     manifest = read_manifest(store)
     wanted = list(manifest.runs) if runs is None else list(runs)
     for run_id in wanted:
         if run_id not in manifest.runs:
             raise StoreError(
                 f"the store has no run {run_id}",
-                str(store),
+                store.where,
                 f"it has {', '.join(manifest.runs) or 'none'}; add the run with: perftest report RUN",
             )
     return Tables(**{table.name: _read(store, manifest, table, wanted) for table in TABLES})
 
 
-def read_manifest(store: Path) -> StoreManifest:
+def read_manifest(place: Path | Folder) -> StoreManifest:
     """What a store holds.
 
     :raises StoreError: no store, or one of an unknown version
     """
-    path = store / MANIFEST
+    store = folder_of(place)
+    path = f"{store.where}/{MANIFEST}"
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(store, MANIFEST))
     except OSError as error:
-        raise StoreError(f"no report store: {error.strerror or error}", str(path), "make the report again") from error
+        raise StoreError(f"no report store: {error.strerror or error}", path, "make the report again") from error
     except ValueError as error:
-        raise StoreError(f"not JSON: {error}", str(path), "remove the store and make the report again") from error
+        raise StoreError(f"not JSON: {error}", path, "remove the store and make the report again") from error
     return _manifest_of(content, path)
 
 
@@ -130,27 +133,28 @@ def publish(
 def write_rows(attempt: Path, table: Table, run_id: str, rows: Sequence[Mapping[str, object]]) -> None:
     """Write rows of one run that are known without Spark, as Spark would have written them."""
     if rows:
-        folder = attempt / table.name / f"run_id={run_id}"
-        folder.mkdir(parents=True)
         content = pa.Table.from_pylist([dict(row) for row in rows], table.arrow).drop_columns(["run_id"])
-        parquet.write_table(content, folder / "part-00000.parquet", compression="zstd")
+        octets = pa.BufferOutputStream()
+        parquet.write_table(content, octets, compression="zstd")
+        name = f"{table.name}/run_id={run_id}/part-00000.parquet"
+        LocalFolder(attempt).put_if_absent(name, octets.getvalue().to_pybytes())
 
 
 def last_interval_ns(attempt: Path, run_id: str) -> int:
     """Unix time at which the last interval of a run in an attempt ended."""
     ends = [0]
-    for file in _files(attempt, INTERVALS, run_id):
-        part = parquet.ParquetFile(file).read(columns=["start_ns", "length_ns"])
+    for file in _files(LocalFolder(attempt), INTERVALS, run_id):
+        part = file.read(columns=["start_ns", "length_ns"])
         ends.append(compute.max(compute.add(part["start_ns"], part["length_ns"])).as_py() or 0)
     return max(ends)
 
 
 def attempt_rows(attempt: Path, table: Table, run_id: str) -> int:
     """Rows of one run in one table of an attempt, from the files' footers."""
-    return sum(parquet.read_metadata(file).num_rows for file in _files(attempt, table, run_id))
+    return sum(file.metadata.num_rows for file in _files(LocalFolder(attempt), table, run_id))
 
 
-def _manifest_of(content: Any, path: Path) -> StoreManifest:
+def _manifest_of(content: Any, path: str) -> StoreManifest:
     version = content.get("version") if isinstance(content, dict) else None
     if version != STORE_VERSION:
         raise StoreError(
@@ -213,16 +217,21 @@ def _locked(store: Path) -> Iterator[None]:
         yield
 
 
-def _files(attempt: Path, table: Table, run_id: str) -> list[Path]:
-    return sorted((attempt / table.name / f"run_id={run_id}").glob("part-*.parquet"))
+def _files(folder: Folder, table: Table, run_id: str, *, below: str = "") -> Iterator[parquet.ParquetFile]:
+    """The files of one table and run in an attempt, which lies ``below`` the folder."""
+    place = f"{below}{table.name}/run_id={run_id}"
+    for name in folder.names(place):
+        if name.startswith("part-"):
+            with folder.open(f"{place}/{name}") as file:
+                yield parquet.ParquetFile(file)
 
 
-def _read(store: Path, manifest: StoreManifest, table: Table, runs: Sequence[str]) -> pd.DataFrame:
+def _read(store: Folder, manifest: StoreManifest, table: Table, runs: Sequence[str]) -> pd.DataFrame:
     in_file = pa.schema([field for field in table.arrow if field.name != "run_id"])
     parts = []
     for run_id in runs:
-        for file in _files(store / ATTEMPTS / manifest.runs[run_id], table, run_id):
-            part = parquet.ParquetFile(file).read()
+        for file in _files(store, table, run_id, below=f"{ATTEMPTS}/{manifest.runs[run_id]}/"):
+            part = file.read()
             for name in set(LATER_COLUMNS) & set(in_file.names) - set(part.column_names):
                 part = part.append_column(name, pa.array([""] * len(part), pa.string()))
             part = part.select(in_file.names).cast(in_file)

@@ -12,6 +12,7 @@ import pytest
 from reports.pipeline import schema, store
 from reports.pipeline.columns import Type
 from reports.pipeline.errors import StoreError
+from tests.perftest.testing.memory_folder import MemoryFolder
 
 
 def write_ledger(attempt: Path, run_id: str, lost: int) -> None:
@@ -123,3 +124,15 @@ def test_the_manifest_is_readable_json(tmp_path: Path) -> None:
     attempt = publish(tmp_path, 1, "a")
     content = json.loads((tmp_path / store.MANIFEST).read_text())
     assert content["version"] == schema.STORE_VERSION and content["runs"] == {"a": attempt.name}
+
+
+def test_a_store_reads_alike_from_a_folder_that_is_no_disk(tmp_path: Path) -> None:
+    """A page must not depend on where its tables lie."""
+    publish(tmp_path, 1, "a", "b")
+    with store.new_attempt(tmp_path) as attempt:
+        row = {c.name: {Type.INT: 7, Type.BOOL: True}.get(c.type, "x") for c in schema.LEDGER.columns}
+        store.write_rows(attempt, schema.LEDGER, "c", [row])
+        assert store.attempt_rows(attempt, schema.LEDGER, "c") == 1
+        store.publish(tmp_path, attempt, ["c"])
+    here, there = store.read_tables(tmp_path), store.read_tables(MemoryFolder.copy_of(tmp_path))
+    assert here.ledger.equals(there.ledger) and list(there.ledger["lost"]) == [1, 1, 7]
