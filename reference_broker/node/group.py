@@ -2,7 +2,8 @@
 
 The runner turns inputs (frames from peers, notices from the log, commands of local channels, ticks) into calls of
 the pure core, and carries out what the core's :class:`~reference_broker.raft.ready.Ready` asks for, in the order
-written there. How commands become entries is for :mod:`~reference_broker.node.proposing`.
+written there. How commands become entries is for :mod:`~reference_broker.node.batcher`, how entries and messages get
+to other members for :mod:`~reference_broker.node.sender`.
 
 Work is done once per turn of the event loop (:meth:`GroupRunner.turn`), after all sockets were read.
 """
@@ -12,21 +13,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from reference_broker.log.system import LogSystem
-from reference_broker.node.group_ports import GroupPorts, Host
+from reference_broker.node.batcher import Batcher, Standing
+from reference_broker.node.group_ports import Host
 from reference_broker.node.group_snapshot import GroupSnapshot
+from reference_broker.node.node_ports import ProposingPorts
 from reference_broker.node.non_members import NonMember
 from reference_broker.node.proposals import DedupTable, Priority, UnappliedCommands, sealed_at, unseal
-from reference_broker.node.proposing import Proposing
-from reference_broker.node.sender import Sender
+from reference_broker.node.sender import Sender, SenderPorts
 from reference_broker.raft.configuration import noop_version
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.messages import AppendReply, InstallSnapshot, Message
 from reference_broker.raft.ready import Ready
 from reference_broker.raft.roles import Role
-from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
+from reference_broker.types import NOBODY, Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +36,17 @@ _APPLY_BYTES: Final = 8 * 1024 * 1024
 """So many octets of entries are read at a time to be applied: a member that is far behind must not read all of them."""
 
 
-class GroupRunner(Proposing):
+class GroupPorts(ProposingPorts, SenderPorts, Protocol):
+    """What a member needs of its node."""
+
+    def leader_changed(self, runner: GroupRunner) -> None:
+        """The member's role, leader or term has changed."""
+
+    def members_committed(self, runner: GroupRunner) -> None:
+        """A change of the group's members is committed."""
+
+
+class GroupRunner:
     """One member of one group."""
 
     def __init__(
@@ -47,7 +59,23 @@ class GroupRunner(Proposing):
         unapplied: dict[Priority, UnappliedCommands] | None = None,
     ) -> None:
         """``unapplied``: what this node has proposed to the group without a member of its own (:mod:`node.proxy`)."""
-        super().__init__(group, core, host, node, unapplied)
+        self.group = group
+        self.core = core
+        self.host = host
+        self.scheduled = False
+        self.track = node.anatomy.track()
+        self._node = node
+        self._me = (node.node, node.boot_id)
+        self._standing: Standing = (Role.FOLLOWER, NOBODY, core.term)
+        """What the machine knows of. The only member of a group leads from the start, and the machine must hear it."""
+        self._batcher = batcher = Batcher(group, core, host, node, self, self.track, unapplied)
+        self.unapplied = batcher.unapplied
+        # Bound here, so that a call of these is a call of the batcher or the machine itself.
+        self.propose = batcher.propose
+        self.read_proposal = batcher.read_proposal
+        self.proposed_by_peer = batcher.proposed_by_peer
+        self._propose_gathered = batcher.propose_gathered
+        self.pace = host.pace
         self.applied = core.log.snapshot_index
         self._log = system
         self._sender = Sender(group, core, system, node, host.has_clients_on, self._wait_for_link)
@@ -216,7 +244,7 @@ class GroupRunner(Proposing):
         self.core.node_up(node)
         if node == self.core.leader:
             self._doubt()
-            self._start_over()
+            self._batcher.start_over()
         self._node.wake(self)
 
     def peer_down(self, node: NodeId) -> None:
@@ -382,10 +410,9 @@ class GroupRunner(Proposing):
             return
         was_leader, former_term = self._standing[0] is Role.LEADER, self._standing[2]
         self._standing = standing
-        self._forget_publishes()  # they may have been overwritten since: nobody must wait for them
         self._sender.forget()
         self._non_members.clear()
-        self._start_over()
+        self._batcher.stand(standing)
         if standing[0] is Role.LEADER and not (was_leader and former_term == self.core.term):
             self.host.became_leader(self.core.term)
         elif was_leader and standing[0] is not Role.LEADER:

@@ -1,21 +1,15 @@
-"""What a member of a Raft group is wired to: the machine that it hosts, and the node that it runs on.
+"""The machine that a member of a Raft group hosts, as :mod:`reference_broker.node.group` calls it.
 
-:mod:`reference_broker.node.group` calls both; :mod:`reference_broker.queues.quorum` and
-:mod:`reference_broker.node.metadata` are hosts, :mod:`reference_broker.node.shard` is a node.
+:mod:`reference_broker.queues.quorum` and :mod:`reference_broker.node.metadata` are hosts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from reference_broker.node.node_ports import ProposingPorts
 from reference_broker.node.non_members import NonMember
-from reference_broker.node.sender import AnswerTimes
 from reference_broker.types import Entry, NodeId, Term
-
-if TYPE_CHECKING:
-    from reference_broker.node.group import GroupRunner
 
 
 class Host(Protocol):
@@ -86,15 +80,3 @@ class Host(Protocol):
 
     def lowest_live_entry(self) -> int | None:
         """The lowest of them, cheaply; None if there are none."""
-
-
-class GroupPorts(ProposingPorts, Protocol):
-    """What a runner needs of its node."""
-
-    answers: AnswerTimes
-
-    def leader_changed(self, runner: GroupRunner) -> None:
-        """The runner's role, leader or term is another than before."""
-
-    def members_committed(self, runner: GroupRunner) -> None:
-        """A change of the group's members is committed."""

@@ -1,6 +1,6 @@
 """What the parts of a node need of it; :class:`reference_broker.node.shard.Shard` is one, tests make others.
 
-A member of a group needs more, and says so by extending these (:mod:`~reference_broker.node.group_ports`).
+A member of a group needs more, and says so by extending these (:mod:`~reference_broker.node.group`).
 """
 
 from __future__ import annotations

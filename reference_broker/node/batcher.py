@@ -1,25 +1,26 @@
-"""How commands become entries: what has gathered on a node for one group, and when it is proposed.
+"""How commands become entries: the commands that gather on a node for one group, and when the node proposes them.
 
-Commands gather in the *outbox* until the group's previous entry is on this node's disk (or the outbox is full); then
-everything gathered becomes one entry. So the batch grows with the load and with the slowness of the disk, and a lone
-command waits for nothing: this is the rule that makes group commit pay at both ends of the in-flight curve.
+Commands gather in the *outbox* until the group's previous entry is on this node's disk, or the outbox is full. Then all
+of them become one entry. So the batch grows with the load and with the slowness of the disk, and a lone command waits
+for nothing. This rule makes group commit pay at both ends of the in-flight curve.
 
-Settles that nobody waits for are *lazy*: they wait a while for an enqueue to ride with, which at low load halves the
+A settle that nobody waits for is *lazy*: it waits a while for an enqueue to ride with, which at low load halves the
 number of rounds. A settle whose consumer is short of credit is not lazy. If there is a backlog and the consumer's
-prefetch is small, it is the enqueues that wait for the next settle, and the consumer has each round for itself.
+prefetch is small, the enqueues wait for the next settle instead, and the consumer has each round for itself.
 
-A member that follows sends its outbox to the leader. What was proposed is kept until it is applied, and proposed again
-to each new leader (:mod:`~reference_broker.node.proposals`).
+A member that follows sends its outbox to the leader. A command is kept until it is applied, and is proposed again to
+each new leader (:mod:`~reference_broker.node.proposals`).
 """
 
 from __future__ import annotations
 
 import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Final
 
-from reference_broker.node.group_ports import GroupPorts, Host
+from reference_broker.anatomy.track import Track
+from reference_broker.node.group_ports import Host
+from reference_broker.node.node_ports import ProposingPorts, Runner
 from reference_broker.node.outbox import ANY, Outbox
 from reference_broker.node.peers import Kind
 from reference_broker.node.proposals import Priority, Proposal, Segment, UnappliedCommands, seal, sealed_at, unseal
@@ -34,45 +35,47 @@ _RIDE_S: Final = 0.002
 round takes, shorter than a publisher would notice if no settle comes."""
 
 
-class Proposing(ABC):
-    """The part of a member that proposes; :class:`~reference_broker.node.group.GroupRunner` is the whole."""
+Standing = tuple[Role, NodeId, Term]
+"""A member's role, the leader that it knows, and its term."""
+
+
+class Batcher:
+    """The commands of one member of one group on their way into entries."""
 
     def __init__(
         self,
         group: GroupId,
         core: RaftCore,
         host: Host,
-        node: GroupPorts,
+        node: ProposingPorts,
+        runner: Runner,
+        track: Track,
         unapplied: dict[Priority, UnappliedCommands] | None,
     ) -> None:
-        self.group = group
-        self.core = core
-        self.host = host
-        self.scheduled = False
+        """``runner``, the member, gets a turn when there is something to propose."""
         self.unapplied = (
             unapplied if unapplied is not None else {priority: UnappliedCommands() for priority in Priority}
         )
-        self.track = node.anatomy.track()
+        self._group = group
+        self._core = core
+        self._host = host
+        self._track = track
         self._node = node
+        self._wake = node.wake
+        self._runner = runner
         self._me = (node.node, node.boot_id)
         self._outbox = Outbox()
-        self._standing: tuple[Role, NodeId, Term] = (Role.FOLLOWER, NOBODY, core.term)
-        """What the machine knows of; the only member of a group leads from the start, and the machine must hear it."""
-        self._waiting = False  # a timer runs for lazy ones
+        self._standing: Standing = (Role.FOLLOWER, NOBODY, core.term)
+        self._waiting = False  # a timer runs for lazy commands
         self._expects_settle = False
-        """A consumer with a small prefetch settles quickly: publishes wait for its next settle. A timer ends it,"""
+        """A consumer with a small prefetch settles quickly, so publishes wait for its next settle. A timer ends the
+        wait if no settle came."""
         self._settled = False
-        """unless this entered the log since it was set."""
+        """Whether a settle entered the log since that timer was set."""
         self._publishes = LogIndex(0)
-        """The last entry of this leader that may hold publishes,"""
+        """The last entry of this leader that may hold publishes."""
         self._publishes_before = LogIndex(0)
-        """and the last but one."""
-
-    @abstractmethod
-    def turn(self) -> None:
-        """Everything that this turn's inputs made necessary."""
-
-    # Inputs
+        """The last but one of these entries."""
 
     def propose(self, command: object, size: int, priority: Priority = Priority.LOW, *, lazy: bool = False) -> int:
         """Have ``command`` applied by every member, once, in this node's order within the priority; a lazy command a
@@ -81,18 +84,14 @@ class Proposing(ABC):
         if self._standing[0] is Role.LEADER or self._standing[1]:
             self._outbox.add(command, size, (self._me[0], priority, self._me[1]), number)
         self._outbox.urgent = self._outbox.urgent or not lazy
-        self._node.wake(self)
+        self._wake(self._runner)
         return number
-
-    def pace(self) -> int | None:
-        """How many messages a run should hold at most now (see :meth:`Host.pace`)."""
-        return self.host.pace()
 
     def read_proposal(self, sealed: bytes) -> tuple[list[Segment], list[tuple[Any, int]]]:
         """What a forwarded proposal holds: segments, and commands with their sizes. Raises ValueError if damaged."""
         end, segments = unseal(sealed)
         sent_ns, clock = sealed_at(sealed)
-        commands = self.host.decode(sealed, end, sent_ns if clock == self._node.anatomy.clock else 0)
+        commands = self._host.decode(sealed, end, sent_ns if clock == self._node.anatomy.clock else 0)
         if len(commands) != sum(segment[4] for segment in segments):
             raise ValueError(f"{len(commands)} commands in a proposal whose segments are {segments}")
         return segments, commands
@@ -108,11 +107,9 @@ class Proposing(ABC):
             for number, (command, size) in zip(range(first, first + count), remaining, strict=False):
                 self._outbox.add(command, size, (node, priority, boot_id), number)
         self._outbox.urgent = self._outbox.urgent or not proposal.lazy
-        self._node.wake(self)
+        self._wake(self._runner)
 
-    # A turn
-
-    def _propose_gathered(self) -> None:
+    def propose_gathered(self) -> None:
         """Propose what is due of the outbox, where it can be."""
         if self._outbox.octets and self._due():
             if self._standing[0] is Role.LEADER:
@@ -131,7 +128,7 @@ class Proposing(ABC):
         self._waiting = False
         if self._outbox.octets:
             self._outbox.overdue = True
-            self._node.wake(self)
+            self._wake(self._runner)
 
     def _lead(self) -> None:
         """Make entries of the outbox while there is room for them."""
@@ -139,11 +136,11 @@ class Proposing(ABC):
         while outbox.octets and (room := self._room()) is not None:
             bytes_max, messages_max = room
             if messages_max and outbox.holds(Priority.LOW):
-                self._publishes_before, self._publishes = self._publishes, LogIndex(self.core.log.last_index + 1)
+                self._publishes_before, self._publishes = self._publishes, LogIndex(self._core.log.last_index + 1)
             self._settled = self._settled or outbox.holds(Priority.NORMAL)
             commands, segments = outbox.cut(bytes_max, commands_max, messages_max)
-            payload = seal(self.host.encode(commands), segments, self._node.now_ns(), self._node.anatomy.clock)
-            self.core.propose(EntryKind.COMMAND, payload, zlib.crc32(payload))
+            payload = seal(self._host.encode(commands), segments, self._node.now_ns(), self._node.anatomy.clock)
+            self._core.propose(EntryKind.COMMAND, payload, zlib.crc32(payload))
             self._node.anatomy.gauge("entry.bytes", len(payload))
 
     def _room(self) -> tuple[int, int] | None:
@@ -154,11 +151,11 @@ class Proposing(ABC):
         entries with publishes only two of half the size are under way, or one if they are to hold few messages, which
         waits for a settle to ride with.
         """
-        limits, raft_log, commit = self._node.limits, self.core.log, self.core.commit_index
-        if not self.core.accepting or raft_log.last_index - commit >= limits.entries_uncommitted_max:
+        limits, raft_log, commit = self._node.limits, self._core.log, self._core.commit_index
+        if not self._core.accepting or raft_log.last_index - commit >= limits.entries_uncommitted_max:
             return None
         whole = limits.batch_bytes_max
-        if (pace := self.host.pace()) is not None:
+        if (pace := self._host.pace()) is not None:
             in_the_way = self._publishes if pace < _FEW else self._publishes_before
             if in_the_way <= commit and not (pace < _FEW and self._wait_for_a_settle()):
                 return whole // 2, pace
@@ -178,38 +175,41 @@ class Proposing(ABC):
         if self._expects_settle:
             self._node.after(_RIDE_S, self._look_for_settles)
         else:
-            self._node.wake(self)
+            self._wake(self._runner)
 
     def _forward(self) -> None:
         """Send the outbox to the leader, in batches. If the link is down the commands stay pending; if the link is
         congested, many publishes stay here."""
         _role, leader, term = self._standing
-        head = Proposal(group=self.group, term=term, lazy=not self._outbox.urgent).pack()
+        head = Proposal(group=self._group, term=term, lazy=not self._outbox.urgent).pack()
         limits = self._node.limits
         while self._outbox.octets:
             batch = self._outbox.cut_for_link(limits, congested=leader in self._node.congested)
             if batch is None:
-                self._node.when_writable(leader, self)
+                self._node.when_writable(leader, self._runner)
                 return
             commands, segments = batch
             now_ns = self._node.now_ns()
             for _node, priority, _boot_id, first, count in segments:
                 if priority is Priority.LOW:
-                    self.track.forwarded(first + count - 1, now_ns)
-            sealed = seal(self.host.encode(commands), segments, now_ns, self._node.anatomy.clock)
+                    self._track.forwarded(first + count - 1, now_ns)
+            sealed = seal(self._host.encode(commands), segments, now_ns, self._node.anatomy.clock)
             self._node.send(leader, Kind.PROPOSE, [head, sealed])
 
-    def _start_over(self) -> None:
-        """Propose again everything of this node that is not seen applied; forget what others forwarded, as they
-        start over too."""
+    def stand(self, standing: Standing) -> None:
+        """The member stands otherwise now. Entries of the old term may have been overwritten, so no publish waits for
+        them, and everything is proposed again."""
+        self._standing = standing
+        self._publishes = self._publishes_before = LogIndex(0)
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Propose again every command of this node that it has not applied. Forget the commands that others forwarded:
+        they start over, too."""
         self._outbox.clear()
         if self._standing[0] is Role.LEADER or self._standing[1]:
-            for priority, unapplied in self.unapplied.items():
-                unapplied.change(self.host.again)
-                for number, command, size in unapplied.all():
+            for priority, commands in self.unapplied.items():
+                commands.change(self._host.again)
+                for number, command, size in commands.all():
                     self._outbox.add(command, size, (self._me[0], priority, self._me[1]), number)
         self._outbox.urgent = self._outbox.octets > 0
-
-    def _forget_publishes(self) -> None:
-        """No entry with publishes is in the way of others any more."""
-        self._publishes = self._publishes_before = LogIndex(0)
