@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
@@ -22,7 +23,8 @@ from markupsafe import Markup
 from reports.charts import theme
 from reports.html.errors import PageError
 from reports.pages import words
-from reports.pages.model import Cell, Column, Kind, Page
+from reports.pages.kinds import Article, articles
+from reports.pages.model import Cell, Chart, Column, Kind, Page
 
 _HERE: Final = Path(__file__).parent
 
@@ -31,12 +33,14 @@ _ISLAND_ESCAPES: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u202
 
 def render(page: Page) -> str:
     """The whole file as text."""
+    parts = articles(page)
     scripts = {"plotly": plotly_script(), "script": _own("report.js")}
     rendered: str = _template().render(
         page=page,
+        articles=parts,
         policy=content_policy(*scripts.values()),
         style=Markup(style_sheet()),
-        island=Markup(island(_island_data(page))),
+        island=Markup(island(_island_data(parts))),
         **{name: Markup(text) for name, text in scripts.items()},
     )
     return rendered
@@ -115,8 +119,9 @@ def raw(value: Cell) -> str:
     return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
-def _island_data(page: Page) -> dict[str, Any]:
-    charts = [*page.shared, *(chart for run in page.runs for chart in run.figures)]
+def _island_data(parts: Sequence[Article]) -> dict[str, Any]:
+    blocks = [block for part in parts for section in part.sections for block in section.blocks]
+    charts = [block for block in blocks if isinstance(block, Chart)]
     return {
         "palettes": theme.PALETTES,
         "scales": theme.SCALES,
@@ -138,5 +143,5 @@ def _template() -> Any:
     environment = Environment(
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"cell": cell, "raw": raw}
+    environment.filters |= {"cell": cell, "raw": raw, "kind": lambda block: type(block).__name__}
     return environment.get_template("template.html")

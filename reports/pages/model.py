@@ -150,20 +150,32 @@ class Run:
     notes: tuple[Sentence, ...] = ()
     anatomy: Anatomy | None = None
 
-    @property
-    def figures(self) -> tuple[Chart, ...]:
-        """Every figure of the run, of whatever section."""
-        return (*self.charts, *(self.anatomy.charts if self.anatomy is not None else ()))
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Several runs side by side: the best that each did, and the charts that show all of them."""
+
+    title: str
+    subtitle: str
+    runs: tuple[Run, ...]
+    overview: Table
+    charts: tuple[Chart, ...]
+    prefix: str = ""
+    chips: tuple[Chip, ...] = ()
+    banners: tuple[Banner, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """The whole page. ``shared`` charts and ``overview`` compare the runs and are empty when there is but one;
-    ``banners`` speak of the page, not of one run."""
+    """The whole page. ``parts`` are models with the names of their kinds (:data:`reports.pages.kinds.KINDS`), in the
+    order of the page. ``banners`` speak of the page, not of a part."""
 
     title: str
     generated: str
-    runs: tuple[Run, ...]
-    shared: tuple[Chart, ...] = ()
-    overview: Table | None = None
+    parts: tuple[tuple[str, object], ...]
     banners: tuple[Banner, ...] = ()
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The runs among the parts."""
+        return tuple(model for _, model in self.parts if isinstance(model, Run))

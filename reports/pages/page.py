@@ -11,7 +11,7 @@ import pandas as pd
 from reports.charts import knee, theme
 from reports.pages import findings, settings
 from reports.pages.figures import knee_paths
-from reports.pages.model import Banner, Chart, Column, Kind, Page, Run, Table
+from reports.pages.model import Banner, Chart, Column, Comparison, Kind, Page, Run, Table
 from reports.pages.run import run_section
 from reports.pages.tables import cells, latency_column
 from reports.pipeline.tables import Tables
@@ -45,12 +45,18 @@ def page(
         )
         for number, load in enumerate(loads, 1)
     ]
-    return Page(
-        title=_title(sections),
-        generated=generated,
+    title = _title(sections)
+    comparison = Comparison(
+        title=title,
+        subtitle=f"{len(sections)} runs side by side",
         runs=tuple(sections),
-        shared=tuple(_shared(loads)) if many else (),
-        overview=_overview(loads) if many else None,
+        overview=_overview(loads),
+        charts=tuple(_shared(loads)),
+    )
+    return Page(
+        title=title,
+        generated=generated,
+        parts=(*([("comparison", comparison)] if many else []), *(("run", section) for section in sections)),
         banners=tuple(
             Banner(status=Status.WARN, title="A run was left out", text=f"{path}: {reason}.")
             for path, reason in (left_out or {}).items()

@@ -1,0 +1,202 @@
+"""Kinds of page: a kind is an ordered list of sections, and a section is made from a model by a function.
+
+:data:`KINDS` is the registry. Whoever adds a kind writes a model, a function for each section, and one call of
+:func:`register`; rendering needs no change as long as the sections consist of the blocks below.
+
+==========  ==========================================  =================================
+kind        model                                       what its page shows
+==========  ==========================================  =================================
+run         :class:`~reports.pages.model.Run`           one run, or one group of its load
+comparison  :class:`~reports.pages.model.Comparison`    several runs side by side
+==========  ==========================================  =================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from reports.pages.model import (
+    Banner,
+    Chart,
+    Chip,
+    Comparison,
+    Page,
+    Provenance,
+    Run,
+    Sentence,
+    Table,
+)
+from reports.stats.check import Check
+
+UNFOLDED_MAX: Final = 12
+"""A folded table of at most so many rows is open at first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Minute:
+    """What a reader with one minute should take away: sentences, and a small table beside them."""
+
+    sentences: tuple[Sentence, ...]
+    headline: Table | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckList:
+    """The trust list."""
+
+    checks: tuple[Check, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """A sentence as a paragraph; ``style`` is "remark", "how" for an instruction to the reader, or empty."""
+
+    sentence: Sentence
+    style: str = "remark"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """A table. With a ``fold`` (its title) the table is folded away, unless ``unfolded``; ``csv`` gives it a button."""
+
+    table: Table
+    sortable: bool = True
+    csv: bool = True
+    fold: str = ""
+    unfolded: bool = False
+
+
+Block = Minute | CheckList | Remark | Data | Chart | Provenance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A part of the page under a heading of its own; without a ``title`` the blocks stand below the page's head.
+
+    ``links`` are the section's lines in the table of contents: anchors and titles.
+    """
+
+    anchor: str = ""
+    title: str = ""
+    links: tuple[tuple[str, str], ...] = ()
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Article:
+    """A model as a page shows it: the head, then the sections."""
+
+    kind: str
+    prefix: str
+    title: str
+    subtitle: str
+    chips: tuple[Chip, ...]
+    banners: tuple[Banner, ...]
+    sections: tuple[Section, ...]
+
+    @property
+    def links(self) -> list[tuple[str, str]]:
+        """The table of contents: anchors and titles."""
+        return [link for section in self.sections for link in section.links]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of page. A section is left out where its function gives None."""
+
+    name: str
+    sections: tuple[Callable[[Any], Section | None], ...]
+
+
+KINDS: Final[dict[str, Kind]] = {}
+"""Every kind by its name."""
+
+
+def register(kind: Kind) -> Kind:
+    """Make a kind known to :func:`articles`."""
+    assert kind.name not in KINDS, f"there is a kind {kind.name} already"
+    KINDS[kind.name] = kind
+    return kind
+
+
+def articles(page: Page) -> list[Article]:
+    """Every part of a page with its sections."""
+    return [_article(KINDS[kind], model) for kind, model in page.parts]
+
+
+def _article(kind: Kind, model: Any) -> Article:
+    found = (section(model) for section in kind.sections)
+    return Article(
+        kind=kind.name,
+        prefix=model.prefix,
+        title=model.title,
+        subtitle=model.subtitle,
+        chips=model.chips,
+        banners=model.banners,
+        sections=tuple(section for section in found if section is not None),
+    )
+
+
+def _section(run: Run, name: str, title: str, *blocks: Block, link: str = "") -> Section:
+    anchor = f"{run.prefix}{name}"
+    return Section(anchor=anchor, title=title, links=((anchor, link or title),), blocks=blocks)
+
+
+def _result(run: Run) -> Section:
+    return _section(run, "result", "Result in one minute", Minute(run.sentences, run.headline), link="Result")
+
+
+def _trust(run: Run) -> Section:
+    return _section(run, "trust", "Can I trust this?", CheckList(run.checks))
+
+
+def _figures(run: Run) -> Section:
+    links = tuple((chart.anchor, chart.title) for chart in run.charts)
+    blocks: tuple[Block, ...] = (*map(Remark, run.notes), *run.charts)
+    return Section(anchor=f"{run.prefix}figures", title="Figures", links=links, blocks=blocks)
+
+
+def _anatomy(run: Run) -> Section | None:
+    if run.anatomy is None:
+        return None
+    blocks: tuple[Block, ...] = (*map(Remark, run.anatomy.sentences), *run.anatomy.charts)
+    stages = Data(table=run.anatomy.table, fold="Every stage with its percentiles")
+    return _section(run, "anatomy", "Where the time went", *blocks, stages)
+
+
+def _steps(run: Run) -> Section:
+    text = (
+        "Steady state only: warm-up is cut. Every percentile is read from the merged histogram of the step. Click a "
+        "heading to sort."
+    )
+    return _section(run, "steps", "All steps", Remark(Sentence(text=text), "how"), Data(table=run.steps))
+
+
+def _ledger(run: Run) -> Section:
+    account = () if run.ledger is None else (Data(table=run.ledger, sortable=False),)
+    said = Remark(Sentence(text=run.ledger_text), "")
+    return _section(run, "ledger", "Ledger: what became of every message", said, *account, link="Ledger")
+
+
+def _events(run: Run) -> Section:
+    if not run.events.rows:
+        return _section(run, "events", "Events", Remark(Sentence(text="No event was recorded."), ""))
+    few = len(run.events.rows) <= UNFOLDED_MAX
+    return _section(run, "events", "Events", Data(table=run.events, fold=run.events.caption, unfolded=few))
+
+
+def _provenance(run: Run) -> Section:
+    files = run.provenance.files
+    raw = () if files is None else (Data(table=files, sortable=False, csv=False, fold=files.caption, unfolded=True),)
+    return _section(run, "provenance", "Provenance", run.provenance, *raw)
+
+
+def _side_by_side(comparison: Comparison) -> Section:
+    links = tuple((f"{run.prefix}run", run.run_id) for run in comparison.runs)
+    return Section(links=links, blocks=(Data(table=comparison.overview, csv=False), *comparison.charts))
+
+
+RUN: Final = register(Kind("run", (_result, _trust, _figures, _anatomy, _steps, _ledger, _events, _provenance)))
+COMPARISON: Final = register(Kind("comparison", (_side_by_side,)))
