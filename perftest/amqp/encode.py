@@ -1,11 +1,11 @@
 """Octets of many messages at once: publishes from patched templates, acknowledgements from a patched row.
 
 Theory of operation. The messages of a publisher differ only in their stamp, and perhaps in routing key and body. With
-generated bodies (:class:`PublishTemplate`), the octets of many complete publishes (method, header and body frames)
-stand ready in one table. A burst copies only the stamps into the table and takes the octets out in one piece. A body
-larger than a frame is cut into several frames inside the row; the stamp is in the first frame, so the same code serves
-any size. With documents as bodies (:class:`DocumentTemplate`) the stamp is in a header. Then the table holds the octets
-before the body, and the bodies, which all publishers share, are joined between its rows.
+bodies of stamp and filler (:class:`PublishTemplate`), the octets of many complete publishes (method, header and body
+frames) stand ready in one table. A burst copies only the stamps into the table and takes the octets out in one piece. A
+body larger than a frame is cut into several frames inside the row; the stamp is in the first frame, so the same code
+serves any size. With documents as bodies (:class:`DocumentTemplate`) the stamp is in a header. Then the table holds the
+octets before the body, and the bodies, which all publishers share, are joined between its rows.
 
 Invariant: a template builds octet for octet the same publishes as the general encoder.
 

@@ -1,1 +1,2 @@
-"""A world in one thread: the production nodes on a virtual clock, a network, disks and clients that one seed drives."""
+"""The simulator: production nodes in one thread, on a virtual clock, network, disks and clients that one seed
+drives."""

@@ -1,6 +1,6 @@
-"""The client's octets, written and read without any code of the broker's.
+"""The octets of the simulated clients, written and read without any code of the broker.
 
-Only what the simulator's clients say and may hear; they hear little else, since a surprise is a violation.
+The module knows only the methods that these clients send and may get. Any other method is a violation.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ NACK: Final = (60, 120)
 
 
 def method(channel: int, *methods: base.Frame) -> bytes:
-    """Any methods, through pamqp."""
+    """Any methods as octets, through pamqp."""
     return b"".join(frame.marshal(each, channel) for each in methods)
 
 
 def publish(channel: int, queue: str, body: bytes, ttl_ms: int | None = None) -> bytes:
-    """A persistent message to the default exchange, with a time to live if that is wanted."""
+    """A persistent message to the default exchange, with a time to live if one is given."""
     key = queue.encode()
     head = b"\x00\x3c\x00\x28\x00\x00\x00" + bytes((len(key),)) + key + b"\x00"
     properties = b"\x10\x00\x02"
@@ -76,14 +76,14 @@ def start_ok() -> bytes:
     return method(0, commands.Connection.StartOk({"capabilities": capabilities}, "PLAIN", "\0guest\0guest", "en_US"))
 
 
-class Reader:
-    """Cuts what the broker says into frames."""
+class FrameReader:
+    """Cuts the octets of the broker into frames."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def frames(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
-        """Kind, channel, payload of each whole frame. Raises ValueError for a frame without its end."""
+        """Kind, channel and payload of each whole frame. Raises ValueError for a frame without its end octet."""
         data, at = self._rest + data, 0
         while len(data) - at >= _HEAD.size:
             kind, channel, size = _HEAD.unpack_from(data, at)
@@ -98,25 +98,25 @@ class Reader:
 
 
 def deliver(payload: bytes) -> tuple[str, int, bool]:
-    """Consumer tag, delivery tag, redelivered."""
+    """Consumer tag, delivery tag and redelivered flag of a basic.deliver."""
     size = payload[4]
     tag, redelivered = _DELIVER.unpack_from(payload, 5 + size)
     return payload[5 : 5 + size].decode(), tag, bool(redelivered)
 
 
 def tag_and_bits(payload: bytes) -> tuple[int, int]:
-    """Of basic.ack and basic.nack."""
+    """Delivery tag and bits of a basic.ack or basic.nack."""
     tag, bits = _ACK.unpack_from(payload, 4)
     return tag, bits
 
 
 def body_size(payload: bytes) -> int:
-    """Of a content header."""
+    """The body size in a content header."""
     return int(_SIZE.unpack_from(payload)[2])
 
 
 def other(kind: int, channel: int, payload: bytes) -> base.Frame:
-    """Any other method, through pamqp."""
+    """Any other method, decoded by pamqp."""
     _, _, value = frame.unmarshal(_HEAD.pack(kind, channel, len(payload)) + payload + _END)
     assert isinstance(value, base.Frame)
     return value

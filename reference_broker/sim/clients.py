@@ -18,7 +18,7 @@ from pamqp import base, commands
 from reference_broker.sim import amqp
 from reference_broker.sim.environment import Environment
 from reference_broker.sim.invariants import ViolationError, check
-from reference_broker.sim.ledger import Ledger, Reader
+from reference_broker.sim.ledger import ConsumerRecord, Ledger
 from reference_broker.sim.loop import SimLoop
 from reference_broker.sim.node import AMQP_PORT, host_of
 from reference_broker.sim.queues import QueuePlan, young_queue
@@ -37,7 +37,7 @@ _LARGE: Final = 0.1
 _RACE_S: Final = 0.004
 _YOUNG_MAX: Final = 10
 _STEADY: Final = 0.5
-"""So many sessions go on when a queue of theirs went, or a channel was closed; the others hang up."""
+"""The share of sessions that go on after a queue of theirs was deleted or a channel was closed. The others hang up."""
 
 
 _ANSWERS: Final = (
@@ -55,7 +55,8 @@ _ANSWERS: Final = (
 
 
 class Crowd:
-    """All clients of a world, and what they share. Some messages have ``large_bytes`` octets; 0: none is large."""
+    """All clients of a world, and the objects that they share. ``large_bytes`` is the size of large messages; 0: no
+    message is large."""
 
     def __init__(
         self, env: Environment, ledger: Ledger, story: Story, *, node_ids: list[NodeId], large_bytes: int
@@ -69,12 +70,13 @@ class Crowd:
         self._young_queues = 0
 
     def next_young_queue(self) -> QueuePlan:
-        """A queue that is made while the world runs."""
+        """The plan of a queue that a client declares while the world runs."""
         self._young_queues += 1
         return young_queue(self._young_queues)
 
     def welcome(self, queue: QueuePlan) -> None:
-        """A client has declared a queue: from now on all clients use it, and publish to it in this very moment."""
+        """A client has declared a new queue. From now on all clients use the queue, and the publishers publish to it at
+        once."""
         self.env.queues.append(queue)
         for client in self.clients:
             if client.session is not None and client.publishes:
@@ -82,7 +84,7 @@ class Crowd:
 
 
 class SimClient:
-    """A client over all its connections."""
+    """One client over all its connections."""
 
     def __init__(self, crowd: Crowd, number: int) -> None:
         self._crowd = crowd
@@ -99,14 +101,14 @@ class SimClient:
         self.diligence = chance.choice((0.1, 0.5, 0.9))
         self.restlessness = chance.choice((0.0, 0.002, 0.02))
         self.is_patient = chance.random() < _PATIENT
-        """It does not leave while it waits for an answer."""
+        """The client does not leave while it waits for an answer."""
         self.zeal = chance.choice((0.0, 0.0, 0.02))
-        """How often it purges or deletes a queue."""
+        """How often the client purges or deletes a queue."""
         self.gets = chance.choice((0.0, 0.0, 0.1))
         self.disgust = chance.choice((0.0, 0.0, 0.0, 0.5))
         self.haste = chance.choice((0.0, 0.0, 0.0, 0.2))
         self.founds = chance.choice((0.0, 0.01, 0.03))
-        """How often it makes a new queue, to which others publish at once."""
+        """How often the client declares a new queue, to which others publish at once."""
         self.think_s = chance.choice((0.001, 0.004, 0.02))
         self._prefetches = chance.choice(((1,), (10,), (1, 5, 30), (100,)))
         self.loop = SimLoop(env.scheduler, env.network, self.host)  # type: ignore[abstract]
@@ -116,20 +118,20 @@ class SimClient:
 
     @property
     def is_quiet(self) -> bool:
-        """Connected, with nothing outstanding."""
+        """Whether the client is connected and waits for nothing."""
         return self.session is not None and self.session.is_quiet
 
     def prefetch(self) -> int:
-        """Of the next subscription."""
+        """The prefetch of the next consumer."""
         return 200 if self._env.draining else self._env.chance.choice(self._prefetches)
 
     def session_over(self) -> None:
-        """Dial again, somewhere."""
+        """The connection has ended: dial again, to any node."""
         self.session = None
         self.loop.call_later(0.01 + self._env.chance.random() ** 3, self._dial)
 
     def restart(self) -> None:
-        """For the end: begin anew under the rules of draining."""
+        """End the connection, so that the next one begins under the rules of the end."""
         self.consumers = max(self.consumers, len(self._env.queues))
         if self.session is not None and self.session.transport is not None:
             self.session._end()
@@ -152,8 +154,8 @@ class SimClient:
         self.loop.call_later(self.think_s * (0.5 + self._env.chance.random()), self._act)
 
 
-class Subscription:
-    """One consumer on one channel, or the gets of a channel: then it has no tag."""
+class SimConsumer:
+    """One consumer on one channel. The gets of a channel count as a consumer without a tag."""
 
     def __init__(self, channel: int, queue: QueuePlan, host: str, *, no_ack: bool, priority: int) -> None:
         self.channel = channel
@@ -161,16 +163,16 @@ class Subscription:
         self.tag = f"{host}.{channel}" if channel != _GETTING else ""
         self.no_ack = no_ack
         self.priority = priority
-        self.reader = Reader(f"{host}.{channel}", queue)
+        self.record = ConsumerRecord(f"{host}.{channel}", queue)
         self.gets = False
         self.held: deque[tuple[int, int]] = deque()
-        """Delivery tag, number of the message."""
+        """Delivery tag and number of each message that is not settled."""
         self.last_tag = 0
         self.is_consuming = False
 
 
 class Session(asyncio.Protocol):
-    """One connection of a client, from dialling to its end."""
+    """One connection of a client, from dialling to its end. It checks everything that it hears."""
 
     def __init__(self, client: SimClient, crowd: Crowd) -> None:
         self.client = client
@@ -180,35 +182,35 @@ class Session(asyncio.Protocol):
         self.transport: Any = None
         self.is_over = False
         self._met_trouble = not self.env.draining
-        self._reader = amqp.Reader()
+        self._reader = amqp.FrameReader()
         self._publisher = self.ledger.new_publisher()
         self._unconfirmed: dict[int, tuple[int, QueuePlan]] = {}
         self._published = 0
         self._to_declare = list(self.env.queues)
-        self._subscriptions: dict[int, Subscription] = {}
-        self._coming: tuple[Subscription, int, bool] | None = None
+        self._consumers: dict[int, SimConsumer] = {}
+        self._coming: tuple[SimConsumer, int, bool] | None = None
         self._body: list[bytes] = []
         self._body_left = 0
         self._is_running = False
         self._founding: QueuePlan | None = None
         self._asked: defaultdict[int, deque[str]] = defaultdict(deque)
-        """By channel: what was asked and has no answer yet, in order."""
+        """The names of the methods that have no answer yet, by channel, in order."""
 
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Speak first."""
+        """Send the protocol header."""
         self.transport = transport
         self._send(amqp.PROTOCOL_HEADER)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Come back later."""
+        """The connection has ended."""
         if not self.is_over:
             self.is_over = True
             self.client.session_over()
 
     def data_received(self, data: bytes) -> None:
-        """Frames of the broker."""
+        """Octets came from the broker."""
         for kind, channel, payload in self._reader.frames(data):
             if kind == 1:
                 self._method(channel, (payload[1], payload[3]), payload)
@@ -222,23 +224,23 @@ class Session(asyncio.Protocol):
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing is unconfirmed, unsettled or unanswered."""
-        held = any(subscription.held for subscription in self._subscriptions.values())
+        """Whether nothing is unconfirmed, unsettled or unanswered."""
+        held = any(consumer.held for consumer in self._consumers.values())
         return self._is_running and not self._unconfirmed and not held and self.waits_for() is None
 
     def waits_for(self) -> str | None:
-        """The oldest request of some channel that nobody has answered yet."""
+        """The oldest unanswered method of a channel; None if every method is answered."""
         if self.is_over:
             return None
         return next((f"{asked[0]} on channel {channel}" for channel, asked in self._asked.items() if asked), None)
 
     def _ask(self, channel: int, method: base.Frame) -> None:
-        """Send what must be answered, sooner or later, or the channel is closed."""
+        """Send a method that the broker must answer, sooner or later, unless it closes the channel."""
         self._asked[channel].append(method.name)
         self._send(amqp.method(channel, method))
 
     def _heard(self, channel: int, method: base.Frame) -> None:
-        """An answer: to the oldest question."""
+        """Check that an answer belongs to the oldest question of its channel."""
         asked = self._asked[channel]
         fits = bool(asked) and method.name.startswith(asked[0])
         check(fits, "X5", f"{self.client.host}: {method.name} on channel {channel}, which asks {[*asked]}")
@@ -256,12 +258,12 @@ class Session(asyncio.Protocol):
     def _method(self, channel: int, method: amqp.Method, payload: bytes) -> None:
         if method == amqp.DELIVER:
             tag, delivery_tag, redelivered = amqp.deliver(payload)
-            subscription = self._subscriptions[channel]
-            check(tag == subscription.tag, "I20", f"{self.client.host} got a delivery for {tag}")
-            text = f"{self.client.host}: tag {delivery_tag} after {subscription.last_tag}"
-            check(delivery_tag == subscription.last_tag + 1, "I20", text)
-            subscription.last_tag = delivery_tag
-            self._coming = (subscription, delivery_tag, redelivered)
+            consumer = self._consumers[channel]
+            check(tag == consumer.tag, "I20", f"{self.client.host} got a delivery for {tag}")
+            text = f"{self.client.host}: tag {delivery_tag} after {consumer.last_tag}"
+            check(delivery_tag == consumer.last_tag + 1, "I20", text)
+            consumer.last_tag = delivery_tag
+            self._coming = (consumer, delivery_tag, redelivered)
         elif method == amqp.ACK:
             self._answered(*amqp.tag_and_bits(payload), self.ledger.confirms)
         elif method == amqp.NACK:
@@ -271,27 +273,27 @@ class Session(asyncio.Protocol):
 
     def _delivered(self) -> None:
         assert self._coming is not None
-        subscription, tag, redelivered = self._coming
+        consumer, tag, redelivered = self._coming
         body, again = b"".join(self._body), " again" * redelivered
         self._tell(
             "gets {} as tag {} of channel {} ({}){}",
             body[:20],
             tag,
-            subscription.channel,
-            subscription.queue.name,
+            consumer.channel,
+            consumer.queue.name,
             again,
         )
-        number = self.ledger.delivers(subscription.reader, body, redelivered)
-        if subscription.no_ack:
+        number = self.ledger.delivers(consumer.record, body, redelivered)
+        if consumer.no_ack:
             self.ledger.settles(number)
         else:
-            subscription.held.append((tag, number))
+            consumer.held.append((tag, number))
 
     def _got(self, channel: int, tag: int, redelivered: bool) -> None:
-        subscription = self._subscriptions[channel]
-        check(tag == subscription.last_tag + 1, "I20", f"{self.client.host}: got {tag} after {subscription.last_tag}")
-        subscription.last_tag, subscription.gets = tag, False
-        self._coming = (subscription, tag, redelivered)
+        consumer = self._consumers[channel]
+        check(tag == consumer.last_tag + 1, "I20", f"{self.client.host}: got {tag} after {consumer.last_tag}")
+        consumer.last_tag, consumer.gets = tag, False
+        self._coming = (consumer, tag, redelivered)
 
     def _answered(self, tag: int, multiple: int, answer: Callable[[QueuePlan, int], None]) -> None:
         first = next(iter(self._unconfirmed), 0) if multiple else tag
@@ -321,7 +323,7 @@ class Session(asyncio.Protocol):
             case commands.Channel.OpenOk():
                 self._subscribe(channel)
             case commands.Basic.ConsumeOk():
-                self._subscriptions[channel].is_consuming = True
+                self._consumers[channel].is_consuming = True
             case commands.Basic.CancelOk():
                 self._resubscribe(channel)
             case commands.Basic.Cancel():
@@ -329,7 +331,7 @@ class Session(asyncio.Protocol):
             case commands.Basic.GetOk():
                 self._got(channel, int(method.delivery_tag or 0), bool(method.redelivered))
             case commands.Basic.GetEmpty():
-                self._subscriptions[channel].gets = False
+                self._consumers[channel].gets = False
             case commands.Queue.DeleteOk():
                 self._go_on_or_end(lambda: self._declare(channel, self._fleeting[0]))
             case commands.Channel.Close() | commands.Connection.Close():
@@ -347,7 +349,7 @@ class Session(asyncio.Protocol):
             raise ViolationError("X1", f"{self.client.host} was sent away: {code} {text}")
         self._asked[channel].clear()
         if channel > _PUBLISHING:
-            self._subscriptions.pop(channel, None)
+            self._consumers.pop(channel, None)
             self._go_on_or_end(lambda: self._open_again(channel))
         else:
             self._end()
@@ -358,16 +360,17 @@ class Session(asyncio.Protocol):
         self._ask(channel, commands.Channel.Open())
 
     def _cancelled_by_broker(self, channel: int) -> None:
-        """Its queue is gone. What it holds it may still acknowledge."""
-        subscription = self._subscriptions[channel]
-        subscription.is_consuming = False
+        """The broker has cancelled a consumer, because its queue is gone. The client may still acknowledge its
+        messages."""
+        consumer = self._consumers[channel]
+        consumer.is_consuming = False
         if not self._asked[channel]:
-            self._go_on_or_end(lambda: self._begin_again(subscription))
+            self._go_on_or_end(lambda: self._begin_again(consumer))
 
-    def _begin_again(self, subscription: Subscription) -> None:
-        """Make the queue anew and consume from it, under the same tag."""
-        self._declare(subscription.channel, subscription.queue)
-        self._consume(subscription)
+    def _begin_again(self, consumer: SimConsumer) -> None:
+        """Declare the queue again and consume from it under the same tag."""
+        self._declare(consumer.channel, consumer.queue)
+        self._consume(consumer)
 
     def _go_on_or_end(self, go_on: Callable[[], None]) -> None:
         if self.env.chance.random() < _STEADY:
@@ -376,7 +379,7 @@ class Session(asyncio.Protocol):
             self._end()
 
     def _end(self) -> None:
-        """Without a word; the client dials again."""
+        """Hang up without a word. The client dials again."""
         self._tell("hangs up")
         if not self.transport.is_closing():
             self.transport.abort()
@@ -407,15 +410,15 @@ class Session(asyncio.Protocol):
         queue = queues[(channel - 2) % len(queues)] if draining else chance.choice(queues)
         no_ack = queue.has_limits and chance.random() < 0.15 and channel != _GETTING
         priority = chance.choice((0, 1, 5)) if chance.random() < 0.2 else 0
-        found = Subscription(channel, queue, self.client.host, no_ack=no_ack, priority=priority)
-        self._subscriptions[channel] = found
+        found = SimConsumer(channel, queue, self.client.host, no_ack=no_ack, priority=priority)
+        self._consumers[channel] = found
         if channel != _GETTING:
             self._consume(found)
 
     def _resubscribe(self, channel: int) -> None:
-        self._consume(self._subscriptions[channel])
+        self._consume(self._consumers[channel])
 
-    def _consume(self, to: Subscription) -> None:
+    def _consume(self, to: SimConsumer) -> None:
         prefetch = self.client.prefetch()
         self._tell("consumes {} as {}, prefetch {}", to.queue.name, to.tag, prefetch)
         self._asked[to.channel] += ["Basic.Qos", "Basic.Consume"]
@@ -425,19 +428,19 @@ class Session(asyncio.Protocol):
     # Doing things
 
     def act(self) -> None:
-        """One thing that a client does."""
+        """Do the next thing that the client feels like."""
         if not self._is_running or self.is_over:
             return
         chance = self.env.chance
         if self.env.draining:
-            for subscription in self._subscriptions.values():
-                self._settle(subscription, len(subscription.held))
+            for consumer in self._consumers.values():
+                self._settle(consumer, len(consumer.held))
             return
         if self.client.publishes and chance.random() < self.client.eagerness:
             self._publish()
-        for subscription in self._subscriptions.values():
-            if subscription.held and chance.random() < self.client.diligence:
-                self._do_with(subscription)
+        for consumer in self._consumers.values():
+            if consumer.held and chance.random() < self.client.diligence:
+                self._do_with(consumer)
         if self.client.gets and chance.random() < self.client.gets:
             self._get()
         if chance.random() < self.client.founds:
@@ -469,12 +472,12 @@ class Session(asyncio.Protocol):
         self._send(b"".join(octets))
 
     def _ttl_ms(self, queue: QueuePlan) -> int | None:
-        """A time to live now and then, for a message that may expire without being missed."""
+        """Now and then a time to live, for a message that nobody misses if it expires."""
         chance = self.env.chance
         return chance.choice((0, 10, 500)) if queue.may_bury and chance.random() < 0.1 else None
 
     def _found_a_queue(self) -> None:
-        """A queue that nobody else knows of. Once it is there, everybody publishes to it in the same moment."""
+        """Declare a queue that nobody else knows. As soon as the queue is there, all clients publish to it."""
         count = sum(queue.name.startswith("young") for queue in self.env.queues)
         if count < _YOUNG_MAX and not self._asked[_PUBLISHING]:
             self._founding = self.crowd.next_young_queue()
@@ -488,53 +491,53 @@ class Session(asyncio.Protocol):
             self.crowd.welcome(founded)
 
     def welcome(self, queue: QueuePlan) -> None:
-        """Somebody else declared it."""
+        """Another client has declared a queue: publish to it at once."""
         if self._is_running and not self.is_over and len(self._unconfirmed) < self.client.window:
             self._publish_to(queue, 1)
 
     def _get(self) -> None:
-        asks = self._subscriptions.get(_GETTING)
+        asks = self._consumers.get(_GETTING)
         if asks is not None and not asks.gets:
             asks.gets = True
             self._ask(_GETTING, commands.Basic.Get(0, asks.queue.name, False))
 
-    def _do_with(self, subscription: Subscription) -> None:
+    def _do_with(self, consumer: SimConsumer) -> None:
         chance = self.env.chance
         what = chance.random()
         if what < 0.8 - self.client.disgust:
-            self._settle(subscription, chance.randint(1, len(subscription.held)))
+            self._settle(consumer, chance.randint(1, len(consumer.held)))
         elif what < 0.9 - self.client.disgust:
-            self._settle_one(subscription, amqp.ack)
+            self._settle_one(consumer, amqp.ack)
         elif what < 0.98 - self.client.disgust:
-            self._settle_one(subscription, lambda channel, tag, _: amqp.nack(channel, tag, False, True), done=False)
+            self._settle_one(consumer, lambda channel, tag, _: amqp.nack(channel, tag, False, True), done=False)
         else:
-            done = not subscription.queue.keeps_letters
-            self._settle_one(subscription, lambda channel, tag, _: amqp.nack(channel, tag, False, False), done=done)
+            done = not consumer.queue.keeps_letters
+            self._settle_one(consumer, lambda channel, tag, _: amqp.nack(channel, tag, False, False), done=done)
 
-    def _settle(self, subscription: Subscription, count: int) -> None:
-        """The oldest, with one multiple ack."""
+    def _settle(self, consumer: SimConsumer, count: int) -> None:
+        """Acknowledge the oldest messages with one basic.ack (``multiple``)."""
         if not count:
             return
         for _ in range(count):
-            tag, number = subscription.held.popleft()
-            self._tell("acks message {}, tag {} of channel {}", number, tag, subscription.channel)
+            tag, number = consumer.held.popleft()
+            self._tell("acks message {}, tag {} of channel {}", number, tag, consumer.channel)
             self.ledger.settles(number)
-        self._send(amqp.ack(subscription.channel, tag, True))
+        self._send(amqp.ack(consumer.channel, tag, True))
 
     def _settle_one(
-        self, subscription: Subscription, octets: Callable[[int, int, bool], bytes], *, done: bool = True
+        self, consumer: SimConsumer, octets: Callable[[int, int, bool], bytes], *, done: bool = True
     ) -> None:
-        """Any of them."""
-        at = self.env.chance.randrange(len(subscription.held))
-        tag, number = subscription.held[at]
-        del subscription.held[at]
-        self._tell("acks, requeues or rejects message {}, tag {} of channel {}", number, tag, subscription.channel)
+        """Settle, return or reject any one message."""
+        at = self.env.chance.randrange(len(consumer.held))
+        tag, number = consumer.held[at]
+        del consumer.held[at]
+        self._tell("acks, requeues or rejects message {}, tag {} of channel {}", number, tag, consumer.channel)
         if done:
             self.ledger.settles(number)
-        self._send(octets(subscription.channel, tag, False))
+        self._send(octets(consumer.channel, tag, False))
 
     def _may_regret(self) -> None:
-        """Some subscribe, and go before or soon after they are heard."""
+        """Some clients hang up before, or soon after, basic.consume is answered."""
         if self.env.chance.random() < self.client.haste and not self.env.draining:
             self.client.loop.call_later(self.env.chance.random() ** 2 * _REGRET_S, self._die)
 
@@ -542,21 +545,21 @@ class Session(asyncio.Protocol):
         self._end()
 
     def _leave(self) -> None:
-        """Close as the specification says; what was not settled returns."""
+        """Close the connection as the specification says. Messages that were not settled return to their queues."""
         self._is_running = False
         self._tell("says good-bye")
         self._send(amqp.method(0, commands.Connection.Close(200, "bye", 0, 0)))
 
     def _cancel_one(self) -> None:
-        for subscription in self._subscriptions.values():
-            if subscription.is_consuming:
-                self._cancel(subscription)
+        for consumer in self._consumers.values():
+            if consumer.is_consuming:
+                self._cancel(consumer)
                 return
 
-    def _cancel(self, subscription: Subscription) -> None:
-        subscription.is_consuming = False
-        self._tell("cancels {}", subscription.tag)
-        self._ask(subscription.channel, commands.Basic.Cancel(subscription.tag, False))
+    def _cancel(self, consumer: SimConsumer) -> None:
+        consumer.is_consuming = False
+        self._tell("cancels {}", consumer.tag)
+        self._ask(consumer.channel, commands.Basic.Cancel(consumer.tag, False))
 
     @property
     def _fleeting(self) -> list[QueuePlan]:
@@ -574,9 +577,9 @@ class Session(asyncio.Protocol):
             self._ask(_PUBLISHING, commands.Queue.Purge(0, fleeting[0].name, False))
 
     def _ask_more(self, queue: QueuePlan) -> None:
-        """Of a queue that is about to go."""
-        for subscription in self._subscriptions.values():
-            if subscription.queue is queue and subscription.is_consuming:
-                self._cancel(subscription)
-            elif subscription.queue is queue and not subscription.tag:
+        """Ask more of a queue that is about to be deleted."""
+        for consumer in self._consumers.values():
+            if consumer.queue is queue and consumer.is_consuming:
+                self._cancel(consumer)
+            elif consumer.queue is queue and not consumer.tag:
                 self._get()

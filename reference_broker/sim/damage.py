@@ -1,12 +1,12 @@
-"""One bit of a drive at rest is another: what does the log make of it?
+"""A bit flips on a drive at rest: does the log notice?
 
-The drive of a node that is down is copied, a bit of one file is flipped in the copy, and the production log opens it.
-It may refuse, and then it must say where; it may fail to read single entries; it may take a batch at the very end of
-the WAL for torn, since nobody can tell the two apart. What it must never do is hand out octets that nobody wrote,
-forget a term, a vote or a group, or forget entries but those at the end of the WAL.
+The drive of a node that is down is copied, a bit of one file is flipped in the copy, and the production log opens the
+copy. The log may refuse; then it must say where the damage is. It may fail to read single entries. It may take a batch
+at the very end of the WAL for torn, since nobody can tell the two apart. It must never hand out octets that nobody
+wrote. It must never forget a term, a vote or a group, nor any entries except those at the end of the WAL.
 
-The world goes on with the sound drive: a node that lost synced octets is outside of what Raft can bear, so an operator
-must not start it again, and here nobody does.
+The world goes on with the sound drive. Raft cannot bear a node that lost synced octets, so an operator must not start
+such a node again, and nobody does so here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from reference_broker.types import GroupId, LogIndex
 
 
 def flip_and_open(node: SimNode, config: LogConfig) -> None:
-    """Flip a bit in a copy of the drive of ``node``, which is down, and judge what the log does."""
+    """Flip a bit in a copy of the drive of ``node``, which is down, and judge what the log makes of the copy."""
     chance = node.env.chance
     files = MemoryFiles()
     sizes = dict(_copied(node.files, files, ("data", "wal", "segments")))
@@ -54,7 +54,7 @@ def flip_and_open(node: SimNode, config: LogConfig) -> None:
 
 
 def _copied(source: MemoryFiles, target: MemoryFiles, directories: tuple[str, ...]) -> Iterator[tuple[str, int]]:
-    """Copy directories with all below them; yields each file and its size."""
+    """Copy directories and everything below them. Yields each file and its size."""
     for directory in directories:
         target.make_dir(directory)
         for name in source.names(directory):
@@ -74,7 +74,7 @@ def _copied(source: MemoryFiles, target: MemoryFiles, directories: tuple[str, ..
 def _compare(
     where: str, path: str, log: LogSystem, checks: RaftChecks, node: SimNode, group: GroupId, state: RecoveredGroup
 ) -> None:
-    """What was recovered must be what was written, but for the end of the WAL."""
+    """Check that the recovered log is the written log, except for the end of the WAL."""
     truth = checks.group(group)
     if truth.deleted:
         return

@@ -1,8 +1,8 @@
-"""A node's drive: the one in memory, with power that goes at any of its operations, and errors.
+"""The drive of a node: files in memory, with loss of power at any operation, and errors.
 
-Everything that :class:`~reference_broker.log.memory_files.MemoryFiles` can do to unsynced octets and names happens
-here by chance. What the failure model forbids does not: only one node's drive is damaged at rest, and octets that were
-synced come back.
+Everything that :class:`~reference_broker.log.memory_files.MemoryFiles` can do to unsynced octets and names happens here
+by chance. Nothing happens that the failure model rules out: synced octets come back, and only the copy of one drive is
+damaged at rest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _ERRORS: Final = (errno.EIO, errno.ENOSPC)
 
 
 class PowerLossError(BaseException):
-    """The node stops here, in the middle of whatever it does. Not an Exception: nothing may handle it."""
+    """The machine loses power in the middle of an operation. This is not an Exception, because no code may handle
+    it."""
 
 
 class SimFiles(MemoryFiles):
@@ -32,23 +33,23 @@ class SimFiles(MemoryFiles):
         self._power_until: int | None = None
         self._error_at: int | None = None
         self.injected = False
-        """Whether an error was raised in this life of the node."""
+        """Whether the drive has raised an error since the node started."""
         self.is_full = False
 
     def lose_power_after(self, operations: int) -> None:
-        """Stop the node at the n-th changing call from now on."""
+        """Stop the node at the n-th changing operation from now on."""
         self._power_until = self.calls + operations
 
     def fail_after(self, operations: int) -> None:
-        """Let the n-th changing call from now on raise."""
+        """Let the n-th changing operation from now on fail."""
         self._error_at = self.calls + operations
 
     def repair(self) -> None:
-        """No faults are planned any more."""
+        """Cancel the faults that are planned."""
         self._power_until = self._error_at = None
 
     def changing(self, name: str, path: str, growth: int = 0, partly: Callable[[], object] | None = None) -> None:
-        """Every changing operation passes here: it is an event of the world."""
+        """Note a changing operation as an event of the world, and let it fail if a fault is due."""
         self.calls += 1
         scheduler = self._scheduler
         scheduler.trace.note(scheduler.now, self._host, name, path)
@@ -69,5 +70,5 @@ class SimFiles(MemoryFiles):
             raise OSError(error, os.strerror(error), path)
 
     def octets(self, directory: str) -> int:
-        """What the files in a directory take."""
+        """The octets of all files in a directory."""
         return sum(self.open(f"{directory}/{name}").size() for name in self.names(directory))

@@ -1,7 +1,7 @@
-"""The queue's promises, checked on the machines of all members and on what they execute.
+"""The promises of a queue, checked on the machines of all members and on the deliveries that they execute.
 
-A state is compared with those of the other members at the same index, and looked through, at every few entries: at the
-same ones on all members.
+Every few entries, at the same entries on all members, the state of a member is compared with the states of the other
+members at the same index, and is checked in itself.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _WAYS_OUT: Final = ("settled", "discarded", "delivery_limited", "expired", "drop
 
 
 def compare(truth: GroupTruth, node: NodeId, index: int, machine: Any) -> None:
-    """A member has applied an entry: its state must be that of the others there."""
+    """Check that a member, having applied an entry, has the same state as the others at that entry."""
     found = crc32(machine.snapshot())
     known = truth.state_hashes.setdefault(index, found)
     check(known == found, "I13", f"node {node} has another state at entry {index}")
 
 
 def look_through(node: NodeId, machine: FifoMachine) -> None:
-    """One member's state must be sound in itself."""
+    """Check that the state of one member is sound in itself."""
     where = f"node {node}, queue {machine.config.name} at entry {machine.applied}"
     ready = machine._state.ready
     counts = machine.counts()
@@ -100,13 +100,13 @@ def _look_at_limits(where: str, machine: FifoMachine) -> None:
 
 
 class Letters:
-    """The dead letters that nobody waits for: each is sent by one leader, whoever leads later (X6)."""
+    """Dead letters that are sent at most once: one leader sends each of them, whoever leads later (X7)."""
 
     def __init__(self) -> None:
         self._sent: set[tuple[GroupId, int, int, int]] = set()
 
     def sent(self, node: NodeId, group: GroupId, letters: DeadLetter) -> None:
-        """A node routes letters of a queue."""
+        """A node routes dead letters of a queue."""
         if letters.first_id:
             return
         for span in letters.spans:
@@ -117,11 +117,11 @@ class Letters:
 
 
 class Absences:
-    """After what made a node miss things, it must hear of them before it delivers: X8."""
+    """A node that was away must apply everything that it missed before it delivers (X8)."""
 
     def __init__(self) -> None:
         self._applied: dict[GroupId, LogIndex] = {}
-        """The highest entry that any member has applied."""
+        """The highest entry of each group that any member has applied."""
         self._due: dict[tuple[NodeId, GroupId], LogIndex] = {}
 
     def applied(self, group: GroupId, index: LogIndex) -> None:
@@ -130,18 +130,19 @@ class Absences:
             self._applied[group] = index
 
     def ended(self, node: NodeId, groups: Iterable[GroupId]) -> None:
-        """From now on the node has to know of these groups what anybody knows."""
+        """The node was away. From now on it must know of these groups what any node knows now."""
         for group in groups:
             self._due[node, group] = self._applied.get(group, LogIndex(0))
 
     def delivers(self, node: NodeId, group: GroupId, applied: LogIndex, what: str) -> None:
-        """The node's member delivers for the first time, having ``applied`` so much."""
+        """The node's member delivers messages for the first time. The member has ``applied`` entries up to this
+        index."""
         due = self._due.get((node, group), LogIndex(0))
         check(applied >= due, "X8", f"node {node} has applied {applied} and not {due} yet, and delivers {what}")
 
 
 class Deliveries:
-    """Who executes which delivery: I25, and the ids of I20."""
+    """Which node executes which delivery (I25, I26), and that message ids have no gaps (I20)."""
 
     def __init__(self) -> None:
         self._next: dict[ConsumerId, int] = {}
@@ -159,10 +160,11 @@ class Deliveries:
         *,
         is_told: bool = True,
     ) -> None:
-        """A node hands ids ``first``, +1 ... to its connection.
+        """A node hands message ids ``first``, +1, ... to its connection.
 
-        ``gap``: it jumped over entries since its start. ``breaks``: how often its links broke, if another node told it
-        to, else how often it was in doubt: then what was taken back meanwhile may be missing.
+        ``gap``: the node has jumped over entries since its start. ``breaks``: how often the links of the node broke if
+        another node told it to deliver, else how often the node was in doubt. After a break, messages that were taken
+        back may be missing.
         """
         channel = consumer.channel
         if (channel.node, channel.boot_id) != (node, boot_id):
@@ -176,7 +178,8 @@ class Deliveries:
         self._next[consumer] = max(expected, first + count)
 
     def queue_gone(self, channels: Container[ChannelId], elsewhere: Container[ConsumerId] = ()) -> None:
-        """A queue was deleted: in the next one of its name, the ids of those on open ``channels`` begin anew, but for
-        those who consume ``elsewhere``. A leader may yet tell of one whose channel is closed, and begins nothing."""
+        """A queue was deleted. In the next queue of that name, message ids begin anew for consumers on open
+        ``channels``, except for consumers of queues ``elsewhere``. A leader may still tell of a consumer whose channel
+        is closed; for that consumer nothing begins anew."""
         for consumer in [each for each in self._next if each.channel in channels and each not in elsewhere]:
             del self._next[consumer]

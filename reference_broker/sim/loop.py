@@ -2,11 +2,11 @@
 
 Theory of operation
 -------------------
-One :class:`Scheduler` holds everything that will happen, by virtual time. A host (a node in one of its lives, or a
-client) has an event loop of its own, as asyncio defines it, but for files and signals: callbacks of one host run in the
-order of ``call_soon``, as production code relies on; *when* the next one runs is chance, so the callbacks of different
-hosts, packets and disks interleave differently under each seed. A host that is paused runs nothing until it goes on;
-one that died never does.
+One :class:`Scheduler` holds everything that will happen, by virtual time. A host is one process of a node, or a client.
+Each host has an event loop of its own, as asyncio defines it, but without files and signals. The callbacks of one host
+run in the order of ``call_soon``, as production code expects. *When* the next callback runs is chance, so callbacks of
+different hosts, packets and disks interleave differently under each seed. A host that is paused runs nothing until the
+pause is over; a host that died never runs again.
 
 No real clock, socket or thread is involved, so the same seed gives the same run, octet by octet.
 """
@@ -31,7 +31,7 @@ _HICCUP_S: Final = 10e-3
 
 
 class Handle:
-    """A callback that waits for its turn; what asyncio calls a Handle or a TimerHandle."""
+    """A callback that waits for its turn: asyncio's Handle and TimerHandle in one."""
 
     __slots__ = ("_when", "args", "callback", "context", "gone")
 
@@ -45,7 +45,7 @@ class Handle:
         self._when = when
 
     def cancel(self) -> None:
-        """Never call."""
+        """Never call the callback."""
         self.gone = True
 
     def cancelled(self) -> bool:
@@ -53,12 +53,12 @@ class Handle:
         return self.gone
 
     def when(self) -> float:
-        """The time it was set for."""
+        """The time for which the callback was set."""
         return self._when
 
 
 class Scheduler:
-    """Virtual time in seconds, and what happens next."""
+    """Virtual time in seconds, and everything that will happen."""
 
     def __init__(self, chance: Random, trace: Trace) -> None:
         self.chance = chance
@@ -92,7 +92,7 @@ class Sockets(Protocol):
         """Connect; returns transport and protocol. Raises OSError if nobody answers."""
 
 
-class SimLoop(asyncio.AbstractEventLoop):  # what it lacks raises NotImplementedError
+class SimLoop(asyncio.AbstractEventLoop):  # missing methods raise NotImplementedError
     """The event loop of one host."""
 
     def __init__(self, scheduler: Scheduler, network: Sockets, host: str) -> None:
@@ -102,9 +102,9 @@ class SimLoop(asyncio.AbstractEventLoop):  # what it lacks raises NotImplemented
         self.dead = False
         self.paused_until = 0.0
         self.on_idle: Callable[[], None] | None = None
-        """Called after each callback, still in its place."""
+        """Called after each callback, as part of it."""
         self.on_error: Callable[[BaseException], None] | None = None
-        """Takes what a callback raised."""
+        """Called with every exception that a callback raises."""
         self._ready: deque[Handle] = deque()
         self._scheduled = False
         self.tasks: list[asyncio.Task[Any]] = []
@@ -112,7 +112,7 @@ class SimLoop(asyncio.AbstractEventLoop):  # what it lacks raises NotImplemented
     # Callbacks
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Handle:  # type: ignore[override]
-        """Behind everything that waits already."""
+        """Call after the callbacks that wait already."""
         handle = Handle(callback, args, context)
         self._make_ready(handle)
         return handle
@@ -122,13 +122,13 @@ class SimLoop(asyncio.AbstractEventLoop):  # what it lacks raises NotImplemented
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Handle:
-        """After a virtual while."""
+        """Call after a virtual while."""
         return self.call_at(self.scheduler.now + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Handle:
-        """At a virtual time."""
+        """Call at a virtual time."""
         handle = Handle(callback, args, context, when)
         self.scheduler.at(when, self._make_ready, handle)
         return handle
@@ -182,12 +182,12 @@ class SimLoop(asyncio.AbstractEventLoop):  # what it lacks raises NotImplemented
             _set_running_loop(None)
 
     def kill(self) -> None:
-        """Nothing of this host ever runs again."""
+        """Stop this host for ever."""
         self.dead = True
         self._ready.clear()
         for task in self.tasks:
             coroutine: Any = task.get_coro()
-            with contextlib.suppress(RuntimeError, ValueError):  # the one that runs just now
+            with contextlib.suppress(RuntimeError, ValueError):  # the coroutine that runs just now
                 coroutine.close()
         self.tasks.clear()
 
@@ -211,11 +211,11 @@ class SimLoop(asyncio.AbstractEventLoop):  # what it lacks raises NotImplemented
             raise error
 
     def get_debug(self) -> bool:
-        """Never."""
+        """Never in debug mode."""
         return False
 
     def is_running(self) -> bool:
-        """Always: it is only ever looked at from within."""
+        """Always true, because code only asks while it runs in the loop."""
         return True
 
     def is_closed(self) -> bool:
@@ -223,7 +223,7 @@ class SimLoop(asyncio.AbstractEventLoop):  # what it lacks raises NotImplemented
         return self.dead
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Nothing: what a task raised is taken when it ends, and tasks die with their host."""
+        """Do nothing: an exception of a task is taken when the task ends, and tasks die with their host."""
 
     # Sockets
 

@@ -1,7 +1,11 @@
-"""Everything that goes wrong, at times that chance chooses.
+"""All trouble of a world, at times that chance chooses.
 
-Each world draws which kinds of trouble it has and how often (what is called swarm testing): a world in which
-everything happens at once hides what needs two rare things and quiet in between.
+Each world draws its kinds of trouble and how often they come (swarm testing). A world in which everything happens at
+once would hide the failures that need two rare things and quiet in between.
+
+:class:`Moments` adds trouble at bad moments. Chance alone seldom hits a node between two steps of one thing: a letter
+that is sent and not yet confirmed, a change of members that only one member has, a leader that is elected and has not
+told anybody. So in some worlds the steps of the nodes themselves call for trouble, soon after the step.
 """
 
 from __future__ import annotations
@@ -18,13 +22,13 @@ from reference_broker.sim.strangers import Strangers
 from reference_broker.types import NodeId
 
 _FAVOURITE: Final = 0.4
-"""In so many worlds one kind of trouble comes more often than all others together."""
+"""The share of worlds in which one kind of trouble comes more often than all others together."""
 _SPARE_NODES: Final = 3
-"""Of so many nodes, one may be gone for good."""
+"""A cluster needs so many nodes before one of them may be gone for good."""
 
 MOMENTS: Final = ("start", "link", "election", "change", "join", "install", "snapshot", "letters")
-"""A life begins; a link breaks; a leader is there; a change of members is in a log; a replica begins; another
-member's snapshot, or an own one, is on disk; dead letters are to be routed."""
+"""The moments: a node starts; a link breaks; a node is elected; a change of members is in a log; a replica begins;
+another member's snapshot, or an own snapshot, is on disk; dead letters are about to be routed."""
 _BLOWS: Final = ("kill", "power", "power_at_operation", "pause", "slow_disk", "part_one_way", "part_both_ways",
                  "isolate", "snapshot", "campaign", "transfer")  # fmt: skip
 _FROM_S: Final = 0.3
@@ -36,7 +40,7 @@ class Nemesis:
     def __init__(
         self, env: Environment, nodes: Mapping[NodeId, SimNode], operator: Operator, is_whole: Callable[[], bool]
     ) -> None:
-        """``is_whole`` tells whether every node runs and counts, so that another one may be lost."""
+        """``is_whole`` tells whether every node runs and counts, so that a node may be lost."""
         self._env = env
         self._nodes = nodes
         self._node_ids = list(nodes)
@@ -91,52 +95,52 @@ class Nemesis:
         return self._outage_s * self._env.chance.random()
 
     def _spare(self) -> bool:
-        """Whether a majority would still be up with one node less; now and then even that does not matter."""
+        """Whether a majority would still run without one more node. One time in ten, that does not matter."""
         up = sum(node.alive for node in self._nodes.values())
         return 2 * (up - 1) > len(self._nodes) or self._env.chance.random() < 0.1
 
     # The process and its machine
 
     def kill(self, node: SimNode) -> None:
-        """kill -9: the kernel keeps what was written."""
+        """Kill the process. The kernel keeps all octets that were written."""
         if self._spare():
             node.crash(power=False)
 
     def power(self, node: SimNode) -> None:
-        """The machine goes, with what was not synced."""
+        """Take power away from the machine. Octets that were not synced may be lost."""
         if self._spare():
             node.crash(power=True, silent=self._env.chance.random() < 0.5)
 
     def power_at_operation(self, node: SimNode) -> None:
-        """The machine goes in the middle of an operation of its drive."""
+        """Take power away in the middle of an operation of the drive."""
         if self._spare():
             node.files.lose_power_after(self._env.chance.randint(1, 40))
 
     def pause(self, node: SimNode) -> None:
-        """The process stands still, its sockets stay open."""
+        """Stop the process for a while. Its sockets stay open."""
         if node.loop is not None:
             node.pause(self._outage())
 
     def jump_clock(self, node: SimNode) -> None:
-        """Its wall clock is set."""
+        """Set the wall clock of the machine."""
         node.clock_offset_ms += self._env.chance.choice((-3_600_000, -1000, -1, 1, 1000, 3_600_000))
 
     # The drive
 
     def disk_error(self, node: SimNode) -> None:
-        """One operation fails soon; the node has to stop."""
+        """Let an operation of the drive fail soon. The node has to stop."""
         if self._spare():
             node.files.fail_after(self._env.chance.randint(1, 40))
 
     def flip_bit(self, node: SimNode) -> None:
-        """While it is down, one bit of a copy of its drive is another: what would it start on?"""
+        """Stop the node, flip a bit in a copy of its drive, and see what the log makes of the copy."""
         if self._spare() and node.shard is not None:
             config = node.shard.log._config
             node.crash(power=self._env.chance.random() < 0.5)
             flip_and_open(node, config)
 
     def fill_disk(self, node: SimNode) -> None:
-        """No octet more fits on it for a while: the node has to stop, and cannot start."""
+        """Fill the drive for a while. The node has to stop, and cannot start."""
         if self._spare():
             node.files.is_full = True
             self._env.scheduler.after(self._outage(), self._make_room, node)
@@ -145,35 +149,36 @@ class Nemesis:
         node.files.is_full = False
 
     def lose_for_good(self, node: SimNode) -> None:
-        """The node and its drive are gone. One node a world: more is beyond what Raft can bear."""
+        """Lose the node and its drive. At most one node of a world may be lost, for Raft cannot bear more."""
         if not any(each.is_lost for each in self._nodes.values()):
             node.is_lost = True
             node.crash(power=True, silent=True)
 
     def lose_directories(self, node: SimNode) -> None:
-        """The drive is gone; an operator gives the node a blank one. The next may go once this one counts again."""
+        """Lose the drive; an operator gives the node a blank drive. The next drive may be lost once this node counts
+        again."""
         if self._is_whole():
             node.is_lost = node.is_awaited = True
             node.crash(power=True, silent=self._env.chance.random() < 0.5)
             self._env.scheduler.after(self._outage(), self._operator.replace, node)
 
     def slow_disk(self, node: SimNode) -> None:
-        """Syncs take their time, until the next change."""
+        """Let syncs take another time, until the next change."""
         node.sync_s = self._env.chance.choice((0.0001, 0.0003, 0.002, 0.02))
 
     # The network
 
     def part_one_way(self, node: SimNode) -> None:
-        """Another node no longer hears this one."""
+        """Have another node no longer hear this node."""
         self._part([(node.host, self._other(node))])
 
     def part_both_ways(self, node: SimNode) -> None:
-        """Two nodes do not hear each other."""
+        """Have this node and another node no longer hear each other."""
         other = self._other(node)
         self._part([(node.host, other), (other, node.host)])
 
     def isolate(self, node: SimNode) -> None:
-        """No node hears this one; its clients do."""
+        """Have no other node hear this node. The clients still hear it."""
         others = [host_of(other) for other in self._node_ids if other != node.node]
         self._part([pair for other in others for pair in ((node.host, other), (other, node.host))])
 
@@ -191,12 +196,12 @@ class Nemesis:
             self._env.network.unblock(source, target)
 
     def break_connection(self, _node: SimNode) -> None:
-        """Any connection, whoever made it."""
+        """Break any connection of the world."""
         if transports := list(self._env.network.transports):
             self._env.network.break_connection(self._env.chance.choice(transports))
 
     def cross_wires(self, node: SimNode) -> None:
-        """For a while, who dials from here gets to another node than it meant."""
+        """Mix up addresses: for a while, this node reaches another node than the node it dials."""
         pair = (node.host, self._other(node))
         self._env.network.crossed[pair] = host_of(self._env.chance.choice(self._node_ids))
         self._env.scheduler.after(self._outage(), self._uncross, pair)
@@ -205,11 +210,11 @@ class Nemesis:
         self._env.network.crossed.pop(pair, None)
 
     def forge(self, node: SimNode) -> None:
-        """A stranger without the secret says that it is another node, in a later life."""
+        """Let a stranger without the secret claim to be another node with a later boot id."""
         self.strangers.lie_to(node)
 
     def weather(self, _node: SimNode) -> None:
-        """The network gets faster or slower."""
+        """Make the network faster or slower."""
         weather, chance = self._env.network.weather, self._env.chance
         weather.latency_s = chance.choice((0.00005, 0.0005, 0.01))
         weather.jitter_s = chance.choice((0.0, 0.001, 0.02))
@@ -218,19 +223,19 @@ class Nemesis:
     # What an operator or a timer may do
 
     def snapshot(self, node: SimNode) -> None:
-        """A member takes a snapshot now."""
+        """Have a member take a snapshot now."""
         if node.shard is not None and node.loop is not None:
             node.loop.run(self._env.chance.choice(list(node.shard.runners.values())).take_snapshot)
 
     def campaign(self, node: SimNode) -> None:
-        """A member asks for votes although nobody is suspected."""
+        """Have a member ask for votes although it suspects no leader."""
         if node.shard is not None and node.loop is not None:
             runner = self._env.chance.choice(list(node.shard.runners.values()))
             node.loop.run(runner.core.campaign)
             node.loop.run(node.shard.wake, runner)
 
     def transfer(self, node: SimNode) -> None:
-        """A leader hands over to somebody else."""
+        """Have a leader hand over to another member."""
         if node.shard is not None and node.loop is not None:
             leads = [runner for runner in node.shard.runners.values() if runner.core.role is Role.LEADER]
             if leads:
@@ -242,16 +247,16 @@ class Nemesis:
 
 
 class Moments:
-    """Which moments of a world call for trouble, how often, and how soon after."""
+    """The moments of a world that call for trouble, how often they do, and how soon the trouble comes."""
 
     def __init__(self, env: Environment, nodes: Mapping[NodeId, SimNode]) -> None:
-        """``nodes`` may still be empty."""
+        """``nodes`` may be filled later."""
         self._env = env
         self._nodes = nodes
         self.nemesis: Nemesis | None = None
-        """Strikes at the moments, once it is there."""
+        """Does the trouble. Nothing happens before it is set."""
         chance = env.chance
-        letters = any(plan.keeps_letters for plan in env.queues)  # seldom, so the moment must not be seldom too
+        letters = any(plan.keeps_letters for plan in env.queues)  # such queues are rare, so the moment must not be
         drawn = [name for name in MOMENTS if chance.random() < (0.8 if name == "letters" and letters else 0.35)]
         self._likely = {name: chance.choice((0.2, 1.0)) for name in drawn} if chance.random() < 0.7 else {}
         self._blows = chance.sample(_BLOWS, chance.choice((1, 1, 2, 4)))
@@ -260,7 +265,7 @@ class Moments:
         self._next_s = _FROM_S
 
     def come(self, name: str, node: SimNode) -> None:
-        """One of ``MOMENTS`` is there, on a node."""
+        """One of ``MOMENTS`` has come on a node."""
         likely = self._likely.get(name)
         if likely is None:
             return

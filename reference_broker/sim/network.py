@@ -1,13 +1,13 @@
 """TCP between hosts, as bad as TCP may be.
 
-A connection keeps the order of its octets and loses none as long as it lives, and that is all it promises. Here it is
-cut into reads at any octet, slow, held up for as long as a direction between two hosts is blocked (then everything
-comes at once), or broken: octets under way are lost, and the two ends learn of it at different times, seconds apart if
-chance wills. A host that loses power says nothing; its peers learn of it when it is back and hears octets of
-connections that it does not know. A dialled connection may be made on one side only, or with another host than the one
-that was meant, as when addresses are mixed up.
+A connection keeps the order of its octets and loses none as long as it lives; TCP promises nothing more. Here the
+octets are cut into reads at any place. They may be slow, or held up while a direction between two hosts is blocked
+(then everything comes at once). A connection may break: octets under way are lost, and the two ends learn of it at
+different times, sometimes seconds apart. A host that loses power says nothing; its peers learn of it when the host is
+back and gets octets of connections that it does not know. A dialled connection may be made on one side only, or with
+another host than the intended host, as when addresses are mixed up.
 
-Back-pressure is real: octets beyond the window wait with the sender, who is told to pause.
+Back-pressure is real: octets beyond the window wait with the sender, and the sender is told to pause.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Final
 from reference_broker.sim.loop import Scheduler, SimLoop
 
 WINDOWS: Final = (8 * 1024, 256 * 1024)
-"""Octets that may be under way on a connection: those of a slow kernel, and the usual ones."""
+"""Octets that may be under way on a connection: few, as with a slow kernel, or the usual number."""
 _HIGH_WATER: Final = 64 * 1024
 _SPLIT: Final = 0.05
 _DIAL_TIMEOUT_S: Final = 2.0
@@ -31,7 +31,7 @@ Factory = Callable[[], asyncio.BaseProtocol]
 
 @dataclass(slots=True)
 class Weather:
-    """How the network is. Seconds, and octets per second."""
+    """The state of the network, in seconds and in octets per second."""
 
     latency_s: float = 0.0002
     jitter_s: float = 0.0005
@@ -52,7 +52,7 @@ class SimServer:
         self.network.unlisten(self)
 
     async def wait_closed(self) -> None:
-        """At once."""
+        """Return at once."""
 
 
 class SimTransport(asyncio.Transport):
@@ -92,28 +92,28 @@ class SimTransport(asyncio.Transport):
         return self._closing or self.lost
 
     def is_reading(self) -> bool:
-        """Whether octets are taken."""
+        """Whether the protocol takes octets."""
         return self._reading
 
     def pause_reading(self) -> None:
-        """Leave octets in the socket."""
+        """Leave octets in the socket for now."""
         self._reading = False
 
     def resume_reading(self) -> None:
-        """Take them again."""
+        """Take octets again."""
         self._reading = True
         self._ask_to_read()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """When to tell the protocol to pause."""
+        """Set how many waiting octets pause the protocol."""
         self._high = high if high is not None else _HIGH_WATER
 
     def get_write_buffer_size(self) -> int:
-        """Octets that wait here."""
+        """The octets that wait to be sent."""
         return self._out_size
 
     def write(self, data: Any) -> None:
-        """Send, in order."""
+        """Send octets, in the order of the calls."""
         if not self.is_closing():
             self._out.append(bytes(data))
             self._out_size += len(data)
@@ -123,17 +123,17 @@ class SimTransport(asyncio.Transport):
                 self.protocol.pause_writing()
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
-        """Send all."""
+        """Send all buffers."""
         self.write(b"".join(list_of_data))
 
     def close(self) -> None:
-        """Send what waits, then end."""
+        """Send the waiting octets, then end."""
         if not self.is_closing():
             self._closing = True
             self._end_if_empty()
 
     def abort(self) -> None:
-        """End at once, whatever waits."""
+        """End at once; waiting octets are lost."""
         if not self.lost:
             self._closing = True
             self._out.clear()
@@ -177,7 +177,7 @@ class SimTransport(asyncio.Transport):
         self._take(data)
 
     def unpark(self) -> None:
-        """The way is free again: everything held up comes in one go."""
+        """The direction is free again: everything that was held up comes at once."""
         if not self._parked or (self.remote, self.local) in self.network.blocked:
             return
         parked, self._parked = self._parked, []
@@ -217,7 +217,7 @@ class SimTransport(asyncio.Transport):
         self._ask_to_read()
 
     def acknowledged(self, size: int) -> None:
-        """The other end has read."""
+        """The other end has read ``size`` octets."""
         self._in_flight -= size
         if self.lost or self.loop.dead:
             return
@@ -245,22 +245,22 @@ class SimTransport(asyncio.Transport):
 
 
 class Network:
-    """All hosts' ports and connections."""
+    """The ports and connections of all hosts."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.weather = Weather()
         self.window = WINDOWS[-1]
         self.blocked: set[tuple[str, str]] = set()
-        """(from, to): octets in this direction wait."""
+        """(from, to): octets in this direction are held up."""
         self.crossed: dict[tuple[str, str], str] = {}
-        """(from, to): who dials gets to this host."""
+        """(from, to): a host that dials ``to`` gets this host instead."""
         self.transports: dict[SimTransport, None] = {}
         self._servers: dict[tuple[str, int], SimServer] = {}
         self._silent: dict[str, list[SimTransport]] = {}
 
     def delay(self, source: str, target: str) -> float:
-        """One way, one packet."""
+        """The time of one packet in one direction."""
         chance = self.scheduler.chance.random()
         return 20e-6 * chance if source == target else self.weather.latency_s + self.weather.jitter_s * chance**4
 
@@ -272,12 +272,12 @@ class Network:
         return server
 
     def unlisten(self, server: SimServer) -> None:
-        """Stop."""
+        """Stop listening."""
         if self._servers.get((server.loop.host, server.port)) is server:
             del self._servers[server.loop.host, server.port]
 
     async def dial(self, loop: SimLoop, host: str, port: int, factory: Factory) -> tuple[SimTransport, Any]:
-        """Connect. Raises ConnectionRefusedError, or TimeoutError through a partition."""
+        """Connect. Raises ConnectionRefusedError, and TimeoutError if a direction is blocked."""
         host = self.crossed.get((loop.host, host), host)
         await self._travel(loop, host)
         server = self._servers.get((host, port))
@@ -291,7 +291,7 @@ class Network:
         try:
             await self._travel(loop, host, back=True)
         except OSError:
-            self.reset(there, self.scheduler.chance.random() * _LATE_S)  # made on one side only
+            self.reset(there, self.scheduler.chance.random() * _LATE_S)  # the connection is made on one side only
             raise
         if there.lost or server.loop.dead:
             raise ConnectionResetError(f"{host}:{port}")
@@ -301,7 +301,7 @@ class Network:
         return here, here.protocol
 
     async def _travel(self, loop: SimLoop, host: str, *, back: bool = False) -> None:
-        """A packet of the handshake goes its way."""
+        """Wait while a packet of the TCP handshake travels."""
         source, target = (host, loop.host) if back else (loop.host, host)
         await asyncio.sleep(self.delay(source, target))
         if (source, target) in self.blocked:
@@ -311,7 +311,7 @@ class Network:
     # Trouble
 
     def reset(self, transport: SimTransport | None, delay: float) -> None:
-        """Have an end learn, after a while, that its connection is broken."""
+        """Have one end learn, after a while, that its connection is broken."""
         if transport is not None and not transport.lost:
             self.scheduler.after(delay, self._reset, transport)
 
@@ -325,7 +325,7 @@ class Network:
         transport.loop.call_soon(transport.lose, ConnectionResetError("reset by peer"))
 
     def break_connection(self, transport: SimTransport) -> None:
-        """Octets under way are lost, and the two ends learn of it each in its own time."""
+        """Break a connection. Octets under way are lost, and each end learns of it in its own time."""
         chance = self.scheduler.chance
         for end in (transport, transport.peer):
             if end is not None:
@@ -337,14 +337,15 @@ class Network:
         self.blocked.add((source, target))
 
     def unblock(self, source: str, target: str) -> None:
-        """Let it through."""
+        """Let everything from one host to another through again."""
         self.blocked.discard((source, target))
         for transport in list(self.transports):
             if (transport.remote, transport.local) == (source, target):
                 self.scheduler.after(self.delay(source, target), transport.unpark)
 
     def host_down(self, host: str, *, silent: bool) -> None:
-        """A host's process is gone. The kernel tells the peers, unless power was lost: then nobody does, for now."""
+        """The process of a host has ended. The kernel tells its peers, but after a loss of power nobody does for
+        now."""
         orphans = []
         for transport in list(self.transports):
             if transport.local == host:
@@ -361,7 +362,7 @@ class Network:
                 self.reset(orphan, self.delay(host, orphan.local))
 
     def host_up(self, host: str) -> None:
-        """A host is back: it answers octets of connections it does not know with a reset."""
+        """A host is back. It resets connections that it does not know."""
         for orphan in self._silent.pop(host, []):
             self.reset(orphan, self.scheduler.chance.random() * 0.5)
 

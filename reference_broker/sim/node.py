@@ -1,8 +1,8 @@
 """A node of the world: the production shard and its connections, on a simulated loop, network and drive.
 
-:class:`SimShard` changes nothing; it shows the checkers what passes. :class:`SimNode` does what the process around a
-shard does (serve clients, tick, stop when the log fails), and what happens to processes: they are killed, lose
-power at any operation of their drive, stand still, come back.
+:class:`SimShard` changes nothing; it shows the checkers everything that passes. :class:`SimNode` does the work of the
+process around a shard: it serves clients, ticks, and stops when the log fails. Processes also have accidents: they are
+killed, lose power at any operation of their drive, stand still, and come back.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def host_of(node: int) -> str:
 
 
 class SimShard(Shard):
-    """A shard that shows what passes."""
+    """A shard that shows the checkers what passes."""
 
     def __init__(self, owner: SimNode, config: NodeConfig, boot_id: int) -> None:
         self.owner = owner
@@ -62,8 +62,8 @@ class SimShard(Shard):
         self.story = owner.checkers.story
         self.jumped = False
         self.breaks = 0
-        """How often a link or a leader was another than before: a non-member may have missed what was taken back
-        since."""
+        """How often a link broke or a leader changed. Since then, a non-member may have missed something that was taken
+        back."""
         self._is_told = self._is_shown = False
         super().__init__(
             config,
@@ -78,7 +78,7 @@ class SimShard(Shard):
         self._show_looks()
 
     def _show_looks(self) -> None:
-        """Have the ledger know of a question for a queue that nobody could answer."""
+        """Have the ledger hear when nobody could tell whether a queue exists."""
         look_again, ledger = self.reads.look_again, self.owner.checkers.ledger
 
         def shown(call: Callable[[bool], None]) -> None:
@@ -91,7 +91,8 @@ class SimShard(Shard):
         setattr(self.reads, "look_again", shown)  # noqa: B010 - a method that is shown, not replaced
 
     def _show_log(self) -> None:
-        """Before the first member is at work: some are deleted while the shard is still being made."""
+        """Show the log's methods. This must be done before the first member is at work, because some members are
+        deleted while the shard is still being made."""
         self._is_shown = True
         self._show("append", self.story.appended, self._appends)
         self._show("truncate_from", self.story.truncated, self.checks.truncated)
@@ -99,7 +100,7 @@ class SimShard(Shard):
         self._show("delete_group", self.story.left, self.checks.left)
 
     def _show(self, name: str, tell: Callable[..., None], checker: Callable[..., None]) -> None:
-        """Have the story and a checker see each call of a method of the log, before the log does."""
+        """Have the story and a checker see each call of a method of the log before the log does."""
         method, node = getattr(self.log, name), self.node
 
         def shown(*arguments: Any) -> Any:
@@ -128,8 +129,8 @@ class SimShard(Shard):
         super()._notify(notices)
 
     def _is_current(self, notice: Notice) -> bool:
-        """Whether it is about what this node has of the group now: late news of a member that left speaks of another
-        one than that which joined since."""
+        """Whether a notice is about the present replica of its group. Late notices of a member that left belong to an
+        earlier replica than the replica that joined since."""
         group, log_uid = getattr(notice, "group", None), getattr(notice, "log_uid", None)
         return group is None or log_uid is None or self.hosting.log_uids.get(group, log_uid) == log_uid
 
@@ -141,7 +142,7 @@ class SimShard(Shard):
         self.story.begins(self.node, runner, name, state)
         self.checks.recovered(self.node, runner, state)
         if state is None and isinstance(runner.host, QuorumQueue) and runner.host.record.membership_epoch(self.node):
-            self.jumped = True  # it tells again what the leader told before, when this node was a non-member
+            self.jumped = True  # the member delivers again what the leader told when this node was a non-member
             self.owner.moment("join", self.owner)
         self._show_applies(runner)
 
@@ -195,7 +196,7 @@ class SimShard(Shard):
         return super().send(node, kind, buffers)
 
     def leader_changed(self, runner: GroupRunner) -> None:
-        """Look at once: who leads for a moment only is a leader too."""
+        """Look at once, for a node that leads only for a moment is a leader, too."""
         self.story.stands(self.node, runner)
         self.checks.looked_at(self.node, runner)
         self.owner.checkers.absences.ended(self.node, [runner.group])
@@ -204,7 +205,7 @@ class SimShard(Shard):
         super().leader_changed(runner)
 
     def dead_letter(self, group: GroupId, letters: DeadLetter, contents: list[Letter]) -> None:
-        """Letters are about to be on their way."""
+        """Show dead letters that are about to be routed."""
         self.story.buries(self.node, group, letters, contents)
         self.owner.checkers.letters.sent(self.node, group, letters)
         self.owner.moment("letters", self.owner)
@@ -213,20 +214,20 @@ class SimShard(Shard):
     def deliver(
         self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int
     ) -> None:
-        """Show who executes which delivery."""
+        """Show which node executes which delivery."""
         self.story.delivers(self.node, consumer, first_message_id, pieces, delivery_count)
         count = sum(piece[2] for piece in pieces)
         breaks = (
             self.breaks if self._is_told else self._doubts_before(group, consumer, first_message_id, delivery_count)
         )
-        gap = self.jumped or self._channel_of(consumer) is None  # a client that is gone hears of no gap
+        gap = self.jumped or self._channel_of(consumer) is None  # a client that is gone sees no gap
         self.owner.checkers.deliveries.executed(
             self.node, self.boot_id, consumer, first_message_id, count, gap, breaks, is_told=self._is_told
         )
         super().deliver(group, consumer, first_message_id, pieces, delivery_count)
 
     def _doubts_before(self, group: GroupId, consumer: ConsumerId, first_message_id: int, delivery_count: int) -> int:
-        """How many doubts the member has had that delivers. There must be none if this is a first delivery."""
+        """How many doubts the delivering member has had. A first delivery must come without doubt."""
         channel = self._channel_of(consumer)
         known = channel.consumers.get(consumer.tag) if channel is not None else None
         runner = self.runners.get(group) if known is not None and known.group == group else None
@@ -256,7 +257,7 @@ class SimShard(Shard):
         super().peer_down(node)
 
     def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
-        """Note whether a delivery is made here, or told by the leader of a queue that has no member here."""
+        """Note whether a delivery is made here, or comes from the leader of a queue that has no member here."""
         self.breaks += kind == Kind.LEADING
         self._is_told = kind == Kind.EFFECTS
         super().peer_frame(node, kind, body)
@@ -264,7 +265,7 @@ class SimShard(Shard):
 
 
 class SimNode:
-    """One node over all its starts."""
+    """One node of the cluster over all its starts."""
 
     def __init__(
         self,
@@ -277,8 +278,8 @@ class SimNode:
         limits: Limits,
         inline_share: float,
     ) -> None:
-        """``moment`` hears of each step of the node at which trouble would be bad. ``inline_share`` is the share of the
-        writes that the event loop does by itself, of those that it may do."""
+        """``moment`` hears of each step at which trouble would be bad. ``inline_share`` is the share of the writes that
+        the event loop does by itself, if it may."""
         self.env = env
         self.checkers = checkers
         self.moment = moment
@@ -291,9 +292,9 @@ class SimNode:
         self.loop: SimLoop | None = None
         self.shard: SimShard | None = None
         self.is_lost = False
-        """It does not come back by itself."""
+        """The node does not come back by itself."""
         self.is_awaited = False
-        """It comes back on a blank drive, once the others have agreed."""
+        """The node comes back on a blank drive, once the others have agreed."""
         members = tuple(
             Member(node=NodeId(n), name=host_of(n), host=host_of(n), amqp_port=AMQP_PORT, peer_port=PEER_PORT,
                    control_port=PEER_PORT + 1)
@@ -311,28 +312,28 @@ class SimNode:
 
     @property
     def cluster(self) -> str:
-        """The name of its cluster."""
+        """The name of the cluster."""
         return self._config.cluster
 
     @property
     def alive(self) -> bool:
-        """Whether its process runs."""
+        """Whether the process runs."""
         return self.loop is not None
 
     def suffer(self, trouble: Callable[[SimNode], None]) -> None:
-        """Note one kind of trouble, and have it happen to the node, if the node runs."""
+        """Note one kind of trouble, and have it happen to the node, if the process runs."""
         if self.alive:
             self.env.note(self.host, "nemesis", trouble.__name__)
             trouble(self)
 
     def now_ms(self) -> int:
-        """Its wall clock, which may jump."""
+        """The wall clock of the node, which may jump."""
         return _EPOCH_MS + int(self.env.scheduler.now * 1000) + self.clock_offset_ms
 
     # Life
 
     def start(self) -> None:
-        """A new start on the same drive."""
+        """Start the process on the drive as it is."""
         self.boot_id += 1
         self._stopping = self.files.injected = False
         self._busy.clear()
@@ -343,7 +344,7 @@ class SimNode:
         loop.run(self._begin)
 
     def begin_blank(self, first_boot_id: int) -> None:
-        """A new drive, and a first boot id that the cluster chose: whoever was here is somebody else."""
+        """Start on a new drive, with a first boot id that the cluster chose. The replicas of the old drive are gone."""
         checks = self.checkers.raft
         for group, truth in checks.groups.items():
             if self.node in truth.members:
@@ -355,7 +356,7 @@ class SimNode:
         self.start()
 
     def pause(self, seconds: float) -> None:
-        """The process stands still. If that is for long, it has missed something."""
+        """Stop the process for a while. After a long pause, the node has missed something."""
         assert self.loop is not None
         end = self.loop.paused_until = self.env.scheduler.now + seconds
         if seconds * 2000 >= self._config.limits.suspect_after_ms:
@@ -366,12 +367,12 @@ class SimNode:
             self.checkers.absences.ended(self.node, self.shard.runners)
 
     def write(self, log: LogSystem) -> None:
-        """What the loop does at its :meth:`LogSystem.write`: it writes itself, and hears what is on disk before this
-        returns; or it wakes the log's thread. Which one depends on the drive's speed in production, here on chance."""
+        """Do the work of :meth:`LogSystem.write`. Either the event loop writes by itself and hears of it before this
+        returns, or it wakes the thread of the log. In production the speed of the drive decides, here chance does."""
         writing, loop, scheduler = log.workers[0], self.loop, self.env.scheduler
         assert loop is not None
         if writing.name in self._busy:
-            return  # the thread is awake and takes this along
+            return  # the thread is awake and writes this, too
         if self.sync_s < _SLOW_S and self.env.chance.random() < self._inline_share:
             writing.go(here=True)
             loop.paused_until = max(loop.paused_until, scheduler.now + self._sync_time())
@@ -411,7 +412,8 @@ class SimNode:
                     connection.tick()
 
     def _look_for_forgotten(self, shard: SimShard) -> None:
-        """Who can be reached must not stay suspended once the leader has nothing more to say about it."""
+        """Check that a consumer on a reachable node does not stay suspended once the leader has nothing more to say
+        about it."""
         for runner in shard.runners.values():
             host = runner.host
             if not isinstance(host, QuorumQueue) or not host.leading or runner.applied < runner.core.log.last_index:
@@ -425,14 +427,14 @@ class SimNode:
                     raise ViolationError("I18", f"{where}, but {consumer.id} is suspended")
 
     def _look_at_mailers(self, shard: SimShard) -> None:
-        """Who does not lead any more must leave the letters to its successor."""
+        """Check that a node that no longer leads has left the dead letters to its successor."""
         for group in shard.dead_letters.at_work:
             runner = shard.runners.get(group)
             leads = runner is not None and isinstance(runner.host, QuorumQueue) and runner.host.leading
             check(leads, "X6", f"node {self.node} does not lead group {group:x}, and sends its letters")
 
     def failed(self, error: str) -> None:
-        """The shard gives up, which only an error of the drive may make it do."""
+        """The shard gives up. Only an error of the drive may make it do so."""
         if error.startswith("defect") or not self.files.injected:
             raise ViolationError("X1", f"node {self.node} stops: {error}")
         if not self._stopping:
@@ -444,7 +446,7 @@ class SimNode:
             self.crash(power=self.env.chance.random() < 0.5)
 
     def crash(self, *, power: bool, silent: bool = False) -> None:
-        """The process ends without a word. With ``power``, what was not synced goes by chance."""
+        """End the process without a word. With ``power``, octets that were not synced are lost by chance."""
         assert self.loop is not None
         self.env.note(self.host, "power" if power else "kill", "")
         self.loop.kill()
@@ -495,7 +497,7 @@ class SimNode:
         return self.sync_s * (0.2 + 4 * self.env.chance.random() ** 3)
 
     def _disk(self, worker: Worker[Any], boot_id: int) -> None:
-        """A thread of the log has its turn."""
+        """A thread of the log takes its turn."""
         if boot_id != self.boot_id or self.loop is None:
             return
         if self.loop.paused_until > self.env.scheduler.now:
@@ -512,7 +514,10 @@ class SimNode:
         chance = self.env.chance
         runner = chance.choice(list(self.shard.runners.values()))
         member = self.checkers.raft.group(runner.group).member(self.node)
-        first, last = member.snapshot + 1, max(member.terms, default=0)  # what the log knows, not what the core does
+        first, last = (
+            member.snapshot + 1,
+            max(member.terms, default=0),
+        )  # the entries that the log knows, not those that the core knows
         live = runner.host.lowest_live_entry()
         if live is not None and chance.random() < 0.5:
             self.checkers.raft.reads(self.node, runner, live, live=True)
@@ -522,10 +527,10 @@ class SimNode:
     # For the end
 
     def is_ready(self) -> bool:
-        """Whether it knows a leader of the metadata."""
+        """Whether the node knows a leader of the metadata group."""
         return self.shard is not None and self.shard.runners[METADATA_GROUP].core.leader != 0
 
 
 def sim_limits(**changes: int) -> Limits:
-    """Limits so small that everything happens often."""
+    """Limits that are so small that everything happens often."""
     return replace(Limits(), **changes)

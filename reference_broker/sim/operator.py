@@ -1,9 +1,9 @@
-"""What an operator asks of the cluster while it lives: members that come and go, policies, rebalancing.
+"""The operator of a world: adds and removes members, sets and clears policies, evens leaders out, replaces nodes.
 
 Every request goes through the production code that answers ``perftest broker``
-(:mod:`reference_broker.node.operations`) on a node that chance chooses, so it travels through the metadata group as in
-a real cluster. What comes of it is checked by those who watch Raft and the queues; here only that each request is
-answered once.
+(:mod:`reference_broker.node.operations`), on a node that chance chooses. So requests travel through the metadata group
+as in a real cluster. The checkers of Raft and of the queues watch the results; this module only checks that each
+request is answered once.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _LETTERS: Final = {"dead-letter-exchange": "", "dead-letter-routing-key": GRAVEY
 
 
 class Operator:
-    """Asks one thing at a time, of any node, at times of his own. ``keeps_members``: no queue has fewer than three
-    members where there are three nodes, so that one node may be lost for good."""
+    """Asks one thing at a time, of any node, at random times. ``keeps_members``: every queue keeps three members where
+    there are three nodes, so that one node may be lost for good."""
 
     def __init__(self, env: Environment, nodes: Mapping[NodeId, SimNode]) -> None:
         self._env = env
@@ -62,7 +62,7 @@ class Operator:
             self._begin()
 
     def members(self, node: SimNode) -> None:
-        """Add a member of some queue, or remove one."""
+        """Add a member to a queue, or remove a member."""
         assert node.shard is not None
         queues = node.shard.metadata.machine.queues
         if not queues:
@@ -77,11 +77,11 @@ class Operator:
         self._ask(node, {"op": operation, "queue": name, "node": host_of(member)})
 
     def rebalance(self, node: SimNode) -> None:
-        """Even the leaders out."""
+        """Even out the leaders."""
         self._ask(node, {"op": "rebalance"})
 
     def policy(self, node: SimNode) -> None:
-        """Set a policy, set another one in its place, or take it back."""
+        """Set the policy, replace it, or clear it."""
         chance = self._env.chance
         if chance.random() < 0.3:
             self._ask(node, {"op": "clear-policy", "name": _POLICY})
@@ -93,9 +93,10 @@ class Operator:
         self._ask(node, request | {"priority": chance.randint(0, 3)})
 
     def replace(self, lost: SimNode) -> None:
-        """Have the cluster give up what a node had on its drive, then start it on a blank one; again until it works.
+        """Have the cluster give up the replicas that a node had on its drive, then start the node on a blank drive. Try
+        again until it works.
 
-        A node that is asked and dies answers never; what it began is in nobody's way.
+        A node that dies never answers. Whatever that node began does no harm.
         """
         if not lost.is_lost:
             return

@@ -1,4 +1,4 @@
-"""The queues of a world: what they are declared with, and what may happen to them."""
+"""The queues of a world: their arguments, and what may happen to them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from random import Random
 from typing import Any, Final
 
 GRAVEYARD: Final = "graveyard"
-"""Where all dead letters go."""
+"""The queue of all dead letters."""
 FREE: Final = ("limited", "brief", "short", "loose", "fleeting")
-"""Queues out of which messages may leave by themselves: those that policies are set for."""
+"""The queues for which policies are set: messages may leave them by themselves."""
 _PLAIN: Final = 0.4
 _SIZE: Final = "x-quorum-initial-group-size"
 _SIZED: Final = 0.2
@@ -20,7 +20,7 @@ Arguments = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueuePlan:
-    """``is_kept``: never purged or deleted. ``has_limits``: messages may leave by themselves."""
+    """``is_kept``: the queue is never purged or deleted. ``has_limits``: messages may leave the queue by themselves."""
 
     name: str
     arguments: tuple[tuple[str, Any], ...]
@@ -29,38 +29,38 @@ class QueuePlan:
 
     @property
     def delivery_limit(self) -> int | None:
-        """How often a message may return."""
+        """The delivery limit: how often a message may return."""
         limit: int | None = dict(self.arguments).get("x-delivery-limit")
         return limit
 
     @property
     def is_small(self) -> bool:
-        """Whether it has too few members to go on without one."""
+        """Whether the queue has too few members to go on without one of them."""
         return int(dict(self.arguments).get(_SIZE, 3)) < 3
 
     @property
     def is_single_active(self) -> bool:
-        """One consumer at a time."""
+        """Whether one consumer at a time is active."""
         return bool(dict(self.arguments).get("x-single-active-consumer"))
 
     @property
     def may_refuse(self) -> bool:
-        """Whether a publish may be refused: as declared, or as a policy says."""
+        """Whether the queue may refuse a publish, as declared or by a policy."""
         return self.has_limits or dict(self.arguments).get("x-overflow") == "reject-publish"
 
     @property
     def may_bury(self) -> bool:
-        """Whether its messages may turn up in the graveyard."""
+        """Whether messages of the queue may turn up in the graveyard."""
         return self.has_limits or self.keeps_letters
 
     @property
     def keeps_letters(self) -> bool:
-        """Whether a message that dies here must turn up there."""
+        """Whether a message that dies in the queue must turn up in the graveyard."""
         return dict(self.arguments).get("x-dead-letter-strategy") == "at-least-once"
 
 
 def plan_queues(chance: Random) -> list[QueuePlan]:
-    """One plain queue, and some others by chance; in many worlds plain ones only."""
+    """One plain queue, and others by chance. Many worlds have plain queues only."""
     plans = [_plan("plain", {}, has_limits=False)]
     if chance.random() < 0.5:
         expires = {"x-expires": chance.choice((500, 3000))} if chance.random() < 0.2 else {}
@@ -78,12 +78,12 @@ def plan_queues(chance: Random) -> list[QueuePlan]:
 
 
 def young_queue(number: int) -> QueuePlan:
-    """A queue that a client declares when others have long been at work."""
+    """The plan of a queue that a client declares when others have long been at work."""
     return _plan(f"young{number}", {}, has_limits=False)
 
 
 def _sized(plan: QueuePlan, chance: Random) -> QueuePlan:
-    """Some begin with fewer or more members than others."""
+    """The plan, by chance with fewer or more members than usual."""
     if chance.random() > _SIZED:
         return plan
     return replace(plan, arguments=(*plan.arguments, (_SIZE, chance.choice((1, 2, 2, 4, 5)))))
@@ -112,14 +112,14 @@ def _single(chance: Random) -> QueuePlan:
 
 
 def _loose(chance: Random) -> QueuePlan:
-    """Dead letters at most once, for any reason."""
+    """A queue that sends dead letters at most once, for any reason."""
     deadly = (("x-message-ttl", (5, 500)), ("x-max-length", (1, 20)), ("x-delivery-limit", (0, 2)))
     chosen = {key: chance.choice(values) for key, values in deadly if chance.random() < 0.5}
     return _plan("loose", chosen | _letters_to("at-most-once"))
 
 
 def _careful(chance: Random) -> QueuePlan:
-    """Dead letters at least once: none may be lost."""
+    """A queue that sends dead letters at least once: none may be lost."""
     deadly = (("x-message-ttl", (5, 5, 100)), ("x-delivery-limit", (0, 2)), ("x-max-length", (5, 50)))
     chosen: Arguments = {key: chance.choice(values) for key, values in deadly if chance.random() < 0.6}
     chosen["x-overflow"] = "reject-publish"

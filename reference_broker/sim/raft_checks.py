@@ -1,7 +1,7 @@
-"""Raft's promises, checked from outside on every step: I1 to I12.
+"""Raft's promises, checked from outside on every step: I1 to I12, I15 and X4.
 
-Nothing here trusts what a member says of itself. What is on a disk is known from the log's notices, and whether those
-told the truth is seen after each crash, when the log is read back. All checks are incremental: they look at what has
+The checks do not trust what a member says of itself. The log's notices tell what is on a disk, and each crash shows
+whether the notices told the truth, when the log is read back. All checks are incremental: they look only at what has
 changed since the last look.
 """
 
@@ -32,11 +32,11 @@ _KEPT_BELOW: Final = 64
 
 
 class MemberTruth:
-    """One member of one group over all its lives: what it was asked to store, and what of it is on disk."""
+    """One member of one group over all starts of its node: what it was asked to store, and what of it is on disk."""
 
     def __init__(self) -> None:
         self.terms: dict[int, int] = {}
-        """Term by index of the log it should hold, above its snapshot."""
+        """The term of each entry that the member's log should hold above its snapshot, by index."""
         self.durable = 0
         """The log is on disk up to here."""
         self.snapshot = 0
@@ -46,9 +46,9 @@ class MemberTruth:
         self.applied = 0
         self.leads_in = 0
         self.votes: dict[int, int] = {}
-        """Whom this replica voted for, by term. A node that left and came back has another replica."""
+        """The candidate that this replica voted for, by term. A node that left and came back has another replica."""
         self.is_gone = False
-        """It was deleted: what the log still says is about the one that was here."""
+        """The member was deleted. Notices that still come are about the deleted member."""
 
     def holds(self, index: int, term: int) -> bool:
         """Whether an entry is on this member's disk."""
@@ -56,11 +56,11 @@ class MemberTruth:
 
 
 class GroupTruth:
-    """One group: everything that was ever appended anywhere and may still be seen, and what is committed."""
+    """One group: everything that was appended anywhere and may still be seen, and what is committed."""
 
     def __init__(self) -> None:
         self.entries: dict[tuple[int, int], tuple[int, int]] = {}
-        """(index, term) -> CRC, term of the entry before."""
+        """(index, term) -> CRC of the entry, term of the previous entry."""
         self.committed: dict[int, tuple[int, int]] = {}
         """index -> term, CRC"""
         self.last_committed = 0
@@ -70,14 +70,14 @@ class GroupTruth:
         self.leaders: dict[int, NodeId] = {}
         self.founders: tuple[NodeId, ...] = ()
         self.configurations: dict[tuple[int, int], tuple[NodeId, ...]] = {}
-        """(index, term) -> the voters that a change of members makes, from when it is appended."""
+        """(index, term) -> the voters after a change of members, from the moment in which it is appended."""
         self.decided: dict[int, tuple[NodeId, ...]] = {}
-        """index -> the voters of a change of members that is committed."""
+        """index -> the voters after a change of members that is committed."""
         self.state_hashes: dict[int, int] = {}
         self.members: dict[NodeId, MemberTruth] = {}
         self.deleted = False
-        """Somebody deleted it, so its deletion is committed and its promises are over. A member that restarts on
-        metadata of before may have it once more, empty, until it comes to the deletion."""
+        """A node has deleted the group, so the deletion is committed and the promises of the group are over. A member
+        that restarts on older metadata may have the group once more, empty, until it comes to the deletion."""
 
     def member(self, node: NodeId) -> MemberTruth:
         """What is known of a member."""
@@ -86,7 +86,8 @@ class GroupTruth:
         return self.members[node]
 
     def voters(self, node: NodeId) -> tuple[NodeId, ...]:
-        """Who decides according to the log of a member: the newest change in it, committed or not (section 6)."""
+        """The voters according to the log of a member: those of the newest change in it, committed or not (section
+        6)."""
         member = self.member(node)
         newest = max((index for index in self.decided if index <= member.snapshot), default=0)
         voters = self.decided[newest] if newest else self.founders
@@ -96,12 +97,12 @@ class GroupTruth:
         return voters
 
     def newest_change(self, node: NodeId, below: int) -> int:
-        """Where the log of a member has its newest change of members below an index; 0 if nowhere."""
+        """The index of the newest change of members below an index in a member's log; 0 if there is none."""
         terms = self.member(node).terms
         return max((at for at, term in self.configurations if at < below and terms.get(at) == term), default=0)
 
     def prune(self) -> None:
-        """Forget what no member can ask for any more."""
+        """Forget everything that no member can ask for any more."""
         low = min((member.snapshot for member in self.members.values()), default=0) - _KEPT_BELOW
         for index in [index for index in self.committed if index < low]:
             del self.committed[index]
@@ -169,12 +170,12 @@ class RaftChecks:
         member.snapshot = member.durable = index
 
     def left(self, node: NodeId, group: GroupId) -> None:
-        """A node deletes its member: if it has one again, that is another one."""
+        """A node deletes its member. If the node has a member again, that is another replica."""
         self.group(group).members[node] = gone = MemberTruth()
         gone.is_gone = True
 
     def deleted(self, group: GroupId) -> None:
-        """The whole group goes."""
+        """The whole group is deleted."""
         self.group(group).deleted = True
 
     def noticed(self, node: NodeId, notices: Sequence[Notice]) -> None:
@@ -235,7 +236,7 @@ class RaftChecks:
         if not last or kind == wire._K_APPEND:
             return
         if stored > term:
-            vote = ANYBODY  # it can never vote in this term again
+            vote = ANYBODY  # the member can never vote in this term again
         _, message = wire.decode(head)
         match message:
             case VoteReply(granted=True):
@@ -258,7 +259,7 @@ class RaftChecks:
     # Where a member stands
 
     def recovered(self, node: NodeId, runner: GroupRunner, state: RecoveredGroup | None) -> None:
-        """A member begins a life with what was found on its disk."""
+        """A member begins with the log that was found on its disk."""
         truth = self.group(runner.group)
         member, log = truth.member(node), runner.core.log
         if truth.deleted:
@@ -277,7 +278,7 @@ class RaftChecks:
         replaced = replaced and member.terms.get(log.snapshot_index) != log.snapshot_term
         if not replaced:
             self._check_recovered(where, member, runner.core)
-        # A member that is alone leads from its first moment, and has appended already.
+        # The member of a group of one leads from its first moment, and has appended already.
         last = min(log.last_index, max(state.last_index, log.snapshot_index)) if state is not None else 0
         for index in range(max(log.snapshot_index, member.durable) + 1, last + 1):
             known = (index, log.term_at(LogIndex(index)) or 0) in truth.entries
@@ -292,8 +293,8 @@ class RaftChecks:
         member.leads_in = 0
 
     def _forget_unheard(self, truth: GroupTruth, lost: Iterable[tuple[int, int]], term: int) -> None:
-        """Entries were lost with the power. A sole voter may have appended them before its term was on disk: nobody
-        heard of them then, and it may lead the same term again with others."""
+        """Entries were lost with the power. A sole voter may have appended them before its term was on disk. Then no
+        other node heard of them, and the voter may lead the same term again with other entries."""
         for key in lost:
             if key[1] > term and not any(member.terms.get(key[0]) == key[1] for member in truth.members.values()):
                 truth.entries.pop(key, None)
@@ -314,7 +315,7 @@ class RaftChecks:
         if truth.deleted:
             return
         member = truth.member(node)
-        # Who is the only voter leads at once; nobody hears of it before term and vote are on disk.
+        # The only voter of a group leads at once. Nobody hears of it before term and vote are on disk.
         if core.role is Role.LEADER and member.leads_in != core.term and core.term <= member.hard_state[0]:
             self._leads(truth, node, runner)
         if core.commit_index != member.commit:
@@ -353,12 +354,12 @@ class RaftChecks:
         member.commit = core.commit_index
 
     def _newly(self, truth: GroupTruth, where: str, node: NodeId, core: RaftCore, index: int, term: int | None) -> None:
-        """The first member that takes an entry for committed is its leader; a majority must have it on disk."""
+        """Check the first member that counts an entry as committed: a majority must have the entry on disk."""
         if term is None or (index, term) not in truth.entries:
             raise ViolationError("I4", f"{where} commits entry {index} of term {term}, which nobody appended")
         decide = [truth.voters(node)]
         if core.log.last_index > max(truth.member(node).terms, default=0):
-            # A change may be among the entries that wait for their turn, made before this was committed or after it.
+            # A change may be among the appended entries, made before or after this entry was committed.
             decide.append(core.configuration.voters)
         holders = [each for each in truth.members if truth.member(each).holds(index, term)]
         text = f"{where} commits entry {index} of term {term}; on disk it is at {holders} of {list(decide[-1])}"
@@ -375,7 +376,8 @@ class RaftChecks:
             truth.prune()
 
     def reads(self, node: NodeId, runner: GroupRunner, index: int, *, live: bool = False) -> None:
-        """Read one entry above the snapshot, or one that the state refers to, while files come and go."""
+        """Check that an entry above the snapshot, or an entry that the state refers to, can be read while files come
+        and go."""
         truth = self.group(runner.group)
         if truth.deleted:
             return
@@ -388,7 +390,7 @@ class RaftChecks:
         check(known is None or known[0] == crc32(payload), number, f"{where} reads something else at {index}")
 
     def applies(self, node: NodeId, group: GroupId, entry: Entry, former: int) -> None:
-        """A member applies an entry; ``former`` is the last one that its machine got."""
+        """A member applies an entry; ``former`` is the last entry that its machine applied."""
         truth, where = self.group(group), f"group {group:x}: node {node}"
         if truth.deleted:
             return
@@ -399,20 +401,20 @@ class RaftChecks:
 
 
 class MemberChecks:
-    """Every membership that ever was to end, as any node applied it."""
+    """Every membership that was ever to end, as any node applied it. A queue may lose a member only then (X4)."""
 
     def __init__(self) -> None:
         self._leaving: set[tuple[GroupId, NodeId, int]] = set()
 
     def heard(self, records: Iterable[QueueRecord]) -> None:
-        """These are the queues after an entry of the metadata log."""
+        """A node has applied an entry of the metadata log, and these are the queues after it."""
         self._leaving.update(
             (record.group, node, record.membership_epoch(node)) for record in records for node in record.leaving
         )
 
     def changed(self, group: GroupId, former: Configuration, now: Configuration) -> None:
-        """The leader of a queue's group appends a change. A membership that was to end once is to end for good, so it
-        does not matter when that was; the next one of the same node is another one."""
+        """The leader of a queue's group appends a change of members. A membership that was once to end is to end for
+        good, so the time does not matter. The next membership of the same node is a new one."""
         for node in set(former.members) - set(now.members):
             epoch = former.replica_id_of(node)
             wanted = (group, node, epoch) in self._leaving

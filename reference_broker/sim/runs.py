@@ -16,7 +16,7 @@ from reference_broker.sim.world import World
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One world's end. ``error`` is empty if nothing was violated; ``trace`` holds its last events then."""
+    """How one world ended. ``error`` is empty if nothing was violated; else ``trace`` holds the last events."""
 
     seed: int
     events: int
@@ -29,7 +29,7 @@ class Outcome:
 
 
 def run_world(seed: int, steps: int, kept: int | None = KEPT) -> Outcome:
-    """Make a world and run it to its end. ``kept``: how much of its trace is kept, None for all of it."""
+    """Make a world and run it to its end. ``kept``: how many lines of its trace are kept, None for all."""
     former = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     begin = time.process_time()
@@ -38,7 +38,7 @@ def run_world(seed: int, steps: int, kept: int | None = KEPT) -> Outcome:
         world.run(steps)
     except KeyboardInterrupt:
         raise
-    except BaseException as caught:  # a violation, or a defect of the simulator's own
+    except BaseException as caught:  # a violation, or a defect of the simulator itself
         error = str(caught) if hasattr(caught, "number") else f"{type(caught).__name__}: {caught}"
         invariant = getattr(caught, "number", "")
     finally:
@@ -53,8 +53,8 @@ def run_world(seed: int, steps: int, kept: int | None = KEPT) -> Outcome:
 
 
 def run_many(first: int, seeds: int | None, steps: int, jobs: int, minutes: float | None) -> Iterator[Outcome]:
-    """Outcomes as they come, of seeds ``first``, +1, ... : as many as asked for, or until the minutes are over. Of a
-    single world the whole trace is kept."""
+    """Run the worlds of seeds ``first``, +1, ...: as many as asked for, or until the minutes are over. Yields each
+    outcome as it comes. If there is only one world, its whole trace is kept."""
     if seeds == 1:
         yield run_world(first, steps, kept=None)
         return

@@ -1,7 +1,8 @@
-"""The run in the words of Raft and of queues: who leads, what is appended and committed, where each message goes.
+"""The story of a run, in the words of Raft and of queues: who leads, what is appended and committed, where messages go.
 
-The hooks that show the checkers what passes tell it here first. Only references are kept, and worded when somebody
-reads them (:meth:`~reference_broker.sim.trace.Trace.lines`), so a run that ends well pays next to nothing.
+Nodes and clients tell the story of each event before the checkers see the event. The story keeps references only, and
+turns them into words when somebody reads them (:meth:`~reference_broker.sim.trace.Trace.lines`). So a run that ends
+well pays next to nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _ABOUT_VOTES: Final = (wire._K_VOTE_REQUEST, wire._K_VOTE_REPLY, wire._K_TIMEOUT
 
 
 class Story:
-    """Told by the hooks of all nodes and clients of a world."""
+    """The story that all nodes and clients of a world tell."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -69,7 +70,7 @@ class Story:
     # Raft
 
     def begins(self, node: NodeId, runner: GroupRunner, name: str, state: RecoveredGroup | None) -> None:
-        """A member begins a life with what was found on its disk."""
+        """A member begins with the log that was found on its disk."""
         self._names[runner.group] = name
         log = runner.core.log
         found = "nothing" if state is None else f"term {state.term}, vote for {_node(state.voted_for)}"
@@ -78,7 +79,7 @@ class Story:
         self._tell(node, "raft", runner.group, str, text)
 
     def stands(self, node: NodeId, runner: GroupRunner) -> None:
-        """Role, leader or term are other than before."""
+        """The role, leader or term of a member has changed."""
         core = runner.core
         self._tell(node, "raft", runner.group, _standing, core.role, core.leader, core.term, core.configuration)
 
@@ -110,7 +111,7 @@ class Story:
         self._tell(node, "raft", runner.group, "commit index {} -> {}".format, before, commit)
 
     def sends(self, node: NodeId, to: NodeId, head: bytes | memoryview) -> None:
-        """A Raft message leaves a node; only what is about votes is told."""
+        """A Raft message leaves a node. Only messages about votes are told."""
         if head[0] in _ABOUT_VOTES:
             self._tell(node, "raft", int.from_bytes(head[1:9], "big"), _message, to, bytes(head))
 
@@ -121,7 +122,7 @@ class Story:
         self._tell(node, "queue" if group else "metadata", group, _applies, entry, group)
 
     def installs(self, node: NodeId, group: GroupId, index: int) -> None:
-        """A member takes another one's state over."""
+        """A member takes over the state of another member."""
         self._tell(node, "queue", group, "takes over the state at {}".format, index)
 
     def delivers(self, node: NodeId, consumer: ConsumerId, first: int, pieces: list[Piece], count: int) -> None:
@@ -135,7 +136,7 @@ class Story:
         self._tell(node, "queue", group, _buries, letters, contents)
 
 
-# The words: called for what is read only
+# The words. These functions run only if somebody reads the story.
 
 
 def _node(node: int) -> str:
@@ -147,7 +148,7 @@ def _range(first: int, last: int) -> str:
 
 
 def _channel(channel: ChannelId) -> str:
-    """Node, its life, connection and channel."""
+    """Node, boot id, connection and channel."""
     return f"n{channel.node}/{channel.boot_id}.{channel.connection}.{channel.channel}"
 
 
@@ -231,7 +232,7 @@ def _consumer(consumer: ConsumerId) -> str:
 
 
 def _numbers(octets: bytes) -> str:
-    """The messages in there, by the number that their publishers gave them."""
+    """The messages in these octets, by the numbers that their publishers gave them."""
     return " ".join(number.decode() for number in _NUMBER.findall(octets)) or "no message"
 
 

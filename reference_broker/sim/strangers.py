@@ -1,8 +1,8 @@
-"""Who has no secret and lies all the same: to a node, about another one.
+"""Hosts without the secret of the cluster that lie to a node about another node.
 
-A stranger knows everything else: the name of the cluster, who its nodes are, how the handshake goes. It says that it is
-another node in a life far ahead, and that it has seen the node itself in such a life. If it is believed, the node stops
-for good or the other one is never let in again: the world does not come to a good end.
+A stranger knows everything else: the name of the cluster, its nodes, and the handshake. A stranger claims to be another
+node with a boot id far ahead, and to have seen this node with such a boot id. If the node believed this, it would stop
+for good, or it would never let the real node in again, and the world would not come to a good end.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _FAR: Final = 1_000_000
 
 
 class Liar(asyncio.Protocol):
-    """Says all that it has to say at once, and leaves the rest to the other side."""
+    """Sends all its messages at once, and leaves the rest to the other side."""
 
     def __init__(self, messages: list[bytes]) -> None:
         self._messages = messages
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say it."""
+        """Send the messages."""
         for message in self._messages:
             frame = _LENGTH.pack(1 + len(message)) + bytes((Kind.HELLO,)) + message
             cast(asyncio.Transport, transport).write(frame)
 
 
 class Strangers:
-    """All of a world, on a host of their own."""
+    """The strangers of a world, on a host of their own."""
 
     def __init__(self, env: Environment, node_ids: list[NodeId]) -> None:
         self._chance = env.chance
@@ -46,11 +46,11 @@ class Strangers:
         self._loop = SimLoop(env.scheduler, env.network, "stranger")  # type: ignore[abstract]
 
     def lie_to(self, node: SimNode) -> None:
-        """Connect to the node and say something that is not so."""
+        """Connect to the node and tell it a lie."""
         self._loop.create_task(self._connect(node, self._messages(node)))
 
     def close(self) -> None:
-        """Be gone."""
+        """Stop the host."""
         self._loop.kill()
 
     async def _connect(self, node: SimNode, messages: list[bytes]) -> None:
@@ -60,7 +60,7 @@ class Strangers:
             return
 
     def _messages(self, node: SimNode) -> list[bytes]:
-        """As a node of today would say it, with chance for a proof, or as one of the first version."""
+        """The messages of a node of today, with random octets for a proof, or of a node of the first version."""
         chance = self._chance
         others = [other for other in self._node_ids if other > node.node]
         claimed = chance.choice(others or self._node_ids)

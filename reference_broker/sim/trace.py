@@ -1,11 +1,12 @@
-"""What happened, in order: a running hash of everything, and the last events for people.
+"""The events of a run in order: a running hash of all events, and the last events for people.
 
-An event is a callback of a node's or a client's event loop, a packet's arrival, an operation that changes a drive, or
-something that the nemesis does. It is noted as numbers and short strings, and made readable only when somebody wants to
-read it. The hash covers every event of the run, so two runs of one seed can be compared by eight digits.
+An event is a callback of an event loop, the arrival of a packet, an operation that changes a drive, or an act of the
+nemesis. Events are noted as numbers and short strings, and become text only when somebody wants to read them. The hash
+covers every event of the run, so eight digits tell whether two runs of one seed are equal.
 
-What the events meant to Raft, to queues and to clients is told beside them (:mod:`reference_broker.sim.story`). It
-follows from the events, so it is not in the hash; it is kept longer, so that a failure's story begins well before it.
+The story (:mod:`reference_broker.sim.story`) stands beside the events: what they meant to Raft, to queues and to
+clients. The story follows from the events, so the hash leaves it out. The story is kept longer than the events, so that
+the story of a failure begins well before the failure.
 """
 
 from __future__ import annotations
@@ -19,14 +20,12 @@ from zlib import crc32
 KEPT: Final = 4000
 
 Detail = str | int
-Line = tuple[int, float, str, str, str]
-"""After how many events, when, who, what, detail."""
 
 
 class Trace:
-    """A ring of the last events and of what they meant, and the hash of all events.
+    """The last events, the last lines of the story, and the hash of all events.
 
-    ``kept`` is the length of each; None keeps everything.
+    ``kept`` is the number of each that are kept; None keeps everything.
     """
 
     def __init__(self, kept: int | None = KEPT) -> None:
@@ -35,21 +34,22 @@ class Trace:
         self.hash = 0
         self.count = 0
         self.counts: dict[str, int] = {}
-        """Events by kind."""
+        """The number of events of each kind."""
 
     def note(self, now: float, who: str, what: str, detail: Detail = "") -> None:
-        """``who`` is a host, ``what`` a kind of event."""
+        """Note an event. ``who`` is a host, ``what`` a kind of event."""
         self.count += 1
         self.events.append((now, who, what, detail))
         self.hash = crc32(f"{now:.9f}{who}{what}{detail}".encode(), self.hash)
         self.counts[what] = self.counts.get(what, 0) + 1
 
     def tell(self, now: float, who: str, what: str, words: Callable[..., str], *about: object) -> None:
-        """What the present event means; ``words`` makes it readable out of ``about``, should anybody read it."""
+        """Add a line to the story of the present event. ``words`` makes the text out of ``about``, if somebody reads
+        it."""
         self._story.append((self.count, now, who, what, words, about))
 
     def lines(self) -> list[str]:
-        """Both rings, readable: virtual seconds, host, event or kind of meaning, detail."""
+        """Events and story as text: virtual seconds, host, kind, detail."""
         first = self.count - len(self.events) + 1
         events = ((first + at, *event) for at, event in enumerate(self.events))
         story = ((count, now, who, what, words(*about)) for count, now, who, what, words, about in self._story)

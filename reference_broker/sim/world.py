@@ -1,8 +1,8 @@
 """One world: nodes, clients, network, trouble and checkers, made from one seed and run to a good end or a violation.
 
-A world lives through two times. In the first everything happens. In the second all faults are healed, clients only
+A world has two times. In the first time everything happens. In the second time all faults are healed, clients only
 finish what they began, and the promises about the end are checked: leaders are found, publishers get their confirms,
-queues drain, members agree, policies hold, nothing confirmed is lost, disks are bounded.
+queues drain, members agree, policies hold, no confirmed message is lost, disks are bounded.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _SMALL_FILE: Final = 16_384
 
 
 class World:
-    """Everything, made from a seed."""
+    """Everything that one seed makes."""
 
     def __init__(self, seed: int, kept: int | None = KEPT) -> None:
-        """``kept``: how much of the trace is kept, None for all of it."""
+        """``kept``: how many lines of the trace are kept, None for all of them."""
         self.seed = seed
         self.env = env = Environment(seed, kept)
         self.checkers = checkers = Checkers(env.scheduler)
@@ -85,13 +85,13 @@ class World:
 
     @property
     def living(self) -> list[SimNode]:
-        """The nodes that run, or will."""
+        """The nodes that run or will run again."""
         return [node for node in self.nodes.values() if not node.is_lost]
 
     # Running
 
     def run(self, events: int) -> None:
-        """Let so many events happen, then come to a good end. Raises ViolationError."""
+        """Let ``events`` events happen, then come to a good end. Raises ViolationError."""
         scheduler = self.scheduler
         while self.trace.count < events:
             scheduler.step()
@@ -105,7 +105,7 @@ class World:
         self.check_end()
 
     def heal(self) -> None:
-        """No more trouble."""
+        """End all trouble and repair everything."""
         self.env.draining = True
         self.env.note("", "heal")
         network = self.env.network
@@ -115,7 +115,7 @@ class World:
             network.unblock(source, target)
         for node in self.nodes.values():
             if node.is_lost:
-                network.host_up(node.host)  # its clients notice at last: heartbeats would have told them
+                network.host_up(node.host)  # its clients notice at last, as heartbeats would have told them
             node.files.repair()
             node.files.is_full = False
             node.sync_s = 0.0003
@@ -123,7 +123,7 @@ class World:
                 node.loop.paused_until = 0.0
 
     def wait(self, waits_for: Callable[[], str | None]) -> None:
-        """Run until nothing is left to wait for."""
+        """Run until ``waits_for`` returns None. Raises ViolationError if that takes too long."""
         end = self.scheduler.now + _PATIENCE_S
         while (waits := waits_for()) is not None:
             look = self.scheduler.now + _LOOK_S
@@ -142,7 +142,7 @@ class World:
             self.scheduler.step()
 
     def waits_for(self) -> str | None:
-        """What keeps the world from being at its end; None if nothing does."""
+        """What the world still waits for before its end; None if it waits for nothing."""
         for node in self.nodes.values():
             if node.is_awaited:
                 return f"node {node.node} is not replaced"
@@ -161,19 +161,19 @@ class World:
         )
 
     def _hosted(self) -> Iterator[tuple[SimNode, str, FifoMachine]]:
-        """The queues that have a member on a node that lives, by node."""
+        """Node, name and machine of each member of a queue on a node that is not lost."""
         for node in self.living:
             for name, queue in node.shard.queues.items() if node.shard is not None else ():
                 if queue.host is not None:
                     yield node, name, queue.host.machine
 
     def _life_of(self, channel: ChannelId) -> SimShard | None:
-        """The life of a node that a channel was opened in, if it still lasts."""
+        """The shard that a channel was opened on, if that process still runs."""
         shard = self.nodes[channel.node].shard
         return shard if shard is not None and shard.boot_id == channel.boot_id else None
 
     def _consumers_wait(self) -> str | None:
-        """Who is still thought to be out of reach: it would never get a message again."""
+        """A consumer that is still suspended although its node runs. It would never get a message again."""
         for node, name, machine in self._hosted():
             for consumer in machine._state.all_consumers():
                 if consumer.status is Status.SUSPECTED and self._life_of(consumer.id.channel) is not None:
@@ -181,7 +181,7 @@ class World:
         return None
 
     def _requests_wait(self) -> str | None:
-        """Whose request is not answered: as long as the connection stands it must be."""
+        """A request without an answer. It must be answered as long as its connection stands."""
         for client in self.clients:
             waits_for = client.session.waits_for() if client.session is not None else None
             if waits_for is not None:
@@ -189,7 +189,7 @@ class World:
         return None
 
     def _channels_wait(self) -> str | None:
-        """What a channel left behind that is gone: it would hold messages, or its place, for ever."""
+        """A channel that is gone and is still known to a queue. It would hold its messages, or its place, for ever."""
         for node, name, machine in self._hosted():
             for channel in machine.channels():
                 shard, is_lost = self._life_of(channel), self.nodes[channel.node].is_lost
@@ -210,7 +210,7 @@ class World:
         return None
 
     def _policies_wait(self) -> str | None:
-        """Queues whose settings are not those that their arguments and the policies make together."""
+        """A queue whose settings do not follow from its arguments and the policies."""
         for node, name, machine in self._hosted():
             assert node.shard is not None
             known = node.shard.metadata.machine
@@ -232,7 +232,7 @@ class World:
         return None
 
     def is_whole(self) -> bool:
-        """Whether every node runs, and has a vote wherever one of its members is wanted."""
+        """Whether every node runs, and votes in every group of which it is to be a member."""
         nodes = list(self.nodes.values())
         if not all(node.shard is not None for node in nodes) or self._changes_wait() is not None:
             return False
@@ -240,7 +240,7 @@ class World:
         return all(runner.core.configuration.voters == tuple(self.nodes) for runner in metadata)
 
     def _changes_wait(self) -> str | None:
-        """Members that were asked for and are not there yet, or not gone yet."""
+        """A member that was asked for and is not there yet, or is to go and not gone yet."""
         for node in self.living:
             assert node.shard is not None
             for name, record in node.shard.metadata.machine.queues.items():
@@ -254,9 +254,11 @@ class World:
         return None
 
     def check_end(self) -> None:
-        """What must be true when all is quiet."""
+        """Check what must be true when all is quiet."""
         self.checkers.ledger.check_nothing_lost()
-        states: dict[tuple[int, int], int] = {}  # by group and index: a tick may not be applied everywhere yet
+        states: dict[
+            tuple[int, int], int
+        ] = {}  # by group and index, for some members may not have applied the last tick yet
         for node in self.living:
             assert node.shard is not None
             for group, runner in node.shard.runners.items():
@@ -269,7 +271,7 @@ class World:
         self.env.note("", "end")
 
     def summary(self) -> str:
-        """The run in one line."""
+        """The whole run in one line."""
         ledger, counts = self.checkers.ledger, self.trace.counts
         starts = counts.get("start", 0) - len(self.nodes)
         return (
@@ -280,7 +282,7 @@ class World:
         )
 
     def close(self) -> None:
-        """Let everything go."""
+        """Release everything."""
         self.nemesis.strangers.close()
         for loop in [node.loop for node in self.nodes.values()] + [client.loop for client in self.clients]:
             if loop is not None:
