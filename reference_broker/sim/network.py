@@ -91,10 +91,6 @@ class SimTransport(asyncio.Transport):
         """Whether it was closed or lost."""
         return self._closing or self.lost
 
-    def is_reading(self) -> bool:
-        """Whether the protocol takes octets."""
-        return self._reading
-
     def pause_reading(self) -> None:
         """Leave octets in the socket for now."""
         self._reading = False
@@ -107,10 +103,6 @@ class SimTransport(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Set how many waiting octets pause the protocol."""
         self._high = high if high is not None else _HIGH_WATER
-
-    def get_write_buffer_size(self) -> int:
-        """The octets that wait to be sent."""
-        return self._out_size
 
     def write(self, data: Any) -> None:
         """Send octets, in the order of the calls."""
