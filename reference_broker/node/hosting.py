@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Final
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.machines.metadata import QueueRecord, record_from_json, record_to_json
 from reference_broker.node import non_members
-from reference_broker.node.campaigns import Campaigns
 from reference_broker.node.census import Busiest, Census
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.group_ports import Host
@@ -30,6 +29,7 @@ from reference_broker.node.groups import Groups, Queue
 from reference_broker.node.peers import Kind
 from reference_broker.node.proposals import Priority, UnappliedCommands
 from reference_broker.node.proxy import Proxy
+from reference_broker.node.ticks import Campaigns
 from reference_broker.queues.quorum import QuorumQueue
 from reference_broker.raft.config import RaftConfig
 from reference_broker.raft.core import RaftCore

@@ -7,7 +7,7 @@ dropped.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Protocol
 
 from reference_broker.anatomy.anatomy import Anatomy
@@ -49,12 +49,14 @@ class Connection(Protocol):
         """A queue that the connection may use is gone."""
 
 
-class LocalClients(ABC):
+class LocalClients:
     """The part of :class:`~reference_broker.node.shard.Shard` that connections use and members tell."""
 
     node: NodeId
     boot_id: int
     anatomy: Anatomy
+    touch: Callable[[Connection], None]
+    """Has a connection flushed at the end of this turn."""
 
     def __init__(self) -> None:
         self.clients: dict[Connection, None] = {}  # a set, in the order of arrival
@@ -63,10 +65,6 @@ class LocalClients(ABC):
         self.delivered = 0
         self.redelivered = 0
         self._channels = 0
-
-    @abstractmethod
-    def touch(self, connection: Connection) -> None:
-        """Have the connection flushed at the end of this turn."""
 
     def new_channel(self, connection: Connection, number: int) -> ChannelId:
         """An identity that no channel had before: channel numbers are used again and again."""

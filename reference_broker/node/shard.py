@@ -13,12 +13,11 @@ connection that has something to say is flushed. So one turn makes at most one e
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -44,7 +43,7 @@ from reference_broker.node.frames import Frames
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.groups import Queue
 from reference_broker.node.hosting import Hosting
-from reference_broker.node.local_clients import Connection, LocalClients
+from reference_broker.node.local_clients import LocalClients
 from reference_broker.node.log_notices import LogNotices
 from reference_broker.node.metadata import MetadataHost
 from reference_broker.node.node_ports import Runner
@@ -59,24 +58,17 @@ from reference_broker.node.reconciliation import Reconciliation
 from reference_broker.node.replacement import ReplacementSteps
 from reference_broker.node.requests import Requests
 from reference_broker.node.sender import AnswerTimes
+from reference_broker.node.ticks import Ticks
+from reference_broker.node.turns import Turns
 from reference_broker.queues.quorum import Letter, QuorumQueue
 from reference_broker.raft.quorum import majority
 from reference_broker.raft.roles import Role
-from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, LogIndex, NodeId
+from reference_broker.types import NOBODY, GroupId, LogIndex, NodeId
 
 log = logging.getLogger(__name__)
 
 _NODE_COMMAND_BYTES = 64
-_FORGET_EVERY = 64
-_SLOT_S = 0.01
 _RETRY_TICKS = 10
-_LEADERS_TOLD = 10
-_TICKED_MAX = 1000
-"""How many groups one tick is for."""
-_ELECTIONS_MAX = 20
-"""How many elections may begin in one tick because a timer ran out: with two nodes left of three, 800 a second."""
-
-
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _NAMESPACE: Final = Path("/proc/self/ns/time")
 
@@ -133,23 +125,23 @@ class Shard(LocalClients):
         self._failed = failed
         self._loop = loop = asyncio.get_running_loop()
         self.now_ns = time.monotonic_ns if threads else lambda: int(loop.time() * 1e9)
-        self._awake_ns = self.now_ns()
         self.anatomy = Anatomy(host_clock() if threads else 1)
         self.answers = AnswerTimes()
         self._timers: dict[GroupId, asyncio.TimerHandle] = {}
-        self._slots: dict[int, list[Callable[[], None]]] = {}
-        self._dirty: list[Runner] = []
-        self._stirred: dict[Runner, None] = {}
-        """Who had a turn since the last tick, in that order: nobody else can have begun to wait for anything."""
-        self._waiting_to_send: dict[NodeId, dict[Runner, None]] = {}
-        """Who has more to send to a peer than its link takes now, in the order of arrival."""
-        self._touched: dict[Connection, None] = {}  # a set, in the order of arrival
-        self._led: list[GroupRunner] = []
-        """Who has found a leader since the last tick."""
-        self._turn_scheduled = False
         self._tick_task: asyncio.Task[None] | None = None
-        self._turns = 0
-        self._notices = LogNotices(self.hosting.groups, self.anatomy, loop, self._guarded, failed)
+        self.turns = turns = Turns(
+            self.anatomy,
+            self.now_ns,
+            config.limits.suspect_after_ms,
+            failed=failed,
+            on_stall=self.hosting.stood_still,
+            forget_bodies=self._forget_bodies,
+        )
+        # Bound here, so that a call of these is a call of the turns themselves.
+        self.wake, self.touch, self.when_writable = turns.wake, turns.touch, turns.when_writable
+        self.later, self.after = turns.later, turns.after
+        self._ticks = Ticks(self.runners, turns.stirred, self.hosting.campaigns, self.hosting.busiest)
+        self._notices = LogNotices(self.hosting.groups, self.anatomy, loop, turns.guarded, failed)
         boots = self._boot_ids(files or RealFiles())
         self.log, recovered = LogSystem.open(
             self._log_config(),
@@ -164,6 +156,7 @@ class Shard(LocalClients):
         self.peers = Peers(
             config.me, config.members, config.cluster, boots, config.limits, self, config.secret, random_bits
         )
+        turns.links = self.peers
         self.hosting.recover(recovered)
 
     def _wire(self, boots: BootIds) -> None:
@@ -175,14 +168,14 @@ class Shard(LocalClients):
         self.reads = Reads(self.runners, self.proposer, ask, later, self.limits.read_timeout_ms)
         self.operations = Operations(self.nodes, self.metadata, ask, later, self.limits)
         self._reconciliation = Reconciliation(self.hosting.groups, self.metadata, self.wake)
-        self._frames = Frames(self.hosting, self.requests, self, self._guarded, self.leader_found)
+        self._frames = Frames(self.hosting, self.requests, self, self.turns.guarded, self.leader_found)
 
     # Life
 
     async def start(self) -> None:
         """Join the cluster."""
         await self.peers.start()
-        self._awake_ns = self.now_ns()  # what was read from disk since may have taken its time
+        self.turns.is_awake()  # to read the disk may have taken its time
         self._tick_task = self._loop.create_task(self._tick())
 
     def close(self) -> None:
@@ -234,11 +227,6 @@ class Shard(LocalClients):
         for connection in list(self.clients):
             self.touch(connection)
 
-    def touch(self, connection: Connection) -> None:
-        """Have the connection flushed at the end of this turn."""
-        self._touched[connection] = None
-        self._schedule()
-
     # queues.quorum.Clients: what a node does for the queues that it leads
 
     def watch_node(self, group: GroupId, node: NodeId) -> None:
@@ -265,7 +253,7 @@ class Shard(LocalClients):
         """Ask its leader. An answer that came in while this process stood still is too old, and nobody looked yet."""
 
         def caught_up() -> None:
-            self._stood_still()
+            self.turns.stood_still()
             call()
 
         self.reads.catch_up(caught_up, group)
@@ -315,38 +303,10 @@ class Shard(LocalClients):
         """The peers to whom much should not be sent now."""
         return self.peers.congested
 
-    def when_writable(self, node: NodeId, runner: Runner) -> None:
-        """Give the runner a turn when the link to a peer takes octets again."""
-        self._waiting_to_send.setdefault(node, {})[runner] = None
-
-    def wake(self, runner: Runner) -> None:
-        """Give the runner its turn at the end of this turn."""
-        if not runner.scheduled:
-            runner.scheduled = True
-            self._dirty.append(runner)
-            self._schedule()
-
-    def later(self, delay_s: float, call: Callable[[], None]) -> None:
-        """Call after a while, together with all that is due at about the same time: one turn serves them all."""
-        slot = int((self._loop.time() + delay_s) / _SLOT_S) + 1
-        if (calls := self._slots.get(slot)) is not None:
-            calls.append(call)
-            return
-        self._slots[slot] = [call]
-        self._loop.call_at(slot * _SLOT_S, self._guarded, self._run_slot, slot)
-
-    def after(self, delay_s: float, call: Callable[[], None]) -> None:
-        """Call after just so long."""
-        self._loop.call_later(delay_s, self._guarded, call)
-
-    def _run_slot(self, slot: int) -> None:
-        for call in self._slots.pop(slot):
-            call()
-
     def leader_changed(self, runner: GroupRunner) -> None:
         """Note it, and let those go on who waited for a leader."""
         if runner.core.leader != NOBODY:
-            self._led.append(runner)
+            self._ticks.leader_found(runner)
         self.hosting.census.member_knows(runner.group, runner.core.leader)
         if runner.core.role not in (Role.PRE_CANDIDATE, Role.CANDIDATE):
             self.hosting.campaigns.decided(runner.group)
@@ -379,7 +339,7 @@ class Shard(LocalClients):
         """A peer is gone: groups suspect it, leaders tell their machines."""
         self.nodes.up.pop(node, None)
         self.peer_alarms(node, NO_ALARM)
-        self._waiting_to_send.pop(node, None)
+        self.turns.link_broken(node)
         self.requests.peer_down(node)
         self.hosting.peer_down(node)
         self.nodes.tell_watchers(node)
@@ -405,13 +365,12 @@ class Shard(LocalClients):
     def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
         """A frame of a peer. Raises ValueError if it is damaged."""
         if kind == Kind.EFFECTS:  # other frames do nothing before the turn
-            self._stood_still()
+            self.turns.stood_still()
         self._frames.take(node, kind, body)
 
     def peer_writable(self, node: NodeId) -> None:
         """Those go on who wait for the link."""
-        if node in self._waiting_to_send:
-            self._schedule()
+        self.turns.link_writable(node)
 
     # Inside
 
@@ -451,67 +410,7 @@ class Shard(LocalClients):
         if (timer := self._timers.pop(group, None)) is not None:
             timer.cancel()
 
-    def _schedule(self) -> None:
-        if not self._turn_scheduled:
-            self._turn_scheduled = True
-            self._loop.call_soon(self._turn)
-
-    def _turn(self) -> None:
-        self._turn_scheduled = False
-        self._guarded(self._work)
-
-    def _guarded(self, call: Callable[..., object], *arguments: object) -> None:
-        """A defect, or a safety violation, must not leave a node that looks alive and confirms nothing: it stops."""
-        try:
-            call(*arguments)
-        except Exception as error:
-            log.exception("defect")
-            self._failed(f"defect: {error!r}")
-
-    def _stood_still(self) -> bool:
-        """Whether this process just stood still for so long that others may suspect it; whoever looks first does what
-        follows from that."""
-        since_ns, self._awake_ns = self._awake_ns, self.now_ns()
-        if self._awake_ns - since_ns < self.limits.suspect_after_ms * 500_000:  # half of it: its last word is older
-            return False
-        log.warning("this node stood still for %.1f s", (self._awake_ns - since_ns) / 1e9)
-        self.hosting.stood_still()
-        return True
-
-    def _work(self) -> None:
-        self._stood_still()
-        dirty, self._dirty = self._dirty, []
-        self.peers.hold()
-        for runner in dirty:
-            runner.turn()
-        self._stirred.update(dict.fromkeys(dirty))
-        self.peers.flush()
-        if self._waiting_to_send:
-            self._let_one_send()
-        in_the_middle = self._stood_still()
-        touched, self._touched = self._touched, {}
-        for connection in touched:
-            if in_the_middle:
-                connection.stood_still()
-            connection.flush()
-            if self.anatomy.waits:
-                self.anatomy.written(connection, self.now_ns())
-        self._turns += 1
-        if self._turns % _FORGET_EVERY == 0:
-            self._forget_bodies(dirty)
-
-    def _let_one_send(self) -> None:
-        """One of those who wait for a link has the next turn, if the link takes octets: all at once would be too many.
-        After that turn comes the next one, until the link is congested again."""
-        for node in [node for node in self._waiting_to_send if node not in self.peers.congested]:
-            waiting = self._waiting_to_send[node]
-            runner = next(iter(waiting))
-            del waiting[runner]
-            if not waiting:
-                del self._waiting_to_send[node]
-            self.wake(runner)
-
-    def _forget_bodies(self, runners: Sequence[Runner]) -> None:
+    def _forget_bodies(self, runners: list[Runner]) -> None:
         """Let the memory go of bodies that no message of the state lies in any more."""
         for runner in runners:
             if not isinstance(runner, GroupRunner) or self.runners.get(runner.group) is not runner:
@@ -527,44 +426,7 @@ class Shard(LocalClients):
         while True:
             await asyncio.sleep(self.limits.tick_ms / 1000)
             ticks += 1
-            self._guarded(self._stood_still)
+            self.turns.guarded(self.turns.stood_still)
             if ticks % _RETRY_TICKS == 0:
                 self._reconciliation.retry()
-            self._tick_groups()
-            self._tell_of_leaders()
-
-    def _tell_of_leaders(self) -> None:
-        """A line of the log for each leader found, but one for all when they are many."""
-        led, self._led = self._led, []
-        if len(led) > _LEADERS_TOLD:
-            mine = sum(runner.core.role is Role.LEADER for runner in led)
-            log.info("%d groups found a leader, %d of them this node", len(led), mine)
-            return
-        for runner in led:
-            core = runner.core
-            log.info("group %x: %s, leader %d, term %d", runner.group, core.role, core.leader, core.term)
-
-    def _tick_groups(self) -> None:
-        """One unit of Raft's time for the groups that wait for something. The next tick looks at them again; a group
-        that waits for nothing is left alone until something happens to it.
-
-        When very many wait, time passes more slowly for them: each tick is for those that have waited longest, and so
-        many may begin an election in it, lest the loss of a node leaves the others no time for their peers. The
-        metadata group does not wait for the queues.
-        """
-        self.hosting.campaigns.tick()
-        metadata, elections = self.runners[METADATA_GROUP], 0
-        due = dict.fromkeys(itertools.islice(self._stirred, _TICKED_MAX))
-        if metadata in self._stirred:
-            due = {metadata: None, **due}
-        for runner in due:
-            del self._stirred[runner]
-            if not isinstance(runner, GroupRunner) or self.runners.get(runner.group) is not runner:
-                continue  # a proxy waits for no time; or removed since
-            if runner.group != METADATA_GROUP:
-                self.hosting.busiest.note(runner.group, runner.core.commit_index)
-            if runner.core.needs_tick:
-                if elections < _ELECTIONS_MAX or runner.core.leader != NOBODY:
-                    runner.tick()
-                    elections += runner.scheduled and runner.core.role is not Role.LEADER
-                self._stirred[runner] = None
+            self._ticks.tick()

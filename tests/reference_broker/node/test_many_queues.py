@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from reference_broker.machines.metadata import QueueRecord, record_to_json
-from reference_broker.node import shard as shard_module
+from reference_broker.node import ticks
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.server import Node
 from reference_broker.node.status import status, summary
@@ -196,7 +196,7 @@ def test_a_start_finds_the_leaders_of_before_with_one_election_each(monkeypatch:
 def test_so_many_elections_begin_in_a_tick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that is lost leaves thousands of groups without a leader: those that look for one must leave the others
     time to hear each other, or they lose each other, too. The metadata group does not wait for them."""
-    monkeypatch.setattr(shard_module, "_ELECTIONS_MAX", 2)
+    monkeypatch.setattr(ticks, "_ELECTIONS_MAX", 2)
     begun: Counter[int] = Counter()
     with quiet_cluster() as cluster:
         cluster.declare(names(100))

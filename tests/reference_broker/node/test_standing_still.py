@@ -194,7 +194,7 @@ def test_an_answer_that_waited_meanwhile_is_too_old() -> None:
         run.readers[node].subscribe(ALL)
         shard, before, called = run.cluster.shards[node], run.doubts(), list[int]()
         shard.reads.catch_up = lambda call, group: call()  # type: ignore[method-assign]
-        shard._awake_ns -= int(SUSPECT_S * 1e9)
+        shard.turns._awake_ns -= int(SUSPECT_S * 1e9)
         run.cluster.loops[node].run(shard.when_current, run.group, lambda: called.append(run.doubts()[node]))
         assert called == [before[node] + 1]
 
@@ -254,7 +254,7 @@ def test_what_was_under_way_in_the_turn_that_stood_still_goes_as_redelivered() -
         reader.subscribe(ALL)
 
         def falls_asleep(*_: object) -> None:
-            shard._awake_ns -= int(SUSPECT_S * 1e9)
+            shard.turns._awake_ns -= int(SUSPECT_S * 1e9)
 
         deliver = reader.deliver
         setattr(reader, "deliver", lambda *what: (deliver(*what), falls_asleep()))  # noqa: B010

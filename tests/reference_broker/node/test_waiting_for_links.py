@@ -20,7 +20,7 @@ class Waiting:
 
     def turn(self) -> None:
         self.scheduled = False
-        self._turns.append(f"{self._name} in turn {self._shard._turns}")
+        self._turns.append(f"{self._name} in turn {self._shard.turns._count}")
         if self._congests:
             self._shard.peers.congested.add(THERE)
 
@@ -57,7 +57,7 @@ def test_one_goes_on_at_a_time_until_the_link_is_congested_again() -> None:
             run(world)
             assert "".join(turn[0] for turn in turns) == expected
         assert len({turn[2:] for turn in turns}) == 3, "each has a turn of its own"
-        assert not shard._waiting_to_send
+        assert not shard.turns._waiting_to_send
     finally:
         world.close()
 
@@ -75,6 +75,6 @@ def test_nobody_waits_for_a_link_that_broke() -> None:
         loop.run(shard.peer_writable, THERE)
         run(world)
         assert not turns
-        assert not shard._waiting_to_send
+        assert not shard.turns._waiting_to_send
     finally:
         world.close()

@@ -1,0 +1,197 @@
+"""The turns of a node: who has something to do, in which order it is done, and when.
+
+All inputs of one turn of the event loop (sockets, notices of the log, timers) are taken first. Then every runner that
+has something to do gets one :meth:`Runner.turn`, and at last every connection that has something to say is flushed. So
+one turn makes at most one entry per queue and one write per socket.
+
+A process may stand still: it is stopped, or its host is busy. Then other nodes may have given its node up. So the clock
+is read in each turn, and whoever needs to know asks :meth:`Turns.stood_still`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Set
+from typing import Final, Protocol
+
+from reference_broker.anatomy.anatomy import Anatomy
+from reference_broker.node.node_ports import Runner
+from reference_broker.types import NodeId
+
+log = logging.getLogger(__name__)
+
+_SLOT_S: Final = 0.01
+_FORGET_EVERY: Final = 64
+
+
+class Links(Protocol):
+    """The links to the peers, whose frames of one turn go together."""
+
+    @property
+    def congested(self) -> Set[NodeId]:
+        """The peers to whom much should not be sent now."""
+
+    def hold(self) -> None:
+        """Gather frames until :meth:`flush`."""
+
+    def flush(self) -> None:
+        """Write what has gathered."""
+
+
+class Connection(Protocol):
+    """A client's connection."""
+
+    def flush(self) -> None:
+        """Write what has gathered."""
+
+    def stood_still(self) -> None:
+        """The process stood still, and others may have got since what this connection is about to write."""
+
+
+class Turns:
+    """The turns of one node. ``links`` is set before the first turn."""
+
+    links: Links
+
+    def __init__(
+        self,
+        anatomy: Anatomy,
+        now_ns: Callable[[], int],
+        patience_ms: int,
+        *,
+        failed: Callable[[str], None],
+        on_stall: Callable[[], None],
+        forget_bodies: Callable[[list[Runner]], None],
+    ) -> None:
+        """``patience_ms`` is how long other nodes wait before they give a silent node up. ``failed`` stops the node,
+        ``on_stall`` is called when the process stood still, ``forget_bodies`` now and then after a turn with the
+        runners that it had."""
+        self._loop = asyncio.get_running_loop()
+        self._anatomy = anatomy
+        self._now_ns = now_ns
+        self._stall_ns = patience_ms * 500_000  # half of the patience: this node's last word is older than the stall
+        self._failed = failed
+        self._on_stall = on_stall
+        self._forget_bodies = forget_bodies
+        self._awake_ns = now_ns()
+        self._slots: dict[int, list[Callable[[], None]]] = {}
+        self._dirty: list[Runner] = []
+        self.stirred: dict[Runner, None] = {}
+        """The runners that had a turn since the last tick, in that order: no other one can have begun to wait."""
+        self._waiting_to_send: dict[NodeId, dict[Runner, None]] = {}
+        """The runners that have more to send to a peer than its link takes now, in the order of arrival."""
+        self._touched: dict[Connection, None] = {}  # a set, in the order of arrival
+        self._is_scheduled = False
+        self._count = 0
+
+    # Who gets a turn
+
+    def wake(self, runner: Runner) -> None:
+        """Give the runner its turn at the end of this turn of the event loop."""
+        if not runner.scheduled:
+            runner.scheduled = True
+            self._dirty.append(runner)
+            self._schedule()
+
+    def touch(self, connection: Connection) -> None:
+        """Have the connection flushed at the end of this turn."""
+        self._touched[connection] = None
+        self._schedule()
+
+    def when_writable(self, node: NodeId, runner: Runner) -> None:
+        """Give the runner a turn when the link to a peer takes octets again; never, if the link breaks."""
+        self._waiting_to_send.setdefault(node, {})[runner] = None
+
+    def link_writable(self, node: NodeId) -> None:
+        """The link to a peer takes octets again."""
+        if node in self._waiting_to_send:
+            self._schedule()
+
+    def link_broken(self, node: NodeId) -> None:
+        """Nobody waits for the link to this peer any more."""
+        self._waiting_to_send.pop(node, None)
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Call after a while, together with all that is due at about the same time: one turn serves them all."""
+        slot = int((self._loop.time() + delay_s) / _SLOT_S) + 1
+        if (calls := self._slots.get(slot)) is not None:
+            calls.append(call)
+            return
+        self._slots[slot] = [call]
+        self._loop.call_at(slot * _SLOT_S, self.guarded, self._run_slot, slot)
+
+    def after(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Call after just so long."""
+        self._loop.call_later(delay_s, self.guarded, call)
+
+    def guarded(self, call: Callable[..., object], *arguments: object) -> None:
+        """Call. A defect, or a safety violation, must not leave a node that looks alive and confirms nothing: it stops
+        the node."""
+        try:
+            call(*arguments)
+        except Exception as error:
+            log.exception("defect")
+            self._failed(f"defect: {error!r}")
+
+    def stood_still(self) -> bool:
+        """Whether this process just stood still for so long that others may suspect it. The first who asks has the
+        consequences drawn."""
+        since_ns, self._awake_ns = self._awake_ns, self._now_ns()
+        if self._awake_ns - since_ns < self._stall_ns:
+            return False
+        log.warning("this node stood still for %.1f s", (self._awake_ns - since_ns) / 1e9)
+        self._on_stall()
+        return True
+
+    def is_awake(self) -> None:
+        """The time until now does not count: the node was not at work yet."""
+        self._awake_ns = self._now_ns()
+
+    def _run_slot(self, slot: int) -> None:
+        for call in self._slots.pop(slot):
+            call()
+
+    # One turn
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_scheduled = False
+        self.guarded(self._work)
+
+    def _work(self) -> None:
+        self.stood_still()
+        dirty, self._dirty = self._dirty, []
+        self.links.hold()
+        for runner in dirty:
+            runner.turn()
+        self.stirred.update(dict.fromkeys(dirty))
+        self.links.flush()
+        if self._waiting_to_send:
+            self._let_one_send()
+        in_the_middle = self.stood_still()
+        touched, self._touched = self._touched, {}
+        for connection in touched:
+            if in_the_middle:
+                connection.stood_still()
+            connection.flush()
+            if self._anatomy.waits:
+                self._anatomy.written(connection, self._now_ns())
+        self._count += 1
+        if self._count % _FORGET_EVERY == 0:
+            self._forget_bodies(dirty)
+
+    def _let_one_send(self) -> None:
+        """One of the runners that wait for a link has the next turn, if the link takes octets: all at once would be too
+        many. After that turn comes the next runner, until the link is congested again."""
+        for node in [node for node in self._waiting_to_send if node not in self.links.congested]:
+            waiting = self._waiting_to_send[node]
+            runner = next(iter(waiting))
+            del waiting[runner]
+            if not waiting:
+                del self._waiting_to_send[node]
+            self.wake(runner)
