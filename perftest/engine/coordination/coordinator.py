@@ -1,32 +1,48 @@
-"""Drives a run from the command's process: steps, phases, intervals, drain, ledger, and the end of it all.
+"""Drives a run from the command's process: plays the timeline of the plan, cuts intervals, records everything.
 
-Theory of operation. The workers do everything that touches a message; the coordinator says when. A step is a warm-up
-and a steady phase; each phase is cut into intervals of the plan's length, and always at its end, so no interval spans
-two phases. A live change ends an interval, too, so none spans two settings. There is one schedule of cuts, in absolute
-times of the monotonic clock: the workers are told a moment ahead, and each cuts at that very time. A live run opens the
-clients once, changes their settings from step to step, and drains after the last; an isolated one opens, drains and
-closes in every step. Whatever happens, what was recorded goes to the sink, the ledger is closed, and the workers end.
+Theory of operation. The workers do everything that touches a message; the coordinator says when. The plan's timeline
+(:mod:`perftest.engine.coordination.timeline`) names the actions of the run and their times. Between two actions the
+coordinator cuts the time into intervals of the plan's length. An interval always ends at an action, so no interval
+spans two phases or two settings. All cuts have absolute times of the monotonic clock: the workers hear of a cut a
+moment ahead, and each cuts at that very time.
+
+A live run opens the clients once, changes their settings from step to step, and drains after the last step. An isolated
+run opens, drains and closes in every step. Whatever happens, the coordinator gives every record to the sink, closes the
+ledger and ends the workers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from perftest.engine.accounting.ledger import merge_records
 from perftest.engine.api import BrokerProperties, RunError, RunOutcome, Sink, StopRequest
-from perftest.engine.coordination.background import BackgroundLoad, in_words
-from perftest.engine.coordination.load import Load
+from perftest.engine.coordination.load import Load, drain
+from perftest.engine.coordination.timeline import (
+    Action,
+    BeginBackground,
+    BeginStep,
+    Drain,
+    EndBackground,
+    EndStep,
+    EndWarmup,
+    Moment,
+    timeline,
+    with_more,
+)
 from perftest.engine.workers import wire
-from perftest.engine.workers.files import files_allowed
 from perftest.engine.workers.health import Steal
+from perftest.engine.workers.remote_worker import WorkerError
 from perftest.engine.workers.shares import choose_workers, connections, files_needed
-from perftest.engine.workers.worker_process import WorkerError
+from perftest.engine.workers.transport import LocalProcess, Start, files_allowed
 from perftest.metrics.clock import epoch_offset_ns
-from perftest.metrics.interval import Interval, Phase
+from perftest.metrics.interval import LOCAL_HOST, Interval, Phase
 from perftest.spec.plan import Isolation, Plan, Step
 
 CLOSE_TIMEOUT_S: Final = 5.0
@@ -36,23 +52,39 @@ CUT_LEAD_S: Final = 0.05
 """So long before a cut the workers hear of it."""
 
 BEGIN_LEAD_S: Final = 0.02
-DRAIN_POLL_S: Final = 0.02
-DRAIN_POLL_SHARE: Final = 4
-"""Between two looks at what is left so many times as long as the last one took, at least."""
 
 _SHORTEST_REST: Final = 0.25
-"""An interval at the end of a phase shorter than this share of the usual length is joined with the one before."""
+"""An interval before an action is joined with the interval before it if it were shorter than this share of the usual
+length."""
+
+_BACKGROUND_TOTALS: Final = (
+    *("published", "confirmed", "nacked", "returned", "delivered", "redelivered", "published_bytes"),
+)
 
 _T = TypeVar("_T")
+Handler = Callable[[Any], Awaitable[None]]
+"""Carries out an action; its time in the timeline stands still meanwhile."""
 
 
-async def execute(plan: Plan, sink: Sink, stop: StopRequest) -> RunOutcome:
+async def execute(
+    plan: Plan,
+    sink: Sink,
+    stop: StopRequest,
+    *,
+    more: Iterable[Moment] = (),
+    handlers: Mapping[type[Action], Handler] | None = None,
+    start: Start = LocalProcess.start,
+) -> RunOutcome:
     """Run ``plan`` to its end, or until ``stop``; records go to ``sink`` as they come.
 
-    Never raises for what a broker, a network or a user does: such a run comes back as ``failed`` with a
+    ``more`` are moments beside those of the plan, and ``handlers`` carry out their actions. ``start`` starts a worker.
+
+    Never raises for anything that a broker, a network or a user does: the outcome of such a run is ``failed``, with a
     :class:`~perftest.engine.api.RunError`. An exception of the sink ends the run in the same way.
     """
-    return await _Run(plan, sink, stop).drive()
+    run = _Run(plan, sink, stop, start)
+    run.handlers.update(handlers or {})
+    return await run.drive(with_more(timeline(plan, isolated=plan.isolation is Isolation.ISOLATED), more))
 
 
 class _SinkError(Exception):
@@ -60,27 +92,42 @@ class _SinkError(Exception):
 
 
 class _Run:
-    def __init__(self, plan: Plan, sink: Sink, stop: StopRequest) -> None:
+    def __init__(self, plan: Plan, sink: Sink, stop: StopRequest, start: Start) -> None:
+        self.handlers: dict[type[Action], Handler] = {
+            BeginBackground: self._begin_background,
+            BeginStep: self._begin_step,
+            EndWarmup: self._end_warmup,
+            EndStep: self._end_step,
+            Drain: self._drain,
+            EndBackground: self._end_background,
+        }
         self._plan = plan
         self._sink = sink
         self._stop = stop
+        self._start = start
         self._stopping = asyncio.Event()
+        self._aborting = asyncio.Event()
         self._broker = BrokerProperties()
         self._offset_ns = epoch_offset_ns()
-        self._load: Load | None = None
-        self._background: list[BackgroundLoad] = []
+        self._measured: list[Load] = []
+        self._background: list[Load] = []
+        self._publishing_background: list[Load] = []
         self._background_records: list[dict[str, Any]] = []
         self._step: Step | None = None
+        self._phase = Phase.WARMUP
         self._open = False
+        self._played_step = 0
+        self._played_s = 0.0
         self._cut_at = 0.0
+        self._step_has_intervals = False
         self._steal = Steal()
         self._sink_broken: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         stop.subscribe(self._on_stop)
 
-    async def drive(self) -> RunOutcome:
+    async def drive(self, moments: Sequence[Moment]) -> RunOutcome:
         """See :func:`execute`."""
         try:
-            outcome = await self._drive()
+            outcome = await self._drive(moments)
         except WorkerError as failure:
             outcome = RunOutcome(state="failed", error=failure.error, broker=self._broker)
         except _SinkError as failure:
@@ -95,31 +142,62 @@ class _Run:
         await self._end(outcome)
         return outcome
 
-    async def _drive(self) -> RunOutcome:
+    async def _drive(self, moments: Sequence[Moment]) -> RunOutcome:
         self._event("run_started", text=self._plan.title or self._plan.name)
         if not self._stopping.is_set():
-            await self._start_loads()
-            for step in self._plan.steps:
-                await self._one_step(step)
-                if self._over and (self._stopping.is_set() or not self._isolated):
-                    break
-        state = "interrupted" if self._stopping.is_set() else "finished"
-        if state == "interrupted":
+            self._check_files()
+            await self._play(moment for moment in moments if not isinstance(moment.action, EndBackground))
+        if self._stopping.is_set():
             self._event("interrupted", text="stopped by the user; what was recorded is kept")
-        await self._guard(self._end_background(0.0 if self._stop.aborting else self._plan.drain_s))
-        await self._close_ledger(complete=state == "finished")
-        return RunOutcome(state="finished" if state == "finished" else "interrupted", broker=self._broker)
+        complete = not self._stopping.is_set()
+        await self._play(moment for moment in moments if isinstance(moment.action, EndBackground))
+        if self._measured:
+            ledgers = await self._guard(_all(load.ledger(complete=complete) for load in self._measured))
+            self._record_ledger(list(zip(self._measured, ledgers, strict=True)), complete=complete)
+        return RunOutcome(state="finished" if complete else "interrupted", broker=self._broker)
 
     def _on_stop(self) -> None:
         self._stopping.set()
         if self._stop.aborting:
+            self._aborting.set()
             for load in self._loads:
                 load.hurry()
 
-    @property
-    def _loads(self) -> list[Load]:
-        measured = [self._load] if self._load is not None else []
-        return [*(background.load for background in self._background), *measured]
+    # The timeline
+
+    async def _play(self, moments: Iterable[Moment]) -> None:
+        for step, at_s, action in moments:
+            if step != self._played_step:
+                self._played_step, self._played_s = step, 0.0
+            await self._run_until(at_s)
+            if not (self._over and self._is_left_out(action)):
+                await self.handlers[type(action)](action)
+
+    def _is_left_out(self, action: Action) -> bool:
+        """Whether an action is not done once the load is over. Steps with clients of their own go on after a step whose
+        clients have all stopped by themselves."""
+        if isinstance(action, BeginStep):
+            return action.index > 0 and (self._stopping.is_set() or not self._isolated)
+        return not isinstance(action, EndStep | Drain | EndBackground)
+
+    async def _run_until(self, at_s: float) -> None:
+        """Cut intervals until a time of the step, until the user stops the run, or until all clients have stopped."""
+        if at_s <= self._played_s:
+            return
+        end, self._played_s = self._cut_at + (at_s - self._played_s), at_s
+        if not self._open:
+            return
+        if self._over:
+            if self._phase is Phase.STEADY and not self._step_has_intervals and not self._stopping.is_set():
+                await self._cut(self._phase)  # clients with little to do have done it before the first interval
+            return
+        interval_s = self._plan.interval_s
+        while self._cut_at < end and not self._over:
+            last = end - self._cut_at < interval_s * (1 + _SHORTEST_REST)
+            self._cut_at = end if last else self._cut_at + interval_s
+            await self._sleep_until(self._cut_at - CUT_LEAD_S)
+            await self._cut(self._phase, 0 if self._over else self._run_clock(self._cut_at))
+            self._step_has_intervals = True
 
     @property
     def _isolated(self) -> bool:
@@ -127,96 +205,14 @@ class _Run:
 
     @property
     def _over(self) -> bool:
-        """Whether the user, or every client that stops by itself, has had enough."""
-        return self._stopping.is_set() or (self._load is not None and self._load.exhausted.is_set())
-
-    # Workers
-
-    async def _start_loads(self) -> None:
-        allowed = files_allowed()
-        workers = choose_workers(self._plan, cores=_cores(), files=allowed)
-        needed = files_needed(self._plan, workers)
-        if needed > allowed:
-            raise WorkerError(_too_few_files(self._plan, workers, needed, allowed))
-        for background in self._plan.background:
-            load = BackgroundLoad(self._plan, background, self._on_worker_event)
-            self._background.append(load)
-            await self._guard(load.begin(self._offset_ns))
-            self._event("background_started", text=f"background load {load.name} runs")
-        self._load = Load(self._plan, [str(index) for index in range(workers)], self._on_worker_event)
-        await self._load.start(self._offset_ns)
-        if workers > 1:
-            self._event("workers", text=f"{workers} worker processes share the clients", workers=workers)
-
-    async def _end_background(self, drain_s: float) -> None:
-        for load in self._background:
-            ended = await load.end(drain_s)
-            if ended is None:
-                continue
-            self._background_records.append({"name": load.name, **ended["ledger"]})
-            self._event("background_ended", text=in_words(ended), **ended)
-
-    # Steps
-
-    async def _one_step(self, step: Step) -> None:
-        self._step = step
-        settings = wire.settings_to_json(step.settings)
-        if not self._open:
-            await self._open_clients(settings)
-            self._event("step_started", label=step.label, settings=settings)
-            self._cut_at = _now() + BEGIN_LEAD_S
-            await self._guard(self._clients.begin(self._run_clock(self._cut_at)))
-        else:
-            self._event("step_started", label=step.label, settings=settings)
-            await self._guard(self._clients.apply(settings))
-            self._event("setting_changed", text=step.label)
-            await self._cut_after_change(step)
-        await self._phase(step, Phase.WARMUP, step.warmup_s)
-        if step.warmup_s and not self._over:
-            self._event("steady", text=f"warm-up of {step.warmup_s:g} s is over")
-        await self._phase(step, Phase.STEADY, step.duration_s - step.warmup_s)
-        self._event("step_ended", label=step.label)
-        if self._isolated or step is self._plan.steps[-1] or self._over:
-            await self._wind_down(step)
-
-    async def _cut_after_change(self, step: Step) -> None:
-        """Close the interval in which clients changed from one setting to the next, one by one: it belongs to neither,
-        and is recorded as warm-up, which is in no figure."""
-        self._cut_at = _now() + BEGIN_LEAD_S
-        await self._cut(step, Phase.WARMUP, self._run_clock(self._cut_at))
-
-    async def _open_clients(self, settings: dict[str, Any]) -> None:
-        first = self._broker == BrokerProperties()
-        self._open = True
-        opening = asyncio.ensure_future(self._guard(self._clients.open(settings, fresh=self._isolated)))
-        aborted = asyncio.ensure_future(self._aborted())
-        await asyncio.wait({opening, aborted}, return_when=asyncio.FIRST_COMPLETED)
-        aborted.cancel()
-        if not opening.done():  # the user will not wait for thousands of connections
-            opening.cancel()
-            return
-        self._broker = BrokerProperties(**opening.result())
-        if first:
-            broker = f"{self._broker.product} {self._broker.version}".strip()
-            self._event("connected", text=f"connected to {broker or 'a broker that does not say what it is'}")
-
-    async def _phase(self, step: Step, phase: Phase, length_s: float) -> None:
-        """Cut intervals until the phase is over, the user stops it, or nobody has anything left to do."""
-        if length_s <= 0 or self._over:
-            if length_s > 0 and not step.warmup_s and not self._stopping.is_set():
-                await self._cut(step, phase)  # whoever had little to do has done it before the first interval
-            return
-        interval_s = self._plan.interval_s
-        end = self._cut_at + length_s
-        while self._cut_at < end and not self._over:
-            last = end - self._cut_at < interval_s * (1 + _SHORTEST_REST)
-            self._cut_at = end if last else self._cut_at + interval_s
-            await self._sleep_until(self._cut_at - CUT_LEAD_S)
-            await self._cut(step, phase, 0 if self._over else self._run_clock(self._cut_at))
+        """Whether the user has stopped the run, or every client that stops by itself has stopped."""
+        exhausted = bool(self._measured) and all(load.exhausted.is_set() for load in self._measured)
+        return self._stopping.is_set() or exhausted
 
     async def _sleep_until(self, deadline: float) -> None:
         """Wait; a stop request or the last reached limit ends the wait, a failure raises."""
-        waits = {asyncio.ensure_future(event.wait()) for event in (self._stopping, self._clients.exhausted)}
+        exhausted = _all(load.exhausted.wait() for load in self._measured)
+        waits = {asyncio.ensure_future(self._stopping.wait()), asyncio.ensure_future(exhausted)}
         waiting = asyncio.wait(waits, timeout=max(deadline - _now(), 0), return_when=asyncio.FIRST_COMPLETED)
         try:
             await self._guard(waiting)
@@ -224,26 +220,83 @@ class _Run:
             for wait in waits:
                 wait.cancel()
 
-    async def _cut(self, step: Step, phase: Phase, at_ns: int = 0) -> None:
-        self._record_intervals(step, phase, await self._guard(self._clients.cut(at_ns)))
+    async def _cut(self, phase: Phase, at_ns: int = 0) -> None:
+        cuts = await self._guard(_all(load.cut(at_ns) for load in self._measured))
+        self._record_intervals(phase, zip(self._measured, cuts, strict=True))
 
-    def _record_intervals(self, step: Step, phase: Phase, records: list[tuple[str, wire.Message]]) -> None:
+    def _record_intervals(self, phase: Phase, cuts: Iterable[tuple[Load, list[tuple[str, wire.Message]]]]) -> None:
+        assert self._step is not None
         steal_ns = self._steal.cut()
-        for worker, record in records:
-            latencies = wire.counts_from_json(record.pop("counts"))
-            place = {"worker": worker, "step": step.number, "phase": phase}
-            interval = Interval(**place, **record, steal_ns=steal_ns, latencies=latencies)  # type: ignore[arg-type]
-            self._record(self._sink.interval, interval)
+        for load, records in cuts:
+            place = {"group": load.group.name, "host": LOCAL_HOST, "step": self._step.number, "phase": phase}
+            for worker, record in records:
+                latencies = wire.counts_from_json(record.pop("counts"))
+                interval = Interval(worker=worker, **place, **record, steal_ns=steal_ns, latencies=latencies)  # type: ignore[arg-type]
+                self._record(self._sink.interval, interval)
 
-    async def _wind_down(self, step: Step) -> None:
+    # Steps
+
+    async def _begin_step(self, action: BeginStep) -> None:
+        step = self._step = self._plan.steps[action.index]
+        self._phase = Phase.WARMUP if step.warmup_s else Phase.STEADY
+        self._step_has_intervals = False
+        if not self._measured:
+            await self._start_measured()
+        settings = dataclasses.asdict(step.settings)
+        if self._open:
+            self._event("step_started", label=step.label, settings=settings)
+            await self._guard(_all(load.apply(load.group.steps[action.index].settings) for load in self._measured))
+            self._event("setting_changed", text=step.label)
+            await self._cut_after_change()
+        else:
+            await self._open_clients(action.index)
+            self._event("step_started", label=step.label, settings=settings)
+            self._cut_at = _now() + BEGIN_LEAD_S
+            await self._guard(_all(load.begin(self._run_clock(self._cut_at)) for load in self._measured))
+
+    async def _cut_after_change(self) -> None:
+        """Close the interval in which clients changed from one setting to the next, one by one. It belongs to neither
+        setting and is recorded as warm-up, which is in no figure."""
+        self._cut_at = _now() + BEGIN_LEAD_S
+        await self._cut(Phase.WARMUP, self._run_clock(self._cut_at))
+
+    async def _open_clients(self, index: int) -> None:
+        first = self._broker == BrokerProperties()
+        self._open = True
+        loads = (load.open(load.group.steps[index].settings, fresh=self._isolated) for load in self._measured)
+        opening = asyncio.ensure_future(self._guard(_all(loads)))
+        aborted = asyncio.ensure_future(self._aborting.wait())
+        await asyncio.wait({opening, aborted}, return_when=asyncio.FIRST_COMPLETED)
+        aborted.cancel()
+        if not opening.done():  # the user will not wait for thousands of connections
+            opening.cancel()
+            return
+        self._broker = BrokerProperties(**opening.result()[0])
+        if first:
+            broker = f"{self._broker.product} {self._broker.version}".strip()
+            self._event("connected", text=f"connected to {broker or 'a broker that does not say what it is'}")
+
+    async def _end_warmup(self, action: EndWarmup) -> None:
+        self._phase = Phase.STEADY
+        warmup_s = self._plan.steps[action.index].warmup_s
+        self._event("steady", text=f"warm-up of {warmup_s:g} s is over")
+
+    async def _end_step(self, action: EndStep) -> None:
+        step = self._plan.steps[action.index]
+        if step is self._step:
+            self._event("step_ended", label=step.label)
+
+    async def _drain(self, _action: Drain) -> None:
         """Stop publishing, let consumers finish, close the account."""
+        if not self._open:
+            return
         drained = False
         if not self._stop.aborting:
-            await self._guard(self._clients.quiesce())
-            drained = await self._drain(step)
-        abandoned = self._isolated and not drained
+            await self._guard(_all(load.quiesce() for load in self._measured))
+            drained = await self._await_drain()
+        abandoned, delete = self._isolated and not drained, self._plan.delete_queues
         closing = self._guard(
-            self._clients.close(drained=drained, abandoned=abandoned, delete=self._plan.delete_queues)
+            _all(load.close(drained=drained, abandoned=abandoned, delete=delete) for load in self._measured)
         )
         self._open = False
         if not self._stop.aborting:
@@ -255,88 +308,143 @@ class _Run:
         except TimeoutError:
             self._event("error", text="the broker did not let the connections and queues be closed in time")
 
-    async def _drain(self, step: Step) -> bool:
-        """Wait until every confirmed message was delivered; whether that was so in time."""
-        deadline = _now() + self._plan.drain_s
-        aborted = asyncio.ensure_future(self._aborted())
-        try:
-            while True:
-                began = _now()
-                left = await self._guard(self._clients.left())
-                if not left["left"] or _now() >= deadline or not (left["consumers"] or left["unconfirmed"]):
-                    break
-                pause = max(DRAIN_POLL_S, DRAIN_POLL_SHARE * (_now() - began))
-                await self._guard(asyncio.wait({aborted}, timeout=pause))
-                if aborted.done():
-                    break
-                if _now() >= self._cut_at + self._plan.interval_s:
-                    self._cut_at = _now()
-                    await self._cut(step, Phase.DRAIN)
-            await self._guard(self._clients.flush())
-            await self._cut(step, Phase.DRAIN)
-        finally:
-            aborted.cancel()
-        self._tell_of_drain(left["left"], aborted=self._stop.aborting)
-        return not left["left"]
-
-    def _tell_of_drain(self, left: int, *, aborted: bool) -> None:
+    async def _await_drain(self) -> bool:
+        """Wait until every confirmed message was delivered; returns whether that was so in time."""
+        left = await self._guard(drain(self._measured, self._plan.drain_s, self._pause_and_cut))
+        await self._guard(_all(load.flush() for load in self._measured))
+        await self._cut(Phase.DRAIN)
         if not left:
             self._event("drained", text="every confirmed message was delivered")
-        elif not aborted:
+        elif not self._stop.aborting:
             self._event("drain_timeout", text=f"{left} messages were not delivered by the end of the drain", left=left)
+        return not left
 
-    async def _aborted(self) -> None:
-        """Returns when the user wants an end at once."""
-        wanted = asyncio.Event()
-        self._stop.subscribe(lambda: wanted.set() if self._stop.aborting else None)
-        await wanted.wait()
+    async def _pause(self, seconds: float) -> bool:
+        """Wait; returns whether the user still wants to wait."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._aborting.wait()
+        return not self._aborting.is_set()
+
+    async def _pause_and_cut(self, seconds: float) -> bool:
+        """A pause of the drain of measured loads, of which intervals are recorded, too."""
+        if not await self._pause(seconds):
+            return False
+        if _now() >= self._cut_at + self._plan.interval_s:
+            self._cut_at = _now()
+            await self._cut(Phase.DRAIN)
+        return True
+
+    # Loads
+
+    @property
+    def _loads(self) -> list[Load]:
+        return [*self._background, *self._measured]
+
+    def _workers(self) -> dict[str, int]:
+        """How many workers each measured group gets."""
+        cores, files = _cores(), files_allowed()
+        groups = ((group.name, self._plan.only(group)) for group in self._plan.measured)
+        return {name: choose_workers(plan, cores=cores, files=files) for name, plan in groups}
+
+    def _check_files(self) -> None:
+        allowed, workers = files_allowed(), self._workers()
+        for group in self._plan.measured:
+            plan = self._plan.only(group)
+            needed = files_needed(plan, workers[group.name])
+            if needed > allowed:
+                raise WorkerError(_too_few_files(plan, workers[group.name], needed, allowed))
+
+    async def _start_measured(self) -> None:
+        numbers = self._workers()
+        for group in self._plan.measured:
+            prefix = f"{group.name} " if group.name else ""
+            names = [f"{prefix}{index}" for index in range(numbers[group.name])]
+            self._measured.append(Load(self._plan, group, names, self._on_worker_event, self._start))
+        for load in self._measured:
+            await load.start(self._offset_ns)
+        workers = sum(numbers.values())
+        if workers > 1:
+            self._event("workers", text=f"{workers} worker processes share the clients", workers=workers)
+
+    async def _begin_background(self, action: BeginBackground) -> None:
+        group = action.group
+        load = Load(self._plan, group, [f"background {group.name}"], self._on_worker_event, self._start)
+        self._background.append(load)
+        await self._guard(self._open_background(load))
+        self._publishing_background.append(load)
+        self._event("background_started", text=f"background load {group.name} runs")
+
+    async def _open_background(self, load: Load) -> None:
+        await load.start(self._offset_ns)
+        await load.open(load.group.steps[0].settings, fresh=False)
+        await load.begin(0)
+
+    async def _end_background(self, action: EndBackground) -> None:
+        drain_s = 0.0 if self._stop.aborting else self._plan.drain_s
+        for load in [load for load in self._publishing_background if load.group is action.group]:
+            await self._guard(self._close_background(load, drain_s))
+
+    async def _close_background(self, load: Load, drain_s: float) -> None:
+        """Drain for at most ``drain_s``, clean up, and tell what became of the messages, if its worker still can."""
+        self._publishing_background.remove(load)
+        try:
+            await load.quiesce()
+            left = await drain([load], drain_s, self._pause)
+            ((_, totals),) = await load.cut()
+            await load.close(drained=not left, abandoned=False, delete=self._plan.delete_queues)
+            ledger = await load.ledger(complete=True)
+        except WorkerError:
+            return
+        name, length_s = load.group.name, totals["length_ns"] / 1e9
+        self._background_records.append({"name": name, **ledger})
+        counts = {count: totals[count] for count in _BACKGROUND_TOTALS}
+        text = _background_in_words(name, length_s, counts, ledger["verdict"])
+        self._event("background_ended", text=text, name=name, length_s=length_s, **counts, ledger=ledger)
 
     # The end
 
-    async def _close_ledger(self, *, complete: bool) -> None:
-        if self._load is not None:
-            self._record_ledger(await self._guard(self._load.ledger(complete=complete)))
-
-    def _record_ledger(self, record: dict[str, Any]) -> None:
+    def _record_ledger(self, ledgers: list[tuple[Load, dict[str, Any]]], *, complete: bool) -> None:
+        record = ledgers[0][1]
+        if len(ledgers) > 1:
+            groups = [{"name": load.group.name, **ledger} for load, ledger in ledgers]
+            record = merge_records(groups, complete=complete) | {"groups": groups}
         background = {"background": self._background_records} if self._background_records else {}
         self._record(self._sink.ledger, record | background)
 
     async def _end(self, outcome: RunOutcome) -> None:
         """Tidy up after a failure as well as can be, end the workers, write the last event."""
         try:
-            if outcome.state == "failed" and self._load is not None:
-                await self._salvage(self._load)
+            if outcome.state == "failed" and self._measured:
+                await self._salvage()
             if outcome.error is not None:
                 self._event("error", text=f"{outcome.error.what} ({outcome.error.where})")
             self._event("run_ended", text=outcome.state)
         except (_SinkError, WorkerError, TimeoutError):
             pass  # the outcome already says why the run failed; nothing more can be recorded
         finally:
-            await asyncio.gather(*(load.stop() for load in self._loads))
+            await _all(load.stop() for load in self._loads)
 
-    async def _salvage(self, load: Load) -> None:
-        """The last interval and the ledger of a run that failed, from the workers that are still there to tell; and
-        nothing left behind on the broker, if it still listens."""
+    async def _salvage(self) -> None:
+        """Record the last intervals and the ledger of a run that failed, from the workers that still answer, and leave
+        nothing behind on the broker, if the broker still answers."""
         if self._step is not None and self._open:
-            records = await load.salvage_cut()
+            cuts = await _all(load.salvage_cut() for load in self._measured)
             with contextlib.suppress(_SinkError):  # a sink that broke may still take the ledger, which is more
-                self._record_intervals(self._step, Phase.DRAIN, records)
+                self._record_intervals(Phase.DRAIN, zip(self._measured, cuts, strict=True))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                    await load.salvage_close(delete=self._plan.delete_queues)
+                    await _all(load.salvage_close(delete=self._plan.delete_queues) for load in self._measured)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await self._end_background(0.0)
-        ledger = await load.salvage_ledger()
-        if ledger is not None:
-            self._record_ledger(ledger)
+                for load in list(self._publishing_background):
+                    await self._close_background(load, 0.0)
+        ledgers = await _all(load.salvage_ledger() for load in self._measured)
+        found = [(load, ledger) for load, ledger in zip(self._measured, ledgers, strict=True) if ledger is not None]
+        if found:
+            self._record_ledger(found, complete=False)
 
     # Plumbing
-
-    @property
-    def _clients(self) -> Load:
-        assert self._load is not None
-        return self._load
 
     def _run_clock(self, at: float) -> int:
         """A moment of the monotonic clock, in seconds, as the workers tell the time."""
@@ -345,8 +453,7 @@ class _Run:
     async def _guard(self, work: Awaitable[_T]) -> _T:
         """Await ``work`` unless a worker gives up or the sink breaks first: then raise why."""
         task = asyncio.ensure_future(work)
-        failures = [background.load.failed for background in self._background]
-        failures += [self._load.failed] if self._load is not None else []
+        failures = [load.failed for load in self._loads]
         rivals: set[asyncio.Future[Any]] = {task, self._sink_broken, *failures}
         try:
             await asyncio.wait(rivals, return_when=asyncio.FIRST_COMPLETED)
@@ -382,6 +489,11 @@ class _Run:
             raise _SinkError from error
 
 
+async def _all(works: Iterable[Awaitable[_T]]) -> list[_T]:
+    """The results of works that are done at the same time."""
+    return await asyncio.gather(*works)
+
+
 def _now() -> float:
     """The monotonic clock, in seconds."""
     return time.monotonic()
@@ -389,6 +501,20 @@ def _now() -> float:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+_VERDICTS: Final = {
+    "ok": "none lost, none out of order",
+    "violated": "its messages were not safe",
+    "unknown": "not drained",
+}
+
+
+def _background_in_words(name: str, length_s: float, counts: Mapping[str, int], verdict: str) -> str:
+    """What became of the messages of a background load, as a sentence."""
+    rate = counts["published"] / length_s if length_s else 0.0
+    text = f"{counts['published']:,} messages published ({rate:,.0f} per second), {counts['delivered']:,} delivered"
+    return f"background load {name}: {text}; {_VERDICTS[verdict]}"
 
 
 def _too_few_files(plan: Plan, workers: int, needed: int, allowed: int) -> RunError:

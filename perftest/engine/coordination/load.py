@@ -1,18 +1,24 @@
-"""The clients of a plan, spread over worker processes, as if they were in one.
+"""One group of load: its clients, spread over worker processes, as if they were in one.
 
-Theory of operation. Every worker has the whole plan, knows which clients are its own
-(:mod:`perftest.engine.workers.shares`), and is asked for the same things at the same time as the others. One of them,
-the first, does what is to be done once: declaring and deleting queues. Deliveries of a message that another worker
-published pass through here to that worker, which has its account; pipes keep their order, so once all workers have
-answered ``forward``, whatever is asked next is answered by accounts that know of every delivery until then.
+Theory of operation. Every worker has the plan of the group, knows which clients are its own
+(:mod:`perftest.engine.workers.shares`), and is asked for the same things at the same time as the others. The first
+worker also does what is done once: declaring and deleting queues. When a consumer gets a message that another worker
+published, the delivery passes through here to this other worker, which keeps the account of the message. Pipes keep
+their order: once all workers have answered ``forward``, every later answer counts all deliveries until then.
+
+The life of a load is always the same, whoever drives it: ``open``, ``begin``, ``apply`` and ``cut`` as often as wanted,
+``quiesce``, :func:`drain`, ``close``, ``ledger``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import math
 import random
+import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
 from perftest.engine.accounting.ledger import merge_records
@@ -20,30 +26,56 @@ from perftest.engine.accounting.routing import is_fleeting, is_transient, keeps_
 from perftest.engine.api import RunError
 from perftest.engine.consuming.exit_condition import in_words
 from perftest.engine.workers import wire
+from perftest.engine.workers.remote_worker import RemoteWorker, WorkerError
 from perftest.engine.workers.shares import Share
-from perftest.engine.workers.worker_process import WorkerError, WorkerProcess
+from perftest.engine.workers.transport import LocalProcess, Start
 from perftest.spec.codec import plan_to_json
-from perftest.spec.plan import Plan
+from perftest.spec.plan import Group, Plan, Settings
 
 SALVAGE_TIMEOUT_S: Final = 5.0
 """After a failure each worker may take so long for an answer."""
 
+ANSWER_S: Final = 60.0
+"""Deadline of a call that a worker answers by itself."""
+BROKER_ANSWER_S: Final = 3600.0
+"""Deadline of a call for which a worker has to talk with the broker, besides the times that the plan allows: thousands
+of connections are opened one portion after the other."""
+_WITH_BROKER: Final = frozenset(
+    {"prepare", "connect_consumers", "connect_publishers", "apply", "disconnect", "hold", "emptied", "delete"}
+)
+
+DRAIN_POLL_S: Final = 0.02
+DRAIN_POLL_SHARE: Final = 4
+"""The pause between two looks at a drain is at least so many times as long as the last look took."""
+
 _LOSSES: Final = frozenset({"connection_lost", "channel_closed", "consumer_cancelled"})
-"""Events after which a queue that goes with its last consumer, or with a restart, may have gone."""
+"""Events after which a queue may have gone that goes with its last consumer, or with a restart."""
 
 
 class Load:
-    """See the module. ``failed`` is done with the reason when a worker gives up or dies; ``exhausted`` is set when all
-    clients that stop by themselves have, which is then told by an event. Start it with :meth:`start`."""
+    """See the module. Every operation may raise :class:`~perftest.engine.workers.remote_worker.WorkerError`.
 
-    def __init__(self, plan: Plan, names: Iterable[str], on_event: Callable[[dict[str, object]], None]) -> None:
-        self.plan = plan
+    ``names`` are the workers' names. ``failed`` is done with the reason when a worker gives up or ends. ``exhausted``
+    is set, and an event written, when all clients that stop by themselves have stopped. ``start`` starts a worker.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        group: Group,
+        names: Iterable[str],
+        on_event: Callable[[dict[str, object]], None],
+        start: Start = LocalProcess.start,
+    ) -> None:
+        self.plan = plan.only(group)
+        self.group = group
         self.names = tuple(names)
         self.failed: asyncio.Future[RunError] = asyncio.get_running_loop().create_future()
         self.exhausted = asyncio.Event()
         self._on_event = on_event
+        self._start = start
         self._connections_lost = False
-        self._workers: list[WorkerProcess] = []
+        self._workers: list[RemoteWorker] = []
         self._waiting = [0] * len(self.names)
         self._reasons: dict[int, dict[str, int]] = {}
         self._cutting: list[asyncio.Future[Any]] = []
@@ -55,9 +87,9 @@ class Load:
         for index, name in enumerate(self.names):
             self._workers.append(await self._start_one(index, first | {"worker": name, "index": index}))
 
-    async def _start_one(self, index: int, first: wire.Message) -> WorkerProcess:
+    async def _start_one(self, index: int, first: wire.Message) -> RemoteWorker:
         who = f"worker {self.names[index]}, with {self._share_in_words(index)}"
-        worker = await WorkerProcess.start(first, lambda message: self._hear(index, message), who)
+        worker = await RemoteWorker.start(first, lambda message: self._hear(index, message), who, self._start)
         worker.failed.add_done_callback(self._give_up)
         return worker
 
@@ -70,13 +102,17 @@ class Load:
             f"{len(share.consumers(consumers))} of {consumers * self.plan.consuming.channels} consumers"
         )
 
-    # Operations; each may raise WorkerError
+    # The life of a load
 
-    async def open(self, settings: wire.Message, *, fresh: bool) -> dict[str, str]:
-        """Declare the queues, connect all consumers, then all publishers; what the broker says of itself."""
-        properties: dict[str, str] = await self._workers[0].call("prepare", fresh=fresh)
-        await self._all("connect_consumers", settings=settings)
-        self._waiting = await self._all("connect_publishers", settings=settings)
+    async def open(self, settings: Settings, *, fresh: bool) -> dict[str, str]:
+        """Declare the queues, connect all consumers, then all publishers; what the broker says of itself.
+
+        ``fresh`` deletes the queues first.
+        """
+        properties: dict[str, str] = await self._call(self._workers[0], "prepare", fresh=fresh)
+        plain = dataclasses.asdict(settings)
+        await self._all("connect_consumers", settings=plain)
+        self._waiting = await self._all("connect_publishers", settings=plain)
         self._reasons.clear()
         self.exhausted.clear()
         return properties
@@ -86,13 +122,13 @@ class Load:
         await self._all("ready")
         await self._all("begin", at_ns=at_ns)
 
-    async def apply(self, settings: wire.Message) -> None:
+    async def apply(self, settings: Settings) -> None:
         """Change settings and numbers of clients while messages flow."""
-        self._waiting = await self._all("apply", settings=settings)
+        self._waiting = await self._all("apply", settings=dataclasses.asdict(settings))
 
     async def cut(self, at_ns: int = 0) -> list[tuple[str, wire.Message]]:
         """The interval of every worker that ends at ``at_ns`` (run clock; 0: now), with the worker's name."""
-        self._cutting = [asyncio.ensure_future(worker.call("cut", at_ns=at_ns)) for worker in self._workers]
+        self._cutting = [asyncio.ensure_future(self._call(worker, "cut", at_ns=at_ns)) for worker in self._workers]
         await asyncio.wait(self._cutting)
         answers, self._cutting = self._cutting, []
         return [(name, answer.result()) for name, answer in zip(self.names, answers, strict=True)]
@@ -102,20 +138,20 @@ class Load:
         await self._all("quiesce")
 
     async def left(self) -> dict[str, int]:
-        """What still has to be confirmed or delivered, as :meth:`perftest.engine.workers.session.Session.left` says
-        it."""
+        """How much is left to be confirmed or delivered, as
+        :meth:`perftest.engine.workers.session.Session.left` counts it."""
         await self._share_deliveries()
         answers = await self._all("left")
         return {name: sum(answer[name] for answer in answers) for name in answers[0]}
 
     async def flush(self) -> None:
-        """Acknowledge what consumers are done with, also where an interval is not complete."""
+        """Acknowledge the messages that consumers are done with, also where an interval is not complete."""
         await self._all("flush")
 
     async def close(self, *, drained: bool, abandoned: bool, delete: bool) -> None:
-        """Disconnect everybody, close the accounts, delete the queues if wanted.
+        """Disconnect all clients, close the accounts, delete the queues if wanted.
 
-        If they are not ``drained`` and hold nothing all the same, what was not delivered is lost and not late.
+        If the queues were not ``drained`` and are empty all the same, undelivered messages are lost and not late.
         """
         held = not drained and self._tells_loss() and all(await self._all("hold"))
         await self._all("disconnect")
@@ -123,10 +159,10 @@ class Load:
         drained = drained or (held and all(await self._all("emptied")))
         await self._all("settle", drained=drained, abandoned=abandoned and delete)
         if delete:
-            await self._workers[0].call("delete")
+            await self._call(self._workers[0], "delete")
 
     def _tells_loss(self) -> bool:
-        """Whether queues that hold nothing have lost what did not come."""
+        """Whether an empty queue has lost the messages that were not delivered."""
         may_forget = is_fleeting(self.plan) or is_transient(self.plan)
         return keeps_messages(self.plan) and not (may_forget and self._connections_lost)
 
@@ -135,7 +171,14 @@ class Load:
         return merge_records(await self._all("ledger", complete=complete), complete=complete)
 
     async def _all(self, op: str, **arguments: object) -> list[Any]:
-        return await asyncio.gather(*(worker.call(op, **arguments) for worker in self._workers))
+        return await asyncio.gather(*(self._call(worker, op, **arguments) for worker in self._workers))
+
+    async def _call(self, worker: RemoteWorker, op: str, **arguments: object) -> Any:
+        deadline_s: float | None = ANSWER_S
+        if op in _WITH_BROKER:
+            allowed_s = self.plan.connecting.startup_timeout_s + self.plan.confirm_timeout_s
+            deadline_s = BROKER_ANSWER_S + allowed_s if math.isfinite(allowed_s) else None
+        return await worker.call(op, deadline_s=deadline_s, **arguments)
 
     async def _share_deliveries(self) -> None:
         if len(self._workers) > 1:
@@ -144,27 +187,27 @@ class Load:
     # After a failure
 
     async def salvage_cut(self) -> list[tuple[str, wire.Message]]:
-        """The last intervals of the workers that are left, which publish no more: that of the cut which the failure
-        interrupted, whatever some of them have answered to it, and what happened since."""
-        await _those_that_answer(worker.call("quiesce") for worker in self._workers)
+        """The last intervals of the workers that are left, which publish no more: first the interval of the cut that
+        the failure interrupted, then the time since."""
+        await _those_that_answer(self._call(worker, "quiesce") for worker in self._workers)
         interrupted = [None] * len(self.names)
         if self._cutting:
             interrupted = await _those_that_answer(self._cutting)
-        last = await _those_that_answer(worker.call("cut", at_ns=0) for worker in self._workers)
+        last = await _those_that_answer(self._call(worker, "cut", at_ns=0) for worker in self._workers)
         answers = [*zip(self.names, interrupted, strict=True), *zip(self.names, last, strict=True)]
         return [(name, answer) for name, answer in answers if answer is not None]
 
     async def salvage_close(self, *, delete: bool) -> None:
-        """Leave nothing behind on the broker, as far as it still listens to the workers that are left."""
+        """Leave nothing behind on the broker, as far as the remaining workers still reach it."""
         living = self._living()
-        await _those_that_answer(worker.call("disconnect") for worker in living)
-        await _those_that_answer(worker.call("settle", drained=False, abandoned=False) for worker in living)
+        await _those_that_answer(self._call(worker, "disconnect") for worker in living)
+        await _those_that_answer(self._call(worker, "settle", drained=False, abandoned=False) for worker in living)
         if delete and living:
-            await _those_that_answer([living[0].call("delete")])
+            await _those_that_answer([self._call(living[0], "delete")])
 
     async def salvage_ledger(self) -> dict[str, Any] | None:
-        """The accounts of the workers that are left, together; None if there are none."""
-        answers = await _those_that_answer(worker.call("ledger", complete=False) for worker in self._living())
+        """The accounts of the remaining workers together; None if no worker is left."""
+        answers = await _those_that_answer(self._call(worker, "ledger", complete=False) for worker in self._living())
         records = [answer for answer in answers if answer is not None]
         if not records:
             return None
@@ -178,13 +221,13 @@ class Load:
             worker.hurry()
 
     async def stop(self) -> None:
-        """End the processes."""
+        """End the workers."""
         await asyncio.gather(*(worker.stop() for worker in self._workers))
 
-    def _living(self) -> list[WorkerProcess]:
+    def _living(self) -> list[RemoteWorker]:
         return [worker for worker in self._workers if worker.alive]
 
-    # What workers say unasked
+    # Messages of workers that are no answers
 
     def _hear(self, index: int, message: wire.Message) -> None:
         if "forwarded" in message:
@@ -196,7 +239,8 @@ class Load:
             self._on_event(message["event"])
 
     def _on_limit_reached(self, index: int, event: dict[str, Any]) -> None:
-        """One worker has no client left that will stop by itself; with the last of them the load is over."""
+        """In one worker all clients that stop by themselves have stopped. With the last such worker the load is
+        over."""
         self._waiting[index] = 0
         self._reasons[index] = event["reasons"]
         if not any(self._waiting):
@@ -216,8 +260,26 @@ class Load:
             self.failed.set_result(failed.result())
 
 
+async def drain(loads: Sequence[Load], drain_s: float, pause: Callable[[float], Awaitable[bool]]) -> int:
+    """Wait until every confirmed message of these loads was delivered; returns how many were not.
+
+    The wait ends after ``drain_s``, or when no client is left that could still change anything. ``pause`` waits for so
+    many seconds; it returns False to end the drain.
+    """
+    deadline = time.monotonic() + drain_s
+    while True:
+        began = time.monotonic()
+        found = await asyncio.gather(*(load.left() for load in loads))
+        left = sum(each["left"] for each in found)
+        hopeless = not any(each["consumers"] or each["unconfirmed"] for each in found)
+        if not left or hopeless or time.monotonic() >= deadline:
+            return left
+        if not await pause(max(DRAIN_POLL_S, DRAIN_POLL_SHARE * (time.monotonic() - began))):
+            return left
+
+
 async def _those_that_answer(calls: Iterable[Awaitable[Any]]) -> list[Any]:
-    """The answers of workers, None of each that fails or takes too long."""
+    """The answers of workers; None for each worker that fails or takes too long."""
     bounded = (asyncio.wait_for(call, SALVAGE_TIMEOUT_S) for call in calls)
     answers = await asyncio.gather(*bounded, return_exceptions=True)
     for answer in answers:

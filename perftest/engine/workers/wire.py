@@ -11,18 +11,13 @@ travel as their non-empty buckets, base64 of little-endian integers.
 from __future__ import annotations
 
 import base64
-import dataclasses
 import json
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from perftest.metrics.histogram import SparseCounts
 from perftest.metrics.interval import Series
-from perftest.spec.plan import Settings
-
-LINE_MAX: Final = 1 << 24
-"""Octets of a line: a cut with all its histograms takes a few hundred thousand at most."""
 
 Message = dict[str, Any]
 
@@ -30,11 +25,6 @@ Message = dict[str, Any]
 def to_line(message: Message) -> bytes:
     """A message as it travels."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
-
-
-def settings_to_json(settings: Settings) -> Message:
-    """Settings as plain values."""
-    return dataclasses.asdict(settings)
 
 
 def counts_to_json(counts: dict[Series, SparseCounts]) -> Message:

@@ -24,9 +24,9 @@ from perftest.amqp.errors import AmqpError
 from perftest.engine.api import RunError
 from perftest.engine.workers import wire
 from perftest.engine.workers.failures import explain
-from perftest.engine.workers.files import allow_files
 from perftest.engine.workers.session import Session
 from perftest.engine.workers.shares import Share
+from perftest.engine.workers.transport import LINE_MAX, allow_files
 from perftest.spec.codec import plan_from_json
 from perftest.spec.plan import Settings
 
@@ -186,7 +186,7 @@ def _error_to_json(error: RunError) -> dict[str, str]:
 async def _serve(output: int) -> None:
     """Read requests until stdin ends."""
     loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=wire.LINE_MAX)
+    reader = asyncio.StreamReader(limit=LINE_MAX)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     pipe = os.fdopen(output, "wb", buffering=0)
     transport, _ = await loop.connect_write_pipe(asyncio.Protocol, pipe)

@@ -18,7 +18,7 @@ from hdrh.histogram import HdrHistogram
 
 from perftest.engine.api import RunOutcome, StopRequest
 from perftest.engine.coordination.coordinator import execute
-from perftest.engine.workers import worker_process
+from perftest.engine.workers import remote_worker
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.spec.behaviour import Connecting, Consuming, Exchange, Publishing, RoutingKeys
 from perftest.spec.plan import Group, Isolation, Plan, QueueSpec, QueueType, Settings, Step
@@ -468,8 +468,8 @@ def stop_one(phase: Phase, stopped: list[psutil.Process], which: int = -1) -> Ca
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is silent for long."""
-    monkeypatch.setattr(worker_process, "WATCH_S", 0.1)
-    monkeypatch.setattr(worker_process, "SILENCE_S", 2.0)
+    monkeypatch.setattr(remote_worker, "WATCH_S", 0.1)
+    monkeypatch.setattr(remote_worker, "SILENCE_S", 2.0)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -515,9 +515,9 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_cut_costs_no_interval_of_the
 def test_who_insists_on_an_end_does_not_wait_for_a_stopped_worker(
     stub: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_process, "WATCH_S", 0.1)
-    monkeypatch.setattr(worker_process, "SILENCE_S", 10_000.0)
-    monkeypatch.setattr(worker_process, "HURRY_SILENCE_S", 0.5)
+    monkeypatch.setattr(remote_worker, "WATCH_S", 0.1)
+    monkeypatch.setattr(remote_worker, "SILENCE_S", 10_000.0)
+    monkeypatch.setattr(remote_worker, "HURRY_SILENCE_S", 0.5)
     stopped: list[psutil.Process] = []
     stop = StopRequest()
     act = stop_one(Phase.WARMUP, stopped)
@@ -537,8 +537,8 @@ def test_who_insists_on_an_end_does_not_wait_for_a_stopped_worker(
 def test_a_background_load_that_is_stopped_fails_the_run_and_the_measured_ledger_is_kept(
     stub: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_process, "WATCH_S", 0.1)
-    monkeypatch.setattr(worker_process, "SILENCE_S", 1.0)
+    monkeypatch.setattr(remote_worker, "WATCH_S", 0.1)
+    monkeypatch.setattr(remote_worker, "SILENCE_S", 1.0)
     background = Group.background(
         name="noise", queues=(QueueSpec(name="b"),), settings=Settings(in_flight=5, size_bytes=100)
     )

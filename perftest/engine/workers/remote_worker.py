@@ -1,28 +1,25 @@
-"""The coordinator's end of a worker process: start it, ask it, hear it, end it.
+"""The coordinator's end of a worker: start it, ask it, hear it, end it.
 
-Theory of operation. A worker may take long over a request (thousands of connections, a drain), but its event loop turns
-all the while, so it answers a ping. A watch beside each worker sends a ping when the worker has said nothing for a
-while. When the worker goes on saying nothing, because it was stopped or hangs, the watch gives it up and kills it. So
-whoever waits for a worker gets an answer or a :class:`WorkerError`, and needs no deadline of its own.
+Theory of operation. Every call has a deadline, so a caller gets an answer or a :class:`WorkerError`. Deadlines are
+generous, because a worker may need long for a request (thousands of connections, a drain). A worker that hangs is found
+earlier: its event loop turns all the while, so a healthy worker answers a ping. A watch beside each worker sends a ping
+when the worker has said nothing for a while. If the worker goes on saying nothing, because it was stopped or hangs, the
+watch gives it up and kills it.
 
-The watch counts its own turns and not the time: while the whole machine sleeps, nobody is silent.
+The watch counts its own turns and not the time: while the whole machine sleeps, no worker is silent.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import json
-import sys
-from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from typing import Any, Final
 
 from perftest.engine.api import RunError
 from perftest.engine.workers import wire
-
-STDERR_TAIL: Final = 2000
+from perftest.engine.workers.transport import LocalProcess, Start, Transport
 
 WATCH_S: Final = 1.0
 """How often the watch looks whether the worker has said something."""
@@ -34,70 +31,77 @@ HURRY_SILENCE_S: Final = 3.0
 """The same once the user wants an end at once."""
 
 _PING: Final = 0
-"""The number of all pings: nobody waits for the answer to a certain one."""
+"""The number of all pings: nobody waits for the answer to a certain ping."""
 
 
 class WorkerError(Exception):
-    """The worker could not do what it was asked, or is no more."""
+    """The worker could not do what it was asked, or has ended."""
 
     def __init__(self, error: RunError) -> None:
         super().__init__(error.what)
         self.error = error
 
 
-class WorkerProcess:
-    """A running worker. ``failed`` is done when it gives up by itself, or dies; its result says why.
+class RemoteWorker:
+    """A running worker. ``failed`` is done when the worker gives up by itself, or ends; its result says why.
 
-    ``on_message`` gets whatever it says unasked, but that it failed.
+    ``on_message`` gets every message that is no answer, but the one that the worker failed. Errors name the worker as
+    ``who``.
     """
 
-    def __init__(self, process: Process, on_message: Callable[[wire.Message], None], who: str) -> None:
+    def __init__(self, transport: Transport, on_message: Callable[[wire.Message], None], who: str) -> None:
         self.failed: asyncio.Future[RunError] = asyncio.get_running_loop().create_future()
-        self._process = process
+        self._transport = transport
         self._on_message = on_message
-        self._where = f"worker process {process.pid}: {who}"
+        self._where = f"{transport.place}: {who}"
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._stderr = b""
         self._gone = False
         self._heard = False
         self._silence_s = START_SILENCE_S
-        self._readers = asyncio.gather(self._read_messages(), self._read_stderr())
+        self._reader = asyncio.create_task(self._read())
         self._watch = asyncio.create_task(self._watch_silence())
 
     @classmethod
-    async def start(cls, first: wire.Message, on_message: Callable[[wire.Message], None], who: str) -> WorkerProcess:
-        """Start a worker in a session of its own, so that the terminal's Ctrl-C does not reach it. Errors name it as
-        ``who``."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "perftest.engine.workers.worker"),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            limit=wire.LINE_MAX,
-            start_new_session=True,
-        )
-        worker = cls(process, on_message, who)
+    async def start(
+        cls,
+        first: wire.Message,
+        on_message: Callable[[wire.Message], None],
+        who: str,
+        start: Start = LocalProcess.start,
+    ) -> RemoteWorker:
+        """Start a worker and send it its ``first`` message."""
+        worker = cls(await start(), on_message, who)
         worker._send(first)
         return worker
 
-    async def call(self, op: str, **arguments: object) -> Any:
-        """Ask for an operation and wait for its result. Raises :class:`WorkerError`."""
+    async def call(self, op: str, *, deadline_s: float | None, **arguments: object) -> Any:
+        """Ask for an operation and wait for its result, at most ``deadline_s`` (None: as long as the worker lives).
+        Raises :class:`WorkerError`."""
         if self._gone:
             raise WorkerError(self.failed.result())
         number = next(self._ids)
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
         self._send({"id": number, "op": op, **arguments})
-        return await future
+        try:
+            async with asyncio.timeout(deadline_s) as deadline:
+                return await future
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            self._waiting.pop(number, None)
+            what = f"the worker process did not finish {op!r} within {deadline_s:g} s"
+            fix = "see what the worker waits for, or report this as a fault"
+            raise WorkerError(RunError(what=what, where=self._where, fix=fix)) from None
 
     def tell(self, message: wire.Message) -> None:
-        """Say something that has no answer; nothing happens if it is no more."""
+        """Send a message that has no answer. A worker that has ended gets nothing."""
         if not self._gone:
             self._send(message)
 
     @property
     def alive(self) -> bool:
-        """Whether it can still be asked."""
+        """Whether the worker can still be asked."""
         return not self._gone
 
     def hurry(self) -> None:
@@ -105,33 +109,28 @@ class WorkerProcess:
         self._silence_s = min(self._silence_s, HURRY_SILENCE_S)
 
     async def stop(self, timeout_s: float = 5.0) -> None:
-        """Close its stdin, which ends it; kill it if that takes too long."""
-        assert self._process.stdin is not None
+        """Ask the worker to end; kill it if that takes too long."""
         self._watch.cancel()
-        self._process.stdin.close()
-        ended, _ = await asyncio.wait({self._readers}, timeout=timeout_s)
+        self._transport.end()
+        ended, _ = await asyncio.wait({self._reader}, timeout=timeout_s)
         if not ended:
-            self._kill()
-            ended, _ = await asyncio.wait({self._readers}, timeout=timeout_s)
+            self._transport.kill()
+            ended, _ = await asyncio.wait({self._reader}, timeout=timeout_s)
         if not ended:  # not even a kill ends a process that waits for a broken device
-            self._readers.cancel()
+            self._reader.cancel()
+            self._transport.forget()
             return
-        await self._readers
+        await self._reader
 
     def _send(self, message: wire.Message) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(wire.to_line(message))
+        self._transport.send(wire.to_line(message))
 
-    async def _read_messages(self) -> None:
-        assert self._process.stdout is not None
-        async for line in self._process.stdout:
-            if line.endswith(b"\n"):  # a worker that was killed may have left a part of a line
-                self._heard = True
-                self._handle(json.loads(line))
-        code = await self._process.wait()
-        tail = self._stderr.decode(errors="replace").strip().rpartition("\n")[2]
+    async def _read(self) -> None:
+        async for line in self._transport.lines():
+            self._heard = True
+            self._handle(json.loads(line))
         self._lose(
-            what=f"the worker process ended with status {code}" + (f": {tail}" if tail else ""),
+            what=await self._transport.exit_reason(),
             fix="a status of -9 means it was killed, perhaps for want of memory; otherwise report this as a fault",
         )
 
@@ -152,10 +151,10 @@ class WorkerProcess:
             fix="somebody stopped it (SIGSTOP, a debugger), or the machine had no CPU or memory left for it; "
             "run again, with less beside it",
         )
-        self._kill()
+        self._transport.kill()
 
     def _lose(self, *, what: str, fix: str) -> None:
-        """The worker is no more: whoever waits for it, or asks from now on, gets the reason."""
+        """The worker has ended: every call, under way or later, gets the reason."""
         if self._gone:
             return
         self._gone = True
@@ -166,15 +165,6 @@ class WorkerProcess:
                 future.set_exception(WorkerError(self.failed.result()))
         self._waiting.clear()
 
-    def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-
-    async def _read_stderr(self) -> None:
-        assert self._process.stderr is not None
-        while chunk := await self._process.stderr.read(65536):
-            self._stderr = (self._stderr + chunk)[-STDERR_TAIL:]
-
     def _handle(self, message: wire.Message) -> None:
         if "failed" in message:
             self._give_up(RunError(**message["failed"]))
@@ -182,7 +172,7 @@ class WorkerProcess:
             self._on_message(message)
         else:
             future = self._waiting.pop(message["id"], None)
-            if future is None or future.done():  # a ping, or nobody waits any more
+            if future is None or future.done():  # a ping, or a call that nobody waits for any more
                 return
             if "error" in message:
                 future.set_exception(WorkerError(RunError(**message["error"])))
