@@ -191,7 +191,7 @@ def test_what_rabbitmq_refuses_is_explained(broker: Broker, case: str) -> None:
         assert fix in told.fix, told
         assert HOST in told.where, told
         with contextlib.suppress(AmqpError):  # who may not log in cannot tidy up either
-            await run.session.close(drained=False, abandoned=False, delete=True)
+            await run.abandon()
 
     play(scenario())
 

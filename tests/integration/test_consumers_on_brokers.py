@@ -43,8 +43,7 @@ async def load(uri: str, kind: QueueType, settings: dict[str, Any], how: dict[st
     run.session.quiesce()
     if how.get("exit_when"):
         await run.until(lambda: "limit_reached" in run.events)
-    drained = (await run.session.drain(20.0))["drained"]
-    await run.session.close(drained=bool(drained), abandoned=False, delete=True)
+    await run.close(drained=await run.drain())
     counts = run.session.cut()
     return run, {**run.session.ledger(complete=True), "acked": counts["acked"]}
 

@@ -122,7 +122,7 @@ def test_another_client_reads_what_was_meant(uri: str, kind: QueueType, bodies: 
         await run.open()
         await run.until(lambda: "limit_reached" in run.events)
         fetched = await asyncio.to_thread(fetch, uri, f"perftest-publishers-{kind}", 7)
-        await run.session.close(drained=False, abandoned=False, delete=True)
+        await run.abandon()
         for number, (properties, content) in enumerate(fetched):
             check(properties, content, number, stamped=bool(bodies.json_count))
 

@@ -38,9 +38,9 @@ from perftest.engine.coordination.timeline import (
 )
 from perftest.engine.workers import wire
 from perftest.engine.workers.health import Steal
-from perftest.engine.workers.remote_worker import WorkerError
+from perftest.engine.workers.remote_worker import RemoteWorker, StartWorker, WorkerError
 from perftest.engine.workers.shares import choose_workers, connections, files_needed
-from perftest.engine.workers.transport import LocalProcess, Start, files_allowed
+from perftest.engine.workers.transport import files_allowed
 from perftest.metrics.clock import epoch_offset_ns
 from perftest.metrics.interval import LOCAL_HOST, Interval, Phase
 from perftest.spec.plan import Isolation, Plan, Step
@@ -73,16 +73,17 @@ async def execute(
     *,
     more: Iterable[Moment] = (),
     handlers: Mapping[type[Action], Handler] | None = None,
-    start: Start = LocalProcess.start,
+    start_worker: StartWorker = RemoteWorker.start,
 ) -> RunOutcome:
     """Run ``plan`` to its end, or until ``stop``; records go to ``sink`` as they come.
 
-    ``more`` are moments beside those of the plan, and ``handlers`` carry out their actions. ``start`` starts a worker.
+    ``more`` are moments beside those of the plan, and ``handlers`` carry out their actions. ``start_worker`` starts a
+    worker.
 
     Never raises for anything that a broker, a network or a user does: the outcome of such a run is ``failed``, with a
     :class:`~perftest.engine.api.RunError`. An exception of the sink ends the run in the same way.
     """
-    run = _Run(plan, sink, stop, start)
+    run = _Run(plan, sink, stop, start_worker)
     run.handlers.update(handlers or {})
     return await run.drive(with_more(timeline(plan, isolated=plan.isolation is Isolation.ISOLATED), more))
 
@@ -92,7 +93,7 @@ class _SinkError(Exception):
 
 
 class _Run:
-    def __init__(self, plan: Plan, sink: Sink, stop: StopRequest, start: Start) -> None:
+    def __init__(self, plan: Plan, sink: Sink, stop: StopRequest, start_worker: StartWorker) -> None:
         self.handlers: dict[type[Action], Handler] = {
             BeginBackground: self._begin_background,
             BeginStep: self._begin_step,
@@ -104,7 +105,7 @@ class _Run:
         self._plan = plan
         self._sink = sink
         self._stop = stop
-        self._start = start
+        self._start_worker = start_worker
         self._stopping = asyncio.Event()
         self._aborting = asyncio.Event()
         self._broker = BrokerProperties()
@@ -360,7 +361,7 @@ class _Run:
         for group in self._plan.measured:
             prefix = f"{group.name} " if group.name else ""
             names = [f"{prefix}{index}" for index in range(numbers[group.name])]
-            self._measured.append(Load(self._plan, group, names, self._on_worker_event, self._start))
+            self._measured.append(Load(self._plan, group, names, self._on_worker_event, self._start_worker))
         for load in self._measured:
             await load.start(self._offset_ns)
         workers = sum(numbers.values())
@@ -369,7 +370,7 @@ class _Run:
 
     async def _begin_background(self, action: BeginBackground) -> None:
         group = action.group
-        load = Load(self._plan, group, [f"background {group.name}"], self._on_worker_event, self._start)
+        load = Load(self._plan, group, [f"background {group.name}"], self._on_worker_event, self._start_worker)
         self._background.append(load)
         await self._guard(self._open_background(load))
         self._publishing_background.append(load)

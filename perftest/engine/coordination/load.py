@@ -26,9 +26,8 @@ from perftest.engine.accounting.routing import is_fleeting, is_transient, keeps_
 from perftest.engine.api import RunError
 from perftest.engine.consuming.exit_condition import in_words
 from perftest.engine.workers import wire
-from perftest.engine.workers.remote_worker import RemoteWorker, WorkerError
+from perftest.engine.workers.remote_worker import RemoteWorker, StartWorker, Worker, WorkerError
 from perftest.engine.workers.shares import Share
-from perftest.engine.workers.transport import LocalProcess, Start
 from perftest.spec.codec import plan_to_json
 from perftest.spec.plan import Group, Plan, Settings
 
@@ -56,7 +55,8 @@ class Load:
     """See the module. Every operation may raise :class:`~perftest.engine.workers.remote_worker.WorkerError`.
 
     ``names`` are the workers' names. ``failed`` is done with the reason when a worker gives up or ends. ``exhausted``
-    is set, and an event written, when all clients that stop by themselves have stopped. ``start`` starts a worker.
+    is set, and an event written, when all clients that stop by themselves have stopped. ``start_worker`` starts a
+    worker.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Load:
         group: Group,
         names: Iterable[str],
         on_event: Callable[[dict[str, object]], None],
-        start: Start = LocalProcess.start,
+        start_worker: StartWorker = RemoteWorker.start,
     ) -> None:
         self.plan = plan.only(group)
         self.group = group
@@ -73,9 +73,9 @@ class Load:
         self.failed: asyncio.Future[RunError] = asyncio.get_running_loop().create_future()
         self.exhausted = asyncio.Event()
         self._on_event = on_event
-        self._start = start
+        self._start_worker = start_worker
         self._connections_lost = False
-        self._workers: list[RemoteWorker] = []
+        self._workers: list[Worker] = []
         self._waiting = [0] * len(self.names)
         self._reasons: dict[int, dict[str, int]] = {}
         self._cutting: list[asyncio.Future[Any]] = []
@@ -87,9 +87,9 @@ class Load:
         for index, name in enumerate(self.names):
             self._workers.append(await self._start_one(index, first | {"worker": name, "index": index}))
 
-    async def _start_one(self, index: int, first: wire.Message) -> RemoteWorker:
+    async def _start_one(self, index: int, first: wire.Message) -> Worker:
         who = f"worker {self.names[index]}, with {self._share_in_words(index)}"
-        worker = await RemoteWorker.start(first, lambda message: self._hear(index, message), who, self._start)
+        worker = await self._start_worker(first, lambda message: self._hear(index, message), who)
         worker.failed.add_done_callback(self._give_up)
         return worker
 
@@ -173,7 +173,7 @@ class Load:
     async def _all(self, op: str, **arguments: object) -> list[Any]:
         return await asyncio.gather(*(self._call(worker, op, **arguments) for worker in self._workers))
 
-    async def _call(self, worker: RemoteWorker, op: str, **arguments: object) -> Any:
+    async def _call(self, worker: Worker, op: str, **arguments: object) -> Any:
         deadline_s: float | None = ANSWER_S
         if op in _WITH_BROKER:
             allowed_s = self.plan.connecting.startup_timeout_s + self.plan.confirm_timeout_s
@@ -224,7 +224,7 @@ class Load:
         """End the workers."""
         await asyncio.gather(*(worker.stop() for worker in self._workers))
 
-    def _living(self) -> list[RemoteWorker]:
+    def _living(self) -> list[Worker]:
         return [worker for worker in self._workers if worker.alive]
 
     # Messages of workers that are no answers

@@ -14,8 +14,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
 
 from perftest.engine.api import RunError
 from perftest.engine.workers import wire
@@ -42,8 +42,35 @@ class WorkerError(Exception):
         self.error = error
 
 
+class Worker(Protocol):
+    """A worker that has got its first message. ``failed`` is done when the worker gives up by itself, or ends; its
+    result says why."""
+
+    failed: asyncio.Future[RunError]
+
+    async def call(self, op: str, *, deadline_s: float | None, **arguments: object) -> Any:
+        """Ask for an operation and wait for its result. Raises :class:`WorkerError`."""
+
+    def tell(self, message: wire.Message) -> None:
+        """Send a message that has no answer."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether the worker can still be asked."""
+
+    def hurry(self) -> None:
+        """Wait for a silent worker only for a moment from now on."""
+
+    async def stop(self) -> None:
+        """End the worker."""
+
+
+StartWorker = Callable[[wire.Message, Callable[[wire.Message], None], str], Awaitable[Worker]]
+"""Starts a worker: its first message, who gets its messages that are no answers, and its name in errors."""
+
+
 class RemoteWorker:
-    """A running worker. ``failed`` is done when the worker gives up by itself, or ends; its result says why.
+    """A worker at the other end of a transport.
 
     ``on_message`` gets every message that is no answer, but the one that the worker failed. Errors name the worker as
     ``who``.

@@ -1,9 +1,10 @@
-"""The clients of one worker, and what can be asked of them: open, begin, apply, cut, quiesce, drain, close, ledger.
+"""The clients of one worker, and the operations that the coordinator asks of them.
 
-A worker has one session, which holds its share of the plan's clients. Its ledger lives as long as the session;
-publishers and consumers live from ``open`` to ``close``, which an isolated sweep does once per step and a live one once
-per run. With several workers ``open``, ``drain`` and ``close`` are done in parts, so that all consumers are there
-before the first publisher, and no account is closed while another worker still has deliveries for it.
+A worker has one session, which holds its share of a group's clients. Its ledger lives as long as the session.
+Publishers and consumers live from ``connect_consumers`` to ``disconnect``: once per step if steps are isolated, else
+once per run. The order of the operations is the business of :class:`~perftest.engine.coordination.load.Load`, which
+asks all workers of a group for each operation before the next: so all consumers are there before the first publisher,
+and no account is closed while another worker still has deliveries for it.
 """
 
 from __future__ import annotations
@@ -47,8 +48,6 @@ CHECKS_PER_BEAT: Final = 100
 
 FORWARD_ROWS: Final = 4096
 """From so many on, deliveries of other workers' messages are not kept until the interval ends."""
-
-DRAIN_POLL_S: Final = 0.02
 
 
 class Session:
@@ -101,16 +100,6 @@ class Session:
         self._to_check = 0
 
     # Operations
-
-    async def open(self, settings: Settings, *, fresh: bool) -> dict[str, object]:
-        """Declare the queues and connect everybody; consumers before publishers. Returns the broker's properties.
-
-        ``fresh``: delete the queues first; see :meth:`PlanTopology.prepare`.
-        """
-        properties = await self.prepare(fresh=fresh)
-        await self.connect_consumers(settings)
-        await self.connect_publishers(settings)
-        return properties
 
     async def prepare(self, *, fresh: bool) -> dict[str, object]:
         """Declare the exchange and the queues; one worker does that for all. What publishers are made of is looked at
@@ -221,16 +210,6 @@ class Session:
         for publisher in self.publishers:
             publisher.quiesce()
 
-    async def drain(self, timeout_s: float) -> dict[str, object]:
-        """Wait until nothing is unconfirmed and nothing outstanding; at most ``timeout_s``."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
-        left = self.left()
-        while left["left"] and loop.time() < deadline and (left["consumers"] or left["unconfirmed"]):
-            await asyncio.sleep(DRAIN_POLL_S)
-            left = self.left()
-        return {"drained": not left["left"], "left": left["left"]}
-
     def left(self) -> dict[str, int]:
         """What still has to happen before the queues are drained: messages of this worker's publishers to be confirmed
         and to be delivered, and consumers that might."""
@@ -244,13 +223,6 @@ class Session:
         """Let consumers acknowledge what they are done with."""
         for consumer in self.consumers:
             consumer.flush()
-
-    async def close(self, *, drained: bool, abandoned: bool, delete: bool) -> None:
-        """Disconnect everybody, close the account of this step, delete the queues if wanted."""
-        await self.disconnect()
-        self.settle(drained=drained, abandoned=abandoned and delete)
-        if delete:
-            await self.delete()
 
     async def disconnect(self) -> None:
         """End all clients, in good order as long as the broker answers in the time that is allowed: nothing is

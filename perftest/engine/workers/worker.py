@@ -34,13 +34,16 @@ GC_THRESHOLDS: Final = (100_000, 50, 100)
 
 
 class Worker:
-    """Carries out requests; one session."""
+    """Carries out requests for one session. ``on_connected`` is called when all clients are connected."""
 
-    def __init__(self, first: wire.Message, write: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, first: wire.Message, write: Callable[[bytes], None], on_connected: Callable[[], None] = lambda: None
+    ) -> None:
         self._write = write
+        self._on_connected = on_connected
         self._name = first["worker"]
         plan = plan_from_json(first["plan"])
-        self._session = Session(
+        self.session = Session(
             plan,
             offset_ns=first["offset_ns"],
             run=first["run"],
@@ -75,7 +78,7 @@ class Worker:
         """Start to carry out a request; a long one does not hold up the next. What another worker handed on is taken
         at once: whatever is asked after it is answered by what it says."""
         if message["op"] == "forwarded":
-            self._session.forwarded(message["rows"], message["bindings"])
+            self.session.forwarded(message["rows"], message["bindings"])
             return
         task = asyncio.create_task(self._answer(message))
         self._tasks.add(task)
@@ -83,93 +86,95 @@ class Worker:
 
     async def _answer(self, message: wire.Message) -> None:
         try:
-            result = await self._operations[message["op"]](message)
+            result = await self.perform(message)
         except AmqpError as error:
             self._send({"id": message["id"], "error": _error_to_json(explain(error))})
         else:
             self._send({"id": message["id"], "result": result})
 
+    async def perform(self, message: wire.Message) -> object:
+        """Carry out a request. Raises :class:`AmqpError`."""
+        return await self._operations[message["op"]](message)
+
     async def _ping(self, _message: wire.Message) -> object:
         return None
 
     async def _prepare(self, message: wire.Message) -> object:
-        properties = await self._session.prepare(fresh=message["fresh"])
+        properties = await self.session.prepare(fresh=message["fresh"])
         return {name: str(properties.get(name, "")) for name in ("product", "version", "platform", "cluster_name")}
 
     async def _connect_consumers(self, message: wire.Message) -> object:
-        await self._session.connect_consumers(Settings(**message["settings"]))
-        return self._session.waiting()
+        await self.session.connect_consumers(Settings(**message["settings"]))
+        return self.session.waiting()
 
     async def _connect_publishers(self, message: wire.Message) -> object:
-        await self._session.connect_publishers(Settings(**message["settings"]))
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
-        return self._session.waiting()
+        await self.session.connect_publishers(Settings(**message["settings"]))
+        self._on_connected()
+        return self.session.waiting()
 
     async def _ready(self, _message: wire.Message) -> object:
-        self._session.ready()
+        self.session.ready()
         return None
 
     async def _begin(self, message: wire.Message) -> object:
         await self._at(message["at_ns"])
-        self._session.begin(message["at_ns"])
+        self.session.begin(message["at_ns"])
         return None
 
     async def _apply(self, message: wire.Message) -> object:
-        await self._session.apply(Settings(**message["settings"]))
-        return self._session.waiting()
+        await self.session.apply(Settings(**message["settings"]))
+        return self.session.waiting()
 
     async def _cut(self, message: wire.Message) -> object:
         await self._at(message["at_ns"])
-        return self._session.cut()
+        return self.session.cut()
 
     async def _at(self, when_ns: int) -> None:
         """Wait for a moment of the run clock."""
-        context = self._session.context
+        context = self.session.context
         if context.clock() < when_ns:
             reached = asyncio.get_running_loop().create_future()
             context.wakeups.at(when_ns, lambda: reached.set_result(None))
             await reached
 
     async def _quiesce(self, _message: wire.Message) -> object:
-        self._session.quiesce()
+        self.session.quiesce()
         return None
 
     async def _forward(self, _message: wire.Message) -> object:
-        self._session.forward()
+        self.session.forward()
         return None
 
     async def _left(self, _message: wire.Message) -> object:
-        return self._session.left()
+        return self.session.left()
 
     async def _disconnect(self, _message: wire.Message) -> object:
-        await self._session.disconnect()
+        await self.session.disconnect()
         return None
 
     async def _flush(self, _message: wire.Message) -> object:
-        self._session.flush()
+        self.session.flush()
         return None
 
     async def _hold(self, _message: wire.Message) -> object:
-        return await self._session.hold()
+        return await self.session.hold()
 
     async def _emptied(self, _message: wire.Message) -> object:
-        return await self._session.emptied()
+        return await self.session.emptied()
 
     async def _settle(self, message: wire.Message) -> object:
-        self._session.settle(drained=message["drained"], abandoned=message["abandoned"])
+        self.session.settle(drained=message["drained"], abandoned=message["abandoned"])
         return None
 
     async def _delete(self, _message: wire.Message) -> object:
-        await self._session.delete()
+        await self.session.delete()
         return None
 
     async def _ledger(self, message: wire.Message) -> object:
-        return self._session.ledger(complete=message["complete"])
+        return self.session.ledger(complete=message["complete"])
 
     def _emit(self, kind: str, text: str = "", **more: object) -> None:
-        event: dict[str, object] = {"t_ns": self._session.context.clock(), "kind": kind, "worker": self._name}
+        event: dict[str, object] = {"t_ns": self.session.context.clock(), "kind": kind, "worker": self._name}
         self._send({"event": event | ({"text": text} if text else {}) | more})
 
     def _fail(self, error: AmqpError, where: str) -> None:
@@ -177,6 +182,13 @@ class Worker:
 
     def _send(self, message: wire.Message) -> None:
         self._write(wire.to_line(message))
+
+
+def _spare_garbage_collections() -> None:
+    """Freeze all objects of the connected clients, and make collections rare from now on."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _error_to_json(error: RunError) -> dict[str, str]:
@@ -191,7 +203,7 @@ async def _serve(output: int) -> None:
     pipe = os.fdopen(output, "wb", buffering=0)
     transport, _ = await loop.connect_write_pipe(asyncio.Protocol, pipe)
     first: dict[str, Any] = json.loads(await reader.readline())
-    worker = Worker(first, transport.write)
+    worker = Worker(first, transport.write, _spare_garbage_collections)
     async for line in reader:
         worker.request(json.loads(line))
 

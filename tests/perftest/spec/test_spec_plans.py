@@ -19,6 +19,7 @@ from perftest.spec.check import SIZE_BYTES_MIN, broken_settings
 from perftest.spec.codec import plan_digest, plan_from_json, plan_to_json
 from perftest.spec.expand import total_s
 from perftest.spec.plan import Group
+from perftest.spec.rules import broken
 
 WORKLOAD = """\
 schema: 1
@@ -43,7 +44,7 @@ settings_strategy = st.builds(
 )
 cycles = st.lists(st.tuples(st.floats(0, 1e6), st.floats(0.1, 60)), max_size=3).map(tuple)
 plans = st.builds(
-    Plan,
+    Plan.of,
     name=st.text(max_size=10),
     title=st.text(max_size=10),
     uris=st.lists(st.just("amqp://h"), max_size=2).map(tuple),
@@ -150,6 +151,43 @@ def test_the_digest_is_of_the_experiment_not_of_the_target(workload: Path) -> No
     assert plan_digest(plan) == plan_digest(replace(plan, uris=("amqp://two",)))
     assert plan_digest(plan) != plan_digest(replace(plan, drain_s=plan.drain_s + 1))
     assert len(plan_digest(plan)) == 64
+
+
+def several_groups() -> Plan:
+    step = Step(number=1, label="", settings=Settings(), duration_s=60.0, warmup_s=0.0)
+    groups = [Group(name=name, queues=(QueueSpec(name=name),), steps=(step,)) for name in ("orders", "audits")]
+    noise = Group.background("noise", (QueueSpec(name="n"),), Settings(rate=7.0))
+    return Plan(name="n", title="t", uris=(), groups=(*groups, noise), isolation=Isolation.LIVE)
+
+
+def test_a_plan_of_several_groups_survives_json_and_shows_the_first_where_the_only_one_stands() -> None:
+    """Whoever reads the plans of today reads those of tomorrow."""
+    plan = several_groups()
+    plain = json.loads(json.dumps(plan_to_json(plan), allow_nan=False))
+    assert plan_from_json(plain) == plan
+    assert plain["queues"][0]["name"] == "orders" and plain["background"][0]["settings"]["rate"] == 7.0
+    assert [group["name"] for group in plain["groups"]] == ["orders", "audits"]
+
+
+def test_the_digest_is_of_all_groups() -> None:
+    plan = several_groups()
+    orders, audits, noise = plan.groups
+    others = [
+        replace(plan, groups=(orders, noise)),
+        replace(plan, groups=(orders, audits)),
+        replace(plan, groups=(audits, orders, noise)),
+        replace(plan, groups=(orders, replace(audits, publishing=Publishing(channels=2)), noise)),
+    ]
+    assert len({plan_digest(each) for each in (plan, *others)}) == 5
+
+
+def test_groups_that_are_measured_side_by_side_have_the_same_steps() -> None:
+    plan = several_groups()
+    assert not list(broken(plan))
+    orders, audits, noise = plan.groups
+    longer = replace(audits, steps=(replace(audits.steps[0], duration_s=61.0),))
+    (found,) = broken(replace(plan, groups=(orders, longer, noise)))
+    assert (found.field, found.value) == ("groups", "orders, audits")
 
 
 def test_the_digest_never_changes_silently() -> None:

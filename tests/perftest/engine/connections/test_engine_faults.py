@@ -113,7 +113,7 @@ def test_what_goes_wrong_at_the_start_is_told_and_nothing_hangs(stub: ModuleType
             assert fix in told.fix, told
             assert "127.0.0.1" in told.where, told
             assert "guest:guest" not in f"{told}"
-            await run.session.close(drained=False, abandoned=False, delete=False)
+            await run.abandon(delete=False)
 
     play(scenario())
 
@@ -214,7 +214,7 @@ def test_what_does_not_pass_ends_the_run_with_its_reason(stub: ModuleType, case:
             assert isinstance(run.failures[0], error), run.failures
             assert says in told.what and "publisher 0" in told.where and "'q0'" in told.where, told
             assert {"connection_lost", "channel_closed"} & set(run.events)
-            await run.session.close(drained=False, abandoned=False, delete=False)
+            await run.abandon(delete=False)
             assert run.session.ledger(complete=False)["published"]
 
     play(scenario())

@@ -106,7 +106,7 @@ def test_channels_come_and_go_within_a_run_and_connections_with_the_last(stub: M
             await run.open()
             for number in (3, 1, 2, 1):
                 await run.published(30)
-                await run.session.apply(replace(SETTINGS, publishers=number, consumers=number))
+                await run.load.apply(replace(SETTINGS, publishers=number, consumers=number))
                 await run.until(lambda number=number: len(broker.connections) == 2 * number)  # type: ignore[misc]
             await run.published(30)
             record = await run.finish()
@@ -130,7 +130,7 @@ def test_a_channel_closed_for_good_ends_the_run_with_the_reason(stub: ModuleType
             (error,) = run.failures
             assert isinstance(error, ChannelClosedError)
             assert "publisher 1 at amqp://" in error.__notes__[0]
-            await run.session.close(drained=False, abandoned=False, delete=True)
+            await run.abandon()
 
     play(scenario())
 
@@ -147,7 +147,7 @@ def test_without_recovery_a_loss_ends_the_run(stub: ModuleType) -> None:
                     await asyncio.sleep(0)
             assert all(isinstance(error, RecoveryOffError) for error in run.failures)
             assert "reconnected" not in run.events
-            await run.session.close(drained=False, abandoned=False, delete=False)
+            await run.abandon(delete=False)
 
     play(scenario())
 
@@ -251,7 +251,7 @@ def test_a_run_that_ends_while_a_node_is_away_leaves_nothing_behind(stub: Module
             if stage in silent:
                 await run.until(lambda: len(asked) >= 4)
             async with asyncio.timeout(5):
-                await run.session.close(drained=False, abandoned=False, delete=False)
+                await run.abandon(delete=False)
             await run.until(lambda: not broker.connections)
             assert not run.failures
 

@@ -28,12 +28,12 @@ def play(scenario: Coroutine[Any, Any, None]) -> None:
 
 async def opened(broker: Any, *queues: QueueSpec, settings: Settings = CONNECTED_ONLY, **fields: Any) -> Run:
     run = Run(broker, settings, **{"queues": queues, **fields})
-    await run.session.open(settings, fresh=False)
+    await run.connect()
     return run
 
 
 async def closed(run: Run) -> None:
-    await run.session.close(drained=True, abandoned=False, delete=run.session.context.plan.delete_queues)
+    await run.close(drained=True, delete=run.session.context.plan.delete_queues)
 
 
 def queues(*names: str, **more: Any) -> tuple[QueueSpec, ...]:
@@ -243,7 +243,7 @@ def test_a_broker_that_forgot_everything_is_told_again(stub: ModuleType) -> None
             await run.until(lambda: run.events.count("reconnected") == 2)
             assert broker.exchanges["x"].bindings == [("q0", "q0")]
             assert list(broker.queues) == ["q0"]
-            await run.session.close(drained=False, abandoned=False, delete=True)
+            await run.abandon()
 
     play(scenario())
 
@@ -328,7 +328,7 @@ def test_a_broker_that_never_lets_go_is_left(stub: ModuleType) -> None:
             await run.published(10)
             broker.stall()
             async with asyncio.timeout(15):
-                await run.session.close(drained=False, abandoned=False, delete=False)
+                await run.abandon(delete=False)
             assert "warning" in run.events and not run.session.publishers
 
     play(scenario())

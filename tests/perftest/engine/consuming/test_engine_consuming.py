@@ -31,8 +31,7 @@ def consuming(broker: Any, settings: dict[str, Any] | None = None, /, *, queues:
 async def some(run: Run, count: int) -> None:
     """Publish ``count`` more at least, and wait until all is delivered."""
     await run.published(count)
-    run.session.quiesce()
-    assert (await run.session.drain(20.0))["drained"]
+    assert await run.drain()
 
 
 def acked(broker: Any) -> int:
@@ -155,7 +154,7 @@ def test_a_latency_is_worked_off_message_by_message(stub: ModuleType) -> None:
             assert all(not multiple for _, multiple in broker.acks)
             assert [tag for tag, _ in broker.acks] == list(range(1, len(broker.acks) + 1))
             run.session.quiesce()
-            await run.session.close(drained=False, abandoned=False, delete=True)
+            await run.abandon()
 
     play(scenario())
 
@@ -170,7 +169,7 @@ def test_a_rate_limits_each_consumer_without_bursts(stub: ModuleType) -> None:
             elapsed_s = (time.monotonic_ns() - before) / 1e9
             assert len(broker.acks) <= 500 * elapsed_s + 2
             run.session.quiesce()
-            await run.session.close(drained=False, abandoned=False, delete=True)
+            await run.abandon()
 
     play(scenario())
 
@@ -257,7 +256,7 @@ def test_the_latency_turns(stub: ModuleType) -> None:
                 await run.until(lambda: consumer._work.latency_us != seen[-1])
                 seen.append(consumer._work.latency_us)
             assert seen in ([300, 50, 300, 50, 300], [50, 300, 50, 300, 50])
-            await run.session.apply(replace(run.settings, ack_interval=2))
+            await run.load.apply(replace(run.settings, ack_interval=2))
             assert {consumer._work.latency_us for consumer in run.session.consumers} <= {300, 50}
             changes = [text for text in run.texts if "of work on each message" in text]
             assert set(changes) == {f"{value} µs of work on each message from now on" for value in (300, 50)}

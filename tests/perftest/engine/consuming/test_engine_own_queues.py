@@ -131,7 +131,7 @@ def test_a_changed_subscription_does_not_cost_the_queue(stub: ModuleType, change
             await run.open()
             await run.published(100)
             names = set(broker.queues)
-            await run.session.apply(replace(run.settings, **change))
+            await run.load.apply(replace(run.settings, **change))
             assert set(broker.queues) == names
             await run.published(100)
             record = await run.finish()

@@ -76,12 +76,12 @@ def test_a_rate_of_zero_is_connected_and_idle_until_it_rises(stub: ModuleType) -
         async with stub.StubBroker() as broker:
             run = Run(broker, replace(SETTINGS, rate=0.0))
             await run.open()
-            await run.session.apply(replace(SETTINGS, rate=0.0, prefetch=51))
+            await run.load.apply(replace(SETTINGS, rate=0.0, prefetch=51))
             assert broker.published == 0
-            await run.session.apply(replace(SETTINGS, rate=5000.0))
+            await run.load.apply(replace(SETTINGS, rate=5000.0))
             await run.published(50)
-            await run.session.apply(replace(SETTINGS, rate=0.001))
-            await run.session.apply(replace(SETTINGS, rate=5000.0))
+            await run.load.apply(replace(SETTINGS, rate=0.001))
+            await run.load.apply(replace(SETTINGS, rate=5000.0))
             await run.published(50)
             honest(await run.finish())
 
@@ -96,7 +96,7 @@ def test_the_window_changes_while_messages_flow(stub: ModuleType, change: dict[s
             await run.open()
             for settings in (replace(SETTINGS, rate=3000.0, **change), SETTINGS):
                 await run.published(50)
-                await run.session.apply(settings)
+                await run.load.apply(settings)
             await run.published(50)
             honest(await run.finish())
 
@@ -135,7 +135,7 @@ def test_a_publisher_stops_after_exactly_its_messages(stub: ModuleType, settings
             await run.until(lambda: broker.published >= 137 * each)
             assert run.texts[run.events.index("limit_reached")] == f"Producer reached message limit [{each}]"
             assert run.session.cut()["intended"] == broker.published == 137 * each
-            await run.session.apply(replace(run.settings, rate=9000.0))
+            await run.load.apply(replace(run.settings, rate=9000.0))
             record = await run.finish()
             honest(record)
             assert record["published"] == 137 * each
@@ -225,7 +225,7 @@ def test_a_commit_that_is_never_answered_ends_the_run(stub: ModuleType) -> None:
             assert not run.failures
             publisher.check(asked_ns + round((PATIENCE_S + 5) * 1e9))
             assert [type(error) for error in run.failures] == [ConfirmTimeoutError]
-            await run.session.close(drained=False, abandoned=False, delete=True)
+            await run.abandon()
 
     play(scenario())
 
@@ -239,7 +239,7 @@ def test_who_is_told_late_to_begin_counts_from_when_all_began(stub: ModuleType) 
     async def scenario() -> None:
         async with stub.StubBroker() as broker:
             run = Run(broker, replace(SETTINGS, rate=50.0))
-            await run.session.open(run.settings, fresh=False)
+            await run.connect()
             run.session.ready()
             run.session.begin(run.session.context.clock() - 1_000_000_000)
             await run.published(40)
@@ -466,7 +466,7 @@ def test_json_bodies_are_documents_of_the_wanted_size(stub: ModuleType) -> None:
             run = Run(broker, replace(SETTINGS, size_bytes=900), 2000, publishing=publishing, seed=seed)
             await run.open()
             await run.published(40)
-            await run.session.apply(replace(run.settings, size_bytes=2000))
+            await run.load.apply(replace(run.settings, size_bytes=2000))
             await run.published(60)
             honest(await run.finish())
             bodies = [content for _, _, content in broker.kept]

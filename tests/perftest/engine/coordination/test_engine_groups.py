@@ -1,0 +1,109 @@
+"""Runs with more than production has today: several measured groups, a further kind of action, workers elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+from perftest.engine.api import RunOutcome, StopRequest
+from perftest.engine.coordination.coordinator import execute
+from perftest.engine.coordination.timeline import Action, Moment
+from perftest.engine.workers.remote_worker import RemoteWorker
+from perftest.metrics.interval import Phase
+from perftest.spec.plan import Group, Plan, QueueSpec, Settings
+from tests.perftest.engine.coordination.test_engine_execute import MemorySink, plan
+from tests.perftest.testing.memory_transport import MemoryTransport
+
+SMALL = Settings(in_flight=5, size_bytes=100)
+
+
+async def in_memory() -> MemoryTransport:
+    return MemoryTransport()
+
+
+def run(stub: ModuleType, sink: MemorySink, change: Any = lambda plan: plan, **more: Any) -> RunOutcome:
+    """A run of one step whose workers live in this process."""
+
+    async def scenario() -> RunOutcome:
+        async with stub.StubBroker() as broker:
+            start_worker = functools.partial(RemoteWorker.start, start=in_memory)
+            made = change(plan(broker.uri, SMALL, drain_s=5.0))
+            return await execute(made, sink, StopRequest(), start_worker=start_worker, **more)
+
+    return asyncio.run(scenario())
+
+
+def test_a_run_needs_nothing_of_its_workers_but_the_transport(stub: ModuleType) -> None:
+    """Wherever a worker is: the same records come back."""
+    sink = MemorySink()
+    outcome = run(stub, sink)
+    assert outcome.state == "finished", outcome
+    (ledger,) = sink.ledgers
+    assert ledger["verdict"] == "ok" and ledger["published"] == sum(i.published for i in sink.intervals) > 0
+    assert {(interval.group, interval.host) for interval in sink.intervals} == {("", "local")}
+
+
+def test_measured_groups_run_side_by_side_and_their_records_stay_apart(stub: ModuleType) -> None:
+    def two_groups(made: Plan) -> Plan:
+        quick = made.steps
+        slow = tuple(replace(step, settings=replace(SMALL, rate=100.0)) for step in quick)
+        orders = Group(name="orders", queues=(QueueSpec(name="o"),), steps=quick)
+        audits = Group(name="audits", queues=(QueueSpec(name="a"),), steps=slow)
+        return replace(made, groups=(orders, audits, Group.background("noise", (QueueSpec(name="n"),), SMALL)))
+
+    sink = MemorySink()
+    outcome = run(stub, sink, two_groups)
+    assert outcome.state == "finished", outcome
+    published = {
+        name: sum(interval.published for interval in sink.intervals if interval.group == name)
+        for name in ("orders", "audits")
+    }
+    assert {interval.group for interval in sink.intervals} == published.keys(), "background load is in no figure"
+    assert {interval.worker for interval in sink.intervals} == {"orders 0", "audits 0"}
+    (ledger,) = sink.ledgers
+    assert {each["name"]: each["published"] for each in ledger["groups"]} == published
+    assert ledger["published"] == sum(published.values()) and ledger["verdict"] == "ok"
+    assert [each["name"] for each in ledger["background"]] == ["noise"]
+    assert 0 < published["audits"] <= 60 < published["orders"], "each group has settings of its own"
+    cuts = [{i.start_ns + i.length_ns for i in sink.intervals if i.group == name and i.phase is Phase.STEADY}
+            for name in published]  # fmt: skip
+    assert all(min(abs(cut - other) for other in cuts[1]) < 20_000_000 for cut in cuts[0]), "all cut at the same times"
+
+
+@dataclass(frozen=True, slots=True)
+class Note(Action):
+    """A kind of action that production does not have."""
+
+    text: str
+
+
+def test_a_further_kind_of_action_is_done_at_its_time_and_ends_an_interval(stub: ModuleType) -> None:
+    sink, done = MemorySink(), []
+
+    async def note(action: Note) -> None:
+        done.append((action.text, len(sink.intervals)))
+
+    outcome = run(stub, sink, more=[Moment(0, 0.25, Note("in the middle"))], handlers={Note: note})
+    assert outcome.state == "finished", outcome
+    ((text, intervals_before),) = done
+    assert text == "in the middle" and 0 < intervals_before < len(sink.intervals)
+    length_ns = sum(interval.length_ns for interval in sink.intervals[:intervals_before])
+    assert 0.2e9 < length_ns < 0.4e9, "the intervals before it cover its time"
+
+
+def test_an_action_is_left_out_once_the_load_is_over(stub: ModuleType) -> None:
+    done: list[Any] = []
+
+    async def note(action: Note) -> None:
+        done.append(action)
+
+    def stopped_early(made: Plan) -> Plan:
+        return made.changed(publishing=replace(made.publishing, messages=10))
+
+    sink = MemorySink()
+    outcome = run(stub, sink, stopped_early, more=[Moment(0, 0.3, Note("too late"))], handlers={Note: note})
+    assert (outcome.state, done) == ("finished", [])
+    assert "limit_reached" in sink.kinds() and sink.ledgers[0]["published"] == 10
