@@ -70,5 +70,6 @@ def test_a_background_load_is_no_part_of_the_measured_one(workload: Path) -> Non
     """Its queues, its settings, its behaviour."""
     load = "{name: bg, queues: [{name: b, type: classic}], load: {rate: 10, publishers: 3}, publishing: {channels: 2}}"
     (found,) = plan(workload, f"background=[{load}]").background
-    assert (found.name, found.queues[0].name, found.settings.rate, found.settings.publishers) == ("bg", "b", 10.0, 3)
+    settings = found.steps[0].settings
+    assert (found.name, found.queues[0].name, settings.rate, settings.publishers) == ("bg", "b", 10.0, 3)
     assert found.publishing.channels == 2

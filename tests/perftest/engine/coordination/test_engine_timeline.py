@@ -62,10 +62,7 @@ def test_the_timeline_of_a_plan(made: Plan, isolated: bool, expected: list[str])
 
 def test_a_step_without_end_still_has_one() -> None:
     """It ends when the user stops it, or when all clients have stopped by themselves."""
-    (step,) = steps(0.0)
-    endless = plan(0.0).changed(
-        steps=(Step(number=1, label="", settings=step.settings, duration_s=math.inf, warmup_s=0),)
-    )
+    endless = Step(number=1, label="", settings=Settings(), duration_s=math.inf, warmup_s=0.0)
     assert drawn(timeline(plan(0.0).changed(steps=(endless,)), isolated=False))[1:] == ["0 inf EndStep", "0 inf Drain"]
 
 
