@@ -44,7 +44,8 @@ MAY_IMPORT = {
         "reference_broker.types",
         "reference_broker.message_run",
     ),
-    "reference_broker.log": ("reference_broker.log", "reference_broker.types"),
+    "reference_broker.storage": ("reference_broker.storage",),
+    "reference_broker.log": ("reference_broker.log", "reference_broker.storage", "reference_broker.types"),
     "reference_broker.amqp": (
         "reference_broker.amqp",
         "reference_broker.types",

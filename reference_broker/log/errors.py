@@ -5,16 +5,12 @@ Each message has three parts: what happened, where (file, offset, group), and wh
 
 from __future__ import annotations
 
-from typing import Final
-
+from reference_broker.storage.errors import START_BLANK, StorageError
 from reference_broker.types import GroupId
 
-START_BLANK: Final = "perftest broker start --node NODE --replace"
-"""The command that gives up what a node has on its drives. Whoever shows the advice to a person may name the node."""
 
-
-class LogError(Exception):
-    """Base of everything the log layer raises on purpose."""
+class LogError(StorageError):
+    """Base of everything that the log raises on purpose."""
 
 
 class ForeignDirectoryError(LogError):

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from reference_broker.log.config import LogConfig
 from reference_broker.log.errors import DamagedSnapshotError, LogError
 from reference_broker.log.extents import Extents, intersects
-from reference_broker.log.files import File, Files, sync_ns
 from reference_broker.log.live_entries import LiveEntries
 from reference_broker.log.notices import Notice, SnapshotInstalled, SnapshotRejected, SnapshotTaken
 from reference_broker.log.operations import (
@@ -45,6 +44,7 @@ from reference_broker.log.snapshots import (
 )
 from reference_broker.log.state import Group, Installed, LogState
 from reference_broker.log.wal import Wal, WalFiles
+from reference_broker.storage.files import File, Files, sync_ns
 from reference_broker.types import GroupId, LogIndex, Term
 
 

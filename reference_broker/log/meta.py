@@ -20,7 +20,6 @@ from zlib import crc32
 
 from reference_broker.log.counters import Counters
 from reference_broker.log.errors import DamagedLogError
-from reference_broker.log.files import File, Files, sync_ns
 from reference_broker.log.recovery import GroupRecord, replay_meta
 from reference_broker.log.wal_codec import (
     BEGUN,
@@ -34,6 +33,7 @@ from reference_broker.log.wal_codec import (
     next_sector,
     pack_row,
 )
+from reference_broker.storage.files import File, Files, sync_ns
 from reference_broker.types import GroupId, NodeId, Term
 
 SUFFIX: Final = ".meta"

@@ -15,13 +15,11 @@ from typing import Final
 from reference_broker.log.config import LogConfig
 from reference_broker.log.counters import Counters
 from reference_broker.log.errors import (
-    START_BLANK,
     DamagedLogError,
     DamagedSnapshotError,
     ForeignDirectoryError,
     InvalidLogConfigError,
 )
-from reference_broker.log.files import Files
 from reference_broker.log.housekeeper import group_directory
 from reference_broker.log.memtable import Table
 from reference_broker.log.meta import MetaLog
@@ -43,8 +41,9 @@ from reference_broker.log.snapshots import (
 from reference_broker.log.state import Group, LogState
 from reference_broker.log.wal import SUFFIX as WAL_SUFFIX
 from reference_broker.log.wal import TEMPORARY, Wal, WalFiles, file_name
-from reference_broker.log.wal_codec import SECTOR, STORE_ID_SIZE, WAL_MAGIC, check_file_header
-from reference_broker.log.windows import Windows
+from reference_broker.log.wal_codec import SECTOR, STORE_ID_SIZE, WAL_MAGIC, Windows, check_file_header
+from reference_broker.storage.errors import START_BLANK
+from reference_broker.storage.files import Files
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
 IDENTITY: Final = "identity"

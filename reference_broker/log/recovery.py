@@ -30,6 +30,7 @@ from reference_broker.log.wal_codec import (
     Row,
     RowKind,
     Tail,
+    Windows,
     batches,
     check_file_header,
     file_flags,
@@ -38,7 +39,6 @@ from reference_broker.log.wal_codec import (
     next_sector,
     read_batch,
 )
-from reference_broker.log.windows import Windows
 from reference_broker.types import GroupId
 
 

@@ -17,8 +17,8 @@ from typing import Final
 
 from reference_broker.log.errors import DamagedLogError
 from reference_broker.log.extents import Extent
-from reference_broker.log.files import File, Files, sync_ns
 from reference_broker.log.segment_codec import data_offset, encode, placed
+from reference_broker.storage.files import File, Files, sync_ns
 from reference_broker.types import GroupId
 
 SUFFIX: Final = ".segment"

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple, Protocol
 
 from reference_broker.log.errors import DamagedSnapshotError
 from reference_broker.log.extents import Extents, Place, Ranges, checked
-from reference_broker.log.files import File
+from reference_broker.storage.files import File
 from reference_broker.types import Entry, GroupId
 
 CHUNK_BYTES: Final = 1 << 20

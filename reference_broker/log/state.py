@@ -16,7 +16,6 @@ from typing import Final, TypeVar
 from reference_broker.log.counters import Counters
 from reference_broker.log.errors import DamagedLogError, EntryGoneError, LogError
 from reference_broker.log.extents import Extents, Place, Ranges, clipped
-from reference_broker.log.files import File
 from reference_broker.log.memtable import Memory, Table
 from reference_broker.log.notices import Failed, Notice, Role, Synced
 from reference_broker.log.plan import Holding, rewrites_kept
@@ -24,6 +23,8 @@ from reference_broker.log.segment_codec import Segment
 from reference_broker.log.segments import SegmentFiles
 from reference_broker.log.snapshots import KEPT_FILE, NO_SNAPSHOT, SnapshotHead, SnapshotKey, SnapshotSource
 from reference_broker.log.wal import WalFile
+from reference_broker.storage.errors import drive_failure
+from reference_broker.storage.files import File
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, Term
 
 Op = TypeVar("Op")
@@ -243,11 +244,7 @@ def _describe(where: str, error: Exception) -> str:
     if isinstance(error, LogError):
         return str(error)
     if isinstance(error, OSError):
-        what, where = (error.strerror or error, error.filename or where)
-        return (
-            f"the log cannot be written: {what}\n  {where}\n"
-            "  the node stops and confirms nothing more; free space or replace the drive, then start it again"
-        )
+        return drive_failure("the log", where, error)
     return f"the log failed: {type(error).__name__}: {error}\n  {where}\n  this is a bug; the node stops"
 
 

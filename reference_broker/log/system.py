@@ -25,7 +25,6 @@ from typing import Any, Self
 from reference_broker.log.config import LogConfig
 from reference_broker.log.errors import SnapshotGoneError, UnknownGroupError
 from reference_broker.log.extents import Ranges, checked
-from reference_broker.log.files import Files
 from reference_broker.log.housekeeper import Housekeeper, group_directory
 from reference_broker.log.live_entries import LiveEntries
 from reference_broker.log.memtable import Table, check_readable, check_still_live, size_of
@@ -47,8 +46,9 @@ from reference_broker.log.operations import (
 from reference_broker.log.plan import snapshots_due
 from reference_broker.log.snapshots import SnapshotKey, SnapshotSource
 from reference_broker.log.state import Group, Pinned, holding
-from reference_broker.log.worker import Worker
 from reference_broker.log.writer import Writer
+from reference_broker.storage.executor import DedicatedThreads, Executor, IoPolicy
+from reference_broker.storage.files import Files
 from reference_broker.types import Entry, GroupId, LogIndex, NodeId, Term
 
 __all__ = ["LogSystem", "RecoveredGroup", "SnapshotRef"]
@@ -61,7 +61,9 @@ def _new_store() -> bytes:
 class LogSystem:
     """One node's log. Made by :meth:`open`; used by one thread."""
 
-    def __init__(self, config: LogConfig, files: Files, parts: Opened, gather: Callable[[], None] | None) -> None:
+    def __init__(
+        self, config: LogConfig, files: Files, parts: Opened, policy: IoPolicy, gather: Callable[[], None] | None
+    ) -> None:
         self._config = config
         self._files = files
         self._parts = parts
@@ -77,12 +79,12 @@ class LogSystem:
         )
         guarded = parts.state.guarded
         self._housekeeper = housekeeper
-        self._housekeeping: Worker[HousekeeperOp] = Worker(
-            "log-housekeeper",
-            guarded(f"{parts.data_dir}, {config.segment_path}, {parts.wal_files.directory}", housekeeper.handle),
+        directories = f"{parts.data_dir}, {config.segment_path}, {parts.wal_files.directory}"
+        self._housekeeping: Executor[HousekeeperOp] = policy.executor(
+            "log-housekeeper", guarded(directories, housekeeper.handle)
         )
         writer = Writer(parts.state, parts.wal, parts.meta, self._housekeeping.submit)
-        self._writing: Worker[WriterOp] = Worker(
+        self._writing: Executor[WriterOp] = policy.executor(
             "log-writer", guarded(parts.wal_files.directory, writer.handle), gather
         )
         self._closed = False
@@ -95,26 +97,25 @@ class LogSystem:
         files: Files,
         notify: Callable[[list[Notice]], None],
         *,
-        threads: bool = True,
+        policy: IoPolicy | None = None,
         gather: Callable[[], None] | None = None,
         new_store: Callable[[], bytes] = _new_store,
     ) -> tuple[Self, dict[GroupId, RecoveredGroup]]:
         """Read what is there, or start afresh, and begin to write.
 
-        ``notify`` is called from the log's threads. With ``threads`` False there are none, and the owner drives the
-        log with :meth:`run_pending`, or its :attr:`workers` one by one. With ``gather``, which is called when
-        something waits to be written, the owner says by :meth:`write` when it is. ``new_store`` gives the 16 octets
-        that mark a new pair of directories.
+        ``policy`` says in which threads the log works (default: threads of its own), and ``notify`` is called from
+        these threads. If the policy has none, the owner drives the log with :meth:`run_pending`, or its
+        :attr:`executors` one by one. With ``gather``, which is called when something begins to wait, the owner says by
+        :meth:`write` when to write. ``new_store`` gives the 16 octets that mark a new pair of directories.
 
         Raises a :class:`~reference_broker.log.errors.LogError` that says what to do, or :class:`OSError`.
         """
         parts = open_parts(config, files, notify, new_store)
-        system = cls(config, files, parts, gather)
+        system = cls(config, files, parts, policy or DedicatedThreads(), gather)
         system._write_resets(parts.resets)
         system._housekeeping.submit(Sweep())
-        if threads:
-            system._writing.start()
-            system._housekeeping.start()
+        for executor in system.executors:
+            executor.start()
         return system, parts.recovered
 
     def _write_resets(self, resets: list[Group]) -> None:
@@ -142,8 +143,8 @@ class LogSystem:
         return worked
 
     @property
-    def workers(self) -> tuple[Worker[Any], ...]:
-        """Without threads: those whose ``run_pending`` the owner may call one by one, each when it likes."""
+    def executors(self) -> tuple[Executor[Any], ...]:
+        """Without threads: the executors whose ``run_pending`` the owner may call one by one, each when it likes."""
         return self._writing, self._housekeeping
 
     def close(self) -> None:

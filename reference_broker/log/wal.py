@@ -22,7 +22,6 @@ from time import monotonic_ns
 from typing import Final
 
 from reference_broker.log.counters import Counters
-from reference_broker.log.files import Buffer, File, Files
 from reference_broker.log.wal_codec import (
     FIRST_BATCH,
     HEAD_SIZE,
@@ -34,6 +33,7 @@ from reference_broker.log.wal_codec import (
     mark_of,
     next_sector,
 )
+from reference_broker.storage.files import Buffer, File, Files
 
 SUFFIX: Final = ".wal"
 SPARE: Final = ".spare"

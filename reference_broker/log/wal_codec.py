@@ -29,14 +29,13 @@ All integers are big endian.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from hashlib import blake2b
 from struct import Struct
 from typing import Final, NamedTuple
 
 from reference_broker.log.errors import OtherFormatError
-from reference_broker.log.windows import Windows
 
 SECTOR: Final = 512
 WAL_MAGIC: Final = b"QWAL"
@@ -56,6 +55,9 @@ ROW_SIZE: Final = _ROW.size
 STORE_ID_SIZE: Final = 16
 MARK_SIZE: Final = 8
 _MISSING: Final = -1
+WINDOW_BYTES: Final = 4 << 20
+"""So small that the C library has memory for one at hand: windows of 32 MiB are mapped and unmapped each time, and a
+start took twice the CPU. A larger batch is read whole. A multiple of a sector."""
 
 
 class RowKind(IntEnum):
@@ -185,6 +187,45 @@ def read_head(octets: memoryview, at: int, mark: bytes) -> Head | None:
         return None
     _mark, *fields = _HEAD.unpack(head)
     return Head(*fields)
+
+
+class Windows:
+    """A file of ``size`` as octets, of which one window is in memory at a time.
+
+    A start reads WAL files from their first octet to their last. A file may have grown far beyond its usual size,
+    because its successor was late; read whole, it would need as much memory as it has octets. ``read(offset, size)``
+    gives fewer octets than asked only at the end of the file.
+    """
+
+    __slots__ = ("_read", "_start", "_step", "_window", "size")
+
+    def __init__(self, read: Callable[[int, int], bytes], size: int, step: int = WINDOW_BYTES) -> None:
+        self._read = read
+        self._step = step
+        self._start = 0
+        self._window = memoryview(b"")
+        self.size = size
+
+    @classmethod
+    def of(cls, octets: bytes) -> Windows:
+        """Octets that are in memory anyway."""
+        return cls(lambda offset, size: octets[offset : offset + size], len(octets))
+
+    def part(self, start: int, end: int) -> memoryview:
+        """Octets ``start`` to ``end``, or to the end of the file. A part that is kept keeps its window."""
+        start, end = min(start, self.size), min(end, self.size)
+        if start < self._start or end > self._start + len(self._window):
+            self._window = memoryview(b"")  # let go of it before the next one comes
+            self._window = memoryview(self._read(start, max(end - start, min(self._step, self.size - start))))
+            self._start = start
+        return self._window[start - self._start : end - self._start]
+
+    def pieces(self, start: int, end: int) -> Iterator[tuple[int, memoryview]]:
+        """All octets from ``start`` to ``end``, in pieces of a window at most, each with its offset."""
+        while start < min(end, self.size):
+            piece = self.part(start, min(end, start + self._step))
+            yield start, piece
+            start += max(1, len(piece))
 
 
 def read_batch(file: Windows, offset: int, mark: bytes) -> Batch | int:

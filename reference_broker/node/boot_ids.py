@@ -17,7 +17,7 @@ import json
 from typing import Any, Final
 
 from reference_broker.log.errors import DamagedLogError
-from reference_broker.log.files import Files
+from reference_broker.storage.files import Files
 from reference_broker.types import NodeId
 
 _FILE: Final = "lives"

@@ -25,8 +25,6 @@ from zlib import crc32
 
 from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.log.config import LogConfig
-from reference_broker.log.errors import START_BLANK
-from reference_broker.log.files import Files, RealFiles
 from reference_broker.log.notices import Notice
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
@@ -63,6 +61,9 @@ from reference_broker.node.turns import Turns
 from reference_broker.queues.quorum import Letter, QuorumQueue
 from reference_broker.raft.quorum import majority
 from reference_broker.raft.roles import Role
+from reference_broker.storage.errors import START_BLANK
+from reference_broker.storage.executor import DedicatedThreads, OwnersThread
+from reference_broker.storage.files import Files, RealFiles
 from reference_broker.types import NOBODY, GroupId, LogIndex, NodeId
 
 log = logging.getLogger(__name__)
@@ -147,7 +148,7 @@ class Shard(LocalClients):
             self._log_config(),
             files or RealFiles(),
             self._notify,
-            threads=threads,
+            policy=DedicatedThreads() if threads else OwnersThread(),
             gather=self._notices.write_soon,
             new_store=lambda: random_bits(128).to_bytes(16, "big"),
         )

@@ -8,8 +8,8 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from reference_broker.log.errors import START_BLANK
 from reference_broker.node.config import ConfigError, Member, NodeConfig
+from reference_broker.storage.errors import START_BLANK
 
 
 class StartError(Exception):

@@ -16,12 +16,13 @@ from zlib import crc32
 
 from reference_broker.log.config import LogConfig
 from reference_broker.log.errors import LogError
-from reference_broker.log.memory_files import MemoryFiles
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
 from reference_broker.sim.invariants import ViolationError, check
 from reference_broker.sim.node import SimNode
 from reference_broker.sim.raft_checks import RaftChecks
+from reference_broker.storage.executor import OwnersThread
+from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import GroupId, LogIndex
 
 
@@ -40,7 +41,7 @@ def flip_and_open(node: SimNode, config: LogConfig) -> None:
     node.env.note(node.host, "flip", f"{path} {offset} {mask:#x}")
     try:
         log, recovered = LogSystem.open(
-            config, files, lambda _notices: None, threads=False, new_store=lambda: bytes(16)
+            config, files, lambda _notices: None, policy=OwnersThread(), new_store=lambda: bytes(16)
         )
     except LogError as error:
         check("offset" in str(error) or "entries" in str(error) or path.rpartition("/")[0] in str(error), "X3",

@@ -1,8 +1,8 @@
 """The drive of a node: files in memory, with loss of power at any operation, and errors.
 
-Everything that :class:`~reference_broker.log.memory_files.MemoryFiles` can do to unsynced octets and names happens here
-by chance. Nothing happens that the failure model rules out: synced octets come back, and only the copy of one drive is
-damaged at rest.
+Everything that :class:`~reference_broker.storage.memory_files.MemoryFiles` can do to unsynced octets and names happens
+here by chance. Nothing happens that the failure model rules out: synced octets come back, and only the copy of one
+drive is damaged at rest.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from reference_broker.log.memory_files import MemoryFiles
 from reference_broker.sim.loop import Scheduler
+from reference_broker.storage.memory_files import MemoryFiles
 
 _ERRORS: Final = (errno.EIO, errno.ENOSPC)
 

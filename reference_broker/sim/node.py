@@ -19,7 +19,6 @@ from reference_broker.log.errors import LogError
 from reference_broker.log.notices import Notice, SnapshotInstalled, SnapshotTaken
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
-from reference_broker.log.worker import Worker
 from reference_broker.machines.consumers import Status
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import QueueRecord
@@ -37,6 +36,7 @@ from reference_broker.sim.disk import PowerLossError, SimFiles
 from reference_broker.sim.environment import Checkers, Environment
 from reference_broker.sim.invariants import ViolationError, check
 from reference_broker.sim.loop import SimLoop
+from reference_broker.storage.executor import Executor
 from reference_broker.types import METADATA_GROUP, ConsumerId, Entry, EntryKind, GroupId, LogIndex, NodeId
 
 AMQP_PORT: Final = 5672
@@ -369,7 +369,7 @@ class SimNode:
     def write(self, log: LogSystem) -> None:
         """Do the work of :meth:`LogSystem.write`. Either the event loop writes by itself and hears of it before this
         returns, or it wakes the thread of the log. In production the speed of the drive decides, here chance does."""
-        writing, loop, scheduler = log.workers[0], self.loop, self.env.scheduler
+        writing, loop, scheduler = log.executors[0], self.loop, self.env.scheduler
         assert loop is not None
         if writing.name in self._busy:
             return  # the thread is awake and writes this, too
@@ -379,9 +379,9 @@ class SimNode:
         else:
             self._wake(writing)
 
-    def _wake(self, worker: Worker[Any]) -> None:
-        self._busy.add(worker.name)
-        self.env.scheduler.after(self._sync_time(), self._disk, worker, self.boot_id)
+    def _wake(self, executor: Executor[Any]) -> None:
+        self._busy.add(executor.name)
+        self.env.scheduler.after(self._sync_time(), self._disk, executor, self.boot_id)
 
     def _begin(self) -> None:
         assert self.loop is not None
@@ -489,22 +489,22 @@ class SimNode:
                 if core.commit_index != member.commit:
                     self.checkers.story.committed(self.node, runner, member.commit)
                 self.checkers.raft.looked_at(self.node, runner)
-        housekeeping = shard.log.workers[1]
+        housekeeping = shard.log.executors[1]
         if housekeeping.waits and housekeeping.name not in self._busy:
             self._wake(housekeeping)
 
     def _sync_time(self) -> float:
         return self.sync_s * (0.2 + 4 * self.env.chance.random() ** 3)
 
-    def _disk(self, worker: Worker[Any], boot_id: int) -> None:
+    def _disk(self, executor: Executor[Any], boot_id: int) -> None:
         """A thread of the log takes its turn."""
         if boot_id != self.boot_id or self.loop is None:
             return
         if self.loop.paused_until > self.env.scheduler.now:
-            self.env.scheduler.at(self.loop.paused_until, self._disk, worker, boot_id)
+            self.env.scheduler.at(self.loop.paused_until, self._disk, executor, boot_id)
             return
-        self._busy.discard(worker.name)
-        self.loop.run(worker.run_pending)
+        self._busy.discard(executor.name)
+        self.loop.run(executor.run_pending)
         if self.loop is not None and self.env.chance.random() < _READ:
             self.loop.run(self._read_something)
 

@@ -19,9 +19,10 @@ from time import perf_counter, process_time
 from zlib import crc32
 
 from reference_broker.log.config import LogConfig
-from reference_broker.log.files import RealFiles
 from reference_broker.log.notices import Failed, Notice, RolledOver, Written
 from reference_broker.log.system import LogSystem
+from reference_broker.storage.executor import OwnersThread
+from reference_broker.storage.files import RealFiles
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, Term
 from tests.bench.context import Context
 from tests.bench.figures import REFERENCE, BenchError
@@ -70,7 +71,7 @@ def opened(config: LogConfig) -> dict[str, float]:
     """Open the log and say what that took. To be called in a fresh process."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started, cpu = perf_counter(), process_time()
-    log, recovered = LogSystem.open(config, RealFiles(), lambda _notices: None, threads=False)
+    log, recovered = LogSystem.open(config, RealFiles(), lambda _notices: None, policy=OwnersThread())
     took, used = perf_counter() - started, process_time() - cpu
     counters = log.counters()
     return {

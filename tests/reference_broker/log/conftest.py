@@ -10,7 +10,6 @@ from random import Random
 import pytest
 
 from reference_broker.log.config import LogConfig
-from reference_broker.log.memory_files import MemoryFiles
 from reference_broker.log.memtable import ENTRY_OVERHEAD
 from reference_broker.log.notices import (
     Failed,
@@ -24,6 +23,8 @@ from reference_broker.log.notices import (
     Written,
 )
 from reference_broker.log.system import LogSystem, RecoveredGroup
+from reference_broker.storage.executor import OwnersThread
+from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
 WAL, DATA = "/disk/wal", "/disk/data"
@@ -103,7 +104,7 @@ class World:
 
     def open(self) -> World:
         self.log, self.recovered = LogSystem.open(
-            self.config, self.files, self._notify, threads=False, new_store=lambda: b"the-same-store!!"
+            self.config, self.files, self._notify, policy=OwnersThread(), new_store=lambda: b"the-same-store!!"
         )
         return self
 

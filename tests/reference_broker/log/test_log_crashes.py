@@ -14,6 +14,7 @@ import pytest
 
 from reference_broker.log.notices import Failed
 from reference_broker.log.system import LogSystem
+from reference_broker.storage.executor import OwnersThread
 from reference_broker.types import LogIndex
 
 Script = Callable[[Any], None]
@@ -438,7 +439,7 @@ def test_a_full_drive_costs_nothing_but_the_time_until_there_is_room(
         named.update(re.findall(r"/disk/([a-z]+)/", failure)[:1])
         world.files.fill_up(0)
         try:
-            LogSystem.open(world.config, world.files, lambda _notices: None, threads=False)[0].close()
+            LogSystem.open(world.config, world.files, lambda _notices: None, policy=OwnersThread())[0].close()
         except OSError as refused:
             assert refused.errno == errno.ENOSPC and str(refused.filename).startswith("/disk/")
         world.kill()
@@ -505,7 +506,7 @@ def _live_at_random(world: Any, chance: Random, events: Counter[str]) -> None:
             if chance.random() < 0.4:
                 world.step()
             elif chance.random() < 0.5:
-                chance.choice(world.log.workers).run_pending()
+                chance.choice(world.log.executors).run_pending()
         if chance.random() < 0.5:
             world.roll(chance.randint(1, 4))
         events += {name: world.log.counters()[name] for name in FIGURES}

@@ -13,9 +13,9 @@ import pytest
 
 from reference_broker.log.config import LogConfig
 from reference_broker.log.errors import EntryGoneError
-from reference_broker.log.files import BUFFERS_PER_WRITE, RealFiles
 from reference_broker.log.notices import Failed, Notice, RolledOver, SnapshotInstalled, SnapshotTaken, Written
 from reference_broker.log.system import LogSystem
+from reference_broker.storage.files import BUFFERS_PER_WRITE, RealFiles
 from reference_broker.types import Entry, GroupId, LogIndex, NodeId, Term
 
 PATIENCE_S = 60

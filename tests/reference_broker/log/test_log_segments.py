@@ -12,10 +12,10 @@ import pytest
 
 from reference_broker.log.errors import DamagedLogError, EntryGoneError, MissingEntriesError
 from reference_broker.log.extents import merged
-from reference_broker.log.memory_files import MemoryFile
 from reference_broker.log.notices import Failed, RolledOver
 from reference_broker.log.segment_codec import DamagedSegmentError, decode_head, decode_index, encode, placed
 from reference_broker.log.wal_codec import FIRST_BATCH, HEAD_SIZE, ROW_SIZE
+from reference_broker.storage.memory_files import MemoryFile
 from reference_broker.types import GroupId, LogIndex
 
 SEGMENTS = "/disk/data/segments"
@@ -314,7 +314,7 @@ def test_what_is_truncated_while_it_is_copied_stays_so(
 
     def truncate() -> None:
         world.truncate(group, 4)
-        world.log.workers[0].run_pending()
+        world.log.executors[0].run_pending()
 
     meddler.meanwhile = truncate
     world.roll()
@@ -339,7 +339,7 @@ def test_queues_that_are_deleted_while_they_are_copied_leave_nothing(
     def delete() -> None:
         world.delete(first)
         world.delete(second)
-        world.log.workers[0].run_pending()
+        world.log.executors[0].run_pending()
 
     meddler.meanwhile = delete
     world.roll()

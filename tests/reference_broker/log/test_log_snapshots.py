@@ -9,10 +9,10 @@ import pytest
 
 from reference_broker.log.errors import DamagedLogError, EntryGoneError, MissingEntriesError, SnapshotGoneError
 from reference_broker.log.live_entries import LiveEntries
-from reference_broker.log.memory_files import MemoryFile
 from reference_broker.log.memtable import Table
 from reference_broker.log.notices import GroupCreated, SnapshotInstalled, SnapshotRejected, SnapshotTaken
 from reference_broker.log.snapshots import CHUNK_BYTES, SnapshotSource
+from reference_broker.storage.memory_files import MemoryFile
 from reference_broker.types import LogIndex, Term
 
 
@@ -445,7 +445,7 @@ def test_a_group_is_on_disk_before_its_snapshot(make_world: Callable[..., Any]) 
     world = make_world().open()
     world.create(1)
     world.install(group, send(sender, group), sender.models[group].states[-1].log)
-    writing, housekeeping = world.log.workers
+    writing, housekeeping = world.log.executors
     housekeeping.run_pending()
     assert world.notices == []
     writing.run_pending()
@@ -511,7 +511,7 @@ def test_a_log_is_copied_whole_until_its_reset_is_on_disk(make_world: Callable[.
     world.install(group, send(sender, group), {})
     world.step()
     other = world.create(2)
-    writing, housekeeping = world.log.workers
+    writing, housekeeping = world.log.executors
     for turn in range(1, 10):
         world.append(other, turn, size=9000)
         writing.run_pending()
@@ -608,8 +608,8 @@ def test_a_rewrite_gives_way(what: str, make_world: Callable[..., Any], monkeypa
     chunks = [donor.log.snapshot_chunk(group, 1)]
     if what == "install":
         world.install(group, chunks, {})
-        world.log.workers[0].run_pending()
-        world.log.workers[1].run_pending()
+        world.log.executors[0].run_pending()
+        world.log.executors[1].run_pending()
     write = SnapshotSource.write
 
     def meanwhile(self: SnapshotSource, file: Any) -> None:

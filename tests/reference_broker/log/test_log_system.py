@@ -31,6 +31,7 @@ from reference_broker.log.notices import (
 )
 from reference_broker.log.system import LogSystem
 from reference_broker.log.wal_codec import FIRST_BATCH, HEAD_SIZE, ROW_SIZE
+from reference_broker.storage.executor import OwnersThread
 from reference_broker.types import LogIndex, NodeId, Term
 
 
@@ -287,7 +288,7 @@ def test_a_deleted_group_keeps_its_files_until_its_deletion_is_on_disk(make_worl
     for first in range(1, 40, 4):
         world.append(group, first, 4, size=1500)
         world.step()
-    writing, housekeeping = world.log.workers
+    writing, housekeeping = world.log.executors
     world.append(world.create(2), 1)
     writing.run_pending()
     world.snapshot(2, 1, 1)  # any housekeeping
@@ -384,11 +385,13 @@ def test_directories_of_two_logs_are_not_mixed(make_world: Callable[..., Any], w
     """A WAL from a backup beside newer data would silently lose what lies between."""
     world.log.close()
     second = replace(world.config, wal_dir="/other/wal", data_dir="/other/data")
-    log, _ = LogSystem.open(second, world.files, lambda _: None, threads=False, new_store=lambda: b"another store id")
+    log, _ = LogSystem.open(
+        second, world.files, lambda _: None, policy=OwnersThread(), new_store=lambda: b"another store id"
+    )
     log.close()
     mixed = replace(world.config, data_dir="/other/data")
     with pytest.raises(ForeignDirectoryError, match="used together"):
-        LogSystem.open(mixed, world.files, lambda _: None, threads=False)
+        LogSystem.open(mixed, world.files, lambda _: None, policy=OwnersThread())
 
 
 def test_all_problems_of_a_config_at_once() -> None:

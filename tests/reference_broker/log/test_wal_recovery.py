@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference_broker.log.errors import START_BLANK, DamagedLogError, MissingEntriesError, OtherFormatError
+from reference_broker.log.errors import DamagedLogError, MissingEntriesError, OtherFormatError
 from reference_broker.log.extents import Extents
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.recovery import SnapshotFacts, WalRecovery, join_snapshot, replay_meta
@@ -23,6 +23,7 @@ from reference_broker.log.wal_codec import (
     WAL_MAGIC,
     Batch,
     RowKind,
+    Windows,
     batches,
     check_file_header,
     encode_batch_head,
@@ -31,7 +32,7 @@ from reference_broker.log.wal_codec import (
     next_sector,
     pack_row,
 )
-from reference_broker.log.windows import Windows
+from reference_broker.storage.errors import START_BLANK
 from reference_broker.types import GroupId
 
 STORE = b"0123456789abcdef"

@@ -12,7 +12,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from reference_broker.log.memory_files import MemoryFiles
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.config import Limits, Member, NodeConfig
 from reference_broker.node.groups import Queue
@@ -21,6 +20,7 @@ from reference_broker.raft.roles import Role
 from reference_broker.sim.loop import Scheduler, SimLoop
 from reference_broker.sim.network import Network
 from reference_broker.sim.trace import Trace
+from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, NodeId
 
 NODES = (NodeId(1), NodeId(2), NodeId(3))

@@ -14,10 +14,10 @@ from pamqp import base, commands
 
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.testing import PROTOCOL_HEADER, method, parse, publish
-from reference_broker.log.memory_files import MemoryFiles
 from reference_broker.node.client import ClientConnection
 from reference_broker.node.config import Limits, Member, NodeConfig
 from reference_broker.node.shard import Shard
+from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import METADATA_GROUP, NodeId
 
 Basic, Connection = commands.Basic, commands.Connection

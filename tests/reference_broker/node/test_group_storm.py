@@ -20,7 +20,6 @@ import pytest
 
 from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.log.config import LogConfig
-from reference_broker.log.memory_files import MemoryFiles
 from reference_broker.log.notices import (
     HardStateSynced,
     Notice,
@@ -57,6 +56,8 @@ from reference_broker.node.sender import AnswerTimes
 from reference_broker.queues.quorum import Piece, QuorumQueue
 from reference_broker.queues.session import PublishSession
 from reference_broker.raft.roles import Role
+from reference_broker.storage.executor import OwnersThread
+from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import (
     METADATA_GROUP,
     NOBODY,
@@ -125,7 +126,9 @@ class Node:
         config = LogConfig(wal_dir="wal", data_dir="data", node=self.node, wal_file_bytes=LIMITS.wal_file_bytes,
                            memtable_bytes=LIMITS.memtable_bytes)  # fmt: skip
         store = b"store of node %02d" % self.node
-        self.log, recovered = LogSystem.open(config, self.files, self.notice, threads=False, new_store=lambda: store)
+        self.log, recovered = LogSystem.open(
+            config, self.files, self.notice, policy=OwnersThread(), new_store=lambda: store
+        )
         self.hosting = Hosting(self)  # type: ignore[arg-type]
         self.group = MetadataGroup()
         self.hosting.runners[METADATA_GROUP] = self.group  # type: ignore[assignment]
@@ -822,7 +825,7 @@ def test_the_snapshot_of_the_next_leader_does_not_overtake_the_one_that_is_writt
             for deliver in iter(lambda: next(iter(world.frames(away)), None), None):
                 deliver()
             away.turn()
-            away.log.workers[0].run_pending()
+            away.log.executors[0].run_pending()
             while away.notices:
                 away.take_notice()
             away.turn()

@@ -9,9 +9,10 @@ from typing import Any, cast
 import pytest
 
 from reference_broker.log.config import LogConfig
-from reference_broker.log.memory_files import MemoryFiles
 from reference_broker.log.system import LogSystem
 from reference_broker.node.log_notices import LogNotices
+from reference_broker.storage.executor import OwnersThread
+from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
 GROUP = GroupId(7)
@@ -39,7 +40,7 @@ class Node:
         notices = LogNotices(cast(Any, self), cast(Any, self), cast(Any, self), self.guarded, pytest.fail)
         config = LogConfig(wal_dir="/wal", data_dir="/data", wal_file_bytes=16384, inline_us_max=10**9)
         self.log, _ = LogSystem.open(
-            config, MemoryFiles(), notices.notify, threads=False, gather=notices.write_soon,
+            config, MemoryFiles(), notices.notify, policy=OwnersThread(), gather=notices.write_soon,
             new_store=lambda: b"the-same-store!!",
         )  # fmt: skip
         notices.log = self.log

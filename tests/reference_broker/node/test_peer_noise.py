@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference_broker.log.memory_files import MemoryFiles
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node import control
 from reference_broker.node.boot_ids import BootIds
@@ -37,6 +36,7 @@ from reference_broker.raft.messages import (
     VoteReply,
     VoteRequest,
 )
+from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import METADATA_GROUP, GroupId, NodeId
 
 FOR_THE_NODE = sorted(frozenset(Kind) - {Kind.HELLO, Kind.HEARTBEAT, Kind.PART, Kind.LAST_PART})

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from reference_broker.log.memory_files import MemoryFiles
+from reference_broker.storage.memory_files import MemoryFiles
 
 
 def fresh() -> MemoryFiles:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from reference_broker.log.files import Buffer, File
+from reference_broker.storage.files import Buffer, File
 
 
 class Chance(Protocol):

@@ -1,10 +1,10 @@
-"""Whose thread does the work: the worker's own, or the owner's when it says so and the worker is idle."""
+"""Whose thread does the work: the executor's own, or the owner's when it says so and the executor is idle."""
 
 from __future__ import annotations
 
 from threading import Event, get_ident
 
-from reference_broker.log.worker import Worker
+from reference_broker.storage.executor import DedicatedThread
 
 LIMIT_S = 10
 
@@ -30,29 +30,29 @@ class Record:
 
 def test_what_is_handed_over_waits_for_the_word() -> None:
     record, asked = Record(), []
-    worker = Worker("worker", record.handle, lambda: asked.append(1))
-    worker.start()
-    worker.submit("a")
-    worker.submit("b")
+    executor = DedicatedThread("executor", record.handle, lambda: asked.append(1))
+    executor.start()
+    executor.submit("a")
+    executor.submit("b")
     assert asked == [1], "asked once for what waits"
-    worker.close()
+    executor.close()
     assert record.operations == ["a", "b"]
 
 
-def test_the_owner_does_it_while_the_worker_is_idle() -> None:
+def test_the_owner_does_it_while_the_executor_is_idle() -> None:
     record = Record()
-    worker = Worker("worker", record.handle, lambda: None)
-    worker.start()
-    worker.submit("first")
+    executor = DedicatedThread("executor", record.handle, lambda: None)
+    executor.start()
+    executor.submit("first")
     while not record.operations:  # the thread may still be on its way to sleep
-        worker.go(here=True)
+        executor.go(here=True)
     record.threads.clear()
-    worker.submit("a")
-    worker.submit("b")
-    worker.go(here=True)
+    executor.submit("a")
+    executor.submit("b")
+    executor.go(here=True)
     assert record.operations == ["first", "a", "b"]
     assert record.threads == [get_ident()] * 2
-    worker.close()
+    executor.close()
 
 
 def test_what_is_handed_over_while_the_owner_does_it_comes_next() -> None:
@@ -62,28 +62,28 @@ def test_what_is_handed_over_while_the_owner_does_it_comes_next() -> None:
 
     def handle(operations: list[str]) -> None:
         if "a" in operations:
-            worker.submit("b")
+            executor.submit("b")
         done.extend(operations)
 
-    worker: Worker[str] = Worker("worker", handle, lambda: asked.append(len(done)))
-    worker.submit("a")
-    worker.go(here=True)
+    executor: DedicatedThread[str] = DedicatedThread("executor", handle, lambda: asked.append(len(done)))
+    executor.submit("a")
+    executor.go(here=True)
     assert done == ["a"] and asked == [0, 0], "asked again for what came meanwhile"
-    worker.go(here=True)
+    executor.go(here=True)
     assert done == ["a", "b"]
 
 
-def test_the_worker_keeps_the_order_while_it_is_busy() -> None:
+def test_the_executor_keeps_the_order_while_it_is_busy() -> None:
     record = Record()
-    worker = Worker("worker", record.handle, lambda: None)
-    worker.start()
-    worker.submit("block")
+    executor = DedicatedThread("executor", record.handle, lambda: None)
+    executor.start()
+    executor.submit("block")
     while not record.blocked.is_set():
-        worker.go(here=False)
-    worker.submit("after")
-    worker.go(here=True)
+        executor.go(here=False)
+    executor.submit("after")
+    executor.go(here=True)
     assert record.operations == ["block"], "done by nobody while something handed over earlier is under way"
     record.release.set()
-    worker.close()
+    executor.close()
     assert record.operations == ["block", "after"]
     assert get_ident() not in record.threads

@@ -1,7 +1,7 @@
 """The port through which the log touches a file system, and its real implementation.
 
 The port is as small as the log's needs, so that three worlds can stand behind it: the real one below, the one in
-memory that can lose power (:mod:`reference_broker.log.memory_files`), and a modelled drive. Durability is
+memory that can lose power (:mod:`reference_broker.storage.memory_files`), and a modelled drive. Durability is
 explicit: content is safe after ``datasync``, a name (created, renamed, removed) after ``sync_dir``.
 """
 
