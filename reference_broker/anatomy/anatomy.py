@@ -1,23 +1,26 @@
 """The latency anatomy of one node: where the rows of all its groups come together and become histograms.
 
-Not thread-safe: the node's event loop calls it. :meth:`Anatomy.snapshot` gives copies that may be encoded elsewhere.
+To record a row costs a copy; the rows become histograms once per buffer. Not thread-safe: the node's event loop calls
+it. :meth:`Anatomy.snapshot` gives copies that may be encoded elsewhere.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from reference_broker.anatomy.histogram import Histograms, Values, bucket_index, encode
-from reference_broker.anatomy.recorder import ChainRecorder
-from reference_broker.anatomy.stages import CHAINS, Chain, Stage
-from reference_broker.anatomy.track import EntryTimes, Track
+from reference_broker.anatomy.stages import CHAINS, CROSS_NODE, Chain, EntryTimes, Stage, telescoped
 
 ENTRIES_MAX: Final = 8192
 """Entries of all groups whose stamps are kept: about 5 MB."""
+ROWS: Final = 512
+"""Rows that wait to be bucketed: so few that nobody notices the 0.2 ms."""
 
 Row = tuple[Chain, int, tuple[int, ...]]
 """Chain, messages, stamps but for the last."""
@@ -59,6 +62,39 @@ class Snapshot:
         }
 
 
+class ChainRecorder:
+    """The stages of one chain, in its order, and at last the whole chain; cumulative since the start."""
+
+    __slots__ = ("_buffer", "_width", "chain", "histograms")
+
+    def __init__(self, chain: Chain) -> None:
+        self.chain = chain
+        self.histograms = Histograms(len(CHAINS[chain]) + 1)
+        self._width = len(CHAINS[chain]) + 2
+        self._buffer = array("q")
+
+    def add(self, count: int, stamps: Iterable[int]) -> None:
+        """``count`` messages with these stamps. First stamp 0: the cross-node stages are not known."""
+        self._buffer.append(count)
+        self._buffer.extend(stamps)
+        if len(self._buffer) >= ROWS * self._width:
+            self.fold()
+
+    def fold(self) -> None:
+        """Bucket what waits. Call it before the histograms are read."""
+        if not self._buffer:
+            return
+        rows = np.frombuffer(self._buffer, np.int64).reshape(-1, self._width).copy()
+        self._buffer = array("q")
+        weights, stamps = rows[:, 0], rows[:, 1:]
+        if self.chain is not Chain.SETTLE and (foreign := stamps[:, 0] == 0).any():
+            known = telescoped(stamps[foreign])
+            self.histograms.record(known[:, CROSS_NODE:], weights[foreign], CROSS_NODE)
+            weights, stamps = weights[~foreign], stamps[~foreign]
+        stages = telescoped(stamps)
+        self.histograms.record(np.column_stack([stages, stages.sum(axis=1)]), weights)
+
+
 class Anatomy:
     """One node's. ``clock`` names the clock that its stamps are taken from (0 stands for none)."""
 
@@ -76,10 +112,6 @@ class Anatomy:
         self._begun: list[Row] = []
         self._open: dict[object, list[Row]] = {}
         self._last_sync = 0
-
-    def track(self) -> Track:
-        """A new group."""
-        return Track(self)
 
     def keep(self, entries: dict[int, EntryTimes], index: int) -> None:
         """An entry's stamps begin; those of the oldest entry go if there are too many."""

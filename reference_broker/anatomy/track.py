@@ -17,28 +17,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from reference_broker.anatomy.stages import Chain
+from reference_broker.anatomy.anatomy import Anatomy
+from reference_broker.anatomy.stages import Chain, EntryTimes
 from reference_broker.machines.commands import Enqueue
 from reference_broker.machines.effects import Span
 from reference_broker.message_run import MessageRun, stamped
 from reference_broker.types import ChannelId
-
-if TYPE_CHECKING:
-    from reference_broker.anatomy.anatomy import Anatomy
-
-
-class EntryTimes:
-    """The stamps of one entry as this node sees them, in ns; 0: not yet. ``clock`` is that of ``made``."""
-
-    __slots__ = ("applied", "begun", "clock", "committed", "handed", "made", "synced", "written")
-
-    def __init__(self, clock: int, made: int, handed: int) -> None:
-        self.clock = clock
-        self.made = made
-        self.handed = handed
-        self.begun = self.written = self.synced = self.committed = self.applied = 0
 
 
 class Track:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
+from reference_broker.anatomy.track import Track
 from reference_broker.log.system import LogSystem
 from reference_broker.node.batcher import Batcher, Standing
 from reference_broker.node.group_ports import Host
@@ -63,7 +64,7 @@ class GroupRunner:
         self.core = core
         self.host = host
         self.scheduled = False
-        self.track = node.anatomy.track()
+        self.track = Track(node.anatomy)
         self._node = node
         self._me = (node.node, node.boot_id)
         self._standing: Standing = (Role.FOLLOWER, NOBODY, core.term)

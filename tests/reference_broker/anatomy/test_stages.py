@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference_broker.anatomy.anatomy import Anatomy, Snapshot
-from reference_broker.anatomy.recorder import ROWS
+from reference_broker.anatomy.anatomy import ROWS, Anatomy, Snapshot
 from reference_broker.anatomy.stages import CHAINS, STAGES, Chain, Stage, telescoped
 from reference_broker.anatomy.track import Track
 from reference_broker.machines.commands import Enqueue
@@ -88,7 +87,7 @@ def run_of(count: int, clock: int = CLOCK, read: int = 100, sent: int = 0) -> Me
 
 def anatomy_with_entry(clock: int = CLOCK, entries_max: int = 9) -> tuple[Anatomy, Track]:
     anatomy = Anatomy(CLOCK, entries_max)
-    track = anatomy.track()
+    track = Track(anatomy)
     track.handed(5, clock, 130, 135)
     track.synced(5, 140, 150, 170)
     track.applied(5, 5, 190, 195)
