@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +12,7 @@ from pamqp import commands
 
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.events import ChannelClosed, ConnectionClosed, ConnectionOpened
+from reference_broker.amqp.handshake import STEPS
 from reference_broker.amqp.state import Phase
 from reference_broker.amqp.testing import PROTOCOL_HEADER, ScriptedClient, method, raw_frame
 
@@ -296,3 +300,39 @@ def test_impossible_settings_are_refused_with_their_name(bad: dict[str, int]) ->
     """A broker that starts with them would refuse every client."""
     with pytest.raises(ValueError, match=next(iter(bad))):
         ConnectionConfig(users={}, **bad)  # type: ignore[arg-type]
+
+
+def test_the_page_shows_the_table_of_steps() -> None:
+    """Somebody who writes a client reads the page: it must name the very methods that the table lets through."""
+    page = (Path(__file__).parents[3] / "docs" / "internals" / "amqp.md").read_text()
+    for phase, steps in STEPS.items():
+        (row,) = re.findall(rf"^\| {phase.name} \| (.*) \|$", page, re.MULTILINE)
+        named = {name.lower().replace("-", "") for name in re.findall(r"`(connection\.[a-z-]+)`", row)}
+        assert named == {"connection.close", *(kind.name.lower() for kind in steps)}
+
+
+@pytest.mark.parametrize("phase", STEPS)
+@pytest.mark.parametrize(
+    "kind", [kind for kind in commands.INDEX_MAPPING.values() if kind.name.startswith("Connection")]
+)
+def test_each_phase_takes_the_methods_of_its_step_only(phase: Phase, kind: type[commands.Connection.Close]) -> None:
+    """A method that comes too early or too late would skip the login."""
+    client = greeted()
+    ways = [
+        start_ok("PLAIN", b"\0guest\0guest"),
+        method(0, Connection.TuneOk(100, 8192, 0)),
+        method(0, Connection.Open("/")),
+    ]
+    for octets in ways[: list(STEPS).index(phase)]:
+        client.raw(octets)
+    assert client.server.phase is phase
+    arguments: dict[object, tuple[object, ...]] = {
+        Connection.StartOk: ({}, "PLAIN", "", "en_US"),
+        Connection.Secure: ("challenge",),
+        Connection.SecureOk: ("response",),
+        Connection.Close: (200, "bye", 0, 0),
+        Connection.UpdateSecret: ("guest", "reason"),
+    }
+    client.raw(method(0, kind(*arguments.get(kind, ()))))  # type: ignore[arg-type]
+    over = {Phase.CLOSING, Phase.CLOSED}  # closed at once if the method itself looks like the client's last word
+    assert (client.server.phase not in over) == (kind in STEPS[phase])
