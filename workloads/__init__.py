@@ -1,4 +1,4 @@
-"""The published experiments as versioned files, and where they lie."""
+"""The bundled workloads: published experiments as versioned files."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def names() -> list[str]:
 
 
 def path_of(name: str) -> Path:
-    """The file of a bundled workload; it does not exist when there is no workload of this name."""
+    """The path of the file of a bundled workload. Without a workload of this name, the path does not exist."""
     return DIRECTORY.joinpath(*name.split("/")).with_suffix(".yaml")

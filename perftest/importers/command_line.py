@@ -1,7 +1,7 @@
-"""Finding PerfTest's options in what people type, keep in scripts and paste into tickets.
+"""Finds PerfTest's options in command lines as people type them, keep them in scripts and paste them into tickets.
 
-``bin/runjava com.rabbitmq.perf.PerfTest -x 1``, ``perf-test -x 1``, ``java -jar perf-test.jar -x 1``, ``docker run --rm
--e CONFIRM=10 pivotalrabbitmq/perf-test:latest -x 1``, or only the options.
+A command line is ``bin/runjava com.rabbitmq.perf.PerfTest -x 1``, ``perf-test -x 1``, ``java -jar perf-test.jar -x 1``,
+``docker run --rm -e CONFIRM=10 pivotalrabbitmq/perf-test:latest -x 1``, or only the options.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ENVIRONMENT_FLAGS: Final = ("-e", "--env")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A command line: its options, and the environment it sets."""
+    """A command line: its options, and the environment variables that it sets."""
 
     text: str
     number: int
@@ -41,7 +41,7 @@ def is_command_line(text: str) -> bool:
 
 
 def lines_of(text: str, notes: Notes) -> list[Line]:
-    """Each command line of a text. Lines of a script that do not name PerfTest are noted and left out."""
+    """All command lines of PerfTest in a text. Each other line of a script gets a note and is left out."""
     found = []
     for number, text_of in _logical(text):
         place = f"line {number}"
@@ -59,7 +59,7 @@ def lines_of(text: str, notes: Notes) -> list[Line]:
 
 
 def _logical(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with their number; one that ends with a backslash goes on."""
+    """The lines with their numbers. A line that ends with a backslash is joined with the next line."""
     begun, held = 0, ""
     for number, line in enumerate(text.splitlines(), start=1):
         begun = begun or number
@@ -89,7 +89,7 @@ def _line(text: str, number: int, words: list[str], notes: Notes) -> Line | None
 
 
 def _start(words: Sequence[str]) -> int | None:
-    """Where the options begin: behind the last word that is the program, or the image of a container."""
+    """The index of the first option, behind the word that is the program or the image of a container."""
     if words[0].startswith("-"):
         return 0
     for at, word in enumerate(words):
@@ -99,7 +99,7 @@ def _start(words: Sequence[str]) -> int | None:
 
 
 def _until_operator(words: list[str], place: str, notes: Notes) -> list[str]:
-    """Without what a shell would do with the output."""
+    """The words before the first operator of the shell."""
     end = next((at for at, word in enumerate(words) if word in _OPERATORS or word.startswith((">", "2>"))), len(words))
     if end < len(words):
         notes.without(place, f"the shell's part is left out: {' '.join(words[end:])}")
@@ -107,7 +107,7 @@ def _until_operator(words: list[str], place: str, notes: Notes) -> list[str]:
 
 
 def _environment(words: Sequence[str]) -> dict[str, str]:
-    """Variables set before the program, or for its container."""
+    """The environment variables that are set before the program, or for its container."""
     found = {}
     for at, word in enumerate(words):
         name, _, value = word.partition("=")

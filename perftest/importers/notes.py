@@ -1,4 +1,4 @@
-"""What an importer has to say about a source."""
+"""Notes and problems that an importer reports about a source."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perftest.spec.problem import Problem, SpecError
 
 
 class Level(StrEnum):
-    """How much of a thing came over: with another meaning, not at all, or nobody knows what it is."""
+    """What became of a part of the source: its meaning changed, it has no equivalent, or its key is unknown."""
 
     DIFFERENT = "converted differently"
     WITHOUT = "no equivalent"
@@ -20,10 +20,10 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """One thing that is not in the workload as it was in the source.
+    """A part of the source that is not in the workload as it was in the source.
 
-    ``path`` is the key path or the option, ``what`` what becomes of it, ``fix`` what to do where that matters; empty
-    where nothing is to be done.
+    ``path`` is the key path or the option. ``what`` says what becomes of it. ``fix`` says what to do, and is empty if
+    there is nothing to do.
     """
 
     level: Level
@@ -33,7 +33,7 @@ class Note:
     fix: str = ""
 
     def lines(self) -> str:
-        """As people read it: two lines, or three."""
+        """The note as two or three lines for people."""
         where = ": ".join(part for part in (self.file, self.path) if part)
         text = f"{self.level.value}: {self.what}\n  at   {where}"
         return f"{text}\n  do   {self.fix}" if self.fix else text
@@ -45,30 +45,30 @@ class Note:
 
 @dataclass(slots=True)
 class Notes:
-    """All that is said about one source, each thing once; and what makes it unreadable."""
+    """The notes about one source, each note once; and the problems that make the source unreadable."""
 
     file: str
     found: list[Note] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
     def different(self, path: str, what: str, fix: str = "", file: str = "") -> None:
-        """Something means something else now."""
+        """Note a part whose meaning changed."""
         self._add(Level.DIFFERENT, path, what, fix, file)
 
     def without(self, path: str, what: str, fix: str = "", file: str = "") -> None:
-        """Something is not in the workload."""
+        """Note a part that has no equivalent."""
         self._add(Level.WITHOUT, path, what, fix, file)
 
     def unknown(self, path: str, what: str, fix: str, file: str = "") -> None:
-        """A key that the other tool does not know either, or that is not known here."""
+        """Note an unknown key."""
         self._add(Level.UNKNOWN, path, what, fix, file)
 
     def problem(self, path: str, rule: str, fix: str, value: object = None, file: str = "") -> None:
-        """Something that cannot be converted at all; all of them are told at once."""
+        """Add a problem: something that cannot be converted at all. All problems are reported together."""
         self.problems.append(Problem(path=path, value=value, rule=rule, fix=fix, file=file or self.file))
 
     def stop_at_problems(self) -> None:
-        """Raise SpecError if there was a problem."""
+        """Raise SpecError if there is a problem."""
         if self.problems:
             raise SpecError(list({problem.lines(): problem for problem in self.problems}.values()))
 
@@ -80,7 +80,7 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """The content of a workload file, and what is to be said about it."""
+    """The content of a workload file, and the notes about it."""
 
     content: dict[str, Any]
     notes: Sequence[Note]
@@ -88,7 +88,7 @@ class Converted:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What came of a source: workloads, and what is to be said about the source as a whole."""
+    """The result of an import: workloads, and notes about the source as a whole."""
 
     workloads: list[Converted]
     general: Sequence[Note] = ()

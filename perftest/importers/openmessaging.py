@@ -1,8 +1,8 @@
-"""OpenMessaging Benchmark's workloads, as its RabbitMQ driver runs them.
+"""Converts workloads of OpenMessaging Benchmark, as its RabbitMQ driver runs them.
 
-The driver makes a fanout exchange of each topic and a queue of each subscription; it confirms without a limit,
-publishes transient messages by default, and consumes with automatic acknowledgement. ``producerRate`` is the total of
-all producers.
+The driver declares a fanout exchange for each topic and a queue for each subscription. It uses confirms without a
+limit, publishes transient messages by default, and consumes with automatic acknowledgement. ``producerRate`` is the
+total rate of all producers.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _VARIABLE: Final = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 _KEYS: Final = ("topics", "messageSize", "producersPerTopic", "subscriptionsPerTopic")
 
 Find = Callable[[str], str | None]
-"""The path of a file that the source names, or None where there is none."""
+"""Finds the path of a file that the source names; None if there is no such file."""
 
 
 def is_openmessaging(data: object) -> bool:
-    """Whether this looks like a workload of OpenMessaging Benchmark."""
+    """Whether the data looks like a workload of OpenMessaging Benchmark."""
     return isinstance(data, Mapping) and sum(key in data for key in _KEYS) >= 2
 
 
@@ -56,7 +56,7 @@ def import_openmessaging(text: str, file: str, find: Find) -> Imported:
 
 
 def _resolved(text: str, notes: Notes) -> str:
-    """``${name:-15}`` by its default: the importer looks at no environment."""
+    """The text with ``${name:-15}`` replaced by its default, because the importer reads no environment."""
 
     def replace(match: re.Match[str]) -> str:
         name, default = match.groups()
@@ -110,7 +110,7 @@ def _queue(name: str) -> dict[str, Any]:
 
 
 def _fanout(name: str, subscriptions: int) -> dict[str, Any]:
-    """A topic: its exchange, and a queue of each subscription."""
+    """The exchange of a topic, and a queue for each subscription."""
     queues = [_queue(f"{name}_sub{number}") for number in range(1, max(subscriptions, 1) + 1)]
     return {"queues": queues, "exchange": {"name": name, "type": "fanout"}}
 
@@ -150,7 +150,7 @@ def _bodies(source: Section, find: Find) -> dict[str, Any]:
 
 
 def _times(source: Section, load: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The step, and how long consumers wait for a backlog to be there."""
+    """The step, and how long consumers wait until there is a backlog."""
     test, warmup = source.number("testDurationMinutes", default=1), source.number("warmupDurationMinutes", default=1)
     if not test:
         source.wrong("testDurationMinutes", "a test needs time", "write 1 or more")
@@ -173,7 +173,7 @@ def _times(source: Section, load: dict[str, Any]) -> tuple[dict[str, Any], dict[
 
 
 def _increments(source: Section, producers: int) -> dict[str, Any]:
-    """``producerIncrementRate``: the rate grows from the start to the end in steps."""
+    """The sweep of ``producerIncrementRate``: the rate grows in steps from the start to the end."""
     grows, start = source.number("producerIncrementRate"), source.number("producerStartRate", default=10_000)
     seconds, end = source.number("producerIncrementSeconds", default=60), source.number("producerRate")
     if not grows:
@@ -194,7 +194,8 @@ def _increments(source: Section, producers: int) -> dict[str, Any]:
 def _other_topics(
     source: Section, stem: str, topics: int, subscriptions: int, load: dict[str, Any], publishing: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Topics with several subscriptions beside the first: each has an exchange of its own."""
+    """Background loads for the topics beside the first, if topics have several subscriptions and so an exchange
+    each."""
     if topics == 1 or subscriptions == 1:
         return []
     shown = min(topics - 1, BACKGROUNDS_MAX)

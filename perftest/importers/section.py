@@ -1,7 +1,7 @@
-"""Reading a mapping of another tool's file so that no key is passed over in silence.
+"""Reads a mapping of another tool's file in such a way that no key is passed over silently.
 
-Every key is asked for by its name; :meth:`Section.finish` reports those that nobody asked for, with the nearest that
-somebody did. Values may be text where a number is meant, as RabbitTestTool writes them.
+An importer asks for each key by its name. :meth:`Section.finish` reports the keys that the importer did not ask for,
+each with the nearest known key. A number may be written as text, as RabbitTestTool does.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class Section:
         return f"{self.path}.{key}" if self.path else key
 
     def has(self, key: str) -> bool:
-        """Whether a key is there; asking makes it known."""
+        """Whether a key is there. Asking for a key makes it known."""
         self._asked[key] = None
         return self.data.get(key) is not None
 
     def raw(self, *keys: str, default: Any = None) -> Any:
-        """The value of the first of these keys that is there: a key and its former names."""
+        """The value of the first of these keys that is there; the keys are a key and its former names."""
         found = [self.data[key] for key in keys if self.has(key)]
         return found[0] if found else default
 
     def text(self, *keys: str, default: str = "") -> str:
-        """Text; a number or a truth value is what would be written."""
+        """Text. A number or a truth value is returned as it would be written."""
         value = self.raw(*keys, default=default)
         if isinstance(value, str | int | float):
             return str(value).lower() if isinstance(value, bool) else str(value)
@@ -85,7 +85,7 @@ class Section:
         return default
 
     def choice(self, *keys: str, default: str, known: Mapping[str, str]) -> str:
-        """One of some words, in any case; what each stands for."""
+        """The meaning of one of some words, in upper or lower case."""
         word = self.text(*keys, default=default)
         if word.lower() in known:
             return known[word.lower()]
@@ -95,7 +95,7 @@ class Section:
         return known[default.lower()]
 
     def section(self, *keys: str) -> Section:
-        """A mapping below; an empty one where there is none."""
+        """The section of a key; an empty section if the key is not there."""
         key, value = next(((key, self.data[key]) for key in keys if self.has(key)), (keys[0], {}))
         if not isinstance(value, Mapping):
             self._wrong(key, value, "a mapping", "write {…}")
@@ -103,7 +103,7 @@ class Section:
         return Section(value, self.notes, self.at(key), self.file)
 
     def sections(self, *keys: str) -> list[Section]:
-        """The mappings of a list below."""
+        """The sections of a list of mappings."""
         key, value = next(((key, self.data[key]) for key in keys if self.has(key)), (keys[0], []))
         if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
             self._wrong(key, value, "a list of mappings", "write [{…}]")
@@ -119,37 +119,37 @@ class Section:
         return value
 
     def different(self, key: str, what: str, fix: str = "") -> None:
-        """A note about a key: it means something else now."""
+        """Note that the meaning of a key changed."""
         self.notes.different(self.at(key), what, fix, self.file)
 
     def without(self, key: str, what: str, fix: str = "") -> None:
-        """A note about a key: there is no equivalent."""
+        """Note that a key has no equivalent."""
         self.notes.without(self.at(key), what, fix, self.file)
 
     def drop(self, what: str, *keys: str, unless: tuple[object, ...] = (), fix: str = "") -> None:
-        """Keys without an equivalent, noted where they are there and say something else than ``unless``."""
+        """Note keys without an equivalent, if they are there with another value than ``unless``."""
         for key in keys:
             if self.has(key) and str(self.data[key]).lower() not in {str(value).lower() for value in unless}:
                 self.without(key, what, fix)
 
     def ignore(self, *keys: str) -> None:
-        """Keys that say nothing about the load: names and labels."""
+        """Mark keys as known that say nothing about the load, such as names and labels."""
         for key in keys:
             self.has(key)
 
     def wrong(self, key: str, rule: str, fix: str) -> None:
-        """A value that cannot be converted at all."""
+        """Add the problem that the value of a key cannot be converted at all."""
         self.notes.problem(self.at(key), rule, fix, self.data.get(key), self.file)
 
     def finish(self, hint: str = "") -> None:
-        """Report what nobody asked for; ``hint`` is what to do where no name is near."""
+        """Report the keys that nobody asked for. ``hint`` is the fix for a key without a near known key."""
         for key in self.unasked():
             near = nearest(key, self._asked)
             fix = f"did you mean {near!r}?" if near else hint or "remove it, or set what it should do by hand"
             self.notes.unknown(self.at(key), f"the key {key!r} is not known: it has no effect", fix, self.file)
 
     def unasked(self) -> Iterator[str]:
-        """Keys that nobody has asked for so far."""
+        """The keys that nobody has asked for so far."""
         return (str(key) for key in self.data if key not in self._asked)
 
     def _wrong(self, key: str, value: object, kind: str, fix: str) -> None:

@@ -1,4 +1,4 @@
-"""Workloads as text, in the order in which a person would write them."""
+"""Writes workloads as the text of a file, in the order in which a person would write the keys."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ NAME_MAX: Final = 80
 BACKGROUNDS_MAX: Final = 8
 """Further background loads are left out: each is a process."""
 _APART: Final = ("queues", "load", "exchange", "publishing", "consuming", "connecting", "background", "sweep", "step")
-"""Keys that have an empty line before them."""
+"""Keys with an empty line before them."""
 _FLOW_MAX: Final = 100
-"""What is shorter stays on one line."""
+"""Longest value that is written on one line."""
 _WIDTH: Final = 120
 
 
 def name_of(text: str, room: int = NAME_MAX) -> str:
-    """Small letters, digits and single underscores, at most ``room`` of them: what is left of a title or a path."""
+    """A workload name made of a title or a path: at most ``room`` small letters, digits and single underscores."""
     plain = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:room].strip("_")
     return plain or "imported"
 
@@ -58,7 +58,7 @@ def plain_number(number: float) -> int | float:
 
 
 def to_yaml(workload: dict[str, Any], origin: str = "", notes: Sequence[Note] = ()) -> str:
-    """The text of a workload file; what is not as it was in the source stands in comments above."""
+    """The text of a workload file. The notes about its source are comments at the beginning."""
     parts, workload = [*_heading(origin, notes)], spelled(workload)
     for key in ORDER:
         if key in workload:
@@ -68,7 +68,7 @@ def to_yaml(workload: dict[str, Any], origin: str = "", notes: Sequence[Note] = 
 
 
 def problems_of(workload: dict[str, Any], file: str) -> list[Problem]:
-    """What the generator would refuse of a workload."""
+    """The problems for which the generator would refuse a workload."""
     try:
         return check(*parse_workload(to_yaml(workload), file))
     except SpecError as error:
@@ -84,13 +84,13 @@ def _heading(origin: str, notes: Sequence[Note]) -> list[str]:
 
 
 def _place(note: Note, origin: str) -> str:
-    """The key path, with its file if that is another one."""
+    """The key path of a note, with its file if it differs from ``origin``."""
     name = note.file.replace("\\", "/").rpartition("/")[2]
     return note.path if note.file == origin or not note.path else f"{name}: {note.path}"
 
 
 def _entry(key: str, value: Any, indent: str = "") -> str:
-    """``key: value``, on one line where that can be read."""
+    """``key: value``, on one line if it is short."""
     short = f"{indent}{key}: {_flow(value)}"
     if not isinstance(value, dict | list) or (key in ("step", "quick") and len(short) <= _FLOW_MAX):
         return (
@@ -104,7 +104,7 @@ def _entry(key: str, value: Any, indent: str = "") -> str:
 
 
 def _inner(key: str, value: Any, indent: str) -> str:
-    """An entry of a section: on one line unless it is long."""
+    """An entry of a section, on one line unless it is long."""
     short = f"{indent}{key}: {_flow(value)}"
     return short if len(short) <= _FLOW_MAX else _entry(key, value, indent)
 

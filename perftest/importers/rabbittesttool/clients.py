@@ -1,4 +1,4 @@
-"""Publishers and consumers of a topology as sections of a workload."""
+"""Converts the publishers and consumers of a topology into sections of a workload."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STREAM: Final = (
 
 @dataclass(slots=True)
 class Publishers:
-    """Publishers with one prefix: their load, and where they publish to."""
+    """Publishers with one prefix: their load and their destination."""
 
     source: Section
     prefix: str
@@ -35,7 +35,7 @@ class Publishers:
 
     @property
     def alike(self) -> tuple[object, ...]:
-        """What has to be equal for two to be one."""
+        """The parts that must be equal for two groups of publishers to count as one group."""
         return (self.load, self.publishing, self.queue_prefix, self.exchange, self.mode, self.keys)
 
 
@@ -53,7 +53,7 @@ class Consumers:
 
 
 def publishers_of(source: Section) -> Publishers | None:
-    """Publishers; None where they are not included or there are none of them."""
+    """Read publishers; None if they are not included, or if their number is 0."""
     if not _is_included(source):
         return None
     confirms = source.section("publishMode")
@@ -83,7 +83,7 @@ def publishers_of(source: Section) -> Publishers | None:
 
 
 def _is_included(source: Section) -> bool:
-    """Whether there are any: what the tool passes over needs no note."""
+    """Whether the clients are included and their number is above 0. Clients that the tool skips need no note."""
     return source.flag("include", default=True) and source.count("scale", default=1) > 0
 
 
@@ -100,7 +100,7 @@ def _is_amqp(source: Section) -> None:
 
 
 def size_of(size: int, source: Section, key: str) -> int:
-    """A size with room for the time stamps."""
+    """The size of a body, raised if the time stamps need more room."""
     if size < SIZE_BYTES_MIN:
         source.different(key, f"bodies have {SIZE_BYTES_MIN} octets, which the time stamps take, not {size}")
     return max(size, SIZE_BYTES_MIN)
@@ -114,7 +114,7 @@ def _frame_max(source: Section) -> int:
 
 
 def _headers(source: Section) -> dict[str, Any]:
-    """So many headers of those there are: the first, where the tool draws them for each message."""
+    """The first headers, as many as each message has. The tool would draw them for each message."""
     number, headers = source.count("headersPerMessage"), properties(source, "availableHeaders")
     if number > len(headers):
         source.wrong("headersPerMessage", f"there are {len(headers)} availableHeaders, not {number}", "name more")
@@ -144,7 +144,7 @@ def _destination(source: Section, found: Publishers) -> None:
 
 
 def consumers_of(source: Section) -> Consumers | None:
-    """Consumers; None where they are not included or there are none of them."""
+    """Read consumers; None if they are not included, or if their number is 0."""
     if not _is_included(source):
         return None
     acks = source.section("ackMode")

@@ -1,4 +1,4 @@
-"""Dimensions as sweeps: which settings change in which step, for how long."""
+"""Converts dimensions into sweeps: which settings change in which step, and for how long."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _CYCLES: Final = {
     "size": ("publishing", "size_cycle"),
     "consumer_latency": ("consuming", "latency_cycle"),
 }
-"""Settings whose values may come again: where the cycle is, then."""
+"""Settings whose values may repeat, and the keys of the cycle that they then become."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the dimensions of a topology can change: the measured load, its prefixes, and how often it is there."""
+    """The parts that the dimensions of a topology can change: the measured load, its prefixes and its copies."""
 
     load: dict[str, Any]
     publishers: str
@@ -53,7 +53,7 @@ Steps = list[dict[str, Any]]
 
 
 def add_dimensions(topology: Section, workload: dict[str, Any], scope: Scope) -> None:
-    """Add step and sweep to a workload, and take what is swept out of its load."""
+    """Add step and sweep to a workload, and remove the swept settings from its load."""
     kind = topology.choice("topologyType", default="fixed", known=_KINDS)
     dimensions = topology.section("dimensions")
     source = dimensions.section(kind)
@@ -123,7 +123,7 @@ def _single(source: Section, scope: Scope) -> Steps:
 
 
 def _base(setting: str, scope: Scope) -> float:
-    """What factors multiply: the setting of the topology, in the unit of the dimension; of no limit, 1."""
+    """The value that factors multiply: the setting of the topology in the unit of the dimension, or 1 for no limit."""
     value = scope.load.get(setting, 1)
     if isinstance(value, str):
         return parse_duration_s(value) * 1e3 if value != UNLIMITED else 1
@@ -148,7 +148,7 @@ def _multiple(source: Section, scope: Scope) -> Steps:
 
 
 def _setting(source: Section, dimension: str, key: str, scope: Scope) -> str:
-    """The setting that a dimension is; empty if it has none, which is told."""
+    """The setting that a dimension changes. A dimension without a setting gets a note, and the setting is empty."""
     name = dimension.lower()
     if name in WITHOUT:
         source.without(key, f"{dimension}: {WITHOUT[name]}", "write a workload for each value")
@@ -178,7 +178,7 @@ def _number(source: Section, key: str, value: Any) -> float:
 
 
 def _value(setting: str, number: float, scope: Scope, source: Section, key: str) -> int | float | str:
-    """One value of a dimension as the sweep has it."""
+    """A value of a dimension as the sweep writes it."""
     whole = max(round(number), 0)
     if setting == "rate":
         return plain_number(number) if number else UNLIMITED
@@ -198,7 +198,7 @@ def _value(setting: str, number: float, scope: Scope, source: Section, key: str)
 
 
 def _accepted(source: Section, steps: Steps, scope: Scope) -> Steps:
-    """Steps that the generator accepts: enough consumers, and no ack interval above the prefetch."""
+    """The steps, changed so that the generator accepts them: enough consumers, no ack interval above the prefetch."""
     key = _key(source)
     for step in steps:
         prefetch = step.get("prefetch", scope.load.get("prefetch", 0))
@@ -215,7 +215,7 @@ def _accepted(source: Section, steps: Steps, scope: Scope) -> Steps:
 
 
 def _key(source: Section) -> str:
-    """Where the values are: of one dimension, or of several."""
+    """The key that holds the values, for one dimension or for several."""
     return "values" if source.has("values") else "multiValues"
 
 
@@ -241,7 +241,7 @@ def _sweep(source: Section, workload: dict[str, Any], steps: Steps, seconds: flo
 
 
 def _lower_ack_interval(source: Section, load: dict[str, Any], steps: Steps, key: str) -> None:
-    """An ack interval that stays while the prefetch changes fits the smallest prefetch."""
+    """Lower a constant ack interval to the smallest prefetch of the sweep."""
     smallest = min((step["prefetch"] for step in steps if step.get("prefetch")), default=0)
     if smallest and load.get("ack_interval", 0) > smallest:
         source.different(key, f"the ack interval is {smallest}, the smallest prefetch: more never wait")
@@ -249,7 +249,7 @@ def _lower_ack_interval(source: Section, load: dict[str, Any], steps: Steps, key
 
 
 def _cycle(source: Section, workload: dict[str, Any], setting: str, values: list[Any], seconds: float) -> None:
-    """Values that rise and fall are a cycle within one step."""
+    """Write values that rise and fall as a cycle within one step."""
     part, key = _CYCLES[setting]
     workload["load"].pop(setting, None)
     workload[part] = {**workload.get(part, {}), key: [*_held(values, seconds, _as_cycle(setting))]}
@@ -264,7 +264,7 @@ def _as_cycle(setting: str) -> Callable[[Any], Any]:
 
 
 def _held(values: list[Any], seconds: float, shown: Callable[[Any], Any]) -> Iterator[list[Any]]:
-    """Equal neighbours as one that holds longer."""
+    """The values of a cycle with their times. Equal neighbours become one value that holds longer."""
     runs: list[tuple[Any, int]] = []
     for value in values:
         if runs and runs[-1][0] == value:

@@ -1,7 +1,8 @@
-"""Groups of a topology as loads: publishers, the queues they reach, and who consumes from these.
+"""Converts the groups of a topology into loads: publishers, the queues that they reach, and the consumers of the
+queues.
 
-A workload has one load that is measured, with one kind of publishers and one kind of consumers, and loads beside it.
-The first publishers of the first group are measured, with everything they reach.
+A workload has one measured load, with one kind of publishers and one kind of consumers, and background loads. The first
+publishers of the first group become the measured load, with everything that they reach.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _ACTIONS: Final = "fill with `perftest run -u QUEUE -y 0 -C N`, drain with `perf
 
 @dataclass(slots=True)
 class Queues:
-    """Queues with one prefix: their names, their arguments, the exchanges they are bound to and with which keys."""
+    """Queues with one prefix: their names, their arguments, and the keys with which they are bound to each exchange."""
 
     source: Section
     prefix: str
@@ -38,14 +39,14 @@ class Queues:
     bindings: dict[str, list[str]] = field(default_factory=dict)
 
     def written(self) -> list[dict[str, Any]]:
-        """As a workload has them."""
+        """The queues as a workload file writes them."""
         arguments = {"arguments": self.arguments} if self.arguments else {}
         return [{"name": name, "type": self.type, **arguments} for name in self.names]
 
 
 @dataclass(slots=True)
 class Unit:
-    """Publishers and consumers of the same queues: a load."""
+    """A load: the publishers and consumers of the same queues."""
 
     queues: list[Queues]
     publishers: Publishers | None
@@ -57,13 +58,13 @@ class Unit:
 
     @property
     def names(self) -> int:
-        """How many queues there are."""
+        """The number of queues."""
         return sum(len(each.names) for each in self.queues)
 
 
 @dataclass(slots=True)
 class Group:
-    """A group of a topology, read: what is in it, before it is known what belongs together."""
+    """The parts of a group of a topology, before they are divided into loads."""
 
     source: Section
     name: str
@@ -75,7 +76,7 @@ class Group:
 
 
 def read_group(source: Section, policies: list[Policy]) -> Group:
-    """A group and everything in it."""
+    """Read a group and everything in it."""
     name, copies = source.text("name"), source.count("scale", default=1)
     kinds = {"single-vhost": "", "multiple-vhost": "yes", "multiple-vhosts": "yes"}
     many_vhosts = source.choice("scaleType", default="multiple-vhosts", known=kinds) and copies > 1
@@ -136,12 +137,13 @@ def _queues(source: Section, prefixes: list[str], policies: list[Policy]) -> Que
 
 
 def _named(before: str, prefix: str, number: int) -> str:
-    """``q1_00001``, ``q1-sn2_00001`` in the second copy, or ``group00002-q1_00001`` in the second virtual host."""
+    """The name of a queue: ``q1_00001``, ``q1-sn2_00001`` in the second copy, ``group00002-q1_00001`` in the second
+    virtual host."""
     return f"{prefix}{before}_{number:05}" if before.startswith("-sn") else f"{before}{prefix}_{number:05}"
 
 
 def _type(source: Section, arguments: dict[str, Any]) -> str:
-    """The type of queues, and arguments that fit it."""
+    """The type of the queues. Arguments that do not fit the type are removed."""
     kind = str(arguments.pop("x-queue-type", "classic"))
     if source.text("queueType", default="standard").lower() == "stream" or kind == "stream":
         source.wrong("queueType", "streams are not measured", "use PerfTest or stream-perf-test for streams")
@@ -172,7 +174,7 @@ def _binding(source: Section) -> list[str]:
 
 
 def units_of(group: Group) -> list[Unit]:
-    """The loads of a group. What belongs to none is noted."""
+    """The loads of a group. Each part that belongs to no load gets a note."""
     units: list[Unit] = []
     left = list(group.consumers)
     for publishers in group.publishers:

@@ -1,4 +1,4 @@
-"""A playlist as workloads: one of each benchmark."""
+"""Converts a playlist into workloads, one for each benchmark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perftest.importers.section import Section
 from perftest.importers.write import name_of
 
 Find = Callable[[str, str], tuple[str, str] | None]
-"""The path and the text of a file, by its kind (``topologies``, ``policies``) and its name; None if it is not there."""
+"""Finds the path and the text of a file by its kind (``topologies``, ``policies``) and name; None if it is missing."""
 
 _MAPPINGS: Final = ("topologyVariables", "policyVariables", "bgTopologyVariables", "bgPolicyVariables",
                     "brokerConfiguration")  # fmt: skip
@@ -37,13 +37,12 @@ _ACTIONS: Final = {
 
 
 def is_playlist(data: object) -> bool:
-    """Whether this looks like a playlist."""
+    """Whether the data looks like a playlist."""
     return isinstance(data, Mapping) and "benchmarks" in data
 
 
 def import_playlist(text: str, file: str, find: Find) -> Imported:
-    """A workload of each benchmark. Raises SpecError with everything that cannot be converted: files that are not
-    there, values that cannot be read."""
+    """A workload for each benchmark. Raises SpecError with all missing files and unreadable values."""
     notes = Notes(file)
     data = read_json(text, notes)
     notes.stop_at_problems()
@@ -67,9 +66,10 @@ def import_playlist(text: str, file: str, find: Find) -> Imported:
 
 
 class Entry(Section):
-    """A benchmark, with what all of them have in common; what is in both is the benchmark's, key by key for variables.
+    """A benchmark, merged with the common attributes of the playlist. The benchmark's own keys and variables win.
 
-    A note is about the place where the key was written, so that what is common is told once."""
+    A note names the place where a key was written, so each common attribute gets one note.
+    """
 
     def __init__(self, own: Section, common: Mapping[str, Any]) -> None:
         merged = {**common, **own.data}
@@ -114,7 +114,7 @@ def _benchmark(own: Section, common: Mapping[str, Any], find: Find, stem: str, e
 
 
 def _differences(own: Section) -> str:
-    """What a benchmark has of its own, in few words."""
+    """The variables of a benchmark, in few words, as a part of its title."""
     variables = own.raw("topologyVariables", default={})
     words = [f"{key} {value}" for key, value in variables.items()] if isinstance(variables, Mapping) else []
     return ", ".join(words)[:150]
@@ -168,7 +168,7 @@ def _background(entry: Entry, workload: dict[str, Any], find: Find, notes: Notes
 
 
 def _cluster(entry: Entry) -> None:
-    """What is done to the brokers: nothing of it is in a workload."""
+    """Note everything that the playlist does to the brokers, because a workload does nothing to brokers."""
     configuration = entry.section("brokerConfiguration")
     for name, value in configuration.data.items():
         fix = f"set it before the run: rabbit.{name} = {value} in RabbitMQ's advanced.config"
@@ -190,7 +190,7 @@ def _cluster(entry: Entry) -> None:
 
 
 def _netem(shaped: Mapping[str, Any]) -> str:
-    """The command of the kernel that does it."""
+    """The ``tc`` command that shapes the network like this."""
     delay, jitter = shaped.get("tcDelayMs"), shaped.get("tcDelayJitterMs")
     words = ["tc qdisc add dev DEVICE root netem"]
     if delay is not None:
@@ -205,7 +205,7 @@ def _netem(shaped: Mapping[str, Any]) -> str:
 
 
 def _misplaced(entry: Entry, topology: tuple[str, Mapping[str, Any]] | None) -> None:
-    """Unknown keys; one that is a variable of the topology was meant as such."""
+    """Note unknown keys. A key with the name of a topology's variable was probably meant as that variable."""
     variables = topology[1].get("variables") if topology else None
     names = {each.get("name") for each in variables or [] if isinstance(each, Mapping)}
     for key in list(entry.unasked()):

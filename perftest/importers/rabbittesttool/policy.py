@@ -1,4 +1,4 @@
-"""Policies. Those of quorum queues are a fiction of the tool, which makes arguments of them; so do we."""
+"""Converts policies. The tool turns policies of quorum queues into arguments of the queues, and so does this module."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GUESSED: Final = {"groupSize": "x-quorum-initial-group-size", "maxInMemoryLengt
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Arguments for queues whose prefix matches a pattern; an empty one matches all."""
+    """Arguments for queues whose prefix matches a pattern. An empty pattern matches all queues."""
 
     pattern: str
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Policy:
 
 
 def properties(source: Section, key: str = "properties") -> dict[str, Any]:
-    """A list of key, value and type as a mapping, without those that are not included."""
+    """The included entries of a list of key, value and type, as a mapping."""
     found = {}
     for each in source.sections(key):
         name, kind = each.text("key"), each.choice("type", default="string", known=_KINDS)
@@ -55,8 +55,10 @@ def read_policies(
     place: str,
     places: Callable[[str], str],
 ) -> list[Policy]:
-    """The policies of a file that become arguments; the others are noted with the command that sets them. The file was
-    named at ``place``, its variables where ``places`` says."""
+    """The policies of a file that become arguments. Each other policy gets a note with the command that sets it.
+
+    ``place`` is where the file was named, and ``places`` tells where each variable was written.
+    """
     if found is None:
         return _guessed(name, given, notes, place, places)
     file, text = found
@@ -94,7 +96,7 @@ def _policy(source: Section) -> Policy | None:
 def _guessed(
     name: str, given: Mapping[str, Any], notes: Notes, place: str, places: Callable[[str], str]
 ) -> list[Policy]:
-    """What a policy says whose file is not there: by its name, which is said."""
+    """A policy guessed from the name of a missing file. A note tells of the guess."""
     if not re.search(r"quorum|\bqq\b", name):
         fix = "give the directory above policies/ with --topologies, or set the policy by hand"
         notes.without(place, f"the policy file {name} is not there: queues are as the topology has them", fix)

@@ -1,4 +1,4 @@
-"""Variables of topologies and policies: ``{{ var.name }}``, with defaults and what a playlist gives instead."""
+"""Fills the variables of topologies and policies: ``{{ var.name }}``, with values of a playlist or with defaults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _VARIABLE: Final = re.compile(r"\{\{\s*var\.(\w+)\s*\}\}")
 
 
 def read_json(text: str, notes: Notes, file: str = "") -> Any:
-    """What the text says; None and a problem with its line if it is no JSON."""
+    """The content of a JSON text; None, and a problem with its line, if the text is not JSON."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -26,8 +26,10 @@ def read_json(text: str, notes: Notes, file: str = "") -> Any:
 def filled(
     data: Mapping[str, Any], given: Mapping[str, Any], notes: Notes, file: str, places: Callable[[str], str]
 ) -> Section:
-    """The topology with values for its variables: ``given`` ones, or defaults; ``places`` tells where each given one
-    was written."""
+    """The topology with values for its variables: ``given`` values, or defaults.
+
+    ``places`` tells where each given variable was written.
+    """
     source = Section({key: value for key, value in data.items() if key != "variables"}, notes, file=file)
     declared = Section({"variables": data.get("variables") or []}, notes, file=file).sections("variables")
     defaults = {each.text("name"): each.raw("default") for each in declared}

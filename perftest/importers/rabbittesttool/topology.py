@@ -1,4 +1,4 @@
-"""A topology as a workload."""
+"""Converts a topology into a workload."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from perftest.importers.write import BACKGROUNDS_MAX, name_of
 
 
 def is_topology(data: object) -> bool:
-    """Whether this looks like a topology."""
+    """Whether the data looks like a topology."""
     return isinstance(data, Mapping) and ("topologyGroups" in data or "vhosts" in data)
 
 
 def import_topology(text: str, file: str, given: Mapping[str, Any] | None = None) -> Imported:
-    """The workload of a topology with its defaults, or with other values of its variables. Raises SpecError."""
+    """The workload of a topology with its defaults, or with ``given`` values of its variables. Raises SpecError."""
     notes = Notes(file)
     data = read_json(text, notes)
     notes.stop_at_problems()
@@ -42,8 +42,10 @@ def convert(
     title: str,
     places: Callable[[str], str] = str,
 ) -> dict[str, Any]:
-    """A topology as the content of a workload file. ``given`` are variables, ``places`` tells where each was
-    written."""
+    """A topology as the content of a workload file.
+
+    ``given`` are values of variables, and ``places`` tells where each variable was written.
+    """
     source = filled(data, given, notes, file, places)
     units = _units(source, policies)
     source.ignore("topologyName")
@@ -80,7 +82,7 @@ def backgrounds_of(
     file: str,
     places: Callable[[str], str],
 ) -> list[dict[str, Any]]:
-    """A topology as loads beside another one."""
+    """A topology as background loads of another topology."""
     source = filled(data, given, notes, file, places)
     units = _units(source, policies)
     source.ignore("topologyName", "description", "benchmarkType", "topologyType")
@@ -147,7 +149,7 @@ def _scope(unit: Unit) -> Scope:
 
 
 def _frame_max(units: list[Unit]) -> dict[str, Any]:
-    """One for all connections: the least that anybody asks for."""
+    """The frame size of all connections: the smallest frame size that a client asks for."""
     clients = [client for unit in units for client in (unit.publishers, unit.consumers) if client is not None]
     sizes = {client.frame_max for client in clients}
     if sizes <= {0}:
