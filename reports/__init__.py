@@ -17,8 +17,8 @@ def build(store: Path, out: Path, *, page: Path | None = None, command: Sequence
     Writes the page, and ``summary.json``, ``data/steps.csv`` and ``data/spectrum.csv`` into ``out``, each renamed into
     place. ``command`` is the command line that makes this page again; the page shows it.
 
-    Raises :class:`reports.pipeline.errors.PipelineError` when the store cannot be read, and
-    :class:`reports.html.errors.PageError` when the page cannot be made or written.
+    Raises :class:`reports.errors.PipelineError` when the store cannot be read, and
+    :class:`reports.errors.PageError` when the page cannot be made or written.
     """
     from reports.html.write import write_report  # pandas and pyarrow only when a page is asked for
 

@@ -115,7 +115,7 @@ def compare(
 
 def exit_code(result: Comparison) -> Exit:
     """The exit code of a comparison: first unsafe messages, then unlike runs, then regressions."""
-    from reports.stats.verdict import Verdict
+    from reports.stats.confidence import Verdict
 
     if any((run.ledger or {}).get("verdict") == "violated" for run in result.candidate):
         return Exit.SAFETY

@@ -13,12 +13,13 @@ import click
 
 from perftest.cli.exits import CliError, Exit, three_lines
 from perftest.cli.session_options import Options
-from perftest.cli.ui.latencies import legacy_lines, percentiles_table
 from perftest.cli.ui.summary import (
     INVALID,
     doubtful_note,
     doubts,
     knee_sentence,
+    legacy_lines,
+    percentiles_table,
     schedule_note,
     steps_table,
     where_and_next,

@@ -6,8 +6,8 @@ from datetime import datetime
 
 from perftest.cli.exits import CliError
 from perftest.cli.session_options import MetricsOptions, Options
-from perftest.cli.ui.csv_file import CsvFile
 from perftest.cli.ui.gathering import Gathered
+from perftest.cli.ui.perftest_lines import CsvFile
 from perftest.metrics.interval import Interval
 
 

@@ -9,7 +9,7 @@ import click
 
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.sections import option
-from perftest.cli.ui.names import UI_NAMES
+from perftest.cli.ui import UI_NAMES
 
 
 def target_options(function: Any) -> Any:

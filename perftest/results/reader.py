@@ -15,11 +15,10 @@ from typing import Any, Final
 from perftest.metrics.histogram import DamagedHistogramError
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results import hlog, intervals, schema
-from perftest.results.disturbances import Disturbances
 from perftest.results.errors import LineError, NewerRunError, NotARunError
 from perftest.results.folder import Folder, LocalFolder, folder_of, json_object, read_object, read_text
 from perftest.results.summary import BrokerCpu, Tally, rows_of
-from perftest.results.trust import is_valid, run_checks, step_checks
+from perftest.results.trust import Disturbances, is_valid, run_checks, step_checks
 
 _EARLIER_MAX: Final = 20
 

@@ -16,7 +16,11 @@ import numpy as np
 
 from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import LOCAL_HOST, Interval, Phase, Series
-from perftest.results.loops import CLOSED, step_loop
+
+OPEN: Final = "open"
+CLOSED: Final = "closed"
+MIXED: Final = "mixed"
+"""Of a run: some steps are an open loop, the others a closed one."""
 
 COUNTERS: Final = (
     "intended",
@@ -195,6 +199,21 @@ class BrokerCpu:
             at = np.interp([0.0, float(end_ns - start_ns)], relative.astype(float), np.asarray(cpu, dtype=float))
             used, seen = used + float(at[1] - at[0]), True
         return round(used) if seen else None
+
+
+def step_loop(step: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
+    """``open`` or ``closed``, for a step of the plan as it stands in a manifest. The same rule as
+    :func:`perftest.spec.plan.is_open_loop`: there is a rate, a cycle of rates, or a trace."""
+    parts = (plan.get("publishing"), step.get("settings"))
+    publishing, settings = (part if isinstance(part, Mapping) else {} for part in parts)
+    rated = settings.get("rate") is not None
+    return OPEN if rated or publishing.get("rate_cycle") or publishing.get("arrivals") == "trace" else CLOSED
+
+
+def run_loop(plan: Mapping[str, Any]) -> str:
+    """``open`` or ``closed`` if all steps of the plan are, else ``mixed``; a plan without steps is closed."""
+    found = {step_loop(step, plan) for step in plan.get("steps") or ()}
+    return MIXED if len(found) > 1 else next(iter(found), CLOSED)
 
 
 def rows_of(manifest: Mapping[str, Any], tally: Tally, broker: BrokerCpu) -> list[dict[str, Any]]:

@@ -1,18 +1,23 @@
 """A run's verdict on itself: may its numbers be believed?
 
-Pure: rows and facts in, checks out. ``fail`` means the number is wrong or was made by the load generator rather than
-the broker; ``warn`` means that a reader must know; ``pass`` is said too, so that a missing check is seen to be missing.
+Pure: rows and facts in, checks out. ``fail`` means that the figure is wrong, or that the load generator rather than the
+broker made it. ``warn`` means that the figure needs care. ``pass`` is said too, so that a missing check is seen to be
+missing.
+
+What a check is, its limits, its rules and the sentences that follow from a ledger or a manifest alone stand here once,
+for the summary in the terminal and for the report. The report (:mod:`reports.stats.validity`) judges all steps of a run
+together, from tables, and has checks that need them: drift, clocks of several hosts, damaged records.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from perftest.results.disturbances import Disturbances
-from perftest.results.loops import CLOSED, MIXED, OPEN, run_loop
+from perftest.results.summary import CLOSED, MIXED, OPEN, run_loop
 
 CPU_SHARE_WARN: Final = 0.85
 """Above it a worker often waits for itself, and its latencies are partly its own."""
@@ -36,28 +41,79 @@ SAMPLES_ABOVE: Final = 10
 NOT_THE_BROKERS: Final = frozenset({"generator_cpu", "steal", "clock"})
 """Checks of a step that fail when its figures are not the broker's."""
 
-_SHOWN: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}
+_SHOWN: Final = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "p99.9": 99.9, "p99.99": 99.99}
 
 
 class Status(StrEnum):
-    """How a check came out."""
+    """How a check came out. A NOTE says what a reader must know, and carries no weight."""
 
     PASS = "pass"
     WARN = "warn"
     FAIL = "fail"
+    NOTE = "note"
+
+    @property
+    def weight(self) -> int:
+        """To order by: higher is worse."""
+        return ("note", "pass", "warn", "fail").index(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One check and a sentence about it."""
+    """One check and a sentence about it. ``steps`` are the numbers of the steps that a check of the report is about."""
 
     check: str
     status: Status
     text: str
+    steps: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, str]:
         """As an entry of a row's ``trust``."""
-        return {**asdict(self), "status": str(self.status)}
+        return {"check": self.check, "status": str(self.status), "text": self.text}
+
+
+_COUNTED: Final = {
+    "connection_lost": ("connection lost", "connections lost"),
+    "channel_closed": ("channel closed by the broker", "channels closed by the broker"),
+    "consumer_cancelled": ("consumer cancelled by the broker", "consumers cancelled by the broker"),
+    "metrics_lost": ("loss of the broker's own figures", "losses of the broker's own figures"),
+    "node_lost": ("broker node did not answer", "times a broker node did not answer"),
+}
+_ADDED: Final = ("blocked_ns", "dropped", "polls", "empty")
+"""Numbers that events carry: each counts for itself."""
+
+
+class Disturbances:
+    """Tell :meth:`event` everything."""
+
+    def __init__(self) -> None:
+        self._kinds: Counter[str] = Counter()
+        self._sums: Counter[str] = Counter()
+
+    def event(self, record: Mapping[str, object]) -> None:
+        """Count an event."""
+        self._kinds[str(record.get("kind"))] += 1
+        for name in _ADDED:
+            number = record.get(name)
+            if isinstance(number, int):
+                self._sums[name] += number
+
+    def in_words(self) -> str:
+        """What a reader has to know of, whatever the step; empty if nothing happened."""
+        words = []
+        for kind, (one, many) in _COUNTED.items():
+            if count := self._kinds[kind]:
+                words.append(f"1 {one}" if count == 1 else f"{count:,} {many}")
+        if self._kinds["blocked"]:
+            words.append(f"connections blocked by the broker for {self._sums['blocked_ns'] / 1e9:.1f} s, added up")
+        if dropped := self._sums["dropped"]:
+            words.append(f"{dropped:,} overdue messages not sent")
+        return f"while the run lasted: {', '.join(words)}" if words else ""
+
+    def polls(self) -> str:
+        """How many polls were in vain; empty where nobody polled."""
+        polls, empty = self._sums["polls"], self._sums["empty"]
+        return f"polls   {polls:,}, of which {empty:,} ({empty / polls:.0%}) found the queue empty" if polls else ""
 
 
 def step_checks(row: Mapping[str, Any]) -> list[Check]:
@@ -83,20 +139,19 @@ def run_checks(
 
 def worst(checks: Iterable[Check]) -> Status:
     """The gravest status of all; PASS when there are none."""
-    order = list(Status)
-    return max((check.status for check in checks), key=order.index, default=Status.PASS)
+    return max((check.status for check in checks), key=lambda status: status.weight, default=Status.PASS)
 
 
 def supported(count: int) -> str:
     """The highest of the shown percentiles that ``count`` samples support, or an empty string."""
-    names = [name for name in _SHOWN if supports(count, name)]
+    names = [name for name, percentile in _SHOWN.items() if supports(count, percentile)]
     return names[-1] if names else ""
 
 
-def supports(count: int, name: str) -> bool:
-    """Whether ``count`` samples support a percentile, ``p50`` to ``p99.99``."""
-    # A float such as 1 - 0.999 is a hair off: the comparison must not be.
-    return count * (1 - _SHOWN[name]) >= SAMPLES_ABOVE - 1e-6
+def supports(samples: float, percentile: float) -> bool:
+    """Whether enough of so many samples lie above a percentile (0..100) to call it measured."""
+    # A float such as 100 - 99.9 is a hair off: the comparison must not be.
+    return bool(samples * (100.0 - percentile) / 100.0 >= SAMPLES_ABOVE - 1e-6)
 
 
 def _generator_cpu(row: Mapping[str, Any]) -> Check:
@@ -200,7 +255,7 @@ def _samples(row: Mapping[str, Any]) -> Check:
         return _no_samples(row)
     name = min(counts, key=counts.__getitem__)
     best = supported(counts[name])
-    missing = [shown for shown in _SHOWN if not supports(counts[name], shown)]
+    missing = [shown for shown, percentile in _SHOWN.items() if not supports(counts[name], percentile)]
     if not missing:
         return _pass("samples", f"{counts[name]:,} samples of {name}: enough for {best}")
     text = f"{counts[name]:,} samples of {name} are too few for {', '.join(missing)}"
@@ -277,8 +332,7 @@ def _ledger(ledger: Mapping[str, Any] | None, manifest: Mapping[str, Any]) -> Ch
     if verdict == "ok":
         return _pass("ledger", f"{ledger.get('unique', 0):,} messages delivered; none lost, none out of order")
     if verdict == "violated":
-        counts = ", ".join(f"{ledger[name]:,} {name}" for name in _VIOLATIONS if ledger.get(name))
-        return _fail("ledger", f"messages were not safe: {counts}")
+        return _fail("ledger", harm_in_words(ledger))
     return _warn("ledger", _unknown_in_words(ledger, manifest))
 
 
@@ -293,6 +347,12 @@ def _unknown_in_words(ledger: Mapping[str, Any], manifest: Mapping[str, Any]) ->
     text = f"not drained, {left:,} confirmed messages were not delivered yet: loss cannot be ruled out"
     foreign = ledger.get("foreign", 0)
     return f"{text}; {foreign:,} messages of others came, so somebody shares these queues" if foreign else text
+
+
+def harm_in_words(ledger: Mapping[str, Any]) -> str:
+    """What a ledger with violations says, in words."""
+    counts = ", ".join(f"{int(ledger[name]):,} {name}" for name in _VIOLATIONS if ledger.get(name))
+    return f"messages were not safe: {counts or 'see the ledger'}"
 
 
 _VIOLATIONS: Final = ("lost", "duplicated", "reordered", "unexpected", "damaged")
@@ -317,11 +377,15 @@ def _place(manifest: Mapping[str, Any]) -> Check | None:
     return None
 
 
+USER_CPU_ONLY: Final = (
+    "the broker tells its user CPU time only: its CPU figures leave out the time that its kernel spent for it"
+)
+
+
 def _broker_cpu(manifest: Mapping[str, Any]) -> Check | None:
     if (manifest.get("broker") or {}).get("cpu_kind") != "user":
         return None
-    text = "the broker tells its user CPU time only: its CPU figures leave out the time that its kernel spent for it"
-    return _warn("broker_cpu", text)
+    return _warn("broker_cpu", USER_CPU_ONLY)
 
 
 def _is_loopback(uri: str) -> bool:

@@ -26,12 +26,10 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from perftest.metrics.interval import Interval
 from perftest.results import hlog, intervals, schema
-from perftest.results.disturbances import Disturbances
 from perftest.results.errors import RunNotWritableError
-from perftest.results.loops import run_loop
 from perftest.results.provenance import host_facts, redact, redact_command, tool_facts
-from perftest.results.summary import BrokerCpu, Tally, rows_of
-from perftest.results.trust import is_valid, run_checks, step_checks
+from perftest.results.summary import BrokerCpu, Tally, rows_of, run_loop
+from perftest.results.trust import Disturbances, is_valid, run_checks, step_checks
 from perftest.spec.codec import plan_digest, plan_to_json
 from perftest.spec.plan import Plan
 from perftest.spec.slo import Objective, Verdict, judge

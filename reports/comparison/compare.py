@@ -11,8 +11,7 @@ from perftest.results.reader import Run, read_run, run_directories, summarise
 from reports.comparison.facets import REFUSED, Difference, Facet, differences, repeats_differ
 from reports.comparison.figures import Metric, Side, metrics_of
 from reports.stats import confidence as intervals
-from reports.stats.confidence import Change
-from reports.stats.verdict import NOISE_LATENCY, NOISE_RATE, Verdict, judge
+from reports.stats.confidence import NOISE_LATENCY, NOISE_RATE, Change, Verdict, judge
 
 REPEATS_MIN: Final = 3
 """Repetitions of each side that a verdict takes: how much runs differ is not known from fewer."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from reports.comparison.compare import REPEATS_ADVISED, REPEATS_MIN, Comparison, Line
 from reports.comparison.facets import Difference
-from reports.stats.verdict import Verdict
+from reports.stats.confidence import Verdict
 
 HEAD: Final = ("step", "metric", "baseline", "candidate", "change", "interval", "verdict")
 _ARROWS: Final = {Verdict.REGRESSED: "▼", Verdict.IMPROVED: "▲", Verdict.INCONCLUSIVE: "?"}

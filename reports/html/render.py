@@ -21,7 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from reports.charts import theme
-from reports.html.errors import PageError
+from reports.errors import PageError
 from reports.pages import words
 from reports.pages.kinds import Article, articles
 from reports.pages.model import Cell, Chart, Column, Kind, Page

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from reports.html.errors import PageError
+from reports.errors import PageError
 from reports.html.render import render
 from reports.pages.model import Page
 from reports.pages.page import page

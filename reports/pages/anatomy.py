@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import pandas as pd
 
+from perftest.results.trust import SAMPLES_ABOVE
 from reports.charts import shares
 from reports.charts.shares import Look
 from reports.pages import settings, words
 from reports.pages.findings import curve
 from reports.pages.model import Anatomy, Chart, Column, Kind, Sentence, Table
 from reports.pages.tables import cells, doubtful, latency_column
-from reports.pipeline.schema import SAMPLES_ABOVE
 from reports.pipeline.tables import Tables
 
 OUTSIDE: Final = "outside"

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from perftest.results.trust import Check
 from reports.pages.model import (
     Banner,
     Chart,
@@ -28,7 +29,6 @@ from reports.pages.model import (
     Sentence,
     Table,
 )
-from reports.stats.check import Check
 
 UNFOLDED_MAX: Final = 12
 """A folded table of at most so many rows is open at first."""

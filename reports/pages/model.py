@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from perftest.results.trust import Check, Status
 from reports.charts.theme import Figure
-from reports.stats.check import Check, Status
 
 
 class Kind(StrEnum):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from perftest.results.trust import Status
 from reports.charts import knee, theme
 from reports.pages import findings, settings
 from reports.pages.figures import knee_paths
@@ -15,7 +16,6 @@ from reports.pages.model import Banner, Chart, Column, Comparison, Kind, Page, R
 from reports.pages.run import run_section
 from reports.pages.tables import cells, latency_column
 from reports.pipeline.tables import Tables
-from reports.stats.check import Status
 from reports.stats.lead import lead_series, with_lead
 
 

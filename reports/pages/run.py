@@ -8,14 +8,14 @@ from typing import Any, Final
 
 import pandas as pd
 
-from reports.pages import findings, settings, trust, words
+from perftest.results.trust import Check, Status
+from reports.pages import findings, settings, words
 from reports.pages.anatomy import anatomy
 from reports.pages.figures import knee_chart, spectrum_chart, timeline_chart
 from reports.pages.model import Banner, Chart, Chip, Run, Sentence
 from reports.pages.provenance import provenance, utc
 from reports.pages.tables import events_table, ledger_table, steps_table
 from reports.pipeline.tables import Tables
-from reports.stats.check import Check, Status
 from reports.stats.load_checks import GENERATOR_CPU, limited
 from reports.stats.validity import checks
 
@@ -41,15 +41,15 @@ def run_section(tables: Tables, *, prefix: str, rebuild: Sequence[str], files: S
         banners=tuple(_banners(run, tables.steps, ledger, found)),
         sentences=tuple(findings.sentences(run, tables.steps, ledger, prefix=prefix)),
         headline=findings.headline(run, tables.steps),
-        checks=tuple(trust.worst_first(found)),
+        checks=tuple(worst_first(found)),
         charts=tuple(_charts(run, tables, prefix)),
-        steps=steps_table(run, tables.steps, [trust.remarks(found, int(step)) for step in tables.steps["step"]]),
+        steps=steps_table(run, tables.steps, [remarks(found, int(step)) for step in tables.steps["step"]]),
         events=events_table(str(run["run_id"]), tables.events),
         ledger=None if ledger is None else ledger_table(str(run["run_id"]), ledger),
         ledger_text=findings.ledger_sentence(ledger),
         provenance=provenance(run, tables.hosts, rebuild=rebuild, files=files),
         anatomy=anatomy(run, tables, prefix=prefix),
-        notes=(*trust.caution(found, prefix=prefix), *_notes(run, tables.steps)),
+        notes=(*caution(found, prefix=prefix), *_notes(run, tables.steps)),
     )
 
 
@@ -57,7 +57,7 @@ def _chips(run: pd.Series[Any], ledger: pd.Series[Any] | None, found: Sequence[C
     verdict, status = _LEDGER_CHIPS.get("" if ledger is None else str(ledger["verdict"]), ("none", Status.WARN))
     return [
         Chip(name="Ledger", value=verdict, status=status),
-        trust.chip(found),
+        trust_chip(found),
         Chip(name="Loop", value=str(run["loop"])),
         Chip(name="Broker", value=f"{run['product'] or 'unknown'} {run['broker_version']}".strip()),
         Chip(name="Queue", value=str(run["queue_types"]).replace(",", ", ")),
@@ -119,3 +119,40 @@ def _knee(run: pd.Series[Any], steps: pd.DataFrame, prefix: str) -> Chart | None
     if found is None:
         return None
     return knee_chart(run, found.sweep, finding=findings.knee_sentences(found), prefix=prefix)
+
+
+# The trust list: worst first, and what it means for steps and figures.
+
+_ORDER: Final = (Status.FAIL, Status.WARN, Status.NOTE, Status.PASS)
+
+
+def worst_first(found: Sequence[Check]) -> list[Check]:
+    """The checks as a reader wants them: failures, warnings, what to know, and what is well."""
+    return sorted(found, key=lambda check: _ORDER.index(check.status))
+
+
+def trust_chip(found: Sequence[Check]) -> Chip:
+    """The trust list in three words."""
+    failed = sum(check.status is Status.FAIL for check in found)
+    warned = sum(check.status is Status.WARN for check in found)
+    if failed:
+        return Chip(name="Trust", value=f"{words.plural(failed, 'check')} failed", status=Status.FAIL)
+    if warned:
+        return Chip(name="Trust", value=words.plural(warned, "warning"), status=Status.WARN)
+    return Chip(name="Trust", value="all checks passed", status=Status.PASS)
+
+
+def remarks(found: Sequence[Check], step: int) -> str:
+    """The checks that speak against one step, by name; empty when none does."""
+    return ", ".join(
+        check.check for check in found if check.status in (Status.FAIL, Status.WARN) and step in check.steps
+    )
+
+
+def caution(found: Sequence[Check], *, prefix: str) -> list[Sentence]:
+    """What must be known before the figures are read: the failed checks, by name."""
+    failed = [check.check for check in found if check.status is Status.FAIL]
+    if not failed:
+        return []
+    text = f"Read these figures with care, for they may not show what they claim; failed: {', '.join(failed)}."
+    return [Sentence(text=text, anchor=f"{prefix}trust", see="trust list")]

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pandas as pd
 
+from perftest.results import trust
 from reports.pages import settings
 from reports.pages.model import Cell, Column, Kind, Table
-from reports.pipeline import histograms
 from reports.pipeline.schema import PERCENTILES
 from reports.stats.lead import lead_series, opened
 
@@ -68,7 +68,7 @@ _PERCENTILE: Final = re.compile(r"(?P<series>.+_)?(?P<name>p\d+)_ns")
 
 def supports(samples: float, name: str) -> bool:
     """Whether so many samples support the percentile of that name (``p999``); no sample needs no support."""
-    return not samples > 0 or histograms.supports(samples, PERCENTILES[name])
+    return not samples > 0 or trust.supports(samples, PERCENTILES[name])
 
 
 def steps_table(run: pd.Series[Any], steps: pd.DataFrame, remarks: Sequence[str]) -> Table:

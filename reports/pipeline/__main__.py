@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
+from reports.errors import PipelineError
 from reports.pipeline import source
-from reports.pipeline.errors import PipelineError
 
 
 @click.command()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+
+Row = dict[str, Any]
+Batches = Iterator[pa.RecordBatch]
+"""What Spark's Python workers take and give. A ``mapInArrow`` function must cope with an iterator without a batch."""
 
 
 class Type(StrEnum):

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from perftest.metrics.histogram import BUCKET_HIGHEST_NS, Histogram, rank
-from reports.pipeline.batches import Batches, Row
-from reports.pipeline.schema import PERCENTILES, SAMPLES_ABOVE
+from perftest.results.trust import supports
+from reports.pipeline.columns import Batches, Row
+from reports.pipeline.schema import PERCENTILES
 
 KEYS_MAX: Final = 256
 """Keys a partial merge holds; one key's counts are 270 KB, so 70 MB."""
@@ -144,11 +145,6 @@ def spectrum(batches: Batches) -> Batches:
                 figures = {"value_ns": min(point.value_ns, histogram.max_ns), "supported": supported}
                 rows.append(row | point._asdict() | figures)
         yield pa.RecordBatch.from_pylist(rows, SPECTRUM)
-
-
-def supports(samples: float, percentile: float) -> bool:
-    """Whether enough samples lie beyond a percentile to call it measured."""
-    return bool(np.round(samples * (100.0 - percentile) / 100.0, 6) >= SAMPLES_ABOVE)
 
 
 class CurvePoint(NamedTuple):

@@ -25,7 +25,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from reports.pipeline.errors import JavaNotFoundError
+from reports.errors import JavaNotFoundError
 
 OLDEST: Final = 17
 """The oldest Java that Spark 4 runs on."""

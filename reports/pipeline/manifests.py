@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from perftest.results import schema as files
-from perftest.results.loops import OPEN, run_loop, step_loop
+from perftest.results.summary import OPEN, run_loop, step_loop
 from reports.pipeline import schema
 from reports.pipeline.columns import Type
 from reports.pipeline.source import RunSource

@@ -23,7 +23,7 @@ from perftest.results import schema as files
 from perftest.results.errors import LineError
 from perftest.results.folder import json_object
 from perftest.results.intervals import COUNT_COLUMNS, parser
-from reports.pipeline.batches import Batches, Row
+from reports.pipeline.columns import Batches, Row
 
 RAW_MAX: Final = 200
 ROWS_PER_BATCH: Final = 4096

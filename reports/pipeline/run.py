@@ -21,9 +21,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 from pyspark.sql.types import StructType
 
 from perftest.results import schema as files
+from reports.errors import EmptyRunError, SparkError
 from reports.pipeline import frames, manifests, parsing, schema, source, stages, store, use
 from reports.pipeline.columns import Table
-from reports.pipeline.errors import EmptyRunError, SparkError
 from reports.pipeline.session import SMALL_JOB_BYTES
 
 WRITERS: Final = 2

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 from perftest.results import schema as files
+from perftest.results.trust import SAMPLES_ABOVE
 from reports.pipeline.columns import Column, Table, flag, integer, real, text
 
 STORE_VERSION: Final = 2
@@ -27,9 +28,6 @@ start at the actual send, ``*_sched`` at the intended time (open loop only), ``l
 
 PERCENTILES: Final = {"p50": 50.0, "p75": 75.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p999": 99.9, "p9999": 99.99}
 """Column prefix to percentile, in the order of the columns."""
-
-SAMPLES_ABOVE: Final = 10
-"""A percentile is supported when at least this many samples lie above it: p99 needs 1000 samples, p99.9 10 000."""
 
 WHOLE_RUN: Final = 0
 """The ``step`` of a row of ``latency`` that covers every steady interval of the run; steps count from 1."""

@@ -23,8 +23,8 @@ from typing import Any, Final
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from reports.errors import SettingError, SparkError
 from reports.pipeline import java as java_runtime
-from reports.pipeline.errors import SettingError, SparkError
 
 LOCAL: Final = "local[*]"
 

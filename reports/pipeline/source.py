@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from perftest.results import schema as files
 from perftest.results.folder import LocalFolder, read_object
-from reports.pipeline.errors import DamagedRunError, EmptyRunError, RunDirectoryError
+from reports.errors import DamagedRunError, EmptyRunError, RunDirectoryError
 
 SPLIT_BYTES: Final = 8 * 1024 * 1024
 """Large enough that a split costs seconds of work at most, small enough that one long run keeps every core busy."""

@@ -36,7 +36,7 @@ from pyspark.sql.types import StructType
 
 from perftest.results import schema as files
 from reports.pipeline import histograms, parsing, schema, source
-from reports.pipeline.batches import Batches
+from reports.pipeline.columns import Batches
 from reports.pipeline.frames import NS, conform, rows_frame, since_start, struct_of
 
 SPLITS_UNSPREAD: Final = 8

@@ -33,8 +33,8 @@ import pyarrow.compute as compute
 import pyarrow.parquet as parquet
 
 from perftest.results.folder import Folder, LocalFolder, folder_of, read_text
+from reports.errors import StoreError
 from reports.pipeline.columns import Table
-from reports.pipeline.errors import StoreError
 from reports.pipeline.schema import INTERVALS, STORE_VERSION, TABLES
 from reports.pipeline.tables import Tables
 

@@ -1,38 +1,19 @@
-"""A row of the trust list, and what its makers have in common: rows of steps, limits, words.
+"""What the makers of checks have in common: rows of steps, limits, words.
 
-A check is pass, warn or fail with one sentence; a note says what a reader must know and carries no weight. FAIL means
-that the figures do not show what they claim to show (messages were lost, the generator was the limit); WARN that they
-need care. Every limit is a constant beside the check that has it, with its reason.
+A check (:class:`perftest.results.trust.Check`) is pass, warn or fail with one sentence; a note says what a reader must
+know and carries no weight. FAIL means that the figures do not show what they claim to show: messages were lost, or the
+generator was the limit. WARN means that the figures need care. Every limit is a constant with its reason: in
+:mod:`perftest.results.trust` where the terminal has the same limit, else beside the check.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import pandas as pd
 
+from perftest.results.trust import Status
 from reports.pipeline.tables import Tables
-
-
-class Status(StrEnum):
-    """The weight of a check; NOTE carries none."""
-
-    PASS = "pass"
-    WARN = "warn"
-    FAIL = "fail"
-    NOTE = "note"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """A row of the trust list; ``steps`` are the numbers of the steps it is about, empty when it is about the run."""
-
-    check: str
-    status: Status
-    text: str
-    steps: tuple[int, ...] = ()
 
 
 def run_of(tables: Tables) -> pd.Series[Any]:
@@ -73,9 +54,9 @@ def status_of(value: float, warn: float, fail: float, *, inclusive: bool = True)
     return Status.WARN if value > warn or (inclusive and value == warn) else Status.PASS
 
 
-def weight(status: Status) -> int:
-    """To order by: higher is worse."""
-    return (Status.PASS, Status.WARN, Status.FAIL).index(status)
+def sentence(text: str) -> str:
+    """A clause as a sentence."""
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def in_time(value_ns: float) -> str:

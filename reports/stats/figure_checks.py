@@ -6,12 +6,11 @@ from typing import Final
 
 import pandas as pd
 
-from reports.pipeline.schema import PERCENTILES, SAMPLES_ABOVE
+from perftest.results.trust import SAMPLES_ABOVE, Check, Status, supports
+from reports.pipeline.schema import PERCENTILES
 from reports.pipeline.tables import Tables
 from reports.stats import drift
 from reports.stats.check import (
-    Check,
-    Status,
     at,
     beyond,
     in_change,
@@ -20,7 +19,6 @@ from reports.stats.check import (
     numbers,
     run_of,
     status_of,
-    weight,
 )
 from reports.stats.lead import lead, with_lead
 
@@ -45,7 +43,7 @@ def samples(tables: Tables) -> Check:
     if counts.empty or counts.max() == 0:
         return Check(check="samples", status=Status.FAIL, text="No latency was recorded in steady time.")
     fewest = int(counts.min())
-    supported = [name for name, value in PERCENTILES.items() if fewest * (100 - value) / 100 >= SAMPLES_ABOVE - 1e-6]
+    supported = [name for name, percentile in PERCENTILES.items() if supports(fewest, percentile)]
     label = at(tables.steps, counts.argmin(), counts)["label"]
     highest = f"p{PERCENTILES[supported[-1]]:g}" if supported else "no percentile"
     text = f"Every step has at least {fewest:,} samples ({label}), which support {highest} and below."
@@ -75,7 +73,7 @@ def steady(tables: Tables) -> Check:
         return Check(check="steady state", status=Status.WARN, text=text)
     moved = {one.step: _drift_status(one) for one in found}
     status = next((s for s in (Status.FAIL, Status.WARN) if s in moved.values()), Status.PASS)
-    worst = max(found, key=lambda one: (weight(moved[one.step]), abs(one.rate - 1), abs((one.p50 or 1) - 1)))
+    worst = max(found, key=lambda one: (moved[one.step].weight, abs(one.rate - 1), abs((one.p50 or 1) - 1)))
     p50 = "" if worst.p50 is None else f" and its p50 by {in_change(worst.p50)}"
     text = f"From first half to second, the rate of the least steady step changed by {in_change(worst.rate)}{p50}"
     text += f" ({worst.label})." + (f" Too short to tell: {', '.join(short)}." if short else "")
@@ -86,7 +84,7 @@ def steady(tables: Tables) -> Check:
 def _drift_status(one: drift.Drift) -> Status:
     by_rate = status_of(abs(one.rate - 1), RATE_DRIFT_WARN, RATE_DRIFT_FAIL)
     by_p50 = Status.PASS if one.p50 is None else status_of(abs(one.p50 - 1), P50_DRIFT_WARN, P50_DRIFT_FAIL)
-    return max(by_rate, by_p50, key=weight)
+    return max(by_rate, by_p50, key=lambda status: status.weight)
 
 
 def completeness(tables: Tables) -> Check:

@@ -7,10 +7,9 @@ from typing import Final
 import pandas as pd
 
 from perftest.results import trust
+from perftest.results.trust import Check, Status
 from reports.pipeline.tables import Tables
 from reports.stats.check import (
-    Check,
-    Status,
     at,
     beyond,
     divided,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from perftest.results.trust import Check, Status, harm_in_words
 from reports.pipeline.tables import Tables
 from reports.stats.check import (
-    Check,
-    Status,
     numbers,
+    sentence,
 )
 
 DISTURBANCES: Final = {
@@ -30,9 +30,11 @@ def ledger(tables: Tables) -> Check:
         return Check(check="ledger", status=Status.WARN, text=text)
     row = tables.ledger.iloc[0]
     if row["verdict"] == "violated":
-        names = ("lost", "duplicated", "reordered", "unexpected", "damaged")
-        counts = ", ".join(f"{int(row[name]):,} {name}" for name in names if row[name])
-        return Check(check="ledger", status=Status.FAIL, text=f"Messages were not safe: {counts or 'see the ledger'}.")
+        return Check(
+            check="ledger",
+            status=Status.FAIL,
+            text=sentence(harm_in_words({str(name): count for name, count in row.items()})),
+        )
     if row["verdict"] == "ok" and row["complete"]:
         text = f"Each of {int(row['confirmed']):,} confirmed messages was delivered, in order, undamaged."
         return Check(check="ledger", status=Status.PASS, text=text)

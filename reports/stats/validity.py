@@ -1,6 +1,6 @@
 """The trust list of a run: what speaks for its numbers and what against them, computed from its tables.
 
-What a check is, :mod:`reports.stats.check` says. Here are the list, and those of the run as a whole.
+Here are the list, and the checks of the run as a whole.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import json
 from collections.abc import Callable
 from typing import Final
 
+from perftest.results.trust import USER_CPU_ONLY, Check, Status
 from reports.pipeline.tables import Tables
 from reports.stats import figure_checks, load_checks, message_checks
-from reports.stats.check import Check, Status, run_of
+from reports.stats.check import run_of, sentence
 
 
 def checks(tables: Tables) -> list[Check]:
@@ -76,8 +77,7 @@ def broker_cpu(tables: Tables) -> Check | None:
     """Say when the broker's CPU time is not all of it."""
     if (json.loads(run_of(tables)["manifest"] or "{}").get("broker") or {}).get("cpu_kind") != "user":
         return None
-    text = "The broker tells its user CPU time only: its CPU figures leave out the time that its kernel spent for it."
-    return Check(check="broker CPU", status=Status.NOTE, text=text)
+    return Check(check="broker CPU", status=Status.NOTE, text=sentence(USER_CPU_ONLY))
 
 
 CHECKS: Final[tuple[Callable[[Tables], Check | None], ...]] = (

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from perftest.cli.options.option import Arity, Effect, Option, flag, many, section, value
-from perftest.cli.ui.names import METRICS_FORMATS, UI_NAMES
+from perftest.cli.ui import METRICS_FORMATS, UI_NAMES
 
 _GENERAL = (
     *section(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from perftest.cli.ui.names import METRICS_FORMATS, UI_NAMES
+from perftest.cli.ui import METRICS_FORMATS, UI_NAMES
 from perftest.spec.behaviour import Allocation, Argument, Arrivals, ExitWhen
 from perftest.spec.slo import Objective, parse_objective
 from perftest.spec.units import (

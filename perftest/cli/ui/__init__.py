@@ -3,3 +3,9 @@
 All render the same records (:class:`~perftest.metrics.interval.Interval` and events) through one
 :class:`~perftest.cli.ui.board.Board`; none is drawn by a process that measures.
 """
+
+from typing import Final
+
+UI_NAMES: Final = ("auto", "live", "line", "plain", "json", "none")
+METRICS_FORMATS: Final = ("default", "compact")
+"""Of PerfTest's console lines, ``plain``."""

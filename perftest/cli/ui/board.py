@@ -43,8 +43,8 @@ class LatencyRow:
 
     def values(self) -> list[tuple[int, bool]]:
         """p50, p95, p99, p99.9 and the maximum, and whether there are enough samples for each."""
-        shown = (("p50", self.p50_ns), ("p95", self.p95_ns), ("p99", self.p99_ns), ("p99.9", self.p999_ns))
-        return [*((value, supports(self.count, name)) for name, value in shown), (self.max_ns, True)]
+        shown = ((50.0, self.p50_ns), (95.0, self.p95_ns), (99.0, self.p99_ns), (99.9, self.p999_ns))
+        return [*((value, supports(self.count, percentile)) for percentile, value in shown), (self.max_ns, True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""PerfTest's console lines: a line per interval, the line at the end, the summary.
+"""PerfTest's console lines (a line per interval, the line at the end, the summary) and the file of ``--output-file``.
 
 Scripts cut these lines, so they are its own to the letter (of the versions that print the maximum). Latencies are from
 the actual send, as PerfTest measures; what is measured better stands in the table below them.
@@ -10,11 +10,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Final
 
+from perftest.cli.exits import CliError
 from perftest.cli.ui.gathering import Gathered
 from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Phase, Series
+from perftest.results.intervals import HEADER as CSV_HEADER
+from perftest.results.intervals import csv_line_of
+from perftest.results.writer import writable
 from perftest.spec.plan import Plan
 
 HEADER: Final = "min/median/75th/95th/99th/max"
@@ -158,3 +163,31 @@ def stop_line(reasons: Mapping[str, int]) -> str:
         return "test stopped"
     words = (f"{reason} [{count}]" if count > 1 else reason for reason, count in reasons.items())
     return f"test stopped ({', '.join(words)})"
+
+
+_MILLIS_NS: Final = 1_000_000
+_MICROS_NS: Final = 1000
+
+
+class CsvFile:
+    """Written as the run goes. Messages that are drained after the last publish have no row: PerfTest has none, and a
+    mean over the rows is one of the load. The run directory has them."""
+
+    def __init__(self, path: Path, label: str, *, in_millis: bool) -> None:
+        """Begin the file anew. Raises CliError."""
+        self._path = path
+        self._label = f'"{label}"' if "," in label else label
+        self._unit_ns = _MILLIS_NS if in_millis else _MICROS_NS
+        try:
+            path.write_text(CSV_HEADER.replace("(µs)", "(ms)") if in_millis else CSV_HEADER, encoding="utf-8")
+        except OSError as error:
+            what = f"the CSV file cannot be written: {error.strerror or error}"
+            raise CliError(what, str(path), "give another path with -o/--output-file") from error
+
+    def interval(self, gathered: Gathered, started_ns: int) -> None:
+        """Append a row. Raises RunNotWritableError."""
+        if gathered.record.phase is Phase.DRAIN:
+            return
+        line = csv_line_of(gathered.record, gathered.latencies, self._label, started_ns, self._unit_ns)
+        with writable(self._path), self._path.open("a", encoding="utf-8") as file:
+            file.write(line)

@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from perftest.cli.ui.board import milliseconds
+from perftest.cli.ui.perftest_lines import HEADER
 from perftest.cli.ui.table import DOUBTFUL, render
+from perftest.metrics.histogram import Histogram
+from perftest.metrics.interval import Series
+from perftest.results.summary import Tally
 from perftest.results.trust import SAMPLES_ABOVE, is_limited, supports
 
 INVALID: Final = "INVALID: do not use these figures; a check that failed says why"
@@ -43,7 +47,7 @@ def steps_table(rows: Sequence[Mapping[str, Any]], width: int | None = None) -> 
 def doubtful_note(rows: Sequence[Mapping[str, Any]]) -> str:
     """What the mark in the table means, if it is there."""
     shown = [_series(row, name) for row in rows for name in ("confirm", "e2e")]
-    marked = any(latency.get("count") and not supports(latency["count"], "p99") for latency in shown)
+    marked = any(latency.get("count") and not supports(latency["count"], 99.0) for latency in shown)
     return f"{DOUBTFUL} fewer than {SAMPLES_ABOVE} samples lie above this percentile" if marked else ""
 
 
@@ -176,8 +180,45 @@ def _latency(name: str, summary: Mapping[str, Any], shown: Sequence[str]) -> dic
 
 
 def _mark(count: int, part: str) -> str:
-    return "" if part == "max" or supports(count, part) else DOUBTFUL
+    return "" if part == "max" or supports(count, float(part[1:])) else DOUBTFUL
 
 
 def _figure(value: float | None) -> str | None:
     return None if value is None else f"{value:.1f}"
+
+
+def percentiles_table(tally: Tally, rows: Sequence[Mapping[str, Any]], percentiles: Sequence[float]) -> str:
+    """A line per step and latency: the percentiles (ms) that the number of samples supports, and the maximum.
+
+    A percentile needs ten samples above it; one that has less is left out, for it would be the maximum in disguise.
+    """
+    lines = []
+    for row in rows:
+        for series, histogram in sorted(_of(tally, row).items()):
+            values = {f"p{percent:g}": _percentile(histogram, percent) for percent in percentiles}
+            name = {"step": row["label"] or str(row["step"]), "latency ms": series.value}
+            lines.append({**name, **values, "max": milliseconds(histogram.max_ns), "samples": f"{histogram.total:,}"})
+    return render(lines)
+
+
+def legacy_lines(legacy: Mapping[str, Mapping[str, int]], *, in_millis: bool) -> str:
+    """What PerfTest would have shown, :mod:`perftest.results.legacy`: a line for each of its latencies."""
+    size, unit = (10**6, "ms") if in_millis else (1000, "µs")
+    lines = []
+    for name, values in legacy.items():
+        shown = (values[f"{part}_ns"] // size for part in ("min", "median", "p75", "p95", "p99", "max"))
+        sample = f"{values['kept']:,} of {values['seen']:,} values"
+        figures = "/".join(str(value) for value in shown)
+        lines.append(f"as PerfTest measures ({sample}, from the send): {name} latency {HEADER} {figures} {unit}")
+    return "\n".join(lines)
+
+
+def _of(tally: Tally, row: Mapping[str, Any]) -> Mapping[Series, Histogram]:
+    totals = tally.steady.get((row["step"], row["group"]))
+    return totals.latencies if totals is not None else {}
+
+
+def _percentile(histogram: Histogram, percent: float) -> str | None:
+    if not supports(histogram.total, percent):
+        return None
+    return milliseconds(*histogram.capped_percentiles_ns((percent,)))

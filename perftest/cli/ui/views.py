@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, Protocol, TextIO
+from typing import Any, Final, Protocol, TextIO
 
-from perftest.cli.ui.board import Board
-from perftest.cli.ui.gathering import Gathering
-from perftest.cli.ui.lines import interval_line
-from perftest.cli.ui.perftest_lines import Style
-from perftest.cli.ui.plain import PlainView
+from perftest.cli.ui.board import Board, clock, milliseconds
+from perftest.cli.ui.gathering import Gathered, Gathering
+from perftest.cli.ui.perftest_lines import Lines, Style, stop_line
 from perftest.metrics.histogram import Histogram, SparseCounts
-from perftest.metrics.interval import Interval
+from perftest.metrics.interval import Interval, Series
+
+_SHOWN = ((Series.CONFIRM, "confirm_ms"), (Series.E2E, "e2e_ms"), (Series.LAG, "lag_ms"))
+_TIME_LIMIT: Final = "Reached time limit"
 
 
 class View(Protocol):
@@ -77,6 +79,84 @@ class LineView(NoView):
 
     def _print(self, line: str) -> None:
         print(line, file=self._out, flush=True)
+
+
+def interval_line(board: Board, gathered: Gathered) -> str:
+    """A line about one interval; rates are messages per second, latencies of this interval."""
+    record = gathered.record
+    end_s = board.elapsed_s(record.start_ns + record.length_ns)
+    parts = [clock(end_s), f"step={record.step}/{board.last_step}"]
+    parts += [board.step.label] if board.step.label else []
+    parts += [f"group={record.group}"] if record.group else []
+    parts += [f"phase={record.phase}"]
+    for name in ("intended", "published", "confirmed", "delivered"):
+        rate = getattr(record, name) * 1e9 / record.length_ns if record.length_ns else 0.0
+        parts.append(f"{name}={rate:.0f}")
+    for name in ("nacked", "returned", "redelivered"):
+        count = getattr(record, name)
+        parts += [f"{name}={count}"] if count else []
+    for series, label in _SHOWN:
+        latency = gathered.latencies.get(series)
+        if latency is not None and latency.total:
+            parts.append(f"{label} {_latency_text(latency)}")
+    return " ".join(parts)
+
+
+def _latency_text(latency: Histogram) -> str:
+    shown = {"p50": 50.0, "p95": 95.0, "p99": 99.0}
+    values = dict(zip(shown, latency.capped_percentiles_ns(tuple(shown.values())), strict=True))
+    values["max"] = latency.max_ns
+    return " ".join(f"{name}={milliseconds(value)}" for name, value in values.items())
+
+
+class PlainView:
+    """A line per interval of the whole run; at the end why it stopped, and the averages."""
+
+    def __init__(self, board: Board, style: Style, out: TextIO) -> None:
+        self._board = board
+        self._out = out
+        self._lines = Lines(board.plan, style)
+        self._gathering = Gathering(self._show)
+        self._reasons: Counter[str] = Counter()
+        self._error = "failed"
+        self._print(self._lines.header())
+
+    def interval(self, record: Interval) -> None:
+        """Shown once every worker has told its part."""
+        self._gathering.add(record)
+
+    def event(self, record: Mapping[str, object]) -> None:
+        """Only why the run ends: PerfTest prints no other."""
+        self._gathering.event(record)
+        kind = record.get("kind")
+        if kind == "limit_reached":
+            for part in str(record.get("text") or "a limit was reached").split(", "):
+                reason, _, count = part.removesuffix("]").partition(" [")
+                self._reasons[reason] += int(count) if count.isdecimal() else 1
+        elif kind == "error":
+            self._error = str(record.get("text") or "error").partition(" (")[0]
+        elif kind == "run_ended" and record.get("text") == "failed":
+            self._reasons[self._error] += 1
+        elif kind == "run_ended" and record.get("text") == "finished" and not self._reasons:
+            self._reasons[_TIME_LIMIT] = 1
+
+    def frame(self) -> None:
+        """Half a second went by."""
+        self._gathering.tick()
+
+    def close(self) -> None:
+        """The stop line and the summary."""
+        self._gathering.flush()
+        for line in (stop_line(self._reasons), *self._lines.summary()):
+            self._print(line)
+
+    def _show(self, gathered: Gathered) -> None:
+        end_ns = gathered.record.start_ns + gathered.record.length_ns
+        self._print(self._lines.interval(gathered, self._board.elapsed_s(end_ns)))
+
+    def _print(self, line: str) -> None:
+        if line:
+            print(line, file=self._out, flush=True)
 
 
 class JsonView(NoView):

@@ -19,10 +19,9 @@ from perftest.cli.exits import CliError
 from perftest.cli.exports import MetricsServer
 from perftest.cli.reproduce import plan_of_words
 from perftest.cli.ui.board import Board
-from perftest.cli.ui.csv_file import CsvFile
 from perftest.cli.ui.gathering import Gathered, Gathering, gathered
-from perftest.cli.ui.perftest_lines import Lines, Style, latency_text, rate_text, stop_line
-from perftest.cli.ui.plain import PlainView
+from perftest.cli.ui.perftest_lines import CsvFile, Lines, Style, latency_text, rate_text, stop_line
+from perftest.cli.ui.views import PlainView
 from perftest.metrics.histogram import SparseCounts
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results import schema

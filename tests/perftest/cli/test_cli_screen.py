@@ -20,12 +20,11 @@ from rich.console import Console
 from perftest.cli.ui.board import Board, clock, milliseconds
 from perftest.cli.ui.gathering import Gathering, gathered
 from perftest.cli.ui.history import HISTORY_S, History
-from perftest.cli.ui.lines import interval_line
 from perftest.cli.ui.live import ROWS_MIN, WIDE, screen, sparkline
 from perftest.cli.ui.nodes import Nodes
 from perftest.cli.ui.summary import doubtful_note, doubts, knee_sentence, schedule_note, steps_table, wrapped
 from perftest.cli.ui.table import render
-from perftest.cli.ui.views import choose
+from perftest.cli.ui.views import choose, interval_line
 from perftest.metrics.interval import Phase
 from perftest.results.summary import Tally
 from tests.perftest.testing.figures import figures

@@ -14,7 +14,7 @@ import numpy as np
 
 from perftest.cli.ui.board import Board
 from perftest.cli.ui.perftest_lines import Style
-from perftest.cli.ui.plain import PlainView
+from perftest.cli.ui.views import PlainView
 from perftest.engine.accounting.account import CONFIRMED
 from perftest.engine.accounting.ledger import Ledger
 from perftest.results.exposition import RunCollector

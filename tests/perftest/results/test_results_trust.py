@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from perftest.results.disturbances import Disturbances
-from perftest.results.loops import run_loop, step_loop
 from perftest.results.provenance import redact, redact_command
-from perftest.results.summary import BrokerCpu
-from perftest.results.trust import Status, run_checks, step_checks, supported, worst
+from perftest.results.summary import BrokerCpu, run_loop, step_loop
+from perftest.results.trust import Disturbances, Status, run_checks, step_checks, supported, worst
 from perftest.spec.behaviour import Arrivals, Publishing
 from perftest.spec.codec import plan_to_json
 from perftest.spec.plan import Isolation, Plan, Settings, Step, is_open_loop

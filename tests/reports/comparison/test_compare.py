@@ -13,7 +13,7 @@ import pytest
 from reports.comparison import text
 from reports.comparison.compare import Comparison, compare, runs_of
 from reports.comparison.facets import Facet
-from reports.stats.verdict import Verdict
+from reports.stats.confidence import Verdict
 
 Make = Callable[..., Path]
 

@@ -19,7 +19,7 @@ from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results.hlog import HlogLine
 from perftest.results.reader import Run, summarise
 from reports.comparison.compare import REPEATS_ADVISED, REPEATS_MIN, compare
-from reports.stats.verdict import Verdict
+from reports.stats.confidence import Verdict
 from tests.perftest.results.records import SECOND, STARTED_NS
 
 INTERVALS = 35

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from reports.errors import PageError
 from reports.html import render as rendering
-from reports.html.errors import PageError
 from reports.html.render import render
 from reports.pages.model import Column, Kind
 from reports.pages.page import page

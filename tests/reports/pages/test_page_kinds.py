@@ -8,12 +8,12 @@ from types import ModuleType
 
 import pytest
 
+from perftest.results.trust import Check, Status
 from reports.html.render import render
 from reports.pages import kinds
 from reports.pages.kinds import CheckList, Data, Kind, Remark, Section, articles
 from reports.pages.model import Column, Page, Sentence, Table
 from reports.pages.page import page
-from reports.stats.check import Check, Status
 
 
 @dataclass(frozen=True)

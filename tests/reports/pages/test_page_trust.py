@@ -7,9 +7,9 @@ from types import ModuleType
 
 import pytest
 
-from reports.pages import trust
+from perftest.results.trust import Check, Status
 from reports.pages.page import page
-from reports.stats.check import Check, Status
+from reports.pages.run import remarks, trust_chip, worst_first
 
 
 def _check(name: str, status: Status, *steps: int) -> Check:
@@ -19,7 +19,7 @@ def _check(name: str, status: Status, *steps: int) -> Check:
 def test_failures_come_first_and_passes_last() -> None:
     """Of twenty checks a reader reads the first three."""
     found = [_check("a", Status.PASS), _check("b", Status.WARN), _check("c", Status.NOTE), _check("d", Status.FAIL)]
-    assert [check.check for check in trust.worst_first(found)] == ["d", "b", "c", "a"]
+    assert [check.check for check in worst_first(found)] == ["d", "b", "c", "a"]
 
 
 @pytest.mark.parametrize(
@@ -36,14 +36,14 @@ def test_failures_come_first_and_passes_last() -> None:
 )
 def test_the_chip_tells_the_worst(found: list[Check], value: str, status: Status) -> None:
     """A page with a failed check must not look like one without."""
-    chip = trust.chip(found)
+    chip = trust_chip(found)
     assert (chip.value, chip.status) == (value, status)
 
 
 def test_remarks_name_only_what_speaks_against_a_step() -> None:
     """A pass is no remark, and another step's warning is none of this one's."""
     found = [_check("lag", Status.WARN, 2, 3), _check("cpu", Status.FAIL, 3), _check("clock", Status.PASS, 3)]
-    assert [trust.remarks(found, step) for step in (1, 2, 3)] == ["", "lag", "lag, cpu"]
+    assert [remarks(found, step) for step in (1, 2, 3)] == ["", "lag", "lag, cpu"]
 
 
 def test_a_busy_generator_marks_its_steps_and_the_figures(sample_tables: ModuleType) -> None:

@@ -16,10 +16,9 @@ import pyarrow.parquet as parquet
 import pytest
 
 import reports
-from reports.html.errors import PageError
+from reports.errors import PageError, PipelineError
 from reports.pipeline import schema
 from reports.pipeline import store as report_store
-from reports.pipeline.errors import PipelineError
 
 
 @pytest.fixture

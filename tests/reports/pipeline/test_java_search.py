@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from reports.errors import JavaNotFoundError
 from reports.pipeline import java
-from reports.pipeline.errors import JavaNotFoundError
 
 
 def fake_java(home: Path, script: str) -> Path:

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 from perftest.metrics.histogram import HIGHEST_NS, LOWEST_NS, SIGNIFICANT_FIGURES
 from perftest.results import schema as files
+from reports.errors import EmptyRunError
 from reports.pipeline import schema, store
-from reports.pipeline.errors import EmptyRunError
 from reports.pipeline.run import Published, run
 from reports.pipeline.tables import Tables
 

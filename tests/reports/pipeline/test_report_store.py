@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
+from reports.errors import StoreError
 from reports.pipeline import schema, store
 from reports.pipeline.columns import Type
-from reports.pipeline.errors import StoreError
 from tests.perftest.testing.memory_folder import MemoryFolder
 
 

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 from perftest.results import hlog
 from perftest.results import schema as files
+from reports.errors import DamagedRunError, EmptyRunError, PipelineError, RunDirectoryError
 from reports.pipeline import source
 from reports.pipeline.__main__ import main
-from reports.pipeline.errors import DamagedRunError, EmptyRunError, PipelineError, RunDirectoryError
 
 
 def change_manifest(run: Path, **changes: object) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from reports.errors import SettingError
 from reports.pipeline import session
-from reports.pipeline.errors import SettingError
 
 
 def test_executors_can_import_our_code_from_the_archive(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from perftest.metrics.histogram import HIGHEST_NS, LOWEST_NS, SIGNIFICANT_FIGURES, Histogram
 from perftest.results import schema as files
-from reports.pipeline import batches, histograms, parsing, source
-from reports.pipeline.batches import Batches
+from reports.pipeline import columns, histograms, parsing, source
+from reports.pipeline.columns import Batches
 
 Rows = list[dict[str, Any]]
 
@@ -290,7 +290,7 @@ def test_batches_have_the_declared_types(tmp_path: Path, make_run: Callable[...,
 
 def test_worker_functions_need_no_pyspark(synthetic_runs: ModuleType) -> None:
     """Executors unpickle these functions by name; importing pyspark.sql there would cost seconds per worker."""
-    for module in (batches, histograms, parsing):
+    for module in (columns, histograms, parsing):
         text = Path(str(module.__file__)).read_text()
         assert "import pyspark" not in text and "from pyspark" not in text
     assert json.loads(json.dumps(list(histograms.SUMMARY.names)))[0] == "count"

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from reports.stats import confidence
-from reports.stats.confidence import Change
-from reports.stats.verdict import Verdict, judge
+from reports.stats.confidence import Change, Verdict, judge
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from perftest.results.trust import Check, Status
 from reports.pipeline.tables import Tables
 from reports.stats import validity
-from reports.stats.check import Check, Status
 
 PASS, WARN, FAIL, NOTE = Status
 
