@@ -30,7 +30,8 @@ from reference_broker.node.start_problems import listening
 from reference_broker.node.status import usage
 
 if TYPE_CHECKING:
-    from reference_broker.node.server import Node
+    from reference_broker.node.config import Member
+    from reference_broker.node.shard import Shard
 
 _BUCKET_BITS: Final = range(13, 35)  # 8 us to 17 s
 _FSYNC: Final = "fsync."
@@ -54,14 +55,14 @@ _RAFT_GAUGES: Final = (
 class NodeCollector:
     """Reads the figures off a node whenever the registry is asked for them."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
 
     def collect(self) -> Iterator[Metric]:
         """All families."""
         yield from self._process()
         yield from self._log()
-        queues = [queue for queue in self._node.shard.queues.values() if not isinstance(queue.runner, Proxy)]
+        queues = [queue for queue in self._shard.queues.values() if not isinstance(queue.runner, Proxy)]
         yield from _gauges(_QUEUE_GAUGES, queues, _queue_values)
         yield from _gauges(_RAFT_GAUGES, queues, _raft_values)
         terms = CounterMetricFamily("rabbitmq_raft_term", "Current Raft term number", labels=("queue",))
@@ -72,7 +73,7 @@ class NodeCollector:
 
     def _stages(self) -> Iterator[Metric]:
         """The latency anatomy, coarsely: the control port has it in full."""
-        snapshot = self._node.shard.anatomy.snapshot()
+        snapshot = self._shard.anatomy.snapshot()
         text = "Time that messages spent in a stage of their way through the broker"
         stages = HistogramMetricFamily("reference_broker_stage_seconds", text, labels=("chain", "stage"))
         for chain, of_chain in snapshot.chains.items():
@@ -86,27 +87,27 @@ class NodeCollector:
         yield syncs
 
     def _process(self) -> Iterator[Metric]:
-        node, used = self._node, usage()
+        shard, used = self._shard, usage()
         info = InfoMetricFamily("rabbitmq_identity", "Node and cluster")
-        info.add_metric((), {"rabbitmq_node": node.config.name, "rabbitmq_cluster": node.config.cluster})
+        info.add_metric((), {"rabbitmq_node": shard.config.name, "rabbitmq_cluster": shard.config.cluster})
         yield info
-        yield GaugeMetricFamily("rabbitmq_connections", "Connections currently open", len(node.shard.clients))
-        yield GaugeMetricFamily("rabbitmq_queues", "Queues available", len(node.shard.queues))
+        yield GaugeMetricFamily("rabbitmq_connections", "Connections currently open", len(shard.clients))
+        yield GaugeMetricFamily("rabbitmq_queues", "Queues available", len(shard.queues))
         delivered = "Messages delivered to consumers of this node"
-        yield CounterMetricFamily("rabbitmq_global_messages_delivered", delivered, node.shard.delivered)
+        yield CounterMetricFamily("rabbitmq_global_messages_delivered", delivered, shard.delivered)
         again = "Messages redelivered to consumers of this node"
-        yield CounterMetricFamily("rabbitmq_global_messages_redelivered", again, node.shard.redelivered)
+        yield CounterMetricFamily("rabbitmq_global_messages_redelivered", again, shard.redelivered)
         letters = CounterMetricFamily(
             "reference_broker_dead_letters", "What became of dead letters", labels=("outcome",)
         )
         for outcome in OUTCOMES:
-            letters.add_metric((outcome,), node.shard.dead_letters.counts[outcome])
+            letters.add_metric((outcome,), shard.dead_letters.counts[outcome])
         yield letters
         yield CounterMetricFamily("process_cpu_seconds", "User and system CPU time", used["cpu_ns"] / 1e9)
         yield GaugeMetricFamily("process_resident_memory_max_bytes", "Largest resident set", used["rss_max_bytes"])
 
     def _log(self) -> Iterator[Metric]:
-        values = self._node.shard.log.counters()
+        values = self._shard.log.counters()
         for spec in COUNTERS:
             family = CounterMetricFamily if spec.kind == "counter" else GaugeMetricFamily
             yield family(f"{_LOG_PREFIX}{spec.name}", f"{spec.help} ({spec.unit})", values[spec.name])
@@ -144,14 +145,14 @@ def _core(queue: Queue) -> Any:
     return queue.runner.core
 
 
-def registry(node: Node) -> CollectorRegistry:
+def registry(shard: Shard) -> CollectorRegistry:
     """The figures of a node. Others may register collectors of their own."""
     metrics = CollectorRegistry(auto_describe=False)
-    metrics.register(NodeCollector(node))
+    metrics.register(NodeCollector(shard))
     return metrics
 
 
-def as_json(node: Node) -> list[dict[str, Any]]:
+def as_json(metrics: CollectorRegistry) -> list[dict[str, Any]]:
     """The same figures: families with their samples."""
     return [
         {
@@ -160,22 +161,21 @@ def as_json(node: Node) -> list[dict[str, Any]]:
             "help": family.documentation,
             "samples": [{"name": s.name, "labels": s.labels, "value": s.value} for s in family.samples],
         }
-        for family in node.metrics.collect()
+        for family in metrics.collect()
     ]
 
 
-async def serve(node: Node) -> web.AppRunner:
-    """Answer GET /metrics on the node's metrics port. Raises StartError if the port is taken."""
+async def serve(metrics: CollectorRegistry, me: Member) -> web.AppRunner:
+    """Answer GET /metrics on the metrics port of this node. Raises StartError if the port is taken."""
 
     async def scrape(_request: web.Request) -> web.Response:
-        body = generate_latest(node.metrics)
+        body = generate_latest(metrics)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
     app = web.Application()
     app.router.add_get("/metrics", scrape)
     runner = web.AppRunner(app, access_log=None, handle_signals=False)
     await runner.setup()
-    me = node.config.me
     with listening(me, "metrics_port"):
         await web.TCPSite(runner, me.host, me.metrics_port).start()
     return runner

@@ -92,7 +92,7 @@ class Node:
         """The figures of this node, made when first asked for."""
         from reference_broker.node import metrics
 
-        return metrics.registry(self)
+        return metrics.registry(self.shard)
 
     def stop(self) -> None:
         """Have :meth:`run` return."""
@@ -115,7 +115,7 @@ class Node:
         if me.metrics_port:
             # Loading a web server takes longer than starting all the rest: first things first, and then in a thread.
             metrics = await loop.run_in_executor(None, importlib.import_module, "reference_broker.node.metrics")
-            self._web = await metrics.serve(self)
+            self._web = await metrics.serve(self.metrics, me)
 
     def _client(self) -> ClientConnection:
         return ClientConnection(self.shard, self._connection_config())

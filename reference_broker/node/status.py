@@ -12,19 +12,21 @@ from reference_broker.node.proxy import Proxy
 from reference_broker.types import METADATA_GROUP, NOBODY
 
 if TYPE_CHECKING:
-    from reference_broker.node.server import Node
+    from reference_broker.node.config import NodeConfig
+    from reference_broker.node.shard import Shard
 
 
-def summary(node: Node) -> dict[str, Any]:
-    """What a node says of itself without looking at its queues but for the few that have committed most: cheap,
-    however many there are. Counters are cumulative since its start."""
-    shard, config, hosting = node.shard, node.config, node.shard.hosting
+def summary(shard: Shard, *, listening: bool) -> dict[str, Any]:
+    """What a node says of itself. It looks only at the few queues that have committed most, so a summary is cheap
+    however many queues there are. ``listening``: clients can connect. Counters are cumulative since the node's
+    start."""
+    config, hosting = shard.config, shard.hosting
     metadata = shard.runners[METADATA_GROUP]
     return {
         "name": config.name,
         "node": config.node,
         "pid": os.getpid(),
-        "ready": metadata.core.leader != NOBODY and node.listening,
+        "ready": metadata.core.leader != NOBODY and listening,
         "queue_count": len(hosting.by_group),
         "leaderless": len(hosting.census.leaderless),
         "electing": shard.electing(),
@@ -38,7 +40,7 @@ def summary(node: Node) -> dict[str, Any]:
         "data_dir": str(config.data_dir),
         "wal_dir": str(config.wal_dir),
         "segment_dir": str(config.segment_dir),
-        "durability": _durability(node),
+        "durability": _durability(config),
         "connections": len(shard.clients),
         "busiest": [queue_row(hosting.by_group[group]) for group in hosting.busiest.groups()],
         "metrics": {
@@ -56,9 +58,9 @@ def _leads(hosting: Hosting) -> bool:
     return any(not of_queues or group != METADATA_GROUP for group in hosting.census.leading)
 
 
-def status(node: Node) -> dict[str, Any]:
-    """The same, and where the node stands with each of its queues."""
-    return {**summary(node), "queues": [queue_row(queue) for queue in node.shard.queues.values()]}
+def status(shard: Shard, *, listening: bool) -> dict[str, Any]:
+    """The summary, and where the node stands with each of its queues."""
+    return {**summary(shard, listening=listening), "queues": [queue_row(queue) for queue in shard.queues.values()]}
 
 
 def usage() -> dict[str, int]:
@@ -93,9 +95,9 @@ def queue_row(queue: Queue) -> dict[str, Any]:
     return row
 
 
-def _durability(node: Node) -> str:
-    members = len(node.config.members)
-    if not node.config.sync:
+def _durability(config: NodeConfig) -> str:
+    members = len(config.members)
+    if not config.sync:
         return "none: this node does not sync its WAL"
     if members == 1:
         return "fdatasync before each confirm"

@@ -235,9 +235,7 @@ def test_what_became_of_dead_letters_is_on_the_metrics_endpoint() -> None:
     node.die(0, 2)
     running = SimpleNamespace(
         config=SimpleNamespace(name="node1", cluster="c"),
-        shard=SimpleNamespace(
-            clients=[], queues={}, delivered=0, redelivered=0, dead_letters=node.letters,
-        ),
+        clients=[], queues={}, delivered=0, redelivered=0, dead_letters=node.letters,
     )  # fmt: skip
     collector = metrics.NodeCollector(running)  # type: ignore[arg-type]
     families = {family.name: family for family in collector._process()}

@@ -7,15 +7,14 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from types import FrameType, SimpleNamespace
-from typing import Any, cast
+from types import FrameType
+from typing import Any
 
 import pytest
 
 from reference_broker.machines.metadata import QueueRecord, record_to_json
 from reference_broker.node import ticks
 from reference_broker.node.group import GroupRunner
-from reference_broker.node.server import Node
 from reference_broker.node.status import status, summary
 from reference_broker.raft import wire
 from reference_broker.raft.core import RaftCore
@@ -102,16 +101,18 @@ def test_a_summary_says_as_much_of_many_queues_as_of_few() -> None:
     saying how they are."""
     with quiet_cluster() as cluster:
         cluster.declare(names(20))
-        node = cast(Node, SimpleNamespace(shard=cluster.shards[NODES[0]], config=cluster.shards[NODES[0]].config))
-        node.listening = True
+        shard = cluster.shards[NODES[0]]
         cluster.pass_time(1)
-        few = work_of(lambda: summary(node))
+        few = work_of(lambda: summary(shard, listening=True))
         cluster.declare(names(200, "many-"))
         cluster.pass_time(1)
         found: list[dict[str, Any]] = []
-        assert work_of(lambda: found.append(summary(node))) < few * 1.05
+        assert work_of(lambda: found.append(summary(shard, listening=True))) < few * 1.05
         assert (found[0]["queue_count"], len(found[0]["busiest"]), found[0]["electing"]) == (220, 4, 0)
-        assert set(status(node)) - set(found[0]) == {"queues"} and len(status(node)["queues"]) == 220
+        assert (
+            set(status(shard, listening=True)) - set(found[0]) == {"queues"}
+            and len(status(shard, listening=True)["queues"]) == 220
+        )
 
 
 def test_queues_that_cannot_have_a_leader_are_not_waited_for() -> None:
