@@ -1,11 +1,11 @@
-"""Alarms: too little disk, too much memory, on this node or on another. While one is on, connections that publish are
-not read.
+"""Alarms: too little disk or too much memory, on this node or on another node. While an alarm is on, the broker does
+not read connections that publish.
 
-As in RabbitMQ: what is published anywhere may end on every node, so an alarm of one stops publishers on all. A
-publishing connection is stopped at its first publish after the alarm began, told so with connection.blocked if it
-understands that, and read again when the last alarm has cleared. Connections that only consume go on, and so the
-backlog that fills the node can shrink. Nodes tell each other with their heartbeats; the alarms of a node that is down
-count for nothing.
+As in RabbitMQ, an alarm of one node stops publishers on all nodes: what is published anywhere may end on every node. A
+connection is stopped at its first publish after the alarm began. A client that understands connection.blocked is told.
+The connection is read again when the last alarm has cleared. Connections that only consume go on, so that the backlog
+that fills the node can shrink. Nodes tell each other their alarms with their heartbeats. A node that is down has no
+alarms.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Alarm(IntFlag):
-    """What a node runs short of; the octet of a heartbeat."""
+    """What a node runs short of, as the octet of a heartbeat."""
 
     MEMORY = 1
     DISK = 2
@@ -37,7 +37,7 @@ _WORDS: Final = {Alarm.DISK: "disk", Alarm.MEMORY: "memory"}
 
 
 def reason_of(alarms: Alarm) -> str:
-    """What clients read, in RabbitMQ's words; empty for none."""
+    """The reason that clients read, in RabbitMQ's words; empty for no alarm."""
     words = " & ".join(word for alarm, word in _WORDS.items() if alarm in alarms)
     return f"low on {words}" if words else ""
 
@@ -48,12 +48,12 @@ def resident_bytes() -> int:
 
 
 def free_bytes(directory: Path) -> int:
-    """Octets free on the drive of a directory, for who is not root. Raises OSError."""
+    """Octets that are free on the drive of a directory for users other than root. Raises OSError."""
     return shutil.disk_usage(directory).free
 
 
 class Alarms:
-    """What is wrong with the nodes now. ``check`` is to be called every ``alarm_check_ms``."""
+    """The alarms of all nodes. Its owner calls ``check`` every ``alarm_check_ms``."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Alarms:
         """Why publishers are stopped; empty when they are not."""
 
     def check(self) -> bool:
-        """Look again; whether this node's alarms are others than before."""
+        """Look at this node again. Returns whether its alarms have changed."""
         found = self._found()
         if found == self.own:
             return False
@@ -83,7 +83,7 @@ class Alarms:
         return True
 
     def told(self, node: NodeId, alarms: Alarm) -> bool:
-        """Another node says which alarms it has, or is down and has none; whether these are others than before."""
+        """Another node says which alarms it has, or is down and has none. Returns whether these have changed."""
         if alarms == self._others.get(node, NO_ALARM):
             return False
         self._others[node] = alarms

@@ -1,7 +1,7 @@
-"""What one node needs to know to start, and every limit it lives by.
+"""The configuration of one node: what it needs to know to start, and all its limits.
 
-``node.json`` (written by the cluster starter, or by hand) is read into a :class:`NodeConfig`. ``problems()``
-finds everything wrong with it at once, so that nobody has to fix a file one error at a time.
+``node.json`` (written by the cluster starter, or by hand) is read into a :class:`NodeConfig`. ``problems()`` finds
+everything that is wrong with it at once, so that nobody has to fix a file one error at a time.
 """
 
 from __future__ import annotations

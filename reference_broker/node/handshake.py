@@ -9,10 +9,10 @@ Three messages pass, each the body of a HELLO frame. The dialler opens:
 A proof is HMAC-SHA256 under the secret, over the name of its message, all messages before it and the message itself. So
 a proof vouches for both nonces, both nodes, the cluster, the version and every boot that is told. A recorded message
 proves nothing in a later handshake, because the nonces are fresh. A message that is sent back to its sender proves
-nothing either: the names differ, and of a pair only the higher id dials.
+nothing either: the names of the messages differ, and of a pair of nodes only the higher id dials.
 
-Frames after the handshake carry no proof, and nothing is encrypted. Whoever can change octets of a connection on their
-way can change these frames.
+Frames after the handshake carry no proof, and nothing is encrypted. Somebody who can change octets of a connection can
+change these frames.
 
 Pure: octets in, octets out; the nonce is given.
 """
@@ -35,7 +35,7 @@ _SHOWN_MAX: Final = 40
 
 
 class HandshakeError(ValueError):
-    """The other side is not let in: the reason as a sentence."""
+    """The other side is not let in. The text is the reason, as a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Handshake:
         self._dialled = dialled
         self._passed: list[bytes] = []
         self.node = dialled
-        """Who the other side should be, or says that it is: not proved."""
+        """The node that the other side should be, or says that it is. Nothing is proved yet."""
 
     def open(self) -> bytes:
         """The dialler's first message."""
@@ -112,7 +112,8 @@ class Handshake:
         return Introduction(node, told.get("life"), told.get("known"), told.get("frame_max"))
 
     def _check(self, told: dict[str, Any]) -> None:
-        """Whether it speaks this language and is the node that belongs at the other end."""
+        """Raise :class:`HandshakeError` unless the other side speaks this version and is the node that belongs
+        there."""
         version, node, to, side = told.get("version", 1), told.get("node"), told.get("to"), self._side
         if version != VERSION:
             fix = "run the same release on all nodes"
@@ -168,5 +169,5 @@ def _decode(text: bytes) -> dict[str, Any]:
 
 
 def _shown(value: object) -> str:
-    """Whatever a stranger sent, on one line and short."""
+    """What a stranger sent, on one short line."""
     return repr(value)[:_SHOWN_MAX]

@@ -55,7 +55,7 @@ class LogNotices:
         self._notices: deque[list[Notice]] = deque()
 
     def write_soon(self) -> None:
-        """Something waits to be written: once what this turn has to say to the peers is under way."""
+        """Something waits to be written. The log writes once the frames of this turn to the peers are under way."""
         self._loop.call_soon(self._guarded, self._write)
 
     def _write(self) -> None:
@@ -72,7 +72,7 @@ class LogNotices:
             self._loop.call_soon_threadsafe(self._guarded, self._take_notices)
 
     def _take_notices(self) -> None:
-        """All there are, in their order: those of a thread may still wait for their turn when newer ones come."""
+        """Take all notices in their order: notices of a thread may still wait for their turn when newer ones come."""
         while self._notices:
             self._take_some(self._notices.popleft())
 
@@ -103,7 +103,7 @@ class LogNotices:
     ) -> None:
         runner = self._groups.runners.get(notice.group)
         if runner is None or notice.log_uid != self._groups.log_uids[notice.group]:
-            return  # about a replica that is gone; what it had on disk must not count for the one that is here now
+            return  # about a replica that is gone: its entries on disk must not count for the replica that is here now
         match notice:
             case Written(_, index, term, begun_ns, written_ns, synced_ns, _):
                 runner.synced(index, term, (begun_ns, written_ns, synced_ns))

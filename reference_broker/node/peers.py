@@ -1,19 +1,19 @@
 """The links between the nodes: one TCP connection per pair, framed messages, a failure detector.
 
-Of each pair the node with the higher id dials. Both sides prove that they have the cluster's secret
-(:mod:`reference_broker.node.handshake`) and then exchange frames of a four-octet length and a body whose first octet is
-its kind. A link carries all Raft groups: heartbeats cost O(node pairs), not O(queues). What is larger than a frame goes
-in parts (:mod:`~reference_broker.node.parts`).
+Of each pair of nodes the one with the higher id dials. Both sides prove that they have the cluster's secret
+(:mod:`reference_broker.node.handshake`). Then they exchange frames: a four-octet length and a body whose first octet is
+its kind. A link carries all Raft groups, so heartbeats cost O(node pairs), not O(queues). A message that is larger than
+a frame goes in parts (:mod:`~reference_broker.node.parts`).
 
-A link is *congested* while more waits on it than its connection takes at once. Small frames are sent all the same. Who
-has much to send asks ``Peers.congested`` first, and goes on when ``PeerEvents.peer_writable`` says so: the octets for a
-slow peer stay in the log and do not pile up in memory.
+A link is *congested* while more octets wait on it than its connection takes at once. Small frames are sent all the
+same. A sender of much asks ``Peers.congested`` first, and goes on when ``PeerEvents.peer_writable`` says so: the octets
+for a slow peer stay in the log and do not pile up in memory.
 
-A *stranger* is who has not proved anything yet: it may send short messages for ``handshake_ms``, and of more than
-``strangers_max`` the oldest has to go. Nothing that a stranger says is written down or answers for a node.
+A *stranger* is a connection that has not proved anything yet. A stranger may send short messages for ``handshake_ms``,
+and of more than ``strangers_max`` strangers the oldest has to go. Nothing that a stranger says is written down.
 
-A peer is *up* from its handshake until its link closes or it was silent for ``suspect_after_ms``. The socket of a
-killed process closes at once; silence only finds paused and partitioned ones.
+A peer is *up* from its handshake until its link closes, or until it was silent for ``suspect_after_ms``. The socket of
+a killed process closes at once, so silence finds only paused and partitioned nodes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _FOR_THE_NODE: Final = frozenset(Kind) - {Kind.HELLO, Kind.HEARTBEAT} - _PARTS
 
 
 class PeerEvents(Protocol):
-    """Who is told what happens on the links."""
+    """The receiver of what happens on the links."""
 
     def peer_up(self, node: NodeId, boot_id: int) -> None:
         """The peer proved who it is: messages sent from now on may reach it, earlier ones may be lost."""
@@ -75,10 +75,10 @@ class PeerEvents(Protocol):
         """The link is gone or the peer is silent."""
 
     def stop(self, error: StaleDirectoryError | OSError) -> None:
-        """This node may not go on: it is an older copy of itself, or cannot write what it must remember."""
+        """This node must stop: its directory is an older copy, or it cannot write what it must remember."""
 
     def peer_alarms(self, node: NodeId, alarms: int) -> None:
-        """The peer's alarms are others than before its last heartbeat."""
+        """The peer's alarms have changed."""
 
     def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
         """A message of any kind but HELLO and HEARTBEAT, in one frame or several. ``body`` is valid only during the
@@ -137,7 +137,7 @@ class PeerLink(asyncio.Protocol):
         self._frame_max = FRAME_BYTES_MIN
         """The largest frame that both sides take, known from the handshake."""
         self._small = peers.limits.small_message_bytes
-        """Larger frames are counted, lest one turn puts more on the link than the link can take."""
+        """Larger frames are counted, so that one turn does not put more on the link than the link can take."""
         self._assembly = Assembly()
         self._backlog = Backlog(Kind.PART, Kind.LAST_PART)
         self._paused = False
@@ -175,7 +175,7 @@ class PeerLink(asyncio.Protocol):
                 self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the owner, once."""
+        """The connection ended: tell the owner, once."""
         self._in_time()
         if self.node is None and not self._is_ours_to_close:
             self._complain("closed by the other side in the handshake: its log may say why")
@@ -228,7 +228,7 @@ class PeerLink(asyncio.Protocol):
         return True
 
     def _count(self, size: int) -> None:
-        """One more frame gathers."""
+        """Count one more frame that gathers."""
         if size > self._small:
             self._gathered_large += size
             if self._gathered_large > self._high_water:
@@ -253,7 +253,7 @@ class PeerLink(asyncio.Protocol):
         self._drain()
 
     def _drain(self) -> None:
-        """Write as much of the backlog as the connection takes, and say so when nothing waits any more."""
+        """Write as much of the backlog as the connection takes. Tell the owner when nothing waits any more."""
         assert self._transport is not None
         while self._backlog.waiting and not self._paused and not self._transport.is_closing():
             self._transport.writelines(self._backlog.cut(self._frame_max))
@@ -306,7 +306,7 @@ class PeerLink(asyncio.Protocol):
         self._peers.link_up(self, boot_id)
 
     def _refuse(self, reason: str) -> None:
-        """Close once the other side has what was said to it: it may be that it has to stop."""
+        """Close once the other side has read the last message: it may learn from it that it has to stop."""
         self._complain(reason)
         self._is_ours_to_close = True
         if self._transport is not None:
@@ -329,7 +329,7 @@ class PeerLink(asyncio.Protocol):
 
 
 def _stream_of(kind: Kind, buffers: list[bytes | memoryview]) -> int:
-    """Whose order a frame keeps: that of its group, which it names first, or that of its kind."""
+    """The stream whose order a frame keeps: its group, which the frame names first, or else its kind."""
     if kind in (Kind.HEARTBEAT, Kind.REQUEST, Kind.ANSWER):
         return -1 - kind
     at = 1 if kind is Kind.RAFT else 0
@@ -454,8 +454,8 @@ class Peers:
         return Handshake(self._side, self._random_bits(8 * NONCE_OCTETS).to_bytes(NONCE_OCTETS, "big"), dialled)
 
     def complain(self, of: NodeId, text: str) -> None:
-        """Log why a link was refused, at most once in a while for each node dialled and for all others together: who is
-        refused comes again."""
+        """Log why a link was refused: at most once in a while for each node that was dialled, and for all others
+        together. A node that is refused comes again."""
         since, count = self._complaints.get(of, (-_COMPLAIN_AGAIN_S, 0))
         if self.now() - since < _COMPLAIN_AGAIN_S:
             self._complaints[of] = since, count + 1
@@ -464,8 +464,8 @@ class Peers:
         log.warning("%s%s", text, f" (and {count} more since the last such line)" if count else "")
 
     def link_made(self, link: PeerLink, too_slow: Callable[[], None]) -> asyncio.TimerHandle:
-        """A connection is there, to a peer or from a stranger. Of too many strangers the oldest goes, so that those who
-        only connect do not keep a peer out."""
+        """A connection is there, to a peer or from a stranger. Of too many strangers the oldest has to go, so that
+        connections that say nothing do not keep a peer out."""
         self._open.add(link)
         if not link.is_dialled:
             self._strangers[link] = None
@@ -522,7 +522,7 @@ class Peers:
             asleep = self.now()
             await asyncio.sleep(interval)
             if self.now() - asleep > limit / 2:
-                continue  # this process itself stood still: its peers' frames are still unread
+                continue  # this process itself stood still, and frames of its peers are still unread
             for node, link in list(self.links.items()):
                 if self.now() - link.last_heard > limit:
                     log.warning("node %d was silent for %.1f s", node, self.now() - link.last_heard)

@@ -1,11 +1,12 @@
 """Reads that are no older than their question: what a queue holds, and which queues there are.
 
-Nothing goes through the log for them. The leader of the group is asked; it answers as soon as a majority has said that
-it still leads (ReadIndex: :mod:`reference_broker.raft.reads`) and everything that was committed by then is applied.
-While nobody leads, or the leader changes, the question waits, for ``read_timeout_ms`` at most.
+A read puts nothing into the log. The node asks the leader of the group. The leader answers as soon as a majority has
+said that it still leads (ReadIndex: :mod:`reference_broker.raft.reads`) and it has applied everything that was
+committed by then. While nobody leads, or the leader changes, the question waits, for ``read_timeout_ms`` at most.
 
-Per group and kind one question is under way at a time. Whoever asks meanwhile waits for the next one: an answer that
-was on its way already proves nothing for them. So any number of clients cost one round of heartbeats at a time.
+One question per group and kind is under way at a time. A client that asks meanwhile waits for the next question: an
+answer that was already on its way proves nothing for this client. So any number of clients cost one round of heartbeats
+at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _Key = tuple[GroupId, str]
 
 
 class _Question:
-    """One question under way, and those who want to know."""
+    """One question under way, and the calls that wait for its answer."""
 
     __slots__ = ("answered", "group", "is_over", "operation", "why_not")
 
@@ -64,9 +65,9 @@ class Reads:
         self._ask((group, "counts"), answered)
 
     def catch_up(self, call: Callable[[], None], group: GroupId = METADATA_GROUP) -> None:
-        """Call once everything is applied here that was committed to a group before now, however long it takes: of the
-        metadata, once this node knows of every queue that was declared or deleted. Never, if there is no member of the
-        group here any more."""
+        """Call once this node has applied everything that was committed to a group before now, however long that takes.
+        For the metadata group: once this node knows of every queue that was declared or deleted. If the group has no
+        member here any more, the call never comes."""
 
         def answered(answer: Answer) -> None:
             if (runner := self._runners.get(group)) is None:
@@ -79,8 +80,8 @@ class Reads:
         self._ask((group, "read-index"), answered)
 
     def look_again(self, call: Callable[[bool], None]) -> None:
-        """Call with True once this node knows of every queue that was declared or deleted before now, or with False
-        once it has not found out within ``read_timeout_ms``."""
+        """Call with True once this node knows of every queue that was declared or deleted before now, or with False if
+        the node has not found out within ``read_timeout_ms``."""
         calls = [call]
 
         def once(found: bool) -> None:
@@ -98,7 +99,7 @@ class Reads:
         self._ask((METADATA_GROUP, "read-index"), answered)
 
     def leader_found(self) -> None:
-        """Some group has a leader again."""
+        """Some group has a leader again: ask the questions that waited for one."""
         if self._leaderless:
             waiting, self._leaderless = self._leaderless, set()
             for question in sorted(waiting, key=lambda each: (each.group, each.operation)):

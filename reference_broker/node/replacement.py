@@ -1,17 +1,20 @@
-"""A node that lost its directories comes back blank, under its old name, as somebody else.
+"""The replacement of a node that lost its directories: the node comes back blank, under its old name, as another
+member.
 
-What its former self voted and acknowledged is forgotten, so it must not speak with that one's voice: counted on, it
-could help to elect a leader without entries that are committed. While the node is down the others see to it:
+The blank node has forgotten the votes that it gave and the entries that it acknowledged. If it spoke for its former
+members, it could help to elect a leader without entries that are committed. While the node is down, the other nodes
+take three steps:
 
-1. Every node that runs takes note of a later boot id of it than any that was, so that its old directory, should it ever
-   turn up again, is found out as an older copy (:mod:`reference_broker.node.boot_ids`).
-2. Each queue that has a member there replaces it: by one in a new *membership epoch*, which begins blank and counts for
-nothing
-   before it has the whole log. One whose member there was leaving anyway only has to see it gone.
-3. The metadata group does the same. Its new member's number is the node's first new boot id, which the node finds as
-   ``first_life`` in its configuration.
+1. Every node that runs takes note of a later boot id of the lost node than any that was. So the old directory is found
+   out as an older copy if it ever turns up again (:mod:`reference_broker.node.boot_ids`).
+2. Each queue that has a member on the lost node replaces it by a member in a new *membership epoch*. The new member
+   begins blank and counts for nothing before it has the whole log. If the lost member was leaving anyway, the queue
+   only sees it gone.
+3. The metadata group does the same. Its new member's replica id is the node's first new boot id, which the node finds
+   as ``first_life`` in its configuration.
 
-Asked again after a failure it does everything again, under later numbers: nothing that was begun is in the way.
+A request that is repeated after a failure does everything again, under later numbers: nothing that was begun is in the
+way.
 """
 
 from __future__ import annotations
@@ -30,8 +33,8 @@ from reference_broker.raft.roles import Role
 from reference_broker.types import GroupId, NodeId
 
 STRIDE: Final = 1000
-"""So much further on begin the boot ids of the new directory: no peer that is down, and no start of the old one beside
-the cluster, has got there."""
+"""The boot ids of the new directory begin so much further on. No peer that is down has seen such a boot id, and no
+start of the old directory beside the cluster has got there."""
 _LOOK_AGAIN_S: Final = 0.05
 _NAMES_MAX: Final = 10
 
@@ -68,7 +71,7 @@ class Replacement:
         self._trouble = "the metadata group has no leader: most of the nodes do not run"
 
     def begin(self) -> None:
-        """Start, once this node knows of all that is committed. Raises RequestError if the node runs."""
+        """Begin once this node has applied everything that is committed. Raises RequestError if the lost node runs."""
         if self._nodes.boot_id_of(self._node) is not None:
             raise RequestError(f"{self._what} runs", "only a node that is down can be replaced: stop it first")
         self._later(self._limits.read_timeout_ms / 1000, lambda: None if self._boot_id else self._give_up())
@@ -94,7 +97,7 @@ class Replacement:
         self._ask_all({"op": "outlive", "node": self._node, "life": self._boot_id - 1}, lambda _answers: self._look())
 
     def _look(self) -> None:
-        """Take the next steps of all that is not done; again and again until everything is."""
+        """Take the next steps of everything that is not done, again and again until all is done."""
         if self._answered is None:
             return
         self._step_queues()
@@ -126,7 +129,7 @@ class Replacement:
             self._ask(leader, {"op": "replace-replica", "node": self._node, "life": self._boot_id}, answered)
 
     def _ask_all(self, request: Answer, go_on: Callable[[list[Answer]], None]) -> None:
-        """Ask every node that runs, and go on with their answers; one that does not give any ends it all."""
+        """Ask every node that runs, and go on with all answers. A node that gives no answer ends the replacement."""
         nodes = self._nodes.running
         answers: list[Answer] = []
 

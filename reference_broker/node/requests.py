@@ -33,7 +33,7 @@ _NUMBER: Final = Struct(">I")
 
 
 class RequestError(Exception):
-    """A request that cannot be done: what and where, and what to do."""
+    """A request is refused. The text says what is wrong and where, ``fix`` what to do."""
 
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(what)
@@ -41,7 +41,7 @@ class RequestError(Exception):
 
 
 class Requests:
-    """The requests of this node that await their answers, and the answering of other nodes' requests."""
+    """The requests of this node that wait for answers, and the answers to other nodes' requests."""
 
     def __init__(self, node: NodePorts, answerer: Answerer) -> None:
         self._node = node
@@ -76,7 +76,7 @@ class Requests:
         self._node.later(limits.request_timeout_ms / 1000, lambda: self._finish(number, late))
 
     def frame(self, node: NodeId, kind: int, body: memoryview) -> None:
-        """A request or an answer of a peer. Raises ValueError if it is damaged."""
+        """Take a request or an answer of a peer. Raises ValueError if it is damaged."""
         if len(body) <= _NUMBER.size:
             raise ValueError(f"request or answer of {len(body)} octets")
         (number,) = _NUMBER.unpack_from(body)
@@ -92,7 +92,7 @@ class Requests:
         self._answerer(node, content, lambda answer: self._answer(node, number, answer))
 
     def _too_large(self, node: NodeId, kind: int, number: int, octets: int) -> None:
-        """The peer has another limit. To close the link for it would break all queues on it, at each try."""
+        """The peer has another limit. Closing the link would break all queues on it, again at each try."""
         what = "answer" if kind == Kind.ANSWER else "request"
         refused = failure(
             f"the {what} takes {octets} octets, node {self._node.node} takes {self._node.limits.request_bytes_max}",
@@ -104,7 +104,7 @@ class Requests:
             self._finish(number, refused)
 
     def peer_down(self, node: NodeId) -> None:
-        """What was asked of the peer will not be answered."""
+        """The requests to this peer will not be answered."""
         lost = failure(f"the link to node {node} broke", "ask again; what was asked for may have been done")
         for number, (asked, _) in list(self._waiting.items()):
             if asked == node:
@@ -133,7 +133,7 @@ def answer_by(methods: Mapping[str, Method], request: Answer, answered: Answered
 
 
 def read_object(octets: bytes) -> Answer | None:
-    """The JSON object that somebody sent, None if it is none or nobody could read it."""
+    """The JSON object in these octets; None if they are something else or cannot be read."""
     try:
         content = json.loads(octets)
     except (ValueError, RecursionError):

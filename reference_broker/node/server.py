@@ -1,8 +1,8 @@
 """A node as a process: start, serve, stop.
 
-Order of start: the boot id is raised and synced, the log recovered, the peers joined; only when the metadata group
-has a leader, and this node has applied what was committed when it was found, does the AMQP port open: a client that can
-connect can declare, and finds what was declared before.
+Order of start: the node raises and syncs its boot id, recovers its log, and joins its peers. It opens the AMQP port
+only when the metadata group has a leader and the node has applied everything that was committed by then. So a client
+that can connect can declare, and finds every queue that was declared before.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 _TICK_S: Final = 0.5
 _START_S: Final = 60.0
-"""A start that takes longer waits for other nodes."""
+"""A start that takes longer than this waits for other nodes."""
 _SWITCH_INTERVAL_S: Final = 0.0005
 _M_TRIM_THRESHOLD: Final = -1  # malloc.h
 _M_MMAP_THRESHOLD: Final = -3
@@ -99,7 +99,7 @@ class Node:
         self._stop.set()
 
     async def _listen(self, led: asyncio.Event) -> None:
-        """A node that clients cannot reach, or whose figures nobody sees, does not stay: its start has failed."""
+        """Open the ports for clients and figures. If that fails, the start has failed and the node stops."""
         await led.wait()
         try:
             await self._open_ports()
@@ -142,7 +142,8 @@ class Node:
             await asyncio.sleep(self.config.limits.alarm_check_ms / 1000)
 
     def _failed(self, error: str) -> None:
-        """The log could not keep its promise and nothing more may be confirmed, or a port cannot be had: it stops."""
+        """Stop the node: the log could not keep its promise, so nothing more may be confirmed, or a port is not to be
+        had."""
         if self.failure is None:
             self.failure = error
             log.critical("the node stops: %s", error)
@@ -161,8 +162,8 @@ class Node:
 
 
 def _collect_again() -> None:
-    """Have the collector work, but not on all that was made so far: that lives as long as the process. To walk it again
-    and again as it grew took a quarter of a start with ten thousand queues."""
+    """Let the garbage collector work, but not on the objects that were made so far: these live as long as the process.
+    Walking them again and again as they grew took a quarter of a start with ten thousand queues."""
     if not gc.isenabled():
         gc.collect()
         gc.freeze()
