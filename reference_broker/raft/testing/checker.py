@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from reference_broker.raft.configuration import Configuration
+from reference_broker.raft.core import RaftCore
 from reference_broker.raft.messages import AppendReply, Message, VoteReply
 from reference_broker.raft.quorum import majority
 from reference_broker.raft.roles import Role
 from reference_broker.raft.testing.disk import Disk
 from reference_broker.types import Entry, LogIndex, NodeId, Term
 
-if TYPE_CHECKING:
-    from reference_broker.raft.testing.member import Member
-
 
 class Violation(AssertionError):  # noqa: N818 - a failed check, not an error to be handled
     """An invariant of Raft does not hold."""
+
+
+class CheckedMember(Protocol):
+    """What the checker looks at of a member. ``changes`` are the entries of its log that hold configurations."""
+
+    node: NodeId
+    core: RaftCore
+    disk: Disk
+    changes: list[LogIndex]
+
+    def term_of(self, index: LogIndex) -> Term:
+        """The term of an entry, from memory or from the state."""
 
 
 class Checker:
@@ -33,7 +43,7 @@ class Checker:
         self._spoken: dict[NodeId, Term] = {}
         self.committed: list[tuple[Term, int]] = []
 
-    def leads(self, member: Member) -> None:
+    def leads(self, member: CheckedMember) -> None:
         """I1 election safety, I3 leader completeness."""
         core = member.core
         if self._leaders.setdefault(core.term, member.node) != member.node:
@@ -42,7 +52,7 @@ class Checker:
             if core.log.term_at(LogIndex(index)) != term:
                 raise Violation(f"I3: leader {member.node} of term {core.term} lacks committed entry {index}@{term}")
 
-    def appended(self, member: Member, entry: Entry) -> None:
+    def appended(self, member: CheckedMember, entry: Entry) -> None:
         """I2 log matching, by induction: one entry for each (index, term), with one predecessor."""
         if len(member.core.configuration.voters) == 1:
             return  # alone it may lead in one term twice, if a crash took the first time without a trace
@@ -53,14 +63,14 @@ class Checker:
         if known != (entry.crc, before):
             raise Violation(f"I2: {member.node} has another {entry.index}@{entry.term}, or another entry before it")
 
-    def applied(self, member: Member, index: LogIndex, term: Term, crc: int) -> None:
+    def applied(self, member: CheckedMember, index: LogIndex, term: Term, crc: int) -> None:
         """I4 state machine safety."""
         if index > len(self.committed):
             self.committed.append((term, crc))
         if self.committed[index - 1] != (term, crc):
             raise Violation(f"I4: {member.node} applies another entry {index}")
 
-    def commits(self, member: Member, index: LogIndex, counted: Sequence[Configuration]) -> None:
+    def commits(self, member: CheckedMember, index: LogIndex, counted: Sequence[Configuration]) -> None:
         """I5: a leader commits what a majority of the configuration in effect has on disk.
 
         ``counted`` are the configurations that were in effect since its last Ready, nearly always one.
@@ -86,7 +96,7 @@ class Checker:
     def _holders(self, index: LogIndex, term: Term) -> list[NodeId]:
         return [node for node, disk in self._disks.items() if disk.has(index, term)]
 
-    def changes(self, member: Member, entry: Entry, before: Configuration) -> None:
+    def changes(self, member: CheckedMember, entry: Entry, before: Configuration) -> None:
         """I8: a leader changes one voter at a time, when the change before is committed and a no-op of its term too."""
         core, after = member.core, Configuration.decode(entry.payload)
         if before.voters and len(set(before.voters) ^ set(after.voters)) > 1:
@@ -107,7 +117,7 @@ class Checker:
         """Who was asked crashed."""
         self._reads.pop(token, None)
 
-    def answered(self, member: Member, token: int, index: LogIndex) -> None:
+    def answered(self, member: CheckedMember, token: int, index: LogIndex) -> None:
         """Reads are linearizable (section 8), and answered once."""
         floor = self._reads.pop(token)
         if index < floor:
@@ -126,7 +136,7 @@ class Checker:
         """``node`` lost its replica, and may speak of older terms; it may not vote again in one that it voted in."""
         self._spoken.pop(node, None)
 
-    def sent(self, member: Member, message: Message) -> None:
+    def sent(self, member: CheckedMember, message: Message) -> None:
         """I6 term and vote outlive a crash; and a follower claims no entry that is not on its disk."""
         if message.term < self._spoken.get(member.node, 0):
             raise Violation(f"I6: {member.node} spoke of term {self._spoken[member.node]}, and now of {message.term}")
@@ -138,7 +148,7 @@ class Checker:
         if not member.disk.has(message.synced_index, message.synced_term):
             raise Violation(f"{member.node} claims {message.synced_index}@{message.synced_term}, not on its disk")
 
-    def voted(self, member: Member, candidate: NodeId, message: VoteReply) -> None:
+    def voted(self, member: CheckedMember, candidate: NodeId, message: VoteReply) -> None:
         """One vote a term, whatever crashes in between."""
         if self._votes.setdefault((member.node, message.term), candidate) != candidate:
             raise Violation(f"I6: {member.node} voted twice in term {message.term}")

@@ -5,32 +5,55 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 from zlib import crc32
 
 from reference_broker.raft import wire
+from reference_broker.raft.config import Jitter, RaftConfig
 from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.errors import NotLeaderError
 from reference_broker.raft.messages import InstallSnapshot, VoteReply
 from reference_broker.raft.ready import Outgoing, Ready, Send, SendEntries, SendSnapshot
 from reference_broker.raft.roles import Role
-from reference_broker.raft.testing.checker import Violation
+from reference_broker.raft.testing.checker import Checker, Violation
 from reference_broker.raft.testing.disk import Disk, Snapshot, Write
 from reference_broker.raft.testing.transcript import sketch
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
-
-if TYPE_CHECKING:
-    from reference_broker.raft.testing.cluster import Cluster
 
 GROUP: Final = GroupId(7)
 _CHUNK_ENTRIES: Final = 3
 
 
+class ClusterPorts(Protocol):
+    """What a member needs of its cluster: settings, the checker, links to the other members, and a listener."""
+
+    config: RaftConfig
+    jitter: Jitter
+    voters: tuple[NodeId, ...]
+    machine_versions: dict[NodeId, int]
+    checker: Checker
+
+    def send(self, sender: NodeId, to: NodeId, body: bytes) -> None:
+        """Put a frame on its link, unless the link is cut."""
+
+    def cut_off(self, node: NodeId) -> None:
+        """Everything under way from or to ``node`` is lost."""
+
+    def say(self, line: str) -> None:
+        """Tell whoever listens."""
+
+    def say_ready(self, member: Member, ready: Ready) -> None:
+        """Tell what a Ready asks for."""
+
+    def forget(self, node: NodeId) -> None:
+        """``node`` starts again: what was said about it is no longer so."""
+
+
 class Member:
     """One node's shell around one core."""
 
-    def __init__(self, cluster: Cluster, node: NodeId, disk: Disk) -> None:
+    def __init__(self, cluster: ClusterPorts, node: NodeId, disk: Disk) -> None:
         self.node = node
         self.disk = disk
         self.up = False
