@@ -13,7 +13,7 @@ from typing import Literal
 
 from reference_broker.types import GroupId, LogIndex, NodeId, Term
 
-Role = Literal["meta", "snapshot", "segment"]
+StorageRole = Literal["meta", "snapshot", "segment"]
 """What a drive is used for, beside the WAL."""
 IndexRange = tuple[int, int]
 """First and last index, both included."""
@@ -105,7 +105,7 @@ class RolledOver:
 class Synced:
     """A sync beside those of the WAL took ``ns``: of the meta log, a snapshot's file or a segment's (``role``)."""
 
-    role: Role
+    role: StorageRole
     ns: int
 
 

@@ -378,7 +378,7 @@ def _start_wal(state: LogState, wal_files: WalFiles, recovery: WalRecovery, conf
     A file that holds batches is never continued: behind its last batch may stand half of one that was torn.
     """
     newest = max(state.wal_files, default=0)
-    if newest == 0 or newest in recovery.holding:
+    if newest == 0 or newest in recovery.files_with_batches:
         newest += 1
         size = first_file_bytes(config.wal_file_bytes, config.node)
         state.wal_files[newest] = wal_files.prepare(newest, size)

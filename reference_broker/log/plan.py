@@ -83,7 +83,7 @@ def _is_poor(part: Part, segment_bytes: int) -> bool:
     return 2 * part.octets < part.segment.octets or part.segment.octets * SMALL_PART < segment_bytes
 
 
-class Holding(NamedTuple):
+class DiskUsage(NamedTuple):
     """What a group has on disk, in octets of payload, and what of it its owner still refers to.
 
     ``unflushed`` lie above its snapshot in closed WAL files, ``unflushed_live`` of them are live; ``total`` is all that
@@ -100,7 +100,7 @@ class Holding(NamedTuple):
     snapshot: int
 
 
-def snapshots_due(holdings: Iterable[Holding], closed: int, wal_file_bytes: int) -> list[GroupId]:
+def snapshots_due(usages: Iterable[DiskUsage], closed: int, wal_file_bytes: int) -> list[GroupId]:
     """The groups to ask for a snapshot, those that save most first.
 
     A snapshot pays in three ways. What is settled in closed WAL files need not be copied into segments: due if that is
@@ -109,13 +109,13 @@ def snapshots_due(holdings: Iterable[Holding], closed: int, wal_file_bytes: int)
     to the owner: due at four files' worth.
     """
     due: list[tuple[int, GroupId]] = []
-    for holding in holdings:
-        unneeded = holding.unflushed - holding.unflushed_live
-        freed = holding.total - holding.live
-        worth = max(wal_file_bytes // (1 + closed), 2 * holding.snapshot)
-        spares_flush = 2 * unneeded > holding.unflushed and SNAPSHOT_SMALL + 4 * unneeded >= holding.snapshot
-        if spares_flush or freed >= worth or holding.replayed >= REPLAY_FILES * wal_file_bytes:
-            due.append((-freed, holding.group))
+    for usage in usages:
+        unneeded = usage.unflushed - usage.unflushed_live
+        freed = usage.total - usage.live
+        worth = max(wal_file_bytes // (1 + closed), 2 * usage.snapshot)
+        spares_flush = 2 * unneeded > usage.unflushed and SNAPSHOT_SMALL + 4 * unneeded >= usage.snapshot
+        if spares_flush or freed >= worth or usage.replayed >= REPLAY_FILES * wal_file_bytes:
+            due.append((-freed, usage.group))
     return [group for _freed, group in sorted(due)]
 
 

@@ -52,8 +52,8 @@ class WalRecovery:
     since: Mapping[GroupId, int] = field(default_factory=dict)
     entries: dict[int, int] = field(default_factory=dict)
     """How many log entries each file holds, of groups that exist."""
-    holding: set[int] = field(default_factory=set)
-    """The files that hold a batch, be it of a group that is gone."""
+    files_with_batches: set[int] = field(default_factory=set)
+    """The files that hold a batch, even of a group that is gone."""
     last_batch: int = 0
     torn_tails: int = 0
     octets: int = 0
@@ -70,7 +70,7 @@ class WalRecovery:
             if not count:
                 self._check_chain(name, number, found)
             count += 1
-            self.holding.add(number)
+            self.files_with_batches.add(number)
             self._replay_batch(number, found)
             self.last_batch = found.number
         self._last_file = number

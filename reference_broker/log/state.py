@@ -17,8 +17,8 @@ from reference_broker.log.counters import Counters
 from reference_broker.log.errors import DamagedLogError, EntryGoneError, LogError
 from reference_broker.log.extents import Extents, Place, Ranges, clipped
 from reference_broker.log.memtable import Memory, Table
-from reference_broker.log.notices import Failed, Notice, Role, Synced
-from reference_broker.log.plan import Holding, rewrites_kept
+from reference_broker.log.notices import Failed, Notice, StorageRole, Synced
+from reference_broker.log.plan import DiskUsage, rewrites_kept
 from reference_broker.log.segment_codec import Segment
 from reference_broker.log.segments import SegmentFiles
 from reference_broker.log.snapshots import KEPT_FILE, NO_SNAPSHOT, SnapshotHead, SnapshotKey, SnapshotSource
@@ -141,7 +141,7 @@ class LogState:
             if notices and not self.failed:
                 self._notify(notices)
 
-    def synced(self, role: Role, ns: int) -> None:
+    def synced(self, role: StorageRole, ns: int) -> None:
         """Count a sync that took ``ns``, and tell the owner."""
         counters = self.counters
         match role:
@@ -248,7 +248,7 @@ def _describe(where: str, error: Exception) -> str:
     return f"the log failed: {type(error).__name__}: {error}\n  {where}\n  this is a bug; the node stops"
 
 
-def holding(group: Group, live: Ranges, closed: range) -> Holding:
+def disk_usage(group: Group, live: Ranges, closed: range) -> DiskUsage:
     """What a group has on disk. Call with the lock held."""
     table, disk = group.table, group.table.disk
     above = list(clipped(live, table.floor + 1, table.last))
@@ -256,7 +256,7 @@ def holding(group: Group, live: Ranges, closed: range) -> Holding:
     kept = table.kept.octets(0) if table.kept_floor else 0
     needed = list(clipped(live, 1, table.last))
     left = disk.octets_within(needed) + table.kept.octets_within(needed) if kept else 0
-    return Holding(
+    return DiskUsage(
         group=group.id,
         unflushed=disk.octets(table.floor, closed),
         unflushed_live=disk.octets_within(above, closed),

@@ -45,7 +45,7 @@ from reference_broker.log.operations import (
 )
 from reference_broker.log.plan import snapshots_due
 from reference_broker.log.snapshots import SnapshotKey, SnapshotSource
-from reference_broker.log.state import Group, Pinned, holding
+from reference_broker.log.state import Group, Pinned, disk_usage
 from reference_broker.log.writer import Writer
 from reference_broker.storage.executor import DedicatedThreads, Executor, IoPolicy
 from reference_broker.storage.files import Files
@@ -337,16 +337,16 @@ class LogSystem:
         :func:`~reference_broker.log.plan.snapshots_due` has the rule.
         """
         closed = range(1, self._parts.wal.current.number)
-        holdings = []
+        usages = []
         for group, found in self._state.groups.items():
             table = found.table
             if table.last > table.asked_floor:
                 ranges = live(group) if live is not None else None
                 with self._state.lock:
-                    holdings.append(holding(found, table.live if ranges is None else ranges, closed))
+                    usages.append(disk_usage(found, table.live if ranges is None else ranges, closed))
         with self._state.lock:
             waiting = sum(number in closed for number in self._state.wal_files)
-        return snapshots_due(holdings, waiting, self._config.wal_file_bytes)
+        return snapshots_due(usages, waiting, self._config.wal_file_bytes)
 
     def snapshot_chunk(self, group: GroupId, number: int) -> tuple[LogIndex, Term, bytes, bool]:
         """Chunk ``number`` (from 1) of the newest snapshot: its index and term, the octets, and whether it is the last.

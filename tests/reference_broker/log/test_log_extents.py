@@ -14,7 +14,7 @@ from reference_broker.log.errors import AppendGapError
 from reference_broker.log.extents import Extents, Place, checked, contains, intersects
 from reference_broker.log.memtable import ENTRY_OVERHEAD, Memory, Table
 from reference_broker.log.plan import (
-    Holding,
+    DiskUsage,
     Part,
     dead_files,
     files_to_flush,
@@ -138,11 +138,11 @@ def test_a_file_is_copied_when_the_second_behind_it_is_written() -> None:
 
 
 MIB = 1 << 20
-NOTHING = Holding(A, 0, 0, 0, 0, 0, 0)
+NOTHING = DiskUsage(A, 0, 0, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(
-    ("holding", "closed", "due"),
+    ("usage", "closed", "due"),
     [
         (NOTHING._replace(unflushed=100, total=100, replayed=100), 1, True),
         (NOTHING._replace(unflushed=100, unflushed_live=100, total=100, live=100, replayed=100), 3, False),
@@ -159,14 +159,14 @@ NOTHING = Holding(A, 0, 0, 0, 0, 0, 0)
         "a large snapshot", "a snapshot larger than what it saves", "much to replay",
     ],
 )  # fmt: skip
-def test_a_snapshot_is_due_when_it_pays(holding: Holding, closed: int, due: bool) -> None:
+def test_a_snapshot_is_due_when_it_pays(usage: DiskUsage, closed: int, due: bool) -> None:
     """Too few, and disk and start grow; too many, and the node writes snapshots instead of messages."""
-    assert snapshots_due([holding], closed, 64 * MIB) == ([A] if due else [])
+    assert snapshots_due([usage], closed, 64 * MIB) == ([A] if due else [])
 
 
 def test_who_frees_most_is_asked_first() -> None:
     """The housekeeper works through them one by one."""
-    small, large = (Holding(group, size, 0, size, 0, size, 0) for group, size in ((A, 10), (B, 20)))
+    small, large = (DiskUsage(group, size, 0, size, 0, size, 0) for group, size in ((A, 10), (B, 20)))
     assert snapshots_due([small, large], 1, MIB) == [B, A]
 
 
