@@ -27,10 +27,9 @@ from reference_broker.amqp.errors import (
     reply_text,
 )
 from reference_broker.amqp.events import ChannelClosed
-from reference_broker.amqp.fastpath import PublishReader
+from reference_broker.amqp.fastpath import PublishReader, RunBuilder
 from reference_broker.amqp.fields import decode_method, method_id
 from reference_broker.amqp.frames import HEADER, METHOD
-from reference_broker.amqp.runs import RunBuilder
 from reference_broker.amqp.state import ConnectionState
 from reference_broker.amqp.unread import Unread
 

@@ -11,11 +11,11 @@ Theory of operation
        +--> CLOSED (wrong protocol)    any HardError -------+
 
 :data:`~reference_broker.amqp.handshake.STEPS` is the table of the methods that may come on channel 0 in each phase. In
-RUNNING, a frame of another channel goes first to the readers of runs (:mod:`~reference_broker.amqp.fastpath`,
-:mod:`~reference_broker.amqp.settles`). The frames that the readers leave are read one at a time
-(:mod:`~reference_broker.amqp.channel_table`). ``receive`` never raises, whatever a client sends: a *soft* error closes
-its channel, a *hard* error closes the connection. After a hard error the octets may have lost their framing, so the
-connection parses nothing more and only searches its input for connection.close-ok.
+RUNNING, a frame of another channel goes first to the readers of runs (:mod:`~reference_broker.amqp.fastpath`). The
+frames that the readers leave are read one at a time (:mod:`~reference_broker.amqp.channel_table`). ``receive`` never
+raises, whatever a client sends: a *soft* error closes its channel, a *hard* error closes the connection. After a hard
+error the octets may have lost their framing, so the connection parses nothing more and only searches its input for
+connection.close-ok.
 
 The broker speaks through the other methods: deliveries, confirms, answers, notices. None of them raises. Words for a
 channel that is closed or closing are dropped, because the broker hears of the end of a channel late. Only
@@ -56,7 +56,7 @@ from reference_broker.amqp.errors import (
     reply_text,
 )
 from reference_broker.amqp.events import ConnectionClosed, Event
-from reference_broker.amqp.fastpath import PublishReader
+from reference_broker.amqp.fastpath import PublishReader, RunBuilder, SettleReader
 from reference_broker.amqp.fields import decode_method, method_id
 from reference_broker.amqp.frames import (
     HEARTBEAT,
@@ -66,8 +66,6 @@ from reference_broker.amqp.frames import (
     octets_needed,
     read_frame,
 )
-from reference_broker.amqp.runs import RunBuilder
-from reference_broker.amqp.settles import SettleReader
 from reference_broker.amqp.state import OVER, ConnectionState, Octets, Phase
 from reference_broker.amqp.unread import Inbox
 from reference_broker.message_run import MessageRun, RunSlice

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pamqp import commands, frame
 
 from reference_broker.amqp.events import Event, Publish, Settled
-from reference_broker.amqp.runs import RUN_MESSAGES_MAX, RUN_OCTETS_MAX
+from reference_broker.amqp.fastpath import RUN_MESSAGES_MAX, RUN_OCTETS_MAX
 from reference_broker.amqp.testing import ScriptedClient, content, method, publish
 
 Properties = commands.Basic.Properties
