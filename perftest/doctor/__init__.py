@@ -1,5 +1,4 @@
-"""What this machine can show, before a run is trusted: clock, processors, drives, network, descriptors, and the load
-generator's own ceiling.
+"""Checks how well this machine can measure: clock, processors, drives, network, and the load generator's own limit.
 
-Each check measures, and says what its figure means for a result; the thresholds stand beside the checks.
+Each check measures something and says what the figure means for a result. The thresholds stand beside the checks.
 """

@@ -1,7 +1,8 @@
-"""How fast the load generator itself can be on this machine.
+"""Measures how fast the load generator itself can be on this machine.
 
-It is run as it always is, against a broker that is near, and asked what a message cost it. A core's worth of that is
-the most that one worker can do, whatever the broker: above it a result is the generator's.
+The generator runs as always, against a broker on the same machine, and its CPU time per message is measured. One worker
+can handle at most as many messages as fit into the CPU time of one core, whatever the broker. A result near that rate
+is a result about the generator.
 """
 
 from __future__ import annotations
@@ -22,27 +23,27 @@ WARMUP_S: Final = 0.5
 
 
 class _Cost:
-    """A sink that keeps messages and CPU time of the steady phases."""
+    """A sink that counts the messages and the CPU time of the steady phases."""
 
     def __init__(self) -> None:
         self.messages = 0
         self.cpu_ns = 0
 
     def interval(self, record: Interval) -> None:
-        """Count."""
+        """Count the messages and the CPU time of an interval."""
         if record.phase is Phase.STEADY:
             self.messages += record.delivered
             self.cpu_ns += record.worker_cpu_ns
 
     def event(self, record: dict[str, object]) -> None:
-        """Nothing to learn from it."""
+        """Ignore the record."""
 
     def ledger(self, record: dict[str, object]) -> None:
-        """Nothing to learn from it."""
+        """Ignore the record."""
 
 
 def ceilings(uri: str, seconds: float, queue_type: QueueType) -> list[Check]:
-    """One check a load, each run for ``seconds`` against the broker at ``uri``."""
+    """A check for each load. Each load runs for ``seconds`` against the broker at ``uri``."""
     return [_ceiling(name, settings, uri, seconds, queue_type) for name, settings in LOADS.items()]
 
 
@@ -63,7 +64,7 @@ def _ceiling(name: str, settings: Settings, uri: str, seconds: float, queue_type
 
 
 def finding(name: str, outcome: RunOutcome, messages: int, cpu_ns: int) -> Check:
-    """What the cost of a message says."""
+    """The check with the cost of a message, and what follows from that cost."""
     check = f"generator, {name}"
     if outcome.error is not None or not messages:
         why = outcome.error.what if outcome.error is not None else "no message was delivered"

@@ -1,4 +1,4 @@
-"""The shape of a finding, shared by all checks."""
+"""The result of a check, and helpers that all checks share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _ORDER = ("pass", "warn", "fail")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """``text`` says what was found and what follows from it; ``figures`` are the numbers, units in their names."""
+    """The result of a check.
+
+    ``text`` says what was measured and what follows from it. ``figures`` are the numbers, with units in their names.
+    """
 
     name: str
     status: Status
@@ -20,15 +23,15 @@ class Check:
     figures: dict[str, float | int | str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
-        """Plain values."""
+        """The result as plain values for JSON."""
         return {"check": self.name, "status": self.status, "text": self.text, "figures": self.figures}
 
 
 def worst(checks: Sequence[Check]) -> Status:
-    """The gravest status; pass if there is none."""
+    """The gravest status of all checks; pass if there is no check."""
     return max((check.status for check in checks), key=_ORDER.index, default="pass")
 
 
 def percentile(sorted_values: Sequence[int], percent: float) -> int:
-    """The value that ``percent`` of them do not exceed; they are not empty."""
+    """The value that ``percent`` of the values do not exceed; there is at least one value."""
     return sorted_values[min(int(percent / 100 * len(sorted_values) + 0.5), len(sorted_values) - 1)]

@@ -1,4 +1,4 @@
-"""What a write costs that must survive a power cut, in a directory."""
+"""Measures what a write costs that must survive a power cut."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ BULK_BLOCK: Final = 1 << 20
 BULK: Final = 128
 NEEDED: Final = BULK_BLOCK * BULK
 TOO_GOOD_US: Final = 20
-"""No drive that keeps data without power answers faster: the write went to memory."""
+"""A faster sync went to memory: no drive that keeps data without power is faster."""
 SLOW_US: Final = 5000
 _IN_MEMORY: Final = ("tmpfs", "ramfs")
 
 
 def drive(directory: Path) -> Check:
-    """The time of a write of 4 KiB with its ``fdatasync`` into a file that is allocated (what a write-ahead log does),
-    and the rate of 1 MiB writes. Raises OSError when the directory cannot be written."""
+    """Measure the drive of a directory: the time of a 4 KiB write with its ``fdatasync`` into an allocated file, as a
+    write-ahead log does it, and the rate of 1 MiB writes. Raises OSError if the directory cannot be written."""
     name = f"drive {directory}"
     kind = filesystem(directory)
     path = directory / f".perftest-doctor-{os.getpid()}"
@@ -49,11 +49,11 @@ def drive(directory: Path) -> Check:
         f"{kind}: a 4 KiB write with fdatasync takes {p50} µs, {p99} µs at the 99th percentile; {mib_per_s:.0f} MiB/s"
     )
     if kind in _IN_MEMORY:
-        text += ": this is memory, not a drive; a broker here keeps nothing"
+        text += ": this is memory, not a drive; a broker with its data here keeps nothing"
     elif p50 < TOO_GOOD_US:
-        text += ": too fast for a drive that keeps data without power; see whether a cache lies"
+        text += ": too fast for a drive that keeps data without power; check whether a cache answers before the drive"
     elif p99 > SLOW_US:
-        text += ": the slowest syncs will be the tail of every confirm"
+        text += ": the slowest syncs will make the slowest confirms"
     else:
         return Check(name=name, status="pass", text=text, figures=figures)
     return Check(name=name, status="warn", text=text, figures=figures)
@@ -67,7 +67,7 @@ def filesystem(directory: Path) -> str:
 
 
 def _bulk(descriptor: int) -> float:
-    """MiB a second of large writes, synced once; it also allocates the file."""
+    """Allocate the file with large writes and one sync; the rate of these writes in MiB a second."""
     block = os.urandom(BULK_BLOCK)
     began = time.monotonic_ns()
     for number in range(BULK):
@@ -77,7 +77,7 @@ def _bulk(descriptor: int) -> float:
 
 
 def _syncs(descriptor: int) -> list[int]:
-    """Microseconds of each small write with its sync, sorted."""
+    """The times of small writes, each with its sync, in microseconds, sorted."""
     block, times = os.urandom(BLOCK), []
     for number in range(WRITES):
         began = time.monotonic_ns()

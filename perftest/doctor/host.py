@@ -1,4 +1,4 @@
-"""Clock, processors and file descriptors of this machine."""
+"""Checks the clock, the timers, the processors and the file descriptors of this machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
 
 
 def clock() -> Check:
-    """Resolution and cost of the monotonic clock that stamps messages."""
+    """Check the resolution and the cost of the monotonic clock that stamps messages."""
     began = time.perf_counter_ns()
     read = [time.monotonic_ns() for _ in range(READS)]
     cost_ns = (time.perf_counter_ns() - began) / READS
@@ -43,7 +43,7 @@ def clock() -> Check:
 
 
 def timers() -> Check:
-    """How late a process wakes up that asked for a millisecond: what a schedule can keep."""
+    """Check how late a process wakes up from a sleep of a millisecond, and so how well a schedule can be kept."""
     late = []
     for _ in range(WAKE_UPS):
         began = time.monotonic_ns()
@@ -54,13 +54,13 @@ def timers() -> Check:
     figures: dict[str, float | int | str] = {"late_p50_us": p50, "late_p99_us": p99, "late_max_us": late[-1]}
     text = f"a process that sleeps 1 ms wakes up {p50} µs late, {p99} µs at the 99th percentile"
     if p99 > LATE_WARN_US:
-        text += ": schedules will lag by that much; end what else runs here"
+        text += ": schedules will lag by that much; end the other programs on this machine"
         return Check(name="timers", status="warn", text=text, figures=figures)
     return Check(name="timers", status="pass", text=text, figures=figures)
 
 
 def processors(seconds: float) -> Check:
-    """Cores, their limits, and who else uses them: watched for ``seconds``."""
+    """Check the cores, their limits, and their use by other programs, over ``seconds``."""
     cores = len(os.sched_getaffinity(0))
     before = psutil.cpu_times()
     used = psutil.cpu_percent(interval=seconds)
@@ -77,7 +77,7 @@ def processors(seconds: float) -> Check:
 
 
 def usage_doubts(cores: int, used: float, steal: float, quota: float | None, governor: str) -> list[str]:
-    """What speaks against these processors: used and stolen in percent, ``quota`` in cores."""
+    """Reasons against these processors. ``used`` and ``steal`` are percent of their time, ``quota`` is in cores."""
     doubts = []
     if steal > STEAL_WARN_PERCENT:
         doubts.append(f"the hypervisor takes {steal:.1f} % of the time: latencies will hold its pauses")
@@ -91,20 +91,20 @@ def usage_doubts(cores: int, used: float, steal: float, quota: float | None, gov
 
 
 def descriptors() -> Check:
-    """How many clients this process could have."""
+    """Check how many connections this process may open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = hard if hard != resource.RLIM_INFINITY else 1 << 20
     clients = max(most - FILES_BESIDE, 0)
     figures: dict[str, float | int | str] = {"soft": soft, "hard": hard, "connections": clients}
-    text = f"{most} open files may be had (now {soft}): up to {clients} connections"
+    text = f"a process may open {most} files (now {soft}): up to {clients} connections"
     if clients < CLIENTS_COMMON:
-        text += "; raise it with `ulimit -n`, or LimitNOFILE in a service"
+        text += "; raise the limit with `ulimit -n`, or with LimitNOFILE in a service"
         return Check(name="descriptors", status="warn", text=text, figures=figures)
     return Check(name="descriptors", status="pass", text=text, figures=figures)
 
 
 def _quota() -> float | None:
-    """Cores that the control group may use; None without a limit."""
+    """The number of cores that the control group may use; None if there is no limit."""
     words = _text(_QUOTA).split()
     if len(words) != 2 or words[0] == "max":
         return None

@@ -1,4 +1,4 @@
-"""Round trips: over loopback, and to a broker."""
+"""Measures round trips over loopback and to a broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PING: Final = b"x" * 64
 
 
 def loopback() -> Check:
-    """The round trip of 64 octets between two threads: the floor of every latency that is measured on this machine."""
+    """Measure the round trip of 64 octets between two threads. No latency on this machine can be shorter."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         echo = threading.Thread(target=_echo, args=(server,), daemon=True)
         echo.start()
@@ -32,13 +32,13 @@ def loopback() -> Check:
     figures: dict[str, float | int | str] = {"p50_us": p50, "p99_us": p99}
     text = f"a round trip over loopback takes {p50} µs, {p99} µs at the 99th percentile"
     if p99 > SLOW_LOOPBACK_US:
-        text += ": waking up another process is slow here, and part of every latency"
+        text += ": waking up another process is slow on this machine, and is part of every latency"
         return Check(name="loopback", status="warn", text=text, figures=figures)
     return Check(name="loopback", status="pass", text=text, figures=figures)
 
 
 async def broker(uri: AmqpUri) -> Check:
-    """The time to connect and log in, and the round trip of a method that changes nothing. Raises AmqpError."""
+    """Measure the time to connect and log in, and the round trip of a method without effect. Raises AmqpError."""
     name = f"broker {uri.redacted}"
     began = time.monotonic_ns()
     connection = await Connection.open(uri, name="perftest doctor", clock=time.monotonic_ns)

@@ -1,5 +1,5 @@
-"""The highest rate that meets objectives, and the setting that serves best: what to try next, and what it all says.
+"""Decides what a search probes next, and what its probes say: the highest rate that passes, or the best setting.
 
-Pure: rates and verdicts in, the next probe and sentences out. ``bracket`` closes in on the limit of one setting,
+Pure: rates and verdicts in, the next probe and sentences out. ``bracket`` finds the highest rate of one setting, and
 ``frontier`` compares settings. The probes themselves are runs like any other (:mod:`perftest.cli.probes`).
 """

@@ -1,18 +1,18 @@
-"""Closing in on the highest rate that passes.
+"""Finds the highest rate that passes.
 
-Theory of operation. Passing is taken to be the rule below some rate and the exception above it, but no single probe is
-believed: near the limit a broker passes and fails by chance. So the search has two parts. First it *brackets*: from a
-guess (what came through without a schedule) it goes down in halves until something passes and up in steps until
-something fails, then halves the bracket by its geometric middle until its ends are within the tolerance. Then it
-*confirms*: both ends are probed again until each has its votes. An end that the majority contradicts moves, and the
-search goes on. What comes out is a bracket whose lower end passed and whose upper end failed, each by majority.
+Theory of operation. Below some rate, most probes pass; above it, most probes fail. Near that rate, a broker passes and
+fails by chance, so a single probe proves nothing. The search has two parts. First it makes a *bracket*. It starts at a
+guess, the delivered rate without a schedule. It goes down in halves until a rate passes, and up in steps until a rate
+fails. Then it halves the bracket at its geometric middle until the two ends are within the tolerance. Second, it
+*confirms*: it probes both ends again until each end has its votes. An end that the majority contradicts moves, and the
+search continues. The result is a bracket whose lower end passed and whose upper end failed, each by a majority.
 
-A probe may also be *invalid*: the load generator was the limit, so the probe says nothing about the broker. Nothing
-above such a rate can be found out, so the search goes on below, and an invalid probe is outvoted like a failed one. An
-upper end that is invalid is no limit of the broker: what was found is then at least the highest rate.
+A probe may also be *invalid*: the load generator was the limit, so the probe says nothing about the broker. No rate
+above can be judged then, so the search continues below. An invalid probe can be outvoted like a failed probe. An
+invalid upper end is no limit of the broker: the highest rate is then at least the rate that was found.
 
-Invariants, tested with brokers whose limit is known and with such as err by chance: every rate that is asked for lies
-within ``floor .. ceiling``; the lower end is below the upper; no rate is probed more often than there are votes; the
+Invariants, tested with brokers whose limit is known and with brokers that fail by chance: every rate lies within
+``floor .. ceiling``; the lower end is below the upper end; no rate is probed more often than there are votes; the
 number of probes never exceeds ``probes_max``.
 """
 
@@ -23,14 +23,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 START: Final = 0.8
-"""The first probe's part of the guess: a schedule needs room below what a closed loop achieves."""
+"""The first probe's rate as a part of the guess: with a schedule, a broker achieves less than in a closed loop."""
 UP: Final = 1.25
 DOWN: Final = 0.5
 
 
 @dataclass(slots=True)
 class Votes:
-    """The probes of one rate."""
+    """The results of the probes at one rate."""
 
     passed: int = 0
     failed: int = 0
@@ -38,26 +38,30 @@ class Votes:
 
     @property
     def count(self) -> int:
-        """How many probes there were."""
+        """The number of probes."""
         return self.passed + self.failed + self.invalid
 
     @property
     def passes(self) -> bool:
-        """What the majority says; a tie is a failure."""
+        """Whether the majority of the probes passed; a tie counts as failed."""
         return self.passed > self.failed + self.invalid
 
     @property
     def limited(self) -> bool:
-        """Whether the rate did not pass because of the generator, and not because of the broker; a tie is no proof
-        against the broker."""
+        """Whether the generator, and not the broker, kept the rate from passing; a tie is no proof against the
+        broker."""
         return not self.passes and self.invalid >= max(self.failed, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """``rate`` is the highest that passed, ``below`` the lowest above it that did not pass; None if none did.
-    ``converged`` says whether both are confirmed and within the tolerance. ``limited`` says that the probes of
-    ``below`` were invalid: then ``rate`` is a lower bound, and the limit is not known."""
+    """The answer of a search.
+
+    ``rate`` is the highest rate that passed, and None if no rate passed. ``below`` is the lowest rate above it that did
+    not pass, and None if there is no such rate. ``converged`` says whether both are confirmed and within the tolerance.
+    ``limited`` says that the probes at ``below`` were invalid: ``rate`` is then a lower bound, and the limit of the
+    broker is not known.
+    """
 
     rate: float | None
     below: float | None
@@ -70,8 +74,9 @@ class Answer:
 class Search:
     """The state of a search. Rates are messages per second of the whole load.
 
-    ``guess``: where to begin, above 0. ``tolerance``: how close the ends of the bracket have to come, 0.05 for 5 %.
-    ``votes``: probes that each end needs, an odd number. ``floor``, ``ceiling``: rates beyond which nobody asks.
+    ``guess``: the rate where the search begins, above 0. ``tolerance``: how close the ends of the bracket must come,
+    0.05 for 5 %. ``votes``: number of probes that each end needs, an odd number. ``floor``, ``ceiling``: the lowest and
+    the highest rate to probe.
     """
 
     guess: float
@@ -83,7 +88,7 @@ class Search:
     tried: dict[float, Votes] = field(default_factory=dict)
 
     def next_rate(self) -> float | None:
-        """The rate of the next probe; None when the answer stands, or the probes are used up."""
+        """The rate of the next probe; None if the answer is confirmed, or if the probes are used up."""
         if self._count() >= self.probes_max:
             return None
         low, high = self._ends()
@@ -101,14 +106,14 @@ class Search:
         return self._unconfirmed(low, high)
 
     def record(self, rate: float, *, passed: bool, invalid: bool = False) -> None:
-        """What a probe at ``rate`` found; of an ``invalid`` one nothing else counts."""
+        """Record the result of a probe at ``rate``. An ``invalid`` probe counts neither as passed nor as failed."""
         votes = self.tried.setdefault(rate, Votes())
         votes.invalid += invalid
         votes.passed += passed and not invalid
         votes.failed += not passed and not invalid
 
     def answer(self) -> Answer:
-        """What is known now."""
+        """The answer as far as it is known."""
         low, high = self._ends()
         confirmed = all(end is None or self.tried[end].count >= self.votes for end in (low, high))
         at_ceiling = high is None and low is not None and low >= self.ceiling
@@ -136,18 +141,18 @@ class Search:
         return self._again(low)
 
     def _unconfirmed(self, low: float, high: float) -> float | None:
-        """The end with fewer votes; the lower one first, for it is what will be recommended."""
+        """The end with fewer votes; at a tie the lower end, because the search recommends that rate."""
         return self._again(low if self.tried[low].count <= self.tried[high].count else high, low, high)
 
     def _again(self, *rates: float) -> float | None:
         return next((rate for rate in rates if self.tried[rate].count < self.votes), None)
 
     def _reach(self, low: float) -> float:
-        """How far the upper end may be: the tolerance, or the next rate that can be told apart."""
+        """The highest upper end that is close enough: by the tolerance, or the next rate after rounding."""
         return max(low * (1 + self.tolerance), self._rounded(low) * 1.01)
 
     def _rounded(self, rate: float) -> float:
-        """Three significant figures: a rate that a person would type."""
+        """The rate with three significant figures, as a person would type it."""
         bounded = min(max(rate, self.floor), self.ceiling)
         digits = 2 - math.floor(math.log10(bounded))
         return min(max(round(bounded, digits), self.floor), self.ceiling)

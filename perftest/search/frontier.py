@@ -1,9 +1,9 @@
-"""Throughput against latency over settings: which are worth having, which one to take, and what the rules of thumb say.
+"""Compares settings by rate and latency: the frontier, the recommended setting, and the published rules of thumb.
 
-A point is one setting, run in a closed loop: what came through, and how long a message took. The frontier are the
-points that no other beats in both. The published rules of thumb that the points are held against
+A point is one setting, run in a closed loop, with its delivered rate and its latency. The frontier has the points that
+no other point beats in both. There are two published rules of thumb
 (https://www.rabbitmq.com/blog/2020/05/14/quorum-queues-and-flow-control-single-queue-benchmarks): a higher in-flight
-limit pays until it saturates, and the best ack interval lies at 5 to 10 % of the prefetch, an interval of 1 being fine.
+limit pays until it saturates, and the best ack interval is 5 to 10 % of the prefetch, while an interval of 1 is fine.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ from statistics import median
 from typing import Final
 
 ENOUGH: Final = 0.95
-"""Part of the best rate that counts as the best: what is nearer is noise."""
+"""From this part of the best rate on, a rate counts as the best: a smaller difference is noise."""
 NEAR: Final = 0.8
-"""Part of the best rate from which on a single probe may have been unlucky."""
+"""From this part of the best rate on, a single probe may only have been unlucky."""
 RULE: Final = (0.05, 0.10)
-"""The ack interval as a part of the prefetch."""
+"""The ack interval of the rule of thumb, as a part of the prefetch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One setting: ``rate`` in messages per second, ``latency_ns`` end to end at the 99th percentile. ``missed`` are
-    the objectives that it missed, and whatever else made it unfit. ``limits`` say that the load generator was the limit
-    of its probes: what the broker does with this setting is not known. ``rates`` are those of its probes, if it was
-    probed more than once."""
+    """One setting with its ``rate`` in messages per second and its end-to-end p99, ``latency_ns``.
+
+    ``missed`` are the objectives that the setting missed, and other reasons against it. ``limits`` say that the load
+    generator was the limit of its probes, so the broker's figures for this setting are not known. ``rates`` are the
+    rates of its probes, if the setting was probed more than once.
+    """
 
     in_flight: int
     prefetch: int
@@ -39,24 +41,25 @@ class Point:
 
     @property
     def fit(self) -> bool:
-        """Whether it may be recommended."""
+        """Whether the setting may be recommended."""
         return not self.missed and not self.limits
 
     @property
     def setting(self) -> str:
-        """In words."""
+        """The setting in words."""
         return f"in-flight {self.in_flight}, prefetch {self.prefetch}, ack interval {self.ack_interval}"
 
 
 def grid(in_flight: Iterable[int], prefetch: Iterable[int], parts: Iterable[float]) -> list[tuple[int, int, int]]:
-    """Every combination; ack intervals are parts of the prefetch, at least 1, each once."""
+    """Every combination of the settings, without repetitions. Ack intervals are parts of the prefetch, at least 1."""
     limits, windows = list(in_flight), list(prefetch)
     found = ((limit, window, max(round(window * part), 1)) for limit in limits for window in windows for part in parts)
     return list(dict.fromkeys(found))
 
 
 def frontier(points: Sequence[Point]) -> list[Point]:
-    """Those that no other beats in rate and latency, by rising rate; without those that the generator limited."""
+    """The points that no other point beats in rate and latency, by rising rate; without points that the generator
+    limited."""
     best: list[Point] = []
     for point in sorted(_judged(points), key=lambda each: (-each.rate, each.latency_ns)):
         if not best or point.latency_ns < best[-1].latency_ns:
@@ -65,7 +68,7 @@ def frontier(points: Sequence[Point]) -> list[Point]:
 
 
 def recommend(points: Sequence[Point]) -> Point | None:
-    """Of those that missed nothing and come within 5 % of the best rate, the one with the lowest latency."""
+    """The point with the lowest latency among the fit points within 5 % of the best rate; None if no point is fit."""
     good = [point for point in points if point.fit]
     most = max((point.rate for point in good), default=0.0)
     enough = [point for point in good if point.rate >= ENOUGH * most]
@@ -73,8 +76,11 @@ def recommend(points: Sequence[Point]) -> Point | None:
 
 
 def contenders(points: Sequence[Point]) -> list[Point]:
-    """Those that one probe does not settle: what comes near the best rate and might be recommended, and the other ack
-    intervals of the one that would be, for the rule of thumb is judged by them."""
+    """The points that need more probes.
+
+    These are the points near the best rate, which might be recommended, and the other ack intervals of the recommended
+    point, because the rule of thumb is judged by them.
+    """
     chosen = recommend(points)
     if chosen is None:
         return []
@@ -84,13 +90,12 @@ def contenders(points: Sequence[Point]) -> list[Point]:
 
 
 def _judged(points: Iterable[Point]) -> list[Point]:
-    """Those whose figures are the broker's."""
+    """The points whose figures are the broker's and not the generator's."""
     return [point for point in points if not point.limits]
 
 
 def settled(probes: Iterable[Point]) -> list[Point]:
-    """A point for each setting, of all its probes: medians, and what was missed, or was the limit, if that is so for
-    most of them."""
+    """One point for each setting, from all of its probes: with medians, and with misses and limits of most probes."""
     by_setting: dict[str, list[Point]] = {}
     for each in probes:
         by_setting.setdefault(each.setting, []).append(each)
@@ -111,14 +116,14 @@ def _median(alike: Sequence[Point]) -> Point:
 
 
 def sentences(points: Sequence[Point]) -> list[str]:
-    """What the points say, the recommendation first. What the generator limited is said, and compared with nothing."""
+    """Sentences about the points, the recommendation first. Points that the generator limited are not compared."""
     judged = _judged(points)
     compared = _comparison(judged) if judged or not points else ["no setting can be recommended"]
     return [*compared, *_invalid(points, len(judged))]
 
 
 def _invalid(points: Sequence[Point], judged: int) -> list[str]:
-    """How many settings nobody can judge, and the most that came through with any of them."""
+    """A sentence about the settings that cannot be judged, with the highest rate among them."""
     limited = [point for point in points if point.limits]
     if not limited:
         return []
@@ -143,7 +148,7 @@ def _comparison(points: Sequence[Point]) -> list[str]:
 
 
 def _saturation(points: Sequence[Point]) -> list[str]:
-    """Where a higher in-flight limit stops to pay."""
+    """A sentence about the in-flight limit from which on a higher limit does not pay."""
     limits = sorted({point.in_flight for point in points})
     if len(limits) < 2:
         return []
@@ -159,7 +164,7 @@ def _saturation(points: Sequence[Point]) -> list[str]:
 
 
 def _ack_rule(points: Sequence[Point], chosen: Point) -> list[str]:
-    """What the rule for the ack interval would give, beside what is best."""
+    """Sentences that compare the ack interval of the rule of thumb with the best ack interval."""
     alike = [p for p in points if (p.in_flight, p.prefetch) == (chosen.in_flight, chosen.prefetch)]
     low, high = RULE
     by_rule = [p for p in alike if low <= p.ack_interval / p.prefetch <= high]
@@ -190,7 +195,7 @@ def _ack_rule(points: Sequence[Point], chosen: Point) -> list[str]:
 
 
 def _overlap(slower: Point, faster: Point) -> bool:
-    """Whether some probe of the slower one was as fast as some of the faster one."""
+    """Whether a probe of the slower point was as fast as a probe of the faster point."""
     return bool(slower.rates and faster.rates) and slower.rates[-1] >= faster.rates[0]
 
 
