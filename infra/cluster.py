@@ -1,7 +1,8 @@
-"""What a local cluster is: its nodes, where their files lie, and the file that remembers both.
+"""The description of a local cluster: its nodes, their files, and the file that keeps both.
 
-``cluster.json`` in the cluster's directory is all that one command leaves for the next. Beside it lies ``secret``, by
-which the nodes know each other: only the user who started the cluster can read it, and nothing else repeats it.
+A command leaves only ``cluster.json`` in the cluster's directory for the next command. Beside it lies ``secret``, with
+which the nodes authenticate each other. Only the user who started the cluster can read the secret, and no other file
+repeats it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-HOST: Final = "127.0.0.1"
+from infra.ports import HOST
+
 STATE_FILE: Final = "cluster.json"
 STATE_VERSION: Final = 1
 SECRET_FILE: Final = "secret"
@@ -25,7 +27,8 @@ _DATA: Final = "data"
 
 
 class ClusterError(Exception):
-    """A cluster that cannot be started, found, asked or stopped: what, where, what to do; ``code`` is the exit code."""
+    """A cluster cannot be started, found, asked or stopped: what, where, and how to fix it; ``code`` is the exit
+    code."""
 
     def __init__(self, what: str, where: str, fix: str, code: int = 1) -> None:
         super().__init__(f"{what} ({where})")
@@ -37,7 +40,7 @@ class ClusterError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directories:
-    """Where nodes keep what, each in a subdirectory of its own; empty: in the cluster's directory."""
+    """Directories for the nodes' files; each node has a subdirectory. Empty: in the cluster's directory."""
 
     wal_dir: str = ""
     segment_dir: str = ""
@@ -48,9 +51,10 @@ class Directories:
 class Node:
     """One node process. ``start_time`` identifies the process together with ``pid``.
 
-    ``data_dir`` is the node's own directory; metadata and snapshots lie in its subdirectory ``data``. Empty
-    ``wal_dir``: ``data_dir/wal``; empty ``segment_dir``: beside the snapshots. ``metrics_port`` 0: none. ``first_life``
-    is what the cluster answered when the node was replaced; 0 if it never was.
+    ``data_dir`` is the node's own directory; metadata and snapshots lie in its subdirectory ``data``. An empty
+    ``wal_dir`` stands for ``data_dir/wal``, and an empty ``segment_dir`` for a directory beside the snapshots.
+    ``metrics_port`` 0 stands for no port. ``first_life`` is the first boot id of a node that was replaced, as the
+    cluster answered it; 0 for a node that was never replaced.
     """
 
     node: int
@@ -69,11 +73,11 @@ class Node:
 
     @property
     def uri(self) -> str:
-        """Where clients connect."""
+        """The URI to which clients connect."""
         return f"amqp://guest:guest@{HOST}:{self.amqp_port}/%2f"
 
     def paths(self) -> dict[str, str]:
-        """The directory of each role."""
+        """The directory for each kind of file."""
         data_dir = str(Path(self.data_dir) / _DATA)
         return {
             "data_dir": data_dir,
@@ -94,7 +98,7 @@ class Cluster:
 
     @property
     def secret_file(self) -> Path:
-        """Where the nodes' secret lies."""
+        """The path of the nodes' secret."""
         return Path(self.directory) / SECRET_FILE
 
     @property
@@ -103,7 +107,7 @@ class Cluster:
         return tuple(node.uri for node in self.nodes)
 
     def node(self, name: str) -> Node:
-        """The node of this name or number. Raises :class:`ClusterError`."""
+        """The node with this name or number. Raises :class:`ClusterError`."""
         for node in self.nodes:
             if name in (node.name, str(node.node)):
                 return node
@@ -116,7 +120,7 @@ class Cluster:
 
 
 def load(directory: Path) -> Cluster:
-    """The cluster that was started in a directory. Raises :class:`ClusterError` when there is none."""
+    """The cluster that was started in a directory. Raises :class:`ClusterError` if there is no cluster."""
     path = directory.absolute() / STATE_FILE
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
@@ -139,7 +143,7 @@ def load(directory: Path) -> Cluster:
 
 
 def save(cluster: Cluster) -> None:
-    """Write ``cluster.json``, whole or not at all."""
+    """Write ``cluster.json`` completely or not at all."""
     path = Path(cluster.directory) / STATE_FILE
     beside = path.with_name(f".{STATE_FILE}.new")
     beside.write_text(json.dumps(cluster.to_json(), indent=1) + "\n", encoding="utf-8")
@@ -147,7 +151,7 @@ def save(cluster: Cluster) -> None:
 
 
 def make_secret(cluster: Cluster) -> None:
-    """Write the secret of the cluster, whole or not at all, unless there is one. Raises :class:`ClusterError`."""
+    """Write the secret of the cluster completely or not at all, unless it exists. Raises :class:`ClusterError`."""
     path = cluster.secret_file
     if path.exists():
         return
@@ -173,9 +177,9 @@ def plan(
     directories: Directories,
     before: Cluster | None = None,
 ) -> Cluster:
-    """The nodes with their paths and ports (one row of :data:`PORT_ROLES` for each); no process yet.
+    """A cluster with the paths and ports of its nodes (a row of :data:`PORT_ROLES` for each node), without processes.
 
-    ``before``: the cluster whose data they go on with, with as many nodes.
+    ``before`` is the cluster whose data the nodes continue with; it has as many nodes.
     """
 
     def own(role: str, name: str) -> str:
@@ -198,7 +202,7 @@ def plan(
 
 
 def kept_directories(before: Cluster, asked: Directories) -> Directories:
-    """Where the data of a cluster lies, if that is where it is looked for. Raises :class:`ClusterError`."""
+    """The directories of an existing cluster. Raises :class:`ClusterError` if other directories are asked for."""
     for role in fields(Directories):
         there, wanted = getattr(before.directories, role.name), getattr(asked, role.name)
         if wanted and wanted != there:

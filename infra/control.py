@@ -1,4 +1,4 @@
-"""What the nodes of a local cluster answer on their control ports: one JSON line for one, over TCP on loopback."""
+"""Requests to the control ports of a local cluster's nodes: a JSON line each, answered by a JSON line, over TCP."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import psutil
 
-from infra.cluster import HOST, Cluster, ClusterError, Node
+from infra.cluster import Cluster, ClusterError, Node
 from infra.node_process import is_alive, is_paused
+from infra.ports import HOST
 
 _SAMPLED: Final = ("name", "role", "term", "commit_index", "synced_index", "applied_index")
 _ASK_TIMEOUT_S: Final = 5.0
@@ -20,21 +21,21 @@ _ANSWER_BYTES_MAX: Final = 1 << 24
 
 
 def status(cluster: Cluster) -> list[dict[str, Any]]:
-    """What each node says of itself and of each of its queues, which may be megabytes: for people who ask.
+    """The full status of each node with each of its queues. It may have megabytes, so ask for it only on request.
 
-    Always ``name``, ``state`` (``running``, ``paused``, ``silent`` or ``down``), ``uri``, ``pid``, ``metrics_port``,
-    ``role`` and the directories; beyond these whatever its control port answers.
+    A status always has ``name``, ``state`` (``running``, ``paused``, ``silent`` or ``down``), ``uri``, ``pid``,
+    ``metrics_port``, ``role`` and the directories, and everything else that the control port answers.
     """
     return [_said(node, "status") for node in cluster.nodes]
 
 
 def summary(cluster: Cluster) -> list[dict[str, Any]]:
-    """As :func:`status`, with the few busiest queues only: as cheap with ten thousand queues as with one."""
+    """The status of each node with its few busiest queues only: as cheap with ten thousand queues as with one."""
     return [summary_of(node) for node in cluster.nodes]
 
 
 def summary_of(node: Node) -> dict[str, Any]:
-    """What one node says of itself; see :func:`summary`."""
+    """The status of one node with its few busiest queues only."""
     return _said(node, "summary")
 
 
@@ -44,7 +45,8 @@ def sample(cluster: Cluster, t_ns: int) -> list[dict[str, Any]]:
 
 
 def ask(node: Node, request: Mapping[str, object], timeout_s: float = _ASK_TIMEOUT_S) -> dict[str, Any]:
-    """One request to a node's control port. Raises OSError when it does not answer, ValueError for no JSON object."""
+    """The answer to a request to a node's control port. Raises OSError without an answer, ValueError if the answer is
+    not a JSON object."""
     with socket.create_connection((HOST, node.control_port), timeout=timeout_s) as connection:
         connection.sendall(json.dumps(request).encode() + b"\n")
         with connection.makefile("rb") as answers:
@@ -55,9 +57,10 @@ def ask(node: Node, request: Mapping[str, object], timeout_s: float = _ASK_TIMEO
 
 
 def change(cluster: Cluster, request: Mapping[str, object]) -> dict[str, Any]:
-    """A request that any node answers for the cluster. Raises :class:`ClusterError` when it is refused or unanswered.
+    """The answer to a request that any node answers for the cluster. Raises :class:`ClusterError` if no node answers,
+    or if a node refuses.
 
-    The next node is asked only if nothing was sent to this one: nobody wants a change made twice.
+    The next node is asked only if nothing was sent to the node before, so that no change is made twice.
     """
     for node in cluster.nodes:
         if not is_alive(node) or is_paused(node):
@@ -68,7 +71,7 @@ def change(cluster: Cluster, request: Mapping[str, object]) -> dict[str, Any]:
             continue
         except (OSError, ValueError) as error:
             what = f"{node.name} did not answer {request['op']}: {error}"
-            raise ClusterError(what, _control(node), "see with `perftest broker status` what became of it") from error
+            raise ClusterError(what, _control(node), "check the cluster with `perftest broker status`") from error
         if "error" in answer:
             raise ClusterError(str(answer["error"]), _control(node), str(answer.get("fix") or "see the node's log"))
         return answer
@@ -98,7 +101,7 @@ def _sample(answer: Mapping[str, Any], t_ns: int) -> dict[str, Any]:
         record["cpu_ns"] = metrics.pop("cpu_ns")
     with contextlib.suppress(psutil.Error):
         record["rss_bytes"] = psutil.Process(answer["pid"]).memory_info().rss
-    # Where a node stands with the few queues it has committed most for; thousands would fill the record.
+    # Only the queues with the most commits: thousands of queues would fill the record.
     queues = [{name: queue.get(name) for name in _SAMPLED} for queue in answer.get("busiest") or ()]
     return {**record, "metrics": metrics, "queues": queues}
 

@@ -1,17 +1,17 @@
-"""A reference cluster on this machine: node processes that are started, asked, hurt and stopped as commands.
+"""A reference cluster on this machine: its node processes are started, asked, broken and stopped from outside.
 
-Nothing of the broker is imported: a node is ``python -m reference_broker.node --config node.json``, and what it says of
-itself comes from its control port (:mod:`infra.control`).
+This module imports nothing of the broker. A node is ``python -m reference_broker.node --config node.json``, and its
+control port tells its state (:mod:`infra.control`).
 
-Two lifetimes:
+A cluster has one of two lifetimes:
 
-- *kept* (``broker start``): nodes outlive the command; ``cluster.json`` names their pids with their start times, so
-  that a pid that was given to another process since is never signalled;
-- *temporary* (``run`` and ``sweep`` without a URI): each node's standard input is a pipe this process holds. When it
-  dies, however it dies, the pipe closes and the node exits by itself.
+- *kept* (``broker start``): nodes keep running after the command. ``cluster.json`` has their pids with their start
+  times, so that a pid is never signalled after the system gave it to another process.
+- *temporary* (``run`` and ``sweep`` without a URI): the standard input of each node is a pipe from this process. When
+  this process dies, however it dies, the pipe closes and the node exits by itself.
 
-Every node is the leader of its own session: Ctrl-C in the terminal reaches the command, which ends the step in good
-order first, and not the nodes.
+Every node is the leader of its own session. So Ctrl-C in the terminal reaches the command, which ends the step in good
+order first, and does not reach the nodes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from typing import Final
 
 from infra import readiness
 from infra.cluster import (
-    HOST,
     PORT_OFFSETS,
     PORT_ROLES,
     STATE_FILE,
@@ -61,7 +60,7 @@ from infra.node_process import (
     start_time,
     wait,
 )
-from infra.ports import free_ports
+from infra.ports import HOST, free_ports
 
 __all__ = [
     "Cluster", "ClusterError", "Directories", "Node", "NotAllStartedError", "ask", "change", "is_alive", "is_paused",
@@ -71,15 +70,15 @@ __all__ = [
 
 NODES: Final = 3
 BASE_PORT: Final = 5691
-"""Away from 5672, so that a RabbitMQ on the same machine is neither disturbed nor measured by mistake."""
+"""Not 5672, so that a RabbitMQ on the same machine is neither disturbed nor measured by mistake."""
 _TEMPORARY: Final = ".broker-"
 _OWNER_FILE: Final = "owner.json"
 _KEPT: Final[list[subprocess.Popen[bytes]]] = []
-"""The handles of nodes that outlive this process: dropping one while its process runs is reported as a leak."""
+"""The handles of nodes that keep running after this process; Python reports a dropped handle of a running process."""
 
 
 class NotAllStartedError(ClusterError):
-    """A node of a cluster with data could not start; the others, a majority, run: they are ``cluster``."""
+    """A node of a cluster with data could not start, while a majority of the nodes runs. ``cluster`` has all nodes."""
 
     def __init__(self, cause: ClusterError, cluster: Cluster) -> None:
         super().__init__(cause.what, cause.where, cause.fix, cause.code)
@@ -88,7 +87,7 @@ class NotAllStartedError(ClusterError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Launched:
-    """The processes that were started, by node name, how long their logs were before, and who could not be started."""
+    """The started processes by node name, the sizes of their logs before the start, and the nodes that failed."""
 
     cluster: Cluster
     children: dict[str, subprocess.Popen[bytes]]
@@ -103,11 +102,12 @@ def start(
     base_port: int | None = None,
     directories: Directories | None = None,
 ) -> Cluster:
-    """Start (or start again, with their data) nodes that outlive this process. Raises :class:`ClusterError`.
+    """Start nodes that keep running after this process, with their data if there is any. Raises :class:`ClusterError`.
 
-    AMQP ports are ``base_port`` and up; peer, control and metrics ports 100, 200 and 300 above them. What is not given
-    is as it was before; of a new cluster it is :data:`NODES`, :data:`BASE_PORT` and its own directory. Of a cluster
-    with data, a majority is left running when another node cannot start: :class:`NotAllStartedError`.
+    AMQP ports are ``base_port`` and the next ports; peer, control and metrics ports are 100, 200 and 300 higher.
+    Arguments that are not given are as before; for a new cluster they are :data:`NODES`, :data:`BASE_PORT` and its own
+    directory. If a node of a cluster with data cannot start, the other nodes keep running if they are a majority, and
+    :class:`NotAllStartedError` is raised.
     """
     directory = directory.absolute()
     before = _before(directory, nodes)
@@ -131,12 +131,13 @@ def start(
 
 
 def start_node(cluster: Cluster, name: str) -> Cluster:
-    """Bring back one node on its data and its ports. Raises :class:`ClusterError`."""
+    """Start one node again with its data and on its ports. Raises :class:`ClusterError`."""
     node = cluster.node(name)
     if is_alive(node):
         raise ClusterError(f"{node.name} already runs", f"pid {node.pid}", "kill or stop it first")
     if not cluster.secret_file.exists() and any(is_alive(other) for other in cluster.nodes):
-        fix = f"`perftest broker stop --dir {cluster.directory}`, then `perftest broker start` makes a new one for all"
+        stopping = f"`perftest broker stop --dir {cluster.directory}`"
+        fix = f"stop the cluster with {stopping}; `perftest broker start` then makes a new secret for all nodes"
         raise ClusterError("the secret that the other nodes know is gone", str(cluster.secret_file), fix)
     fix = "or stop the cluster and start all of it on other ports with --port"
     _require_free([getattr(node, role) for role in PORT_ROLES], fix)
@@ -152,9 +153,10 @@ def start_node(cluster: Cluster, name: str) -> Cluster:
 
 
 def replace_node(cluster: Cluster, name: str) -> Cluster:
-    """Give up what a node has on its drives, and start it blank on its ports: it learns everything from the others.
+    """Remove the data of a node and start the node without data on its ports, so that it learns everything from the
+    other nodes.
 
-    Its files go only once the others have agreed, so a refusal leaves them. Raises :class:`ClusterError`.
+    The files are removed only after the other nodes have agreed, so a refusal keeps them. Raises :class:`ClusterError`.
     """
     node = cluster.node(name)
     if is_alive(node):
@@ -163,7 +165,7 @@ def replace_node(cluster: Cluster, name: str) -> Cluster:
     answer = change(cluster, {"op": "replace-node", "node": node.name})
     blank = replace(node, first_life=int(answer["life"]), pid=0, start_time=0)
     cluster = replace(cluster, nodes=tuple(blank if other == node else other for other in cluster.nodes))
-    save(cluster)  # from now on whatever there is of the node's is an older copy
+    save(cluster)  # from now on, the remaining data of the node counts as an older copy
     try:
         empty(blank)
     except OSError as error:
@@ -174,10 +176,10 @@ def replace_node(cluster: Cluster, name: str) -> Cluster:
 
 @contextlib.contextmanager
 def temporary(parent: Path, *, nodes: int = 3) -> Iterator[Cluster]:
-    """A cluster on free ports with its data below ``parent``, gone with the ``with`` block or with this process.
+    """A cluster on free ports with its data below ``parent``, until the end of the ``with`` block or of this process.
 
-    The data lies beside the results rather than in the system's temporary directory, which is often memory: an fsync
-    there would cost nothing and the measured latency would be no disk's.
+    The data lies beside the results and not in the system's temporary directory, which is often memory: an fsync there
+    costs nothing, so the measured latency would not be that of a disk.
     """
     _remove_orphans(parent)
     directory = parent.absolute() / f"{_TEMPORARY}{secrets.token_hex(4)}"
@@ -196,7 +198,7 @@ def temporary(parent: Path, *, nodes: int = 3) -> Iterator[Cluster]:
 
 
 def kill(cluster: Cluster, name: str) -> Node:
-    """End a node's process with SIGKILL, which it cannot see coming; the node."""
+    """Kill the process of a node with SIGKILL, and return the node."""
     node = _running(cluster, name)
     send(node, signal.SIGKILL)
     if not wait(lambda: not is_alive(node), STOP_GRACE_S):
@@ -206,7 +208,7 @@ def kill(cluster: Cluster, name: str) -> Node:
 
 
 def pause(cluster: Cluster, name: str) -> Node:
-    """Stop a node's process where it stands (SIGSTOP): its connections stay open and it is silent; the node."""
+    """Pause the process of a node with SIGSTOP, and return the node. Its connections stay open and it is silent."""
     node = _running(cluster, name)
     send(node, signal.SIGSTOP)
     if not wait(lambda: is_paused(node), STOP_GRACE_S):
@@ -215,14 +217,17 @@ def pause(cluster: Cluster, name: str) -> Node:
 
 
 def resume(cluster: Cluster, name: str) -> Node:
-    """Let a paused node go on (SIGCONT); the node."""
+    """Let a paused node continue (SIGCONT), and return the node."""
     node = _running(cluster, name)
     send(node, signal.SIGCONT)
     return node
 
 
 def stop(cluster: Cluster, grace_s: float = STOP_GRACE_S) -> list[str]:
-    """End every node that still runs, paused or not: SIGTERM, after ``grace_s`` SIGKILL. The names of those ended."""
+    """End every node that still runs, paused or not, with SIGTERM and after ``grace_s`` with SIGKILL.
+
+    Returns the names of the nodes that ran.
+    """
     alive = [node for node in cluster.nodes if is_alive(node)]
     end(alive, grace_s)
     _forget_ended()
@@ -247,7 +252,8 @@ def _new_identity() -> str:
 
 
 def _before(directory: Path, nodes: int | None) -> Cluster | None:
-    """The cluster whose data lies in the directory, if there is one and it can be started, with as many nodes."""
+    """The cluster whose data lies in the directory; None if there is no data. Raises :class:`ClusterError` if the
+    cluster cannot be started with this number of nodes."""
     if not (directory / STATE_FILE).exists():
         return None
     before = load(directory)
@@ -262,19 +268,22 @@ def _before(directory: Path, nodes: int | None) -> Cluster | None:
 
 
 def _remove_orphans(parent: Path) -> None:
-    """Remove the data of temporary clusters whose command was killed: their nodes ended with it, the files stayed."""
+    """Remove the data of temporary clusters whose command was killed: their nodes have ended, but their files
+    remain."""
     for directory in parent.glob(f"{_TEMPORARY}*"):
         try:
             pid, started = json.loads((directory / _OWNER_FILE).read_text())
         except (OSError, ValueError, TypeError):
-            continue  # not known to be ours, or being started right now
+            continue  # not a directory of ours, or a cluster that is being started right now
         if start_time(pid) != started:
             shutil.rmtree(directory, ignore_errors=True)
 
 
 def _launch(planned: Cluster, *, exit_with_stdin: bool, only: str | None = None) -> _Launched:
-    """Start the processes of all nodes, or of one; a node whose files cannot be written is a failure of that node.
-    Raises :class:`ClusterError` when there is no secret and none can be made."""
+    """Start the processes of all nodes, or of one node. If a node's files cannot be written, only that node fails.
+
+    Raises :class:`ClusterError` if the secret is missing and cannot be made.
+    """
     make_secret(planned)
     children: dict[str, subprocess.Popen[bytes]] = {}
     failures: dict[str, ClusterError] = {}
@@ -296,8 +305,8 @@ def _launch(planned: Cluster, *, exit_with_stdin: bool, only: str | None = None)
 
 
 def _await_ready(launched: _Launched) -> dict[str, ClusterError]:
-    """Wait until every started node is ready or ended; the failures. Raises :class:`ClusterError` when the nodes do not
-    get on."""
+    """Wait until every started node is ready or has ended, and return the failures. Raises :class:`ClusterError` if the
+    nodes make no progress."""
     cluster, failures = launched.cluster, dict(launched.failures)
 
     def too_many_failed() -> bool:
@@ -311,7 +320,7 @@ def _await_ready(launched: _Launched) -> dict[str, ClusterError]:
         return [node for node in cluster.nodes if node.name in launched.children and node.name not in failures]
 
     def look(node: Node) -> readiness.Look:
-        """Without a majority there can be no leader, so a node need only answer."""
+        """Look at a node. Without a majority there can be no leader, so the node only needs to answer."""
         found = readiness.look(node)
         awake = sum(is_alive(other) and not is_paused(other) for other in cluster.nodes)
         if 2 * awake <= len(cluster.nodes) and found.answers:
@@ -319,7 +328,7 @@ def _await_ready(launched: _Launched) -> dict[str, ClusterError]:
         return found
 
     if waits := readiness.Wait(awaited, look=look).until_ready(too_many_failed):
-        what = f"no cluster: for {readiness.PATIENCE_S:g} s no node got on: {waits}"
+        what = f"no cluster: for {readiness.PATIENCE_S:g} s no node made progress: {waits}"
         raise ClusterError(what, cluster.directory, "read the node.log files there; the machine may be overloaded")
     return failures
 
@@ -331,12 +340,12 @@ def _keep(launched: _Launched) -> None:
 
 
 def _forget_ended() -> None:
-    """Those of this very process leave no zombies."""
+    """Drop the handles of ended processes, so that they leave no zombies."""
     _KEPT[:] = [child for child in _KEPT if child.poll() is None]
 
 
 def _require_free(ports: Sequence[int], or_else: str) -> None:
-    """Raises :class:`ClusterError` that names all ports that cannot be had; 0 is none."""
+    """Raises :class:`ClusterError` with all ports that are in use. Port 0 stands for no port."""
     used = []
     for port in filter(None, ports):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:

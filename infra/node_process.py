@@ -1,7 +1,7 @@
-"""The process of one node: started, found again, signalled, ended.
+"""Starts, finds, signals and ends the process of a node.
 
-A pid alone is not a process: it is given away again. A node is its pid *and* the time at which that process started;
-nothing is ever signalled that does not match both.
+A pid alone does not identify a process, because the system uses pids again. A node is identified by its pid *and* the
+start time of the process. No process is ever signalled that does not match both.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from infra.cluster import Cluster, ClusterError, Node, node_config
 
 NODE_COMMAND: Final = (sys.executable, "-m", "reference_broker.node")
 SET_BY_HAND: Final = ("limits", "sync", "users")
-"""Keys of ``node.json`` that no command sets; a start keeps them as it finds them."""
+"""Keys of ``node.json`` that only people set. A start keeps them as they are."""
 STOP_GRACE_S: Final = 5.0
 _POLL_S: Final = 0.02
 
 
 def spawn(cluster: Cluster, node: Node, *, exit_with_stdin: bool) -> subprocess.Popen[bytes]:
-    """Start the process of a node; its words go to its log file. Raises OSError, :class:`ClusterError`."""
+    """Start the process of a node, with its output in its log file. Raises OSError, :class:`ClusterError`."""
     home = Path(node.data_dir)
     home.mkdir(parents=True, exist_ok=True)
     config = home / "node.json"
@@ -50,14 +50,14 @@ def spawn(cluster: Cluster, node: Node, *, exit_with_stdin: bool) -> subprocess.
 
 
 def _set_by_hand(config: Path) -> dict[str, object]:
-    """What somebody may have written into a ``node.json``: all else in it is ours. Raises :class:`ClusterError`."""
+    """The keys of a ``node.json`` that people may set. All others are written anew. Raises :class:`ClusterError`."""
     try:
         plain = json.loads(config.read_text(encoding="utf-8"))
         return {key: plain[key] for key in SET_BY_HAND if key in plain}
     except FileNotFoundError:
         return {}
     except (ValueError, TypeError) as error:
-        fix = "mend it, or remove it to have it written anew with the default limits"
+        fix = "correct the file, or remove it: a start then writes it anew with the default limits"
         raise ClusterError(f"node.json cannot be read: {error}", str(config), fix) from error
 
 
@@ -67,7 +67,7 @@ def is_alive(node: Node) -> bool:
 
 
 def is_paused(node: Node) -> bool:
-    """Whether the process is there and stopped by a signal."""
+    """Whether the process of this node is stopped by a signal."""
     try:
         return is_alive(node) and psutil.Process(node.pid).status() == psutil.STATUS_STOPPED
     except psutil.Error:
@@ -75,14 +75,15 @@ def is_paused(node: Node) -> bool:
 
 
 def send(node: Node, number: signal.Signals) -> None:
-    """Signal the process of this node, if it still is that process."""
-    if is_alive(node):  # asked again right before: the pid may have changed hands since
+    """Send a signal to the process of this node, if it still runs."""
+    if is_alive(node):  # checked right before the signal, because the pid may belong to another process by now
         with contextlib.suppress(ProcessLookupError):
             os.kill(node.pid, number)
 
 
 def end(nodes: Sequence[Node], grace_s: float) -> None:
-    """SIGTERM, and after ``grace_s`` SIGKILL; a paused process is resumed first, or it would never hear of it."""
+    """End nodes with SIGTERM, and after ``grace_s`` with SIGKILL. A paused process is resumed first, so that it can act
+    on SIGTERM."""
     for node in nodes:
         send(node, signal.SIGCONT)
         send(node, signal.SIGTERM)
@@ -93,7 +94,7 @@ def end(nodes: Sequence[Node], grace_s: float) -> None:
 
 
 def end_children(children: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End processes of this process: politely, then not."""
+    """End child processes with SIGTERM, and with SIGKILL if they do not end in time."""
     for child in children:
         if child.stdin is not None:
             child.stdin.close()
@@ -109,14 +110,17 @@ def end_children(children: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def start_time(pid: int) -> int | None:
-    """When a process started: clock ticks since boot (Linux), which no clock step can move; None when it is gone."""
+    """The start time of a process; None if the process has ended.
+
+    On Linux the time is in clock ticks since boot, which no step of the clock can change.
+    """
     try:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE and not _has_other_threads(pid):
             return None
         stat = Path(f"/proc/{pid}/stat")
         if stat.exists():
-            # The name before it may hold spaces and brackets: fields are counted from the last bracket on.
+            # The name of the process may hold spaces and brackets, so fields are counted from the last bracket on.
             return int(stat.read_text(errors="replace").rpartition(")")[2].split()[19])
         return int(process.create_time())
     except (psutil.Error, OSError, IndexError, ValueError):
@@ -124,7 +128,7 @@ def start_time(pid: int) -> int | None:
 
 
 def _has_other_threads(pid: int) -> bool:
-    """Whether threads of a process are still on their way out: until they are, it holds its ports and its files."""
+    """Whether a process still has other threads. Until they end, the process holds its ports and its files."""
     try:
         return len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
     except OSError:
@@ -132,7 +136,7 @@ def _has_other_threads(pid: int) -> bool:
 
 
 def wait(done: Callable[[], bool], timeout_s: float) -> bool:
-    """Wait until ``done()``; False when that takes longer than ``timeout_s``."""
+    """Wait until ``done()``. Returns False if that takes longer than ``timeout_s``."""
     deadline = time.monotonic() + timeout_s
     while not done():
         if time.monotonic() > deadline:
@@ -142,7 +146,7 @@ def wait(done: Callable[[], bool], timeout_s: float) -> bool:
 
 
 def log_size(node: Node) -> int:
-    """Octets in the log file, so that later only what came after is read."""
+    """The size of the log file in octets, so that later only newer text is read."""
     try:
         return Path(node.log_file).stat().st_size
     except OSError:
@@ -150,8 +154,8 @@ def log_size(node: Node) -> int:
 
 
 def empty(node: Node) -> None:
-    """Remove every file of a node that does not run, but for its own log. The directories may be mounted drives: they
-    stay. Raises OSError."""
+    """Remove every file of a node that does not run, except its own log. Directories stay, because a drive may be
+    mounted there. Raises OSError."""
     keep = Path(node.log_file)
     for role in ("data_dir", "wal_dir", "segment_dir"):
         for path, directories, names in os.walk(node.paths()[role], topdown=False):
@@ -164,7 +168,8 @@ def empty(node: Node) -> None:
 
 
 def last_words(cluster: Cluster, node: Node, since: int) -> ClusterError:
-    """Why a node ended while it started, from what it wrote behind ``since``: its own three lines, if it had them."""
+    """The reason why a node ended while it started, from its log behind ``since``: the three lines of its error, if
+    there are any."""
     try:
         text = Path(node.log_file).read_bytes()[since:].decode(errors="replace")
     except OSError:

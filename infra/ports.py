@@ -1,8 +1,8 @@
-"""Ports for servers of the moment: free ones that no client's end of a connection can take meanwhile.
+"""Finds free ports for temporary servers, such that no outgoing connection can take a port before its server does.
 
-A port that the kernel gives (``bind`` to 0) is *ephemeral*: between the choice and the server's own ``bind`` any
-connection of any process may get it for its own end, and a connection to it while nobody listens may even connect to
-itself. Ports below the kernel's range have neither problem.
+A port that the kernel chooses (``bind`` to 0) is *ephemeral*: until the server binds the port, any outgoing connection
+of any process may get it. A connection to such a port, while nobody listens, may even connect to itself. Ports below
+the kernel's range of ephemeral ports have neither problem.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TRIES: Final = 1000
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports that nobody listens on now. Raises OSError if there are not so many."""
+    """Different ports on which nobody listens now. Raises OSError if there are too few."""
     end = _first_ephemeral()
     ports: list[int] = []
     with contextlib.ExitStack() as held:  # until all are chosen, so that none is chosen twice

@@ -1,10 +1,11 @@
 """A real RabbitMQ of one or three nodes on loopback, to measure beside the bundled broker.
 
-Nothing of an installed service is touched: the nodes have their own ports, their own epmd, cookie, data and
-configuration below one directory, no plugins but those that are asked for, and end with the ``with`` block. Everything
-listens on 127.0.0.1. Everything else is RabbitMQ's default: a WAL with fdatasync, confirms from a majority.
+An installed RabbitMQ service is not touched. The nodes have their own ports, epmd, cookie, data and configuration below
+one directory, and only the plugins that are asked for. They listen on 127.0.0.1 and end with the ``with`` block.
+Everything else is RabbitMQ's default: a WAL with fdatasync, confirms from a majority.
 
-Needs the ``rabbitmq-server`` package (Debian: ``apt-get install rabbitmq-server``; its service need not run).
+The module needs the ``rabbitmq-server`` package (Debian: ``apt-get install rabbitmq-server``; its service need not
+run).
 """
 
 from __future__ import annotations
@@ -23,17 +24,16 @@ from typing import Final
 
 import psutil
 
-from infra.ports import free_ports
+from infra.ports import HOST, free_ports
 
 LIBRARY: Final = Path("/usr/lib/rabbitmq/bin")
-HOST: Final = "127.0.0.1"
 _START_TIMEOUT_S: Final = 120
 _STOP_TIMEOUT_S: Final = 30
 _POLL_S: Final = 0.1
 
 
 class RabbitMQError(Exception):
-    """RabbitMQ cannot be started: what, where, what to do."""
+    """RabbitMQ cannot be started: what, where, and how to fix it."""
 
     def __init__(self, what: str, where: str, fix: str) -> None:
         super().__init__(f"error: {what}\n  at   {where}\n  fix  {fix}")
@@ -46,8 +46,11 @@ def is_installed() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RabbitMQ:
-    """A running cluster. ``pids`` are the Erlang emulators, in node order: their CPU time is the broker's. ``control``
-    is ``rabbitmqctl`` on the first node."""
+    """A running cluster.
+
+    ``pids`` are the processes of the Erlang emulators, in node order; their CPU time is the broker's. ``control`` runs
+    ``rabbitmqctl`` on the first node.
+    """
 
     uris: tuple[str, ...]
     pids: tuple[int, ...]
@@ -56,10 +59,10 @@ class RabbitMQ:
 
 @contextlib.contextmanager
 def running(parent: Path, nodes: int = 3, configuration: str = "", plugins: Sequence[str] = ()) -> Iterator[RabbitMQ]:
-    """Start a cluster with its data below ``parent``; stop it and remove the data at the end. ``configuration`` is
-    added to each node's ``rabbitmq.conf``; ``plugins`` are enabled, whose ports it has to name.
+    """Start a cluster with its data below ``parent``; stop the cluster and remove the data at the end.
 
-    Raises :class:`RabbitMQError` when it is not installed or does not come up.
+    ``configuration`` is added to each node's ``rabbitmq.conf``, and must name the ports of the enabled ``plugins``.
+    Raises :class:`RabbitMQError` if RabbitMQ is not installed or does not start.
     """
     if not is_installed():
         fix = "install it (Debian: apt-get install rabbitmq-server); its own service need not run"
@@ -95,7 +98,7 @@ class _Cluster:
         (self._directory / "rabbitmq.conf").write_text(self._configuration)
         self._spawn(["epmd", "-address", HOST, "-port", str(self._epmd_port)], self._environment(), "epmd.log")
         servers = []
-        for node in self._nodes:  # the first one first: the others join it
+        for node in self._nodes:  # the first node first, because the other nodes join it
             servers.append(self._spawn([str(LIBRARY / "rabbitmq-server")], self._environment(node), f"node{node}.log"))
             self._await(node, servers[node])
         for node in self._nodes[1:]:
@@ -111,7 +114,7 @@ class _Cluster:
         )
 
     def stop(self) -> None:
-        """End what was started, the nodes before epmd, by process and not by name."""
+        """End the started processes, the nodes before epmd; processes are found by pid and not by name."""
         for child in reversed(self._children):
             family = _family(child.pid)
             for process in family:

@@ -1,8 +1,8 @@
-"""Whether nodes that were started have become a cluster: asked rarely, and for as long as they get on.
+"""Waits until started nodes have become a cluster, for as long as they make progress.
 
-A start may read gigabytes of log and elect thousands of leaders. So there is no deadline for the whole, but a patience
-with a node that does not get on: one that does not answer yet uses its processor; one that answers applies
-metadata and finds leaders. What a node waits for is said when the patience ends.
+A start may read gigabytes of log and elect thousands of leaders. So there is no deadline for the whole start, but a
+limit for a time without progress. A node that does not answer yet makes progress by using its processor; a node that
+answers makes progress by applying metadata and finding leaders. At the limit, the error says what each node waits for.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from infra.cluster import Node
 from infra.control import summary_of
 
 PATIENCE_S: Final = 20.0
-"""With nodes that are not ready."""
+"""Longest time without progress while a node is not ready."""
 _ELECTIONS_PATIENCE_S: Final = 5.0
-"""With queues that find no leader, on nodes that are ready: the nodes serve all other queues."""
+"""Longest time without progress while only queues without a leader are left: the nodes serve all other queues."""
 _PAUSE_S: Final = 0.02
 _PAUSE_MAX_S: Final = 0.25
 _LONGER: Final = 1.3
@@ -31,7 +31,7 @@ Progress = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look at a node found. ``progress`` rises as the node gets on."""
+    """The state of a node at one moment. ``progress`` rises as the node makes progress."""
 
     answers: bool
     is_ready: bool
@@ -41,7 +41,7 @@ class Look:
 
 
 def look(node: Node) -> Look:
-    """Look at a node whose process runs."""
+    """The state of a node whose process runs."""
     said = summary_of(node)
     if said["state"] != "running":
         return Look(False, False, 0, f"{node.name} is {said['state']}", (0, _cpu(node.pid)))
@@ -55,7 +55,7 @@ def look(node: Node) -> Look:
 
 
 def _cpu(pid: int) -> int:
-    """The processor time of a process, in tenths of seconds: reading a log takes some, however slow the drive is."""
+    """The CPU time of a process in tenths of seconds. Reading a log uses CPU time, however slow the drive is."""
     with contextlib.suppress(psutil.Error):
         used = psutil.Process(pid).cpu_times()
         return int(10 * (used.user + used.system))
@@ -63,7 +63,8 @@ def _cpu(pid: int) -> int:
 
 
 class Wait:
-    """Waiting for several nodes. ``awaited`` says which ones, each time; ``clock`` and ``sleep`` are the machine's."""
+    """Waits for several nodes. ``awaited`` names the nodes each time; ``clock`` and ``sleep`` are those of the
+    machine."""
 
     def __init__(
         self,
@@ -81,14 +82,17 @@ class Wait:
         self._done: set[str] = set()
 
     def until_ready(self, enough: Callable[[], bool] = lambda: False) -> str:
-        """Wait until each node is ready and its queues have leaders, or until ``enough``. What is waited for if the
-        nodes do not get on; empty if all is well, or if only queues without a leader are left."""
+        """Wait until each node is ready and its queues have leaders, or until ``enough``.
+
+        Returns what the nodes wait for if they make no progress. The text is empty if all is well, or if only queues
+        without a leader are left.
+        """
         pause, last = _PAUSE_S, self._clock()
         while not enough():
             looks = self._looks()
             if not looks:
                 return ""
-            if self._got_on(looks):
+            if self._made_progress(looks):
                 last = self._clock()
             stood_still = self._clock() - last
             late = [found.waits_for for found in looks.values() if not found.is_ready]
@@ -99,7 +103,7 @@ class Wait:
         return ""
 
     def _looks(self) -> dict[str, Look]:
-        """What is found of the nodes that still have to be waited for."""
+        """The states of the nodes that are not ready yet."""
         looks: dict[str, Look] = {}
         for node in self._awaited():
             if node.name not in self._done:
@@ -110,7 +114,7 @@ class Wait:
                     looks[node.name] = found
         return looks
 
-    def _got_on(self, looks: dict[str, Look]) -> bool:
+    def _made_progress(self, looks: dict[str, Look]) -> bool:
         further = {name: found.progress for name, found in looks.items() if found.progress > self._best.get(name, ())}
         self._best |= further
         return bool(further)
