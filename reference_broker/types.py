@@ -7,7 +7,7 @@ Nothing here does anything: a module that needs behaviour belongs to one of the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from struct import Struct
 from typing import Final, NamedTuple, NewType
 
@@ -81,3 +81,20 @@ class ConsumerId(NamedTuple):
 
     channel: ChannelId
     tag: str
+
+
+class Priority(IntEnum):
+    """Which of a node's two sequences of commands to a group a command belongs to; the lower number goes first."""
+
+    NORMAL = 0
+    LOW = 1
+
+    __hash__ = int.__hash__  # priorities are keys of the hot path; an enumeration's own hash is a function in Python
+
+
+class Outcome(StrEnum):
+    """What a consumer did with messages."""
+
+    SETTLE = "settle"  # basic.ack
+    RETURN = "return"  # basic.nack and basic.reject with requeue
+    DISCARD = "discard"  # without requeue

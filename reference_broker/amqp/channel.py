@@ -30,10 +30,11 @@ from pamqp import base, commands
 from reference_broker.amqp.confirms import ConfirmTracker
 from reference_broker.amqp.content import PartialContent
 from reference_broker.amqp.errors import BASIC_PUBLISH, HardError, MethodId, ReplyCode, SoftError
-from reference_broker.amqp.events import Cancel, Consume, Get, Outcome, QueueDeclare, QueueDelete, QueuePurge, Settled
+from reference_broker.amqp.events import Cancel, Consume, Get, QueueDeclare, QueueDelete, QueuePurge, Settled
 from reference_broker.amqp.frames import QueueDeclareOk, short_string
 from reference_broker.amqp.state import ConnectionState
 from reference_broker.amqp.unacked import Unacked, by_consumer
+from reference_broker.types import Outcome
 
 
 @dataclass(slots=True)

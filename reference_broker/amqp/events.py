@@ -8,10 +8,10 @@ acknowledgements arrive as runs.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from reference_broker.machines.commands import NO_TTL, IdRange
 from reference_broker.message_run import MessageRun
+from reference_broker.types import Outcome
 
 FieldValue = object
 """A value of an AMQP field table, as pamqp decodes it."""
@@ -126,14 +126,6 @@ class Cancel:
     channel: int
     consumer_tag: str
     nowait: bool
-
-
-class Outcome(StrEnum):
-    """The three ways in which a client is done with messages."""
-
-    SETTLE = "settle"  # basic.ack
-    RETURN = "return"  # basic.nack and basic.reject with requeue
-    DISCARD = "discard"  # without requeue
 
 
 @dataclass(frozen=True, slots=True)

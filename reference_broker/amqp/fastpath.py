@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from reference_broker.amqp.channel import Channel, Route
 from reference_broker.amqp.errors import ReplyCode, SoftError
-from reference_broker.amqp.events import Outcome, Publish, Settled
+from reference_broker.amqp.events import Publish, Settled
 from reference_broker.amqp.fields import check_properties
 from reference_broker.amqp.frames import (
     BASIC_CLASS,
@@ -53,6 +53,7 @@ from reference_broker.amqp.state import ConnectionState
 from reference_broker.amqp.unacked import Taken, joined
 from reference_broker.machines.commands import NO_TTL, IdRange
 from reference_broker.message_run import MessageRun
+from reference_broker.types import Outcome
 
 ROUTES_MAX: Final = 1024
 RUN_MESSAGES_MAX: Final = 1024

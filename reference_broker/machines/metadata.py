@@ -32,10 +32,14 @@ so the members of a queue agree on whether its first leader is elected already."
 
 ArgumentValue = str | int | bool
 
+DEFAULT_KIND: Final = "quorum"
+"""The kind of a queue whose record names none: records were written before there were kinds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRecord:
-    """A queue that exists. ``arguments`` are those of its declaration, without ``x-queue-type``.
+    """A queue that exists. ``kind`` is its ``x-queue-type``, ``arguments`` are the others
+    of its declaration.
 
     ``members`` are the nodes on which a member is wanted, ``leaving`` those whose member is being removed, and
     ``returning`` those among these that get another one once it has left. ``founders`` had a member from the start;
@@ -55,6 +59,7 @@ class QueueRecord:
     changes: int = 0
     leader: NodeId = NOBODY
     elected: bool = False
+    kind: str = DEFAULT_KIND
 
     def membership_epoch(self, node: NodeId) -> int:
         """The epoch of the node's membership: 0 for a founder that was never removed."""
@@ -428,6 +433,7 @@ def record_from_json(raw: dict[str, Any]) -> QueueRecord:
         changes=int(raw.get("changes", 0)),
         leader=NodeId(raw.get("leader", NOBODY)),
         elected=bool(raw.get("elected", False)),
+        kind=raw.get("kind", DEFAULT_KIND),
     )
 
 

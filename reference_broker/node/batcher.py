@@ -19,14 +19,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from reference_broker.anatomy.track import Track
-from reference_broker.node.group_ports import Host
+from reference_broker.node.command_queue import ANY, CommandQueue
 from reference_broker.node.node_ports import ProposingPorts, Runner
-from reference_broker.node.outbox import ANY, Outbox
 from reference_broker.node.peers import Kind
-from reference_broker.node.proposals import Priority, Proposal, Segment, UnappliedCommands, seal, sealed_at, unseal
+from reference_broker.node.proposals import Proposal, Segment, UnappliedCommands, seal, sealed_at, unseal
+from reference_broker.queues.port import HostedMachine
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.roles import Role
-from reference_broker.types import NOBODY, EntryKind, GroupId, LogIndex, NodeId, Term
+from reference_broker.types import NOBODY, EntryKind, GroupId, LogIndex, NodeId, Priority, Term
 
 _FEW: Final = 512
 """Below so many messages an entry is soon written: one at a time is enough to keep publishers going."""
@@ -46,7 +46,7 @@ class Batcher:
         self,
         group: GroupId,
         core: RaftCore,
-        host: Host,
+        host: HostedMachine,
         node: ProposingPorts,
         runner: Runner,
         track: Track,
@@ -64,7 +64,7 @@ class Batcher:
         self._wake = node.wake
         self._runner = runner
         self._me = (node.node, node.boot_id)
-        self._outbox = Outbox()
+        self._commands = CommandQueue()
         self._standing: Standing = (Role.FOLLOWER, NOBODY, core.term)
         self._waiting = False  # a timer runs for lazy commands
         self._expects_settle = False
@@ -82,8 +82,8 @@ class Batcher:
         little later. Returns the number of the command."""
         number = self.unapplied[priority].add(command, size)
         if self._standing[0] is Role.LEADER or self._standing[1]:
-            self._outbox.add(command, size, (self._me[0], priority, self._me[1]), number)
-        self._outbox.urgent = self._outbox.urgent or not lazy
+            self._commands.add(command, size, (self._me[0], priority, self._me[1]), number)
+        self._commands.urgent = self._commands.urgent or not lazy
         self._wake(self._runner)
         return number
 
@@ -105,13 +105,13 @@ class Batcher:
         remaining = iter(commands)
         for node, priority, boot_id, first, count in segments:
             for number, (command, size) in zip(range(first, first + count), remaining, strict=False):
-                self._outbox.add(command, size, (node, priority, boot_id), number)
-        self._outbox.urgent = self._outbox.urgent or not proposal.lazy
+                self._commands.add(command, size, (node, priority, boot_id), number)
+        self._commands.urgent = self._commands.urgent or not proposal.lazy
         self._wake(self._runner)
 
     def propose_gathered(self) -> None:
         """Propose what is due of the outbox, where it can be."""
-        if self._outbox.octets and self._due():
+        if self._commands.octets and self._due():
             if self._standing[0] is Role.LEADER:
                 self._lead()
             elif self._standing[1]:
@@ -119,20 +119,20 @@ class Batcher:
 
     def _due(self) -> bool:
         """Whether the outbox should become entries now; if it holds lazy commands only, soon."""
-        if not self._outbox.is_due and not self._waiting:
+        if not self._commands.is_due and not self._waiting:
             self._waiting = True
             self._node.later(self._node.limits.settle_delay_ms / 1000, self._wait_no_longer)
-        return self._outbox.is_due
+        return self._commands.is_due
 
     def _wait_no_longer(self) -> None:
         self._waiting = False
-        if self._outbox.octets:
-            self._outbox.overdue = True
+        if self._commands.octets:
+            self._commands.overdue = True
             self._wake(self._runner)
 
     def _lead(self) -> None:
         """Make entries of the outbox while there is room for them."""
-        outbox, commands_max = self._outbox, self._node.limits.batch_commands_max
+        outbox, commands_max = self._commands, self._node.limits.batch_commands_max
         while outbox.octets and (room := self._room()) is not None:
             bytes_max, messages_max = room
             if messages_max and outbox.holds(Priority.LOW):
@@ -159,16 +159,16 @@ class Batcher:
             in_the_way = self._publishes if pace < _FEW else self._publishes_before
             if in_the_way <= commit and not (pace < _FEW and self._wait_for_a_settle()):
                 return whole // 2, pace
-            return (whole, 0) if self._outbox.holds(Priority.NORMAL) else None
+            return (whole, 0) if self._commands.holds(Priority.NORMAL) else None
         idle = raft_log.last_index - raft_log.synced_index < limits.rounds_in_flight_max
-        return (whole, ANY) if idle or self._outbox.octets >= whole else None
+        return (whole, ANY) if idle or self._commands.octets >= whole else None
 
     def _wait_for_a_settle(self) -> bool:
         """Whether publishes have nothing to ride with now, and soon will."""
-        if not self._expects_settle and self._outbox.holds(Priority.NORMAL):
+        if not self._expects_settle and self._commands.holds(Priority.NORMAL):
             self._expects_settle = True
             self._node.after(_RIDE_S, self._look_for_settles)
-        return self._expects_settle and not self._outbox.holds(Priority.NORMAL)
+        return self._expects_settle and not self._commands.holds(Priority.NORMAL)
 
     def _look_for_settles(self) -> None:
         self._expects_settle, self._settled = self._settled, False
@@ -181,10 +181,10 @@ class Batcher:
         """Send the outbox to the leader, in batches. If the link is down the commands stay pending; if the link is
         congested, many publishes stay here."""
         _role, leader, term = self._standing
-        head = Proposal(group=self._group, term=term, lazy=not self._outbox.urgent).pack()
+        head = Proposal(group=self._group, term=term, lazy=not self._commands.urgent).pack()
         limits = self._node.limits
-        while self._outbox.octets:
-            batch = self._outbox.cut_for_link(limits, congested=leader in self._node.congested)
+        while self._commands.octets:
+            batch = self._commands.cut_for_link(limits, congested=leader in self._node.congested)
             if batch is None:
                 self._node.when_writable(leader, self._runner)
                 return
@@ -206,10 +206,10 @@ class Batcher:
     def start_over(self) -> None:
         """Propose again every command of this node that it has not applied. Forget the commands that others forwarded:
         they start over, too."""
-        self._outbox.clear()
+        self._commands.clear()
         if self._standing[0] is Role.LEADER or self._standing[1]:
             for priority, commands in self.unapplied.items():
                 commands.change(self._host.again)
                 for number, command, size in commands.all():
-                    self._outbox.add(command, size, (self._me[0], priority, self._me[1]), number)
-        self._outbox.urgent = self._outbox.octets > 0
+                    self._commands.add(command, size, (self._me[0], priority, self._me[1]), number)
+        self._commands.urgent = self._commands.octets > 0

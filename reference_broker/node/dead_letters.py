@@ -6,7 +6,7 @@ death`). Only the default exchange exists here, which routes to the queue named 
 dropped, counted, and logged once a queue.
 
 *At most once*: published without waiting for anything, by the leader of the term in which they died (see
-:meth:`reference_broker.queues.quorum.QuorumQueue.apply`). What is lost when the leader dies in between is lost.
+:meth:`reference_broker.queues.quorum_member.QuorumMember.apply`). What is lost when the leader dies in between is lost.
 
 *At least once*: each queue has a *mailer*, which publishes under an identity of its own and so hears when its letters
 are committed; then it tells the queue, which forgets them. What has nowhere to go, or is refused by a full queue, is
@@ -21,31 +21,47 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from reference_broker.amqp.death import Death, dead_letter, is_cycle
 from reference_broker.amqp.frames import short_string
-from reference_broker.machines.commands import ChannelDown, DeadLetterSettled, Enqueue, IdRange
+from reference_broker.machines.commands import IdRange
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import Policy, QueueRecord, with_policy
-from reference_broker.message_run import MessageRun
-from reference_broker.node.proposals import Priority
-from reference_broker.queues.quorum import Letter, Piece, command_size
+from reference_broker.message_run import MessageRun, RunSlice
+from reference_broker.node.config import Limits
+from reference_broker.node.local_clients import Connection, LocalClients
+from reference_broker.queues.port import DeadMessage, Queue
 from reference_broker.queues.session import PublishSession
-from reference_broker.types import ChannelId, ConsumerId, GroupId
-
-if TYPE_CHECKING:
-    from reference_broker.node.shard import Shard
+from reference_broker.types import ConsumerId, GroupId
 
 log = logging.getLogger(__name__)
 
 OUTCOMES: Final = ("routed", "no_route", "cycle")
 """What may become of a letter; at least once, the same one may be counted again for each try."""
-_SMALL: Final = 64
-_UNTRACKED: Final = 0
 _EVERYTHING: Final = 2**63
+
+
+class DeadLetterPorts(Protocol):
+    """What dead letters need of their node."""
+
+    limits: Limits
+    clients: LocalClients
+
+    @property
+    def queues(self) -> Mapping[str, Queue]:
+        """The queues that this node knows, by name."""
+
+    def policies(self) -> Collection[Policy]:
+        """Those of the cluster, as this node knows them."""
+
+    def now_ms(self) -> int:
+        """The wall clock."""
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Call after a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +93,8 @@ class Address:
 class DeadLetters:
     """Routes the dead letters of all queues that this node leads. ``counts`` has those of each of ``OUTCOMES``."""
 
-    def __init__(self, shard: Shard) -> None:
-        self._shard = shard
+    def __init__(self, node: DeadLetterPorts) -> None:
+        self._node = node
         self._mailers: dict[GroupId, Mailer] = {}
         self._complained: set[GroupId] = set()
         self.counts: Counter[str] = Counter()
@@ -88,21 +104,22 @@ class DeadLetters:
         """The queues with letters that are sent at least once by this node."""
         return self._mailers.keys()
 
-    def route(self, record: QueueRecord, letters: DeadLetter, contents: list[Letter]) -> None:
+    def route(self, queue: Queue, letters: DeadLetter, contents: list[DeadMessage]) -> None:
         """Send dead letters of a queue on their way."""
-        reason, time_s = letters.reason.name.lower(), self._shard.now_ms() // 1000
+        record = queue.record
+        reason, time_s = letters.reason.name.lower(), self._node.now_ms() // 1000
         dead = [_dead(record.name, reason, time_s, letter) for letter in contents]
         if not letters.first_id:
             self._send_untracked(record, self.address(record), dead)
             return
         mailer = self._mailers.get(record.group)
         if mailer is None:
-            mailer = self._mailers[record.group] = Mailer(self._shard, record, self)
+            mailer = self._mailers[record.group] = Mailer(self._node, queue, self)
         mailer.take(letters.first_id, dead)
 
     def address(self, record: QueueRecord) -> Address:
         """Where the queue's letters go at this moment: a policy may change it at any time."""
-        return Address.of(record, self._shard.metadata.machine.policies.values())
+        return Address.of(record, self._node.policies())
 
     def queue_removed(self, record: QueueRecord) -> None:
         """A queue is gone: its letters with it."""
@@ -127,27 +144,30 @@ class DeadLetters:
 
     def _send_untracked(self, record: QueueRecord, address: Address, dead: list[tuple[str, bytes]]) -> None:
         for key, contents in _by_key(address, dead):
-            target = self._shard.queues.get(key) if address.is_default else None
+            target = self._node.queues.get(key) if address.is_default else None
             if target is None:
                 self.no_route(record, key, len(contents), "dropped")
                 continue
             wanted = [content for content in contents if not is_cycle_of(content, key, address, self)]
-            for batch in _batches(wanted, self._shard.limits.batch_bytes_max):
+            for batch in _batches(wanted, self._node.limits.batch_bytes_max):
                 run = MessageRun.of(_route(address, key), batch)
-                command = Enqueue(ChannelId(self._shard.node, self._shard.boot_id, 0, 0), _UNTRACKED, run)
-                target.runner.propose(command, command_size(command))
+                target.forward(run)
             self.counts["routed"] += len(wanted)
 
 
 class Mailer:
-    """Sends the dead letters of one queue, at least once (:class:`reference_broker.node.local_clients.Connection`)."""
+    """Sends the dead letters of one queue, at least once; to queues it is a channel
+    (:class:`~reference_broker.node.local_clients.LocalChannel`)."""
 
-    def __init__(self, shard: Shard, record: QueueRecord, owner: DeadLetters) -> None:
-        self._shard = shard
-        self._record = record
+    connection: Connection | None = None
+
+    def __init__(self, node: DeadLetterPorts, queue: Queue, owner: DeadLetters) -> None:
+        self._node = node
+        self._queue = queue
         self._owner = owner
-        self._channel = shard.new_channel(self, 1)
-        self._sessions: dict[GroupId, PublishSession] = {}
+        self._channel = node.clients.new_channel(self, 1)
+        self._targets: dict[GroupId, tuple[Queue, PublishSession]] = {}
+        """The queues that letters went to."""
         self._open: dict[int, tuple[str, bytes]] = {}
         """Letters by their id, until they are confirmed: the routing key they were published with, and the content."""
         self._unsent: list[int] = []
@@ -164,35 +184,35 @@ class Mailer:
         """The queue is gone or led elsewhere, or the node stops. What was published may still arrive; its channel ends
         behind it, so that no target keeps a place for it."""
         self._closed = True
-        for group in self._sessions:
-            self._propose(group, ChannelDown(self._channel), Priority.LOW)
-        self._shard.forget_channel(self._channel)
-        self._sessions.clear()
+        for queue, _session in self._targets.values():
+            queue.channel_closed(self._channel)
+        self._node.clients.forget_channel(self._channel)
+        self._targets.clear()
         self._open.clear()
         self._unsent.clear()
 
-    def committed(self, channel: int, group: GroupId, last: int) -> bool:
+    def committed(self, group: GroupId, last: int) -> bool:
         """Letters have arrived: their queue may forget them."""
-        if (session := self._sessions.get(group)) is not None:
-            self._settle(session.committed(last))
+        if (target := self._targets.get(group)) is not None:
+            self._settle(target[1].committed(last))
         return False
 
-    def rejected(self, channel: int, group: GroupId, first: int, last: int) -> None:
+    def rejected(self, group: GroupId, first: int, last: int) -> None:
         """Letters were refused by a full queue: try again later."""
-        self.committed(channel, group, first - 1)
-        if (session := self._sessions.get(group)) is not None:
-            for first_id, last_id in session.committed(last):
+        self.committed(group, first - 1)
+        if (target := self._targets.get(group)) is not None:
+            for first_id, last_id in target[1].committed(last):
                 self._later(list(range(first_id, last_id + 1)))
 
     def queue_removed(self, record: QueueRecord) -> None:
         """A target is gone, with what was on its way there: that has to go elsewhere."""
-        if (session := self._sessions.pop(record.group, None)) is not None:
-            for first_id, last_id in session.committed(_EVERYTHING):
+        if (target := self._targets.pop(record.group, None)) is not None:
+            for first_id, last_id in target[1].committed(_EVERYTHING):
                 self._later(list(range(first_id, last_id + 1)))
 
     def _send(self, ids: list[int]) -> None:
         """Publish letters; neighbours for one queue as one run, of no more octets than a batch of commands."""
-        address = self._owner.address(self._record)
+        address = self._owner.address(self._queue.record)
         run: list[int] = []
         run_key, octets = "", 0
         for number in ids:
@@ -201,7 +221,7 @@ class Mailer:
             if is_cycle_of(content, key, address, self._owner):
                 self._settle([(number, number)])
                 continue
-            is_full = octets + len(content) > self._shard.limits.batch_bytes_max
+            is_full = octets + len(content) > self._node.limits.batch_bytes_max
             if run and (number != run[-1] + 1 or key != run_key or is_full):
                 self._publish(run, address, run_key)
                 run, octets = [], 0
@@ -213,17 +233,14 @@ class Mailer:
     def _publish(self, ids: list[int], address: Address, key: str) -> None:
         if not ids:
             return
-        target = self._shard.queues.get(key) if address.is_default else None
+        target = self._node.queues.get(key) if address.is_default else None
         if target is None:
-            self._owner.no_route(self._record, key, len(ids), "kept until there is one")
+            self._owner.no_route(self._queue.record, key, len(ids), "kept until there is one")
             self._later(ids)
             return
-        session = self._sessions.get(target.record.group)
-        if session is None:
-            session = self._sessions[target.record.group] = PublishSession(self._channel)
+        _, session = self._targets.setdefault(target.record.group, (target, PublishSession(self._channel)))
         run = MessageRun.of(_route(address, key), [self._open[number][1] for number in ids])
-        command = session.enqueue(run, ids[0])  # what the session confirms are the letters' ids
-        target.runner.propose(command, command_size(command))
+        target.forward(run, session, ids[0])  # what the session confirms are the letters' ids
         self._owner.counts["routed"] += len(ids)
 
     def _settle(self, ranges: list[IdRange]) -> None:
@@ -232,13 +249,13 @@ class Mailer:
             for number in range(first, last + 1):
                 self._open.pop(number, None)
         if settled:
-            self._propose(self._record.group, DeadLetterSettled(tuple(settled)), Priority.NORMAL)
+            self._queue.dead_letters_settled(tuple(settled))
 
     def _later(self, ids: list[int]) -> None:
         self._unsent += ids
         if not self._timer_runs:
             self._timer_runs = True
-            self._shard.later(self._shard.limits.dead_letter_retry_ms / 1000, self._again)
+            self._node.later(self._node.limits.dead_letter_retry_ms / 1000, self._again)
 
     def _again(self) -> None:
         self._timer_runs = False
@@ -246,28 +263,15 @@ class Mailer:
         if not self._closed:
             self._send(sorted(number for number in unsent if number in self._open))
 
-    def _propose(self, group: GroupId, command: ChannelDown | DeadLetterSettled, priority: Priority) -> None:
-        if (runner := self._shard.proposer(group)) is not None:
-            runner.propose(command, _SMALL, priority)
-
-    # What else a connection is asked for: nothing is delivered to a mailer, and it has no socket.
+    # Nothing is delivered to a mailer, and it asks nothing.
 
     def deliver(
-        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
     ) -> None:
         """Mailers do not consume."""
 
     def replied(self, correlation: int, value: int) -> None:
         """Nor do they ask."""
-
-    def flush(self) -> None:
-        """Nothing to write."""
-
-    def stood_still(self) -> None:
-        """Letters are published as often as it takes."""
-
-    def tick(self) -> None:
-        """No heartbeats."""
 
 
 def is_cycle_of(content: bytes, key: str, address: Address, owner: DeadLetters) -> bool:
@@ -277,7 +281,7 @@ def is_cycle_of(content: bytes, key: str, address: Address, owner: DeadLetters) 
     return cycle
 
 
-def _dead(source: str, reason: str, time_s: int, letter: Letter) -> tuple[str, bytes]:
+def _dead(source: str, reason: str, time_s: int, letter: DeadMessage) -> tuple[str, bytes]:
     """The routing key a letter was published with, and its content with the story of its death."""
     route, content = letter
     exchange_octets = route[0]

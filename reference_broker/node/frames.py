@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from reference_broker.machines.batch import decode_batch
 from reference_broker.node import non_members
 from reference_broker.node.hosting import Hosting
 from reference_broker.node.peers import Kind
 from reference_broker.node.proposals import Proposal
 from reference_broker.node.requests import Requests
-from reference_broker.queues.quorum import Channels
+from reference_broker.queues.port import Channels
 from reference_broker.raft import wire
 from reference_broker.types import NodeId
 
@@ -75,8 +74,8 @@ class Frames:
 
     def _catch_up(self, node: NodeId, body: memoryview) -> None:
         group, term, boot_id, known, batch = non_members.unpack_catch_up(body)
-        asked = [command for _, command in decode_batch(batch)[1]] if batch else []
         if (runner := self._hosting.runners.get(group)) is not None:
+            asked = [command for command, _size in runner.host.decode(batch, len(batch), 0)] if batch else []
             self._guarded(runner.catch_up, node, term, boot_id, known, asked)
 
     def _effects(self, node: NodeId, body: memoryview) -> None:

@@ -18,18 +18,18 @@ from typing import Any, Final, Protocol
 from reference_broker.anatomy.track import Track
 from reference_broker.log.system import LogSystem
 from reference_broker.node.batcher import Batcher, Standing
-from reference_broker.node.group_ports import Host
 from reference_broker.node.group_snapshot import GroupSnapshot
 from reference_broker.node.node_ports import ProposingPorts
 from reference_broker.node.non_members import NonMember
-from reference_broker.node.proposals import DedupTable, Priority, UnappliedCommands, sealed_at, unseal
+from reference_broker.node.proposals import DedupTable, UnappliedCommands, sealed_at, unseal
 from reference_broker.node.sender import Sender, SenderPorts
+from reference_broker.queues.port import HostedMachine
 from reference_broker.raft.configuration import noop_version
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.messages import AppendReply, InstallSnapshot, Message
 from reference_broker.raft.ready import Ready
 from reference_broker.raft.roles import Role
-from reference_broker.types import NOBODY, Entry, EntryKind, GroupId, LogIndex, NodeId, Term
+from reference_broker.types import NOBODY, Entry, EntryKind, GroupId, LogIndex, NodeId, Priority, Term
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class GroupRunner:
         group: GroupId,
         core: RaftCore,
         system: LogSystem,
-        host: Host,
+        host: HostedMachine,
         node: GroupPorts,
         unapplied: dict[Priority, UnappliedCommands] | None = None,
     ) -> None:

@@ -5,34 +5,10 @@
 
 from __future__ import annotations
 
-from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.proxy import Proxy
-from reference_broker.queues.quorum import QuorumQueue
+from reference_broker.queues.port import Queue
 from reference_broker.types import GroupId
-
-
-class Queue:
-    """A queue as this node has it: ``runner`` takes proposals, ``host`` is the machine if a member of it is here, and
-    ``membership_epoch`` says which membership the replica belongs to."""
-
-    __slots__ = ("host", "membership_epoch", "record", "runner")
-
-    def __init__(
-        self, record: QueueRecord, host: QuorumQueue | None, runner: GroupRunner | Proxy, membership_epoch: int = 0
-    ) -> None:
-        self.membership_epoch = membership_epoch
-        self.record = record
-        self.host = host
-        self.runner = runner
-
-    def change_record(self, record: QueueRecord) -> None:
-        """The queue's members are wanted elsewhere."""
-        self.record = record
-        if self.host is not None:
-            self.host.record = record
-        if isinstance(self.runner, Proxy):
-            self.runner.members_changed(record)
 
 
 class Groups:

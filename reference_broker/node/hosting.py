@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import logging
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from reference_broker.log.opening import RecoveredGroup
@@ -24,20 +24,19 @@ from reference_broker.machines.metadata import QueueRecord, record_from_json, re
 from reference_broker.node import non_members
 from reference_broker.node.census import Busiest, Census
 from reference_broker.node.group import GroupRunner
-from reference_broker.node.group_ports import Host
-from reference_broker.node.groups import Groups, Queue
+from reference_broker.node.groups import Groups
 from reference_broker.node.peers import Kind
-from reference_broker.node.proposals import Priority, UnappliedCommands
+from reference_broker.node.proposals import UnappliedCommands
 from reference_broker.node.proxy import Proxy
 from reference_broker.node.ticks import Campaigns
-from reference_broker.queues.quorum import QuorumQueue
+from reference_broker.queues.port import GONE, HostedMachine, Proposer, QueueKind, QueueMember
 from reference_broker.raft.config import RaftConfig
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.log_view import LogView
 from reference_broker.raft.messages import Message
 from reference_broker.raft.ready import HardState
 from reference_broker.raft.roles import Role
-from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, LogIndex, NodeId, Term
+from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, LogIndex, NodeId, Priority, Term
 
 if TYPE_CHECKING:
     from reference_broker.node.shard import Shard
@@ -53,9 +52,10 @@ _Unapplied = dict[Priority, UnappliedCommands]
 class Hosting:
     """All queues and groups of one node (:class:`reference_broker.node.metadata.QueueStarter`)."""
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, kinds: Mapping[str, QueueKind]) -> None:
         self.node = shard.node
         self.boot_id = shard.boot_id
+        self.kinds = kinds
         self.groups = groups = Groups()
         self.queues, self.by_group = groups.queues, groups.by_group
         self.runners, self.proxies, self.log_uids = groups.runners, groups.proxies, groups.log_uids
@@ -95,7 +95,7 @@ class Hosting:
         self.groups.is_current = True
         self.queues_replaced(list(self._shard.metadata.machine.queues.values()))
         for queue in list(self.by_group.values()):
-            if queue.host is None and queue.record.has_replica(self.node):
+            if queue.member is None and queue.record.has_replica(self.node):
                 self._join(queue.record)
         self._reconcile_all()
 
@@ -118,7 +118,9 @@ class Hosting:
         queue = self.by_group.pop(record.group, None)
         if queue is None:
             return
-        queue.runner.stop()
+        runner = self.runners.get(record.group) or self.proxies[record.group]
+        runner.stop()
+        queue.proposer = GONE
         self.census.queue_gone(record.group)
         self._member_gone(record.group)
         if self.queues.get(record.name) is queue:
@@ -134,12 +136,16 @@ class Hosting:
         queue = self.by_group.get(record.group)
         if queue is None:
             return
-        if queue.host is not None and record.changes < queue.membership_epoch:
+        if queue.member is not None and record.changes < queue.membership_epoch:
             return  # an old story, told again at a start: it knows nothing of this replica
-        queue.change_record(record)
+        queue.record = record
+        if queue.member is not None:
+            queue.member.record = record
+        elif (proxy := self.proxies.get(record.group)) is not None:
+            proxy.members_changed(record)
         self.census.queue_is(record)
         if record.has_replica(self.node):
-            if queue.host is None:
+            if queue.member is None:
                 if self.groups.is_current:
                     self._join(record)
             elif queue.membership_epoch < record.membership_epoch(self.node):
@@ -148,7 +154,7 @@ class Hosting:
                 self._leave(record)
                 if self.groups.is_current:
                     self._join(record)
-        elif queue.host is not None:
+        elif queue.member is not None:
             self._leave(record)
         if (runner := self.runners.get(record.group)) is not None:
             self._shard.reconcile(runner)
@@ -157,7 +163,7 @@ class Hosting:
         """Delete the replica of that membership epoch. A replica of a later epoch stays: at a start the log tells old
         stories."""
         queue = self.by_group.get(record.group)
-        if queue is not None and queue.host is not None and queue.membership_epoch <= membership_epoch:
+        if queue is not None and queue.member is not None and queue.membership_epoch <= membership_epoch:
             self._leave(record)
 
     def policies_changed(self) -> None:
@@ -286,19 +292,20 @@ class Hosting:
         self.log_uids[group] = self._shard.log.create_group(group, meta)
 
     def _stand_in(self, record: QueueRecord, unapplied: _Unapplied | None) -> Proxy:
-        proxy = self.proxies[record.group] = Proxy(record, self._shard, self._shard.now_ms, unapplied)
-        self._has(Queue(record, None, proxy))
+        kind = self.kinds[record.kind]
+        proxy = self.proxies[record.group] = Proxy(record, kind, self._shard, self._shard.now_ms, unapplied)
+        self._has(record, proxy, None)
         return proxy
 
     def _run_queue(
         self, record: QueueRecord, state: RecoveredGroup | None, unapplied: _Unapplied | None = None
     ) -> GroupRunner:
-        host = QuorumQueue(record, self._shard, self._shard.now_ms)
+        member = self.kinds[record.kind].member(record, self._shard.clients, self._shard, self._shard.now_ms)
         members, replica_id = record.first_configuration(self.node), record.membership_epoch(self.node)
         elected = record.elected_by(self.node)
-        runner = self._run(record.group, members, host, state, unapplied, replica_id=replica_id, elected=elected)
-        host.payload, host.track = runner.payload, runner.track
-        self._has(Queue(record, host, runner, record.membership_epoch(self.node)))
+        runner = self._run(record.group, members, member, state, unapplied, replica_id=replica_id, elected=elected)
+        member.payload, member.track = runner.payload, runner.track
+        self._has(record, runner, member, record.membership_epoch(self.node))
         return runner
 
     def _member_gone(self, group: GroupId) -> None:
@@ -309,9 +316,17 @@ class Hosting:
     def _commits(self) -> Iterator[tuple[GroupId, LogIndex]]:
         return ((group, self.runners[group].core.commit_index) for group in self.runners if group != METADATA_GROUP)
 
-    def _has(self, queue: Queue) -> None:
-        self.queues[queue.record.name] = self.by_group[queue.record.group] = queue
-        self.census.queue_is(queue.record)
+    def _has(
+        self, record: QueueRecord, proposer: Proposer, member: QueueMember | None, membership_epoch: int = 0
+    ) -> None:
+        queue = self.by_group.get(record.group)
+        if queue is None:
+            kind = self.kinds[record.kind]
+            queue = kind.queue(kind, record, self._shard)
+        queue.record, queue.proposer = record, proposer
+        queue.member, queue.membership_epoch = member, membership_epoch
+        self.queues[record.name] = self.by_group[record.group] = queue
+        self.census.queue_is(record)
 
     def _take_early(self, runner: GroupRunner) -> None:
         early = self._early.pop(runner.group, [])
@@ -323,7 +338,7 @@ class Hosting:
         self,
         group: GroupId,
         members: tuple[NodeId, ...],
-        host: Host,
+        host: HostedMachine,
         state: RecoveredGroup | None,
         unapplied: _Unapplied | None,
         *,

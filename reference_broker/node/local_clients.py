@@ -1,8 +1,8 @@
-"""The clients of this node, as its queues see them: what members here say to a channel finds its connection.
+"""The clients of this node, as its queues tell them: what is said to a channel finds the channel.
 
 A channel has a number of its own beside that of its connection (:class:`reference_broker.types.ChannelId`), for channel
-numbers are used again and again, and a late effect must not reach the wrong one. What is for a channel that is gone is
-dropped.
+numbers are used again and again, and a late effect must not reach the wrong channel. What is for a channel that is gone
+is dropped.
 """
 
 from __future__ import annotations
@@ -12,26 +12,12 @@ from typing import Protocol
 
 from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.machines.metadata import QueueRecord
-from reference_broker.queues.quorum import Piece
+from reference_broker.message_run import RunSlice
 from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId
 
 
 class Connection(Protocol):
     """A client connection, as the node sees it."""
-
-    def deliver(
-        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int
-    ) -> None:
-        """Messages for a consumer of this connection."""
-
-    def committed(self, channel: int, group: GroupId, last: int) -> bool:
-        """Enqueues of a channel are committed; whether its client gets a confirm of any."""
-
-    def rejected(self, channel: int, group: GroupId, first: int, last: int) -> None:
-        """Enqueues of a channel were refused by a full queue."""
-
-    def replied(self, correlation: int, value: int) -> None:
-        """A command of a channel was applied."""
 
     def flush(self) -> None:
         """Write what has gathered."""
@@ -49,61 +35,88 @@ class Connection(Protocol):
         """A queue that the connection may use is gone."""
 
 
+class LocalChannel(Protocol):
+    """A channel on this node, as queues tell it."""
+
+    connection: Connection | None
+    """What is flushed after the channel was told something; None for a channel of the node itself."""
+
+    def deliver(
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
+    ) -> None:
+        """Messages of a queue for a consumer of this channel."""
+
+    def committed(self, group: GroupId, last: int) -> bool:
+        """Enqueues of the channel are committed; whether its client gets a confirm of any."""
+
+    def rejected(self, group: GroupId, first: int, last: int) -> None:
+        """Enqueues of the channel were refused by a full queue."""
+
+    def replied(self, correlation: int, value: int) -> None:
+        """A command of the channel was applied."""
+
+
 class LocalClients:
-    """The part of :class:`~reference_broker.node.shard.Shard` that connections use and members tell."""
+    """All connections and channels of a node (:class:`reference_broker.queues.port.Channels`)."""
 
-    node: NodeId
-    boot_id: int
-    anatomy: Anatomy
-    touch: Callable[[Connection], None]
-    """Has a connection flushed at the end of this turn."""
-
-    def __init__(self) -> None:
-        self.clients: dict[Connection, None] = {}  # a set, in the order of arrival
-        self.connections: dict[int, Connection] = {}
-        """By the number that stands in the identity of a channel of theirs."""
+    def __init__(self, node: NodeId, boot_id: int, anatomy: Anatomy, touch: Callable[[Connection], None]) -> None:
+        """``touch``: have the connection flushed at the end of this turn."""
+        self.node = node
+        self.boot_id = boot_id
+        self.touch = touch
+        self.connections: dict[Connection, None] = {}  # a set, in the order of arrival
+        self.channels: dict[int, LocalChannel] = {}
+        """By the number that stands in the identity of a channel."""
         self.delivered = 0
         self.redelivered = 0
-        self._channels = 0
+        self._anatomy = anatomy
+        self._last_number = 0
 
-    def new_channel(self, connection: Connection, number: int) -> ChannelId:
+    def new_channel(self, channel: LocalChannel, number: int) -> ChannelId:
         """An identity that no channel had before: channel numbers are used again and again."""
-        self._channels += 1
-        self.connections[self._channels] = connection
-        return ChannelId(self.node, self.boot_id, self._channels, number)
+        self._last_number += 1
+        self.channels[self._last_number] = channel
+        return ChannelId(self.node, self.boot_id, self._last_number, number)
 
     def forget_channel(self, channel: ChannelId) -> None:
         """The channel is gone."""
-        self.connections.pop(channel.connection, None)
+        self.channels.pop(channel.connection, None)
 
     def deliver(
-        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
     ) -> None:
-        """Hand messages to the connection of the consumer."""
-        if (connection := self.connections.get(consumer.channel.connection)) is not None:
-            connection.deliver(group, consumer, first_message_id, pieces, delivery_count)
-            self.anatomy.hold(connection)
-            count = sum(piece[2] for piece in pieces)
+        """Hand messages to the channel of the consumer."""
+        if (channel := self.channels.get(consumer.channel.connection)) is not None:
+            channel.deliver(group, consumer, first_message_id, slices, delivery_count)
+            self._anatomy.hold(channel.connection)
+            count = sum(each[2] for each in slices)
             self.delivered += count
             self.redelivered += count if delivery_count else 0
-            self.touch(connection)
+            if channel.connection is not None:
+                self.touch(channel.connection)
 
     def confirm(self, channel: ChannelId, group: GroupId, last: int) -> None:
-        """Hand commits to the connection of the publisher."""
-        if (connection := self.connections.get(channel.connection)) is not None:
-            if connection.committed(channel.channel, group, last):
-                self.anatomy.hold(connection)
-            self.anatomy.drop()
-            self.touch(connection)
+        """Hand commits to the publisher's channel."""
+        if (known := self.channels.get(channel.connection)) is not None:
+            if known.committed(group, last):
+                self._anatomy.hold(known.connection)
+            self._anatomy.drop()
+            if known.connection is not None:
+                self.touch(known.connection)
 
     def rejected(self, channel: ChannelId, group: GroupId, first: int, last: int) -> None:
-        """Hand refusals to the connection of the publisher."""
-        if (connection := self.connections.get(channel.connection)) is not None:
-            connection.rejected(channel.channel, group, first, last)
-            self.touch(connection)
+        """Hand refusals to the publisher's channel."""
+        if (known := self.channels.get(channel.connection)) is not None:
+            known.rejected(group, first, last)
+            if known.connection is not None:
+                self.touch(known.connection)
 
     def reply(self, channel: ChannelId, correlation: int, value: int) -> None:
-        """Hand an answer to the connection that asked."""
-        if (connection := self.connections.get(channel.connection)) is not None:
-            connection.replied(correlation, value)
-            self.touch(connection)
+        """Hand an answer to the channel that asked."""
+        if (known := self.channels.get(channel.connection)) is not None:
+            known.replied(correlation, value)
+            if known.connection is not None:
+                self.touch(known.connection)
+
+    def flush(self) -> None:
+        """Connections are flushed at the end of the turn."""

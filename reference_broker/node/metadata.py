@@ -65,7 +65,7 @@ class QueueStarter(Protocol):
 
 
 class MetadataHost:
-    """Host of the metadata machine (see :class:`reference_broker.node.group_ports.Host`), and what its node asks of it.
+    """A :class:`~reference_broker.queues.port.HostedMachine`: the metadata on one node, and how the node asks for it.
 
     ``member`` takes the commands; it is set when the group starts on this node. Each ``answered`` is called once, when
     the command is applied here.

@@ -7,7 +7,7 @@ question.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
@@ -24,10 +24,10 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from reference_broker.anatomy.anatomy import Series
 from reference_broker.log.counters import COUNTERS
 from reference_broker.node.dead_letters import OUTCOMES
-from reference_broker.node.groups import Queue
-from reference_broker.node.proxy import Proxy
+from reference_broker.node.group import GroupRunner
 from reference_broker.node.start_problems import listening
 from reference_broker.node.status import usage
+from reference_broker.queues.port import QueueMember
 
 if TYPE_CHECKING:
     from reference_broker.node.config import Member
@@ -62,12 +62,13 @@ class NodeCollector:
         """All families."""
         yield from self._process()
         yield from self._log()
-        queues = [queue for queue in self._shard.queues.values() if not isinstance(queue.runner, Proxy)]
-        yield from _gauges(_QUEUE_GAUGES, queues, _queue_values)
-        yield from _gauges(_RAFT_GAUGES, queues, _raft_values)
+        shard = self._shard
+        members = [(queue.member, shard.runners[queue.record.group]) for queue in shard.queues.values() if queue.member]
+        yield from _gauges(_QUEUE_GAUGES, members, _queue_values)
+        yield from _gauges(_RAFT_GAUGES, members, _raft_values)
         terms = CounterMetricFamily("rabbitmq_raft_term", "Current Raft term number", labels=("queue",))
-        for queue in queues:
-            terms.add_metric((queue.record.name,), _core(queue).term)
+        for member, runner in members:
+            terms.add_metric((member.record.name,), runner.core.term)
         yield terms
         yield from self._stages()
 
@@ -91,12 +92,13 @@ class NodeCollector:
         info = InfoMetricFamily("rabbitmq_identity", "Node and cluster")
         info.add_metric((), {"rabbitmq_node": shard.config.name, "rabbitmq_cluster": shard.config.cluster})
         yield info
-        yield GaugeMetricFamily("rabbitmq_connections", "Connections currently open", len(shard.clients))
+        connections = len(shard.clients.connections)
+        yield GaugeMetricFamily("rabbitmq_connections", "Connections currently open", connections)
         yield GaugeMetricFamily("rabbitmq_queues", "Queues available", len(shard.queues))
         delivered = "Messages delivered to consumers of this node"
-        yield CounterMetricFamily("rabbitmq_global_messages_delivered", delivered, shard.delivered)
+        yield CounterMetricFamily("rabbitmq_global_messages_delivered", delivered, shard.clients.delivered)
         again = "Messages redelivered to consumers of this node"
-        yield CounterMetricFamily("rabbitmq_global_messages_redelivered", again, shard.redelivered)
+        yield CounterMetricFamily("rabbitmq_global_messages_redelivered", again, shard.clients.redelivered)
         letters = CounterMetricFamily(
             "reference_broker_dead_letters", "What became of dead letters", labels=("outcome",)
         )
@@ -113,11 +115,16 @@ class NodeCollector:
             yield family(f"{_LOG_PREFIX}{spec.name}", f"{spec.help} ({spec.unit})", values[spec.name])
 
 
-def _gauges(specs: tuple[tuple[str, str], ...], queues: list[Queue], values: Any) -> Iterator[Metric]:
+_Member = tuple[QueueMember, GroupRunner]
+
+
+def _gauges(
+    specs: tuple[tuple[str, str], ...], members: list[_Member], values: Callable[[_Member], tuple[int, ...]]
+) -> Iterator[Metric]:
     families = [GaugeMetricFamily(name, text, labels=("queue",)) for name, text in specs]
-    for queue in queues:
-        for family, value in zip(families, values(queue), strict=True):
-            family.add_metric((queue.record.name,), value)
+    for each in members:
+        for family, value in zip(families, values(each), strict=True):
+            family.add_metric((each[0].record.name,), value)
     yield from families
 
 
@@ -126,23 +133,16 @@ def _buckets(series: Series) -> list[tuple[str, float]]:
     return [*below, ("+Inf", float(series.counts.sum()))]
 
 
-def _queue_values(queue: Queue) -> tuple[int, ...]:
-    assert queue.host is not None
-    counts = queue.host.machine.counts()
+def _queue_values(of: _Member) -> tuple[int, ...]:
+    counts = of[0].counts()
     return counts.ready, counts.unacked, counts.ready + counts.unacked, counts.consumers
 
 
-def _raft_values(queue: Queue) -> tuple[int, ...]:
-    core, runner = _core(queue), queue.runner
-    assert not isinstance(runner, Proxy)
+def _raft_values(of: _Member) -> tuple[int, ...]:
+    runner = of[1]
+    core, log = runner.core, runner.core.log
     leads = core.role == "leader"
-    log = core.log
     return log.snapshot_index, runner.applied, core.commit_index, log.synced_index, log.last_index, int(leads)
-
-
-def _core(queue: Queue) -> Any:
-    assert not isinstance(queue.runner, Proxy)
-    return queue.runner.core
 
 
 def registry(shard: Shard) -> CollectorRegistry:

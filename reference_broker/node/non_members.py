@@ -28,9 +28,9 @@ from struct import Struct
 from typing import Final, Protocol
 
 from reference_broker import message_run
-from reference_broker.message_run import MessageRun
+from reference_broker.message_run import MessageRun, RunSlice
 from reference_broker.node.peers import Kind
-from reference_broker.queues.quorum import Channels, Piece
+from reference_broker.queues.port import Channels
 from reference_broker.types import CHANNEL_ID_SIZE, ChannelId, ConsumerId, GroupId, NodeId, Term
 
 _GROUP: Final = Struct(">Q")
@@ -53,7 +53,7 @@ class Links(Protocol):
 
 
 class NonMember:
-    """The clients of one start of one node (:class:`reference_broker.queues.quorum.Channels`), far away."""
+    """The clients of one start of one node (:class:`reference_broker.queues.port.Channels`), far away."""
 
     def __init__(self, group: GroupId, node: NodeId, boot_id: int, links: Links) -> None:
         self.node = node
@@ -64,7 +64,7 @@ class NonMember:
         self._octets = 0
 
     def deliver(
-        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[RunSlice], delivery_count: int
     ) -> None:
         """Send messages to a consumer there."""
         tag = consumer.tag.encode()
@@ -108,7 +108,7 @@ class NonMember:
             self.flush()
 
 
-def _parts(piece: Piece) -> Iterator[Piece]:
+def _parts(piece: RunSlice) -> Iterator[RunSlice]:
     """The piece in parts of at most a frame's octets, or of one message."""
     run, start, count, step = piece
     if len(run.data) <= _FRAME_BYTES:
@@ -168,7 +168,7 @@ def _tell_delivery(clients: Channels, group: GroupId, channel: ChannelId, effect
     at += _DELIVER.size
     tag = bytes(effects[at : at + tag_size]).decode()
     at += tag_size
-    pieces: list[Piece] = []
+    pieces: list[RunSlice] = []
     for _ in range(runs):
         end = at + message_run.encoded_size(effects, at)
         run = message_run.decode(bytes(effects[at:end]), 0)

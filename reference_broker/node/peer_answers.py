@@ -5,12 +5,12 @@ The answers that other nodes expect are checked by :mod:`reference_broker.node.r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from reference_broker.node.group import GroupRunner
+from reference_broker.node.groups import Groups
 from reference_broker.node.replacement import ReplacementSteps
 from reference_broker.node.requests import Answer, Answered, Method, RequestError, answer_by, failure
-from reference_broker.queues.quorum import QuorumQueue
 from reference_broker.raft.roles import Role
 from reference_broker.types import GroupId, LogIndex, NodeId
 
@@ -20,11 +20,12 @@ class PeerAnswers:
 
     def __init__(
         self,
-        runners: Mapping[GroupId, GroupRunner],
+        groups: Groups,
         wake: Callable[[GroupRunner], None],
         replacement: ReplacementSteps,
     ) -> None:
-        self._runners = runners
+        self._groups = groups
+        self._runners = groups.runners
         self._wake = wake
         self.methods: dict[str, Method] = {
             "member": lambda request, answered: answered(self._member(request)),
@@ -59,12 +60,13 @@ class PeerAnswers:
         }  # fmt: skip
 
     def _counts(self, request: Answer, answered: Answered) -> None:
-        host = self._runner(request).host
-        if not isinstance(host, QuorumQueue):
+        queue = self._groups.by_group.get(self._runner(request).group)
+        member = queue.member if queue is not None else None
+        if member is None:
             raise RequestError("this group is no queue", "ask for a queue")
 
         def read(_answer: Answer) -> None:
-            counts = host.machine.counts()
+            counts = member.counts()
             answered({name: getattr(counts, name) for name in ("ready", "consumers", "dead_letters")})
 
         self._read(request, read, answered)

@@ -30,26 +30,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from struct import Struct
 from typing import Any, Final
 
-from reference_broker.types import GroupId, NodeId, Term
+from reference_broker.types import GroupId, NodeId, Priority, Term
 
 _SEGMENT: Final = Struct(">HBIQI")
 _COUNT: Final = Struct(">H")
 _TAIL: Final = Struct(">QIH")
 _PROPOSAL: Final = Struct(">QQ?")
 _HIGHEST: Final = Struct(">HBIQ")
-
-
-class Priority(IntEnum):
-    """Which of a node's two sequences a command belongs to; the lower number goes first."""
-
-    NORMAL = 0
-    LOW = 1
-
-    __hash__ = int.__hash__  # priorities are keys of the hot path; an enumeration's own hash is a function in Python
 
 
 Proposer = tuple[NodeId, Priority, int]

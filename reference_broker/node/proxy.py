@@ -15,15 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from reference_broker.machines.batch import encode_batch
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node import non_members
+from reference_broker.node.command_queue import CommandQueue
 from reference_broker.node.node_ports import ProposingPorts
-from reference_broker.node.outbox import Outbox
 from reference_broker.node.peers import Kind
-from reference_broker.node.proposals import Priority, Proposal, UnappliedCommands, seal
-from reference_broker.queues.quorum import Channels, asks
-from reference_broker.types import NOBODY, NodeId, Term
+from reference_broker.node.proposals import Proposal, UnappliedCommands, seal
+from reference_broker.queues.port import Channels, QueueKind
+from reference_broker.types import NOBODY, NodeId, Priority, Term
 
 
 class Proxy:
@@ -32,6 +31,7 @@ class Proxy:
     def __init__(
         self,
         record: QueueRecord,
+        kind: QueueKind,
         node: ProposingPorts,
         now_ms: Callable[[], int],
         unapplied: dict[Priority, UnappliedCommands] | None = None,
@@ -45,9 +45,10 @@ class Proxy:
         )
         self.leader = NOBODY
         self.term = Term(0)
+        self._kind = kind
         self._node = node
         self._now_ms = now_ms
-        self._outbox = Outbox()
+        self._commands = CommandQueue()
         self._waiting = False
         self._attached = False
         self._stopped = False
@@ -58,8 +59,8 @@ class Proxy:
         """As :meth:`reference_broker.node.group.GroupRunner.propose`."""
         number = self.unapplied[priority].add(command, size)
         if self.leader != NOBODY:
-            self._outbox.add(command, size, (self._node.node, priority, self._node.boot_id), number)
-            self._outbox.urgent = self._outbox.urgent or not lazy
+            self._commands.add(command, size, (self._node.node, priority, self._node.boot_id), number)
+            self._commands.urgent = self._commands.urgent or not lazy
             self._node.wake(self)
         self.attach()
         return number
@@ -84,7 +85,7 @@ class Proxy:
         """The link to ``node`` broke."""
         if node == self.leader:
             self.leader = NOBODY
-            self._outbox.clear()
+            self._commands.clear()
 
     def stood_still(self) -> None:
         """This process did, and others may think that its node is gone: whatever is unread was said to the node before
@@ -105,9 +106,9 @@ class Proxy:
         if term < self.term or self._stopped:
             return
         self.leader, self.term = node, term
-        asked = [command for command in self._forget(normal, low) if asks(command)]
+        asked = [command for command in self._forget(normal, low) if self._kind.asks(command)]
         head = non_members.pack_catch_up(self.group, term, self._node.boot_id, normal, low)
-        self._node.send(node, Kind.CATCH_UP, [head, *(encode_batch(self._now_ms(), asked) if asked else ())])
+        self._node.send(node, Kind.CATCH_UP, [head, *(self._kind.encode(self._now_ms(), asked) if asked else ())])
         self._start_over()
 
     def applied(self, node: NodeId, normal: int, low: int) -> None:
@@ -132,39 +133,39 @@ class Proxy:
     def turn(self) -> None:
         """Send what has gathered, unless all of it may wait for more."""
         self.scheduled = False
-        if self._stopped or self.leader == NOBODY or not self._outbox.octets:
+        if self._stopped or self.leader == NOBODY or not self._commands.octets:
             return
-        if not self._outbox.is_due:
+        if not self._commands.is_due:
             if not self._waiting:
                 self._waiting = True
                 self._node.later(self._node.limits.settle_delay_ms / 1000, self._wait_no_longer)
             return
-        head = Proposal(group=self.group, term=self.term, lazy=not self._outbox.urgent).pack()
+        head = Proposal(group=self.group, term=self.term, lazy=not self._commands.urgent).pack()
         limits = self._node.limits
-        while self._outbox.octets:
-            cut = self._outbox.cut_for_link(limits, congested=self.leader in self._node.congested)
+        while self._commands.octets:
+            cut = self._commands.cut_for_link(limits, congested=self.leader in self._node.congested)
             if cut is None:
                 self._node.when_writable(self.leader, self)
                 return
             commands, segments = cut
-            batch: list[Any] = encode_batch(self._now_ms(), commands)
+            batch = self._kind.encode(self._now_ms(), commands)
             sealed = seal(batch, segments, self._node.now_ns(), self._node.anatomy.clock)
             self._node.send(self.leader, Kind.PROPOSE, [head, sealed])
 
     def _wait_no_longer(self) -> None:
         self._waiting = False
-        self._outbox.overdue = self._outbox.octets > 0
+        self._commands.overdue = self._commands.octets > 0
         self._node.wake(self)
 
     def _attach_to(self, node: NodeId) -> None:
         self._node.send(node, Kind.ATTACH, [non_members.pack_attach(self.group, stays=True)])
 
     def _start_over(self) -> None:
-        self._outbox.clear()
+        self._commands.clear()
         for priority, unapplied in self.unapplied.items():
             for number, command, size in unapplied.all():
-                self._outbox.add(command, size, (self._node.node, priority, self._node.boot_id), number)
-        self._outbox.urgent = self._outbox.octets > 0
+                self._commands.add(command, size, (self._node.node, priority, self._node.boot_id), number)
+        self._commands.urgent = self._commands.octets > 0
         self._node.wake(self)
 
     def _forget(self, normal: int, low: int) -> list[Any]:

@@ -26,13 +26,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from reference_broker.machines.commands import UpdateConfig
-from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.metadata import QueueRecord, with_policy
 from reference_broker.node.group import GroupRunner
-from reference_broker.node.groups import Groups, Queue
+from reference_broker.node.groups import Groups
 from reference_broker.node.metadata import MetadataHost
-from reference_broker.queues.quorum import config_of
+from reference_broker.queues.port import Queue
 from reference_broker.raft.roles import Role
 from reference_broker.types import METADATA_GROUP, GroupId, NodeId, Term
 
@@ -49,8 +47,8 @@ class Reconciliation:
         self._unfinished: set[GroupId] = set()
         self._asked: set[tuple[GroupId, Term, int, NodeId]] = set()
         """Questions and reports to the metadata group that are under way."""
-        self._proposed: dict[GroupId, tuple[Term, FifoConfig]] = {}
-        """The settings last proposed to a queue, and in which term: once is enough."""
+        self._proposed: dict[GroupId, tuple[Term, object]] = {}
+        """The change of settings last proposed to a queue, and in which term: once is enough."""
 
     def retry(self) -> None:
         """Try again what could not be done. Costs nothing when there is nothing."""
@@ -90,13 +88,12 @@ class Reconciliation:
 
     def _follow_policy(self, runner: GroupRunner, queue: Queue) -> None:
         """Have the queue take the settings that its arguments and the policies make together."""
-        policies = self._metadata.machine.policies.values()
-        if queue.host is None:
+        if queue.member is None:
             return
-        wanted = config_of(with_policy(queue.record, policies))
-        if wanted != queue.host.machine.config and self._proposed.get(runner.group) != (runner.core.term, wanted):
-            self._proposed[runner.group] = (runner.core.term, wanted)
-            runner.propose(UpdateConfig(wanted), _COMMAND_BYTES)
+        change = queue.member.settings_change(with_policy(queue.record, self._metadata.machine.policies.values()))
+        if change is not None and self._proposed.get(runner.group) != (runner.core.term, change):
+            self._proposed[runner.group] = (runner.core.term, change)
+            runner.propose(change, _COMMAND_BYTES)
 
     def _remove(self, runner: GroupRunner, record: QueueRecord) -> None:
         core = runner.core

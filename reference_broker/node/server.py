@@ -133,7 +133,7 @@ class Node:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            for connection in list(self.shard.clients):
+            for connection in list(self.shard.clients.connections):
                 connection.tick()
 
     async def _watch_alarms(self) -> None:
@@ -155,7 +155,7 @@ class Node:
         if self._web is not None:
             await self._web.cleanup()
         if self.failure is None:
-            for connection in list(self.shard.clients):
+            for connection in list(self.shard.clients.connections):
                 connection.close("node is shutting down")
             await asyncio.sleep(0)
         self.shard.close()

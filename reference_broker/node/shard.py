@@ -17,20 +17,20 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
+from reference_broker.amqp.events import QueueDeclare
 from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.log.config import LogConfig
 from reference_broker.log.notices import Notice
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
-from reference_broker.machines.commands import NodeDown, NodeUp, Tick
 from reference_broker.machines.effects import DeadLetter
-from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.metadata import Policy, QueueRecord
 from reference_broker.node import declaration
 from reference_broker.node.alarms import NO_ALARM, Alarm, Alarms
 from reference_broker.node.boot_ids import BootIds, StaleDirectoryError
@@ -39,7 +39,6 @@ from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.dead_letters import DeadLetters
 from reference_broker.node.frames import Frames
 from reference_broker.node.group import GroupRunner
-from reference_broker.node.groups import Queue
 from reference_broker.node.hosting import Hosting
 from reference_broker.node.local_clients import LocalClients
 from reference_broker.node.log_notices import LogNotices
@@ -49,8 +48,6 @@ from reference_broker.node.nodes import Nodes
 from reference_broker.node.operations import Operations
 from reference_broker.node.peer_answers import PeerAnswers
 from reference_broker.node.peers import Kind, Peers
-from reference_broker.node.proposals import Priority
-from reference_broker.node.proxy import Proxy
 from reference_broker.node.reads import Reads
 from reference_broker.node.reconciliation import Reconciliation
 from reference_broker.node.replacement import ReplacementSteps
@@ -58,17 +55,17 @@ from reference_broker.node.requests import Requests
 from reference_broker.node.sender import AnswerTimes
 from reference_broker.node.ticks import Ticks
 from reference_broker.node.turns import Turns
-from reference_broker.queues.quorum import Letter, QuorumQueue
+from reference_broker.queues.kinds import KINDS
+from reference_broker.queues.port import DeadMessage, Queue, QueueKind
 from reference_broker.raft.quorum import majority
 from reference_broker.raft.roles import Role
 from reference_broker.storage.errors import START_BLANK
 from reference_broker.storage.executor import DedicatedThreads, OwnersThread
 from reference_broker.storage.files import Files, RealFiles
-from reference_broker.types import NOBODY, GroupId, LogIndex, NodeId
+from reference_broker.types import NOBODY, ChannelId, GroupId, LogIndex, NodeId
 
 log = logging.getLogger(__name__)
 
-_NODE_COMMAND_BYTES = 64
 _RETRY_TICKS = 10
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _NAMESPACE: Final = Path("/proc/self/ns/time")
@@ -88,7 +85,7 @@ def host_clock() -> int:
     return crc32(name.encode()) or 1
 
 
-class Shard(LocalClients):
+class Shard:
     """Everything of one node but its listening sockets."""
 
     def __init__(
@@ -101,22 +98,24 @@ class Shard(LocalClients):
         threads: bool = True,
         now_ms: Callable[[], int] = _now_ms,
         random_bits: Callable[[int], int] = secrets.randbits,
+        kinds: Mapping[str, QueueKind] = KINDS,
     ) -> None:
         """Made within the running event loop, whose clock and sockets it uses.
 
         The keywords are the rest of the world: a file system (the machine's own by default), whether the log has
-        threads or the owner calls ``log.run_pending``, a wall clock in milliseconds, and chance. Stamps are taken from
-        the host's monotonic clock; without threads, where a seed decides what happens, from the event loop's.
+        threads or the owner calls ``log.run_pending``, a wall clock in milliseconds, chance, and the kinds of queues.
+        Stamps are taken from the host's monotonic clock; without threads, where a seed decides what happens, from the
+        event loop's.
         """
-        super().__init__()
         self.config = config
         self.now_ms = now_ms
         self.random_bits = random_bits
         self.node = config.node
         self.boot_id = boot_id
         self.limits = config.limits
+        self.nobody = ChannelId(config.node, boot_id, 0, 0)
         self.nodes = Nodes(config.members, config.node, boot_id, self._tell)
-        self.hosting = Hosting(self)
+        self.hosting = Hosting(self, kinds)
         self.queues = self.hosting.queues
         self.runners = self.hosting.runners
         self.proposer = self.hosting.groups.proposer
@@ -131,16 +130,13 @@ class Shard(LocalClients):
         self._timers: dict[GroupId, asyncio.TimerHandle] = {}
         self._tick_task: asyncio.Task[None] | None = None
         self.turns = turns = Turns(
-            self.anatomy,
-            self.now_ns,
-            config.limits.suspect_after_ms,
-            failed=failed,
-            on_stall=self.hosting.stood_still,
-            forget_bodies=self._forget_bodies,
-        )
+            self.anatomy, self.now_ns, config.limits.suspect_after_ms, failed=failed,
+            on_stall=self.hosting.stood_still, forget_bodies=self._forget_bodies,
+        )  # fmt: skip
         # Bound here, so that a call of these is a call of the turns themselves.
         self.wake, self.touch, self.when_writable = turns.wake, turns.touch, turns.when_writable
         self.later, self.after = turns.later, turns.after
+        self.clients = LocalClients(self.node, boot_id, self.anatomy, turns.touch)
         self._ticks = Ticks(self.runners, turns.stirred, self.hosting.campaigns, self.hosting.busiest)
         self._notices = LogNotices(self.hosting.groups, self.anatomy, loop, turns.guarded, failed)
         boots = self._boot_ids(files or RealFiles())
@@ -154,22 +150,21 @@ class Shard(LocalClients):
         )
         self._notices.log = self.log
         self._wire(boots)
-        self.peers = Peers(
-            config.me, config.members, config.cluster, boots, config.limits, self, config.secret, random_bits
-        )
+        me, members = config.me, config.members
+        self.peers = Peers(me, members, config.cluster, boots, config.limits, self, config.secret, random_bits)
         turns.links = self.peers
         self.hosting.recover(recovered)
 
     def _wire(self, boots: BootIds) -> None:
         """The services: each gets the ports that it needs."""
         steps = ReplacementSteps(boots, self.nodes, self.metadata, self.now_ms, self.wake, self.stop)
-        self.peer_answers = PeerAnswers(self.runners, self.wake, steps)
+        self.peer_answers = PeerAnswers(self.hosting.groups, self.wake, steps)
         self.requests = Requests(self, self.peer_answers.answer)
         ask, later = self.requests.ask, self.later
         self.reads = Reads(self.runners, self.proposer, ask, later, self.limits.read_timeout_ms)
         self.operations = Operations(self.nodes, self.metadata, ask, later, self.limits)
         self._reconciliation = Reconciliation(self.hosting.groups, self.metadata, self.wake)
-        self._frames = Frames(self.hosting, self.requests, self, self.turns.guarded, self.leader_found)
+        self._frames = Frames(self.hosting, self.requests, self.clients, self.turns.guarded, self.leader_found)
 
     # Life
 
@@ -193,6 +188,12 @@ class Shard(LocalClients):
 
     # What connections use
 
+    def new_record(self, event: QueueDeclare, name: str) -> QueueRecord:
+        """The record of a queue that may be declared. Raises :class:`~reference_broker.node.declaration.
+        DeclarationError`."""
+        nodes = [member.node for member in self.config.members]
+        return self.place(declaration.new_record(event, name, nodes, self.random_bits, self.hosting.kinds))
+
     def place(self, record: QueueRecord) -> QueueRecord:
         """Choose where a new queue's members go."""
         return placed(record, self.node, self.nodes.all, self.nodes.up, self.hosting.census)
@@ -205,18 +206,30 @@ class Shard(LocalClients):
             if existing is None:  # declared and deleted again within entries that this node jumped over
                 self.declare(replace(record, group=declaration.new_group(self.random_bits)), answered)
                 return
-            queue = self.queues[existing.name]
-            if isinstance(queue.runner, Proxy):
-                queue.runner.attach()
+            if (proxy := self.hosting.proxies.get(existing.group)) is not None:
+                proxy.attach()
             elif existing.leader in (NOBODY, self.node):
-                queue.runner.lead_if_nobody_does()
-            answered(queue)
+                self.runners[existing.group].lead_if_nobody_does()
+            answered(self.queues[existing.name])
 
         self.metadata.declare(record, committed)
 
     def delete(self, record: QueueRecord, answered: Callable[[], None]) -> None:
         """Delete the queue that this record describes; a later queue of the same name stays."""
         self.metadata.delete(record, lambda _record: answered())
+
+    def counts(self, group: GroupId, answered: Callable[[dict[str, Any]], None]) -> None:
+        """Call with what the queue's leader counts, or with an ``error``."""
+        self.reads.counts(group, answered)
+
+    def look_again(self, call: Callable[[bool], None]) -> None:
+        """Call with True once this node knows of every queue that was declared or deleted before now, or with False
+        once nobody could say in time."""
+        self.reads.look_again(call)
+
+    def policies(self) -> Collection[Policy]:
+        """The policies of the cluster, as this node knows them."""
+        return self.metadata.machine.policies.values()
 
     def check_alarms(self) -> None:
         """Look whether the node has disk and memory enough; connections and peers notice a change at once."""
@@ -225,19 +238,19 @@ class Shard(LocalClients):
             self._touch_all()
 
     def _touch_all(self) -> None:
-        for connection in list(self.clients):
+        for connection in list(self.clients.connections):
             self.touch(connection)
 
-    # queues.quorum.Clients: what a node does for the queues that it leads
+    # queues.port.MemberPorts
 
     def watch_node(self, group: GroupId, node: NodeId) -> None:
         """A leader wants to know about a node: tell it how things stand, and keep telling."""
         self.nodes.watch(group, node)
 
-    def dead_letter(self, group: GroupId, letters: DeadLetter, contents: list[Letter]) -> None:
+    def dead_letter(self, group: GroupId, letters: DeadLetter, contents: list[DeadMessage]) -> None:
         """Send them on their way."""
         if (queue := self.hosting.by_group.get(group)) is not None:
-            self.dead_letters.route(queue.record, letters, contents)
+            self.dead_letters.route(queue, letters, contents)
 
     def set_timer(self, group: GroupId, at_ms: int) -> None:
         """Keep the time, and propose a tick when it has come."""
@@ -247,8 +260,8 @@ class Shard(LocalClients):
 
     def queue_expired(self, group: GroupId) -> None:
         """Delete the queue as a client would."""
-        if (runner := self.runners.get(group)) is not None and isinstance(runner.host, QuorumQueue):
-            self.delete(runner.host.record, lambda: None)
+        if (queue := self.hosting.by_group.get(group)) is not None:
+            self.delete(queue.record, lambda: None)
 
     def when_current(self, group: GroupId, call: Callable[[], None]) -> None:
         """Ask its leader. An answer that came in while this process stood still is too old, and nobody looked yet."""
@@ -264,16 +277,13 @@ class Shard(LocalClients):
         if (runner := self.runners.get(group)) is not None:
             self._reconciliation.settings_changed(runner)
 
-    def flush(self) -> None:
-        """Connections are flushed at the end of the turn."""
-
     # node.hosting
 
     def queue_gone(self, record: QueueRecord) -> None:
         """Tell every connection."""
         self._drop_timer(record.group)
         self.dead_letters.queue_removed(record)
-        for connection in list(self.clients):
+        for connection in list(self.clients.connections):
             connection.queue_removed(record)
             self.touch(connection)
 
@@ -293,7 +303,7 @@ class Shard(LocalClients):
         """The next change may begin."""
         self.reconcile(runner)
 
-    # node.group_ports.GroupPorts
+    # node.group.GroupPorts
 
     def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> int:
         """Queue a message for a peer."""
@@ -396,16 +406,22 @@ class Shard(LocalClients):
         )
 
     def _tell(self, group: GroupId, node: NodeId, boot_id: int | None) -> None:
-        runner = self.runners.get(group)
-        if runner is None or runner.core.role is not Role.LEADER:
+        if (queue := self._led_queue(group)) is None:
             return
-        command = NodeDown(node) if boot_id is None else NodeUp(node, boot_id)
-        runner.propose(command, _NODE_COMMAND_BYTES, Priority.NORMAL)
+        if boot_id is None:
+            queue.node_down(node)
+        else:
+            queue.node_up(node, boot_id)
 
     def _timer_due(self, group: GroupId) -> None:
         del self._timers[group]
-        if (runner := self.runners.get(group)) is not None and runner.core.role is Role.LEADER:
-            runner.propose(Tick(), _NODE_COMMAND_BYTES, Priority.NORMAL)
+        if (queue := self._led_queue(group)) is not None:
+            queue.timer_due()
+
+    def _led_queue(self, group: GroupId) -> Queue | None:
+        """The group's queue, if this node leads it."""
+        runner = self.runners.get(group)
+        return self.hosting.by_group.get(group) if runner is not None and runner.core.role is Role.LEADER else None
 
     def _drop_timer(self, group: GroupId) -> None:
         if (timer := self._timers.pop(group, None)) is not None:

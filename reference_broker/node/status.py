@@ -6,9 +6,9 @@ import os
 import resource
 from typing import TYPE_CHECKING, Any
 
-from reference_broker.node.groups import Queue
+from reference_broker.node.group import GroupRunner
 from reference_broker.node.hosting import Hosting
-from reference_broker.node.proxy import Proxy
+from reference_broker.queues.port import Queue
 from reference_broker.types import METADATA_GROUP, NOBODY
 
 if TYPE_CHECKING:
@@ -41,12 +41,14 @@ def summary(shard: Shard, *, listening: bool) -> dict[str, Any]:
         "wal_dir": str(config.wal_dir),
         "segment_dir": str(config.segment_dir),
         "durability": _durability(config),
-        "connections": len(shard.clients),
-        "busiest": [queue_row(hosting.by_group[group]) for group in hosting.busiest.groups()],
+        "connections": len(shard.clients.connections),
+        "busiest": [
+            queue_row(hosting.by_group[group], hosting.runners.get(group)) for group in hosting.busiest.groups()
+        ],
         "metrics": {
             **shard.log.counters(),
-            "delivered": shard.delivered,
-            "redelivered": shard.redelivered,
+            "delivered": shard.clients.delivered,
+            "redelivered": shard.clients.redelivered,
             **usage(),
         },
     }
@@ -60,7 +62,8 @@ def _leads(hosting: Hosting) -> bool:
 
 def status(shard: Shard, *, listening: bool) -> dict[str, Any]:
     """The summary, and where the node stands with each of its queues."""
-    return {**summary(shard, listening=listening), "queues": [queue_row(queue) for queue in shard.queues.values()]}
+    rows = [queue_row(queue, shard.runners.get(queue.record.group)) for queue in shard.queues.values()]
+    return {**summary(shard, listening=listening), "queues": rows}
 
 
 def usage() -> dict[str, int]:
@@ -69,12 +72,13 @@ def usage() -> dict[str, int]:
     return {"cpu_ns": int((used.ru_utime + used.ru_stime) * 1e9), "rss_max_bytes": used.ru_maxrss * 1024}
 
 
-def queue_row(queue: Queue) -> dict[str, Any]:
-    """Where this node stands with one queue; ``behind`` says why its member applies nothing, if it does not."""
-    runner = queue.runner
-    if isinstance(runner, Proxy) or queue.host is None:
-        return {"name": queue.record.name, "role": "proxy", "leader": runner.leader, "members": queue.record.members}
-    core, counts = runner.core, queue.host.machine.counts()
+def queue_row(queue: Queue, runner: GroupRunner | None) -> dict[str, Any]:
+    """Where this node stands with one queue, whose member here is ``runner``. ``behind`` says why the member applies
+    nothing, if it does not."""
+    if runner is None or queue.member is None:
+        leader = queue.proposer.leader
+        return {"name": queue.record.name, "role": "proxy", "leader": leader, "members": queue.record.members}
+    core, counts = runner.core, queue.member.counts()
     row = {
         "name": queue.record.name,
         "role": str(core.role),

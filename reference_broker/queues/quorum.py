@@ -1,430 +1,158 @@
-"""The quorum queue as a node hosts it: the machine, and who executes its effects here.
+"""The quorum queue, as the channels and the node ask it: commands of :mod:`reference_broker.machines.commands`.
 
-Effects gather over all entries of one apply and run once. Bodies are read from the log when a delivery runs, never
-before: the machine deals in positions.
+What channels ask for and what consumers do goes in normal priority, what publishers do in low, and with it whatever
+must stay behind a channel's publishes: the end of the channel, and a purge.
+
+Settles are *lazy*, they may wait for an enqueue to ride with, unless the queue needs them now: the consumer may have no
+credit to deal on, or is cancelled, and the next consumer waits for its last message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import Any, Final, Protocol, TypeGuard
+from typing import Final
 
-from reference_broker import message_run
-from reference_broker.anatomy.track import Track
-from reference_broker.machines.batch import decode_batch, encode_batch
+from reference_broker.machines.batch import encode_batch
 from reference_broker.machines.commands import (
     Cancel,
+    ChannelDown,
     Checkout,
-    Command,
+    DeadLetterSettled,
+    Discard,
     Enqueue,
     Get,
+    IdRange,
     NodeDown,
     NodeUp,
     Purge,
+    Return,
+    Settle,
     Tick,
 )
-from reference_broker.machines.config import NO_LIMIT, DeadLetterStrategy, FifoConfig, Overflow
-from reference_broker.machines.effects import (
-    Confirm,
-    DeadLetter,
-    Deliver,
-    Effect,
-    MonitorNode,
-    QueueExpired,
-    Reject,
-    Reply,
-    SetTimer,
-    SettingsChanged,
-    Span,
-    local_effects,
-)
-from reference_broker.machines.fifo import FifoMachine, Meta
-from reference_broker.machines.metadata import ArgumentValue, QueueRecord
-from reference_broker.message_run import MessageRun
-from reference_broker.queues.doubt import Doubt
-from reference_broker.types import ChannelId, ConsumerId, Entry, GroupId, LogIndex, NodeId, Term
+from reference_broker.message_run import MessageRun, stamped
+from reference_broker.queues import arguments
+from reference_broker.queues.arguments import ArgumentRule
+from reference_broker.queues.port import Queue, QueueKind
+from reference_broker.queues.quorum_member import SMALL_COMMAND_BYTES, QuorumMember, asks
+from reference_broker.queues.session import ConsumeSession, PublishSession
+from reference_broker.types import ChannelId, NodeId, Outcome, Priority
 
-Piece = tuple[MessageRun, int, int, int]
-"""A run and which of its messages: start, count, step."""
-
-Letter = tuple[bytes, bytes]
-"""Where a message was published to (exchange and routing key, two short strings), and its raw content frames."""
-
-Runs = dict[tuple[int, int], MessageRun]
-"""Decoded runs by entry and offset: several spans often lie in one."""
-
-MACHINE_VERSION: Final = 1
-"""Of the queue's commands and state: raised when members of an older program could not apply what this one proposes."""
-
-_SMALL_COMMAND_BYTES = 64
-_OVERFLOWS = {"drop-head": Overflow.DROP_HEAD, "reject-publish": Overflow.REJECT_PUBLISH}
-_STRATEGIES = {
-    "at-most-once": DeadLetterStrategy.AT_MOST_ONCE,
-    "at-least-once": DeadLetterStrategy.AT_LEAST_ONCE,
+_RANGE_BYTES: Final = 16
+_UNTRACKED: Final = 0
+_OUTCOMES: Final[dict[Outcome, type[Settle | Return | Discard]]] = {
+    Outcome.SETTLE: Settle,
+    Outcome.RETURN: Return,
+    Outcome.DISCARD: Discard,
 }
 
 
-class Channels(Protocol):
-    """The channels of one start of one node, as its queues see them. Calls for channels that are gone do nothing."""
-
-    node: NodeId
-    boot_id: int
-
-    def deliver(
-        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int
-    ) -> None:
-        """Send messages of the group's queue to a consumer; those whose ids it had before are dropped. They were
-        delivered and came back ``delivery_count`` times."""
-
-    def confirm(self, channel: ChannelId, group: GroupId, last: int) -> None:
-        """The channel's enqueues to the group's queue are committed up to ``last``."""
-
-    def rejected(self, channel: ChannelId, group: GroupId, first: int, last: int) -> None:
-        """The channel's enqueues ``first..last`` to the group's queue were refused; those below are answered already,
-        unless they are known from before."""
-
-    def reply(self, channel: ChannelId, correlation: int, value: int) -> None:
-        """The command with this correlation was applied."""
-
-    def flush(self) -> None:
-        """That was all for now."""
-
-
-class Clients(Channels, Protocol):
-    """The channels of this node, and what a node does for the queues that it leads."""
-
-    def watch_node(self, group: GroupId, node: NodeId) -> None:
-        """The leader of the group wants to hear when ``node`` goes down or comes up."""
-
-    def dead_letter(self, group: GroupId, letters: DeadLetter, contents: list[Letter]) -> None:
-        """Route dead messages of the group's queue, which this node leads. ``contents`` are those of ``letters``, in
-        order."""
-
-    def set_timer(self, group: GroupId, at_ms: int) -> None:
-        """Propose a ``Tick`` to the group's queue when the clock shows ``at_ms``, in place of any time set before, if
-        this node still leads it then."""
-
-    def queue_expired(self, group: GroupId) -> None:
-        """The group's queue was unused for too long: delete it. Said again until it is gone."""
-
-    def when_current(self, group: GroupId, call: Callable[[], None]) -> None:
-        """Call once this node has applied everything that was committed to the group before now. Never, if it has no
-        member of the group any more."""
-
-    def settings_changed(self, group: GroupId) -> None:
-        """The group's queue, which this node leads, has other settings now, perhaps those of a former leader's wish."""
-
-
-class QuorumQueue:
-    """Host of one queue's machine on one node (see :class:`reference_broker.node.group_ports.Host`)."""
-
-    def __init__(self, record: QueueRecord, clients: Clients, now_ms: Callable[[], int]) -> None:
-        self.record = record
-        self.version = MACHINE_VERSION
-        self.machine = FifoMachine(config_of(record))
-        self.payload: Callable[[LogIndex], bytes] = _no_log
-        self.track: Track | None = None
-        """Where the latency anatomy of the queue is kept, if it is."""
-        self.leading = False
-        self._leads_in = Term(0)
-        self._clients = clients
-        self._now_ms = now_ms
-        self._effects: list[Effect] = []
-        self._doubt = Doubt()
-        self._client_nodes: set[NodeId] = set()
-        """Nodes that had channels here since this member last became leader: some may be gone, none is missing."""
-
-    def encode(self, commands: Sequence[Any]) -> list[bytes | memoryview]:
-        """One batch, stamped with the time of this node, which leads or forwards."""
-        return encode_batch(self._now_ms(), commands)
-
-    def decode(self, sealed: bytes, end: int, sent_ns: int) -> list[tuple[Any, int]]:
-        """The commands of a forwarded batch; their runs are views into it."""
-        commands = [_sent(command, sent_ns) for _offset, command in decode_batch(sealed, end)[1]]
-        return [(command, command_size(command)) for command in commands]
-
-    def apply(self, entry: Entry, end: int, skip: frozenset[int]) -> None:
-        """Apply one entry and keep its effects.
-
-        A leader may apply entries that an earlier leader has applied, too: after a restart all those behind its
-        snapshot. Dead letters that are sent at most once are for the leader of the term of their entry.
-        """
-        effects = self.machine.apply(Meta(entry.index, entry.term), entry.payload, end, skip)
-        if self.leading and entry.term != self._leads_in:
-            effects = [each for each in effects if not (isinstance(each, DeadLetter) and not each.first_id)]
-        self._effects.extend(effects)
-
-    def run_effects(self, non_members: Collection[Channels] = ()) -> None:
-        """Execute what is this node's to execute: what became of enqueues first, then the rest as it arose. Then the
-        same for the channels of each of ``non_members``, nodes without a member, which this member tells because it
-        leads."""
-        if not self._effects:
-            return
-        effects, self._effects = self._effects, []
-        for effect in effects:
-            if isinstance(effect, MonitorNode):
-                self._client_nodes.add(effect.node)
-        mine = local_effects(effects, self._clients.node, self.leading, self.record.members)
-        runs: Runs = {}
-        if self._doubt.is_on:
-            mine = self._keep_back(mine, runs)
-        self._execute(mine, self._clients, runs)
-        for non_member in non_members:
-            self._execute(local_effects(effects, non_member.node, False, ()), non_member, runs)
-
-    def _execute(self, effects: list[Effect], channels: Channels, runs: Runs) -> None:
-        self._answer_enqueues(effects, channels)
-        for effect in effects:
-            self._run(effect, channels, runs)
-        channels.flush()
-
-    def _answer_enqueues(self, effects: list[Effect], channels: Channels) -> None:
-        """One confirm a channel, for it covers all before it; but not what was refused in between."""
-        answers: dict[ChannelId, list[Confirm | Reject]] = {}
-        for effect in effects:
-            if isinstance(effect, Confirm | Reject) and _is_on(effect.channel, channels):
-                of_channel = answers.setdefault(effect.channel, [])
-                if of_channel and type(of_channel[-1]) is type(effect) is Confirm:
-                    of_channel[-1] = effect
-                else:
-                    of_channel.append(effect)
-        for channel, of_channel in answers.items():
-            if (
-                self.track is not None
-                and channels is self._clients
-                and len(of_channel) == 1
-                and type(of_channel[0]) is Confirm
-            ):
-                self.track.confirmed(channel)
-            for answer in of_channel:
-                if isinstance(answer, Confirm):
-                    channels.confirm(channel, self.record.group, answer.last)
-                else:
-                    channels.rejected(channel, self.record.group, answer.first, answer.last)
-
-    def _run(self, effect: Effect, channels: Channels, runs: Runs) -> None:
-        match effect:
-            case Deliver(consumer) if _is_on(consumer.channel, channels):
-                pieces = self._pieces(effect.spans, runs)
-                if self.track is not None and channels is self._clients and not effect.delivery_count:
-                    self.track.delivered(effect.spans, pieces)
-                channels.deliver(self.record.group, consumer, effect.first_message_id, pieces, effect.delivery_count)
-            case Reply(channel) if _is_on(channel, channels):
-                channels.reply(channel, effect.correlation, effect.value)
-            case MonitorNode(node):
-                self._clients.watch_node(self.record.group, node)
-            case DeadLetter():
-                self._clients.dead_letter(self.record.group, effect, _letters(self._pieces(effect.spans, runs)))
-            case SetTimer(at_ms):
-                self._clients.set_timer(self.record.group, at_ms)
-            case QueueExpired():
-                self._clients.queue_expired(self.record.group)
-            case SettingsChanged():
-                self._clients.settings_changed(self.record.group)
-
-    def again(self, command: Any) -> Any:
-        """The same, but for what only a leader says. A deposed one that was cut off has seen all others go down: under
-        its successor, which looks for itself, that would take messages from consumers that never were away."""
-        return Tick() if isinstance(command, NodeDown | NodeUp) else command
-
-    # Doubt: see reference_broker.queues.doubt
-
-    def doubt(self) -> None:
-        """What was dealt to this node's clients may have gone to others since."""
-        self._doubt.begin()
-        self._ask()
-
-    def when_sure(self, call: Callable[[], None]) -> None:
-        """Call once there is no doubt."""
-        if not self._doubt.is_on:
-            call()
-            return
-        self._doubt.wait(call)
-        self._ask()
-
-    def _ask(self) -> None:
-        if self._doubt.has_to_ask():
-            self._clients.when_current(self.record.group, partial(self._sure, self._doubt.number))
-
-    def _sure(self, number: int) -> None:
-        """All is applied that was committed when doubt ``number`` was asked about."""
-        if number != self._doubt.number:
-            return
-        kept, waiting = self._doubt.end()
-        runs: Runs = {}
-        for each in kept:
-            delivery = each[0] if isinstance(each, tuple) else each
-            held = self.machine.still_held(delivery) if isinstance(delivery, Deliver) else []
-            if isinstance(each, tuple) and not held:
-                self._tell_unsure(*each)
-            for effect in held if isinstance(delivery, Deliver) else (delivery,):
-                self._run(effect, self._clients, runs)
-        for call in waiting:
-            call()
-
-    def _tell_unsure(self, delivery: Deliver, pieces: list[Piece]) -> None:
-        """Somebody else may have these messages, or have had them."""
-        count = max(delivery.delivery_count, 1)
-        self._clients.deliver(self.record.group, delivery.consumer, delivery.first_message_id, pieces, count)
-
-    def _keep_back(self, mine: list[Effect], runs: Runs) -> list[Effect]:
-        """Those that may be told in doubt; the others are kept."""
-        told: list[Effect] = []
-        for effect in mine:
-            if isinstance(effect, Deliver) and _is_on(effect.consumer.channel, self._clients):
-                is_held = self.machine.keeps_what_is_dealt(effect.consumer)
-                self._doubt.keep_delivery(effect, None if is_held else self._pieces(effect.spans, runs))
-            elif not (isinstance(effect, Reply) and self._doubt.keeps(effect)):
-                told.append(effect)
-        self._ask()
-        return told
-
-    def stop(self) -> None:
-        """The member is gone from here, and learns nothing more: tell what it has kept, but not as if for the first
-        time."""
-        self._doubt.begin()  # what was asked is not for this member any more
-        for each in self._doubt.end()[0]:
-            if isinstance(each, Reply):
-                self._run(each, self._clients, {})
-                continue
-            for delivery in (each[0],) if isinstance(each, tuple) else self.machine.still_held(each):
-                self._tell_unsure(delivery, each[1] if isinstance(each, tuple) else self._pieces(delivery.spans, {}))
-
-    def pace(self) -> int | None:
-        """How many messages an entry should enqueue at most: the machine's hint."""
-        return self.machine.pace()
-
-    def has_clients_on(self, node: NodeId) -> bool:
-        """Whether a channel on that node publishes to the queue or consumes from it."""
-        return node in self._client_nodes
-
-    def became_leader(self, term: Term) -> None:
-        """Start what only a leader does."""
-        self.leading, self._leads_in = True, term
-        self._client_nodes.clear()
-        self._effects.extend(self.machine.become_leader())
-        self.run_effects()
-
-    def lost_leadership(self) -> None:
-        """Leave to the new leader what only a leader does."""
-        self.leading = False
-
-    def snapshot(self) -> bytes:
-        """The machine's state."""
-        return self.machine.snapshot()
-
-    def restore(self, state: bytes) -> None:
-        """Take over this member's own snapshot at the start, when no client is connected yet."""
-        self.machine = FifoMachine.restore(state)
-
-    def install(self, state: bytes, skipped: Sequence[Any]) -> None:
-        """Take over a newer state, and tell local clients what the entries jumped over would have told them: what is
-        committed, that their commands were applied, and what was dealt to them and is still theirs."""
-        self.machine = FifoMachine.restore(state)
-        self._effects.clear()
-        self.catch_up(self._clients, skipped)
-
-    def catch_up(self, channels: Channels, asked: Sequence[Any]) -> None:
-        """Tell channels that were told nothing for a while how things stand: what is committed, that their commands
-        ``asked`` were applied, and what was dealt to them and is still theirs."""
-        machine, node, boot_id = self.machine, channels.node, channels.boot_id
-        held = machine.redeliver_local(node, boot_id)
-        replies = [Reply(*_asked_by(each), _late_answer(machine, each, held)) for each in asked if asks(each)]
-        told: list[Effect] = [*machine.reconfirm_local(node, boot_id), *replies, *held]
-        if self._doubt.is_on and channels is self._clients:
-            told = self._keep_back(told, {})
-        self._execute(told, channels, {})
-
-    def live_entries(self) -> Sequence[tuple[int, int]]:
-        """Ranges of entries that messages of the queue still lie in."""
-        return self.machine.live_entries()
-
-    def lowest_live_entry(self) -> int | None:
-        """The lowest of them."""
-        return self.machine.lowest_live_entry()
-
-    def _pieces(self, spans: Sequence[Span], runs: Runs) -> list[Piece]:
-        pieces: list[Piece] = []
-        for span in spans:
-            place = (span.index, span.offset)
-            if (run := runs.get(place)) is None:
-                run = runs[place] = message_run.decode(self.payload(span.index), span.offset)
-            pieces.append((run, span.start, span.count, span.step))
-        return pieces
-
-
-def _is_on(channel: ChannelId, channels: Channels) -> bool:
-    """Whether it is one of them: channel numbers begin anew at each start of a node."""
-    return channel.node == channels.node and channel.boot_id == channels.boot_id
-
-
-def _letters(pieces: list[Piece]) -> list[Letter]:
-    return [
-        (run.route, run.content(position))
-        for run, start, count, step in pieces
-        for position in range(start, start + count * step, step)
-    ]
-
-
-def _sent(command: Command, sent_ns: int) -> Command:
-    """A stamped run learns when it was forwarded."""
-    if type(command) is not Enqueue or not command.run.stamp[0] or not sent_ns:
-        return command
-    clock, read_ns, parsed_ns, _waited_ns = command.run.stamp
-    return replace(command, run=message_run.stamped(command.run, clock, read_ns, read_ns + parsed_ns, sent_ns))
-
-
-def asks(command: object) -> TypeGuard[Checkout | Cancel | Purge | Get]:
-    """Whether somebody waits for the reply to the command."""
-    return isinstance(command, Checkout | Cancel | Purge | Get)
-
-
-def _asked_by(command: Checkout | Cancel | Purge | Get) -> tuple[ChannelId, int]:
-    channel = command.channel if isinstance(command, Purge) else command.consumer.channel
-    return channel, command.correlation
-
-
-def _late_answer(machine: FifoMachine, command: Checkout | Cancel | Purge | Get, held: Sequence[Deliver]) -> int:
-    """What a command's reply says now; how many messages a purge dropped is not known any more. A consumer goes on with
-    the first message that it holds, for nobody knows which of those it has been told of."""
-    if not isinstance(command, Checkout):
-        return 0
-    first = [delivery.first_message_id for delivery in held if delivery.consumer == command.consumer]
-    return min([*first, machine.next_message_id(command.consumer)])
-
-
-def config_of(record: QueueRecord) -> FifoConfig:
-    """The machine's settings out of the arguments the queue was declared with. Any negative delivery limit is none."""
-    arguments = dict(record.arguments)
-
-    def number(key: str) -> int:
-        return max(int(arguments.get(key, NO_LIMIT)), NO_LIMIT)
-
-    return FifoConfig(
-        name=record.name,
-        delivery_limit=number("x-delivery-limit"),
-        max_length=number("x-max-length"),
-        max_length_bytes=number("x-max-length-bytes"),
-        overflow=_OVERFLOWS[str(arguments.get("x-overflow", "drop-head"))],
-        message_ttl_ms=number("x-message-ttl"),
-        expires_ms=number("x-expires"),
-        single_active=bool(arguments.get("x-single-active-consumer", False)),
-        dead_letter=_dead_letter_strategy(arguments),
-    )
-
-
-def _dead_letter_strategy(arguments: Mapping[str, ArgumentValue]) -> DeadLetterStrategy | None:
-    if "x-dead-letter-exchange" not in arguments:
-        return None
-    return _STRATEGIES[str(arguments.get("x-dead-letter-strategy", "at-most-once"))]
-
-
-def command_size(command: object) -> int:
-    """Octets that a command takes in a batch, about."""
-    return len(command.run.data) + _SMALL_COMMAND_BYTES if isinstance(command, Enqueue) else _SMALL_COMMAND_BYTES
-
-
-def _no_log(index: LogIndex) -> bytes:
-    raise AssertionError(f"entry {index} asked for before the queue was attached to its log")
+class QuorumQueue(Queue):
+    """A quorum queue as one node has it."""
+
+    __slots__ = ()
+
+    def publish(self, session: PublishSession, run: MessageRun, confirm_seq: int, ttl_ms: int, read_ns: int) -> int:
+        """Enqueue a run; in parts, if a consumer with a backlog must not wait behind all of it."""
+        proposer, ports = self.proposer, self.ports
+        pace = proposer.pace()
+        commands = 0
+        for part in run.parts(pace) if pace else (run,):
+            part = stamped(part, ports.anatomy.clock, read_ns, ports.now_ns())
+            octets = len(part.data)
+            first = session.sent(part.count, octets, confirm_seq)
+            proposer.propose(Enqueue(session.channel, first, part, ttl_ms), octets + SMALL_COMMAND_BYTES)
+            commands += 1
+            confirm_seq += part.count if confirm_seq else 0
+        return commands
+
+    def forward(self, run: MessageRun, session: PublishSession | None = None, confirm_seq: int = 0) -> None:
+        """Enqueue a run in one piece; without a session under no number, so that it is not answered."""
+        octets = len(run.data)
+        if session is not None:
+            command = Enqueue(session.channel, session.sent(run.count, octets, confirm_seq), run)
+        else:
+            command = Enqueue(self.ports.nobody, _UNTRACKED, run)
+        self.proposer.propose(command, octets + SMALL_COMMAND_BYTES)
+
+    def subscribe(self, consumer: ConsumeSession, priority: int, correlation: int) -> None:
+        """Check out."""
+        command = Checkout(consumer.id, consumer.credit, auto_settle=False, priority=priority, correlation=correlation)
+        self.proposer.propose(command, SMALL_COMMAND_BYTES, Priority.NORMAL)
+
+    def unsubscribe(self, consumer: ConsumeSession, correlation: int) -> None:
+        """Cancel."""
+        self.proposer.propose(Cancel(consumer.id, correlation), SMALL_COMMAND_BYTES, Priority.NORMAL)
+
+    def settle(self, consumer: ConsumeSession, outcome: Outcome, ranges: tuple[IdRange, ...], read_ns: int = 0) -> None:
+        """Settle, return or discard, and stamp when the queue's member is here."""
+        proposer = self.proposer
+        lazy = outcome is Outcome.SETTLE and not (
+            consumer.is_cancelled or consumer.is_short_of_credit(proposer.unapplied[Priority.NORMAL].applied_up_to)
+        )
+        octets = SMALL_COMMAND_BYTES + _RANGE_BYTES * len(ranges)
+        number = proposer.propose(_OUTCOMES[outcome](consumer.id, ranges), octets, Priority.NORMAL, lazy=lazy)
+        count = 0
+        for first, last in ranges:
+            count += last - first + 1
+        consumer.release(count, number)
+        if read_ns and number and self.member is not None and self.member.track is not None:
+            self.member.track.settling(number, count, read_ns)
+
+    def get(self, consumer: ConsumeSession, no_ack: bool, correlation: int) -> None:
+        """Check out one message."""
+        self.proposer.propose(Get(consumer.id, no_ack, correlation), SMALL_COMMAND_BYTES, Priority.NORMAL)
+
+    def purge(self, channel: ChannelId, correlation: int) -> None:
+        """Drop what is ready, behind the channel's publishes."""
+        self.proposer.propose(Purge(channel, correlation), SMALL_COMMAND_BYTES)
+
+    def channel_closed(self, channel: ChannelId) -> None:
+        """The channel's end, behind its publishes."""
+        self.proposer.propose(ChannelDown(channel), SMALL_COMMAND_BYTES)
+
+    def dead_letters_settled(self, ranges: tuple[IdRange, ...]) -> None:
+        """The machine forgets them."""
+        self.proposer.propose(DeadLetterSettled(ranges), SMALL_COMMAND_BYTES, Priority.NORMAL)
+
+    def node_up(self, node: NodeId, boot_id: int) -> None:
+        """The machine hears of it."""
+        self.proposer.propose(NodeUp(node, boot_id), SMALL_COMMAND_BYTES, Priority.NORMAL)
+
+    def node_down(self, node: NodeId) -> None:
+        """The machine hears of it."""
+        self.proposer.propose(NodeDown(node), SMALL_COMMAND_BYTES, Priority.NORMAL)
+
+    def timer_due(self) -> None:
+        """The machine looks what is due."""
+        self.proposer.propose(Tick(), SMALL_COMMAND_BYTES, Priority.NORMAL)
+
+
+_ARGUMENTS: Final[dict[str, ArgumentRule]] = {
+    "x-expires": arguments.lifetime,
+    "x-message-ttl": arguments.milliseconds,
+    "x-dead-letter-exchange": arguments.string,
+    "x-dead-letter-routing-key": arguments.routing_key,
+    "x-dead-letter-strategy": arguments.one_of("invalid_dlx_strategy", "at-most-once", "at-least-once"),
+    "x-max-length": arguments.not_negative,
+    "x-max-length-bytes": arguments.not_negative,
+    "x-overflow": arguments.one_of("invalid_overflow", "drop-head", "reject-publish"),
+    "x-delivery-limit": arguments.any_integer,
+    "x-single-active-consumer": arguments.boolean,
+    "x-queue-leader-locator": arguments.one_of(
+        "invalid_queue_locator_arg", "client-local", "balanced", "random", "least-leaders"
+    ),
+    "x-quorum-initial-group-size": arguments.positive,
+    "x-max-in-memory-length": arguments.not_negative,
+    "x-max-in-memory-bytes": arguments.not_negative,
+}
+"""The in-memory limits do nothing in RabbitMQ either since 3.10: bodies live in the log."""
+
+QUORUM: Final = QueueKind(
+    name="quorum",
+    queue=QuorumQueue,
+    member=QuorumMember,
+    encode=encode_batch,
+    asks=asks,
+    arguments=_ARGUMENTS,
+    foreign_arguments=frozenset({"x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator"}),
+    refused_properties=frozenset({"auto-delete", "exclusive-owner", "non-durable"}),
+)

@@ -1,8 +1,8 @@
-"""A publishing channel's side of one quorum queue: sequence numbers in, confirms out.
+"""A channel's side of one queue: what it has published there, and what each of its consumers has of it. Pure.
 
 A queue deduplicates by (channel, enqueue sequence number), so each channel counts its publishes to each queue by
-itself; the publisher counts its confirms over all queues of the channel. The session keeps the translation, as ranges:
-a run of publishes is one range, and the commit of a batch of runs is one lookup. Pure.
+itself; the publisher counts its confirms over all queues of the channel. A :class:`PublishSession` keeps the
+translation, as ranges: a run of publishes is one range, and the commit of a batch of runs is one lookup.
 
 Invariant: the ranges held are exactly the publishes that were sent to the queue and not yet seen committed, in order.
 """
@@ -10,10 +10,12 @@ Invariant: the ranges held are exactly the publishes that were sent to the queue
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
-from reference_broker.machines.commands import NO_TTL, Enqueue
-from reference_broker.message_run import MessageRun
-from reference_broker.types import ChannelId
+from reference_broker.types import ChannelId, ConsumerId, GroupId
+
+NOTHING_YET: Final = 1 << 62
+"""Above every message id."""
 
 
 class PublishSession:
@@ -32,15 +34,14 @@ class PublishSession:
         """Commands that were sent to the queue and not yet seen committed."""
         return len(self._waiting)
 
-    def enqueue(self, run: MessageRun, confirm_seq: int, ttl_ms: int = NO_TTL) -> Enqueue:
-        """The command for a run whose first message has the channel's confirm number ``confirm_seq`` (0: no
-        confirms)."""
-        first, last = self._next, self._next + run.count - 1
-        self._next = last + 1
-        size = len(run.data)
-        self.unconfirmed_bytes += size
-        self._waiting.append((first, last, confirm_seq, size))
-        return Enqueue(self.channel, first, run, ttl_ms)
+    def sent(self, count: int, octets: int, confirm_seq: int) -> int:
+        """A run of ``count`` messages goes to the queue in one command; its first message has the channel's confirm
+        number ``confirm_seq`` (0: no confirms). Returns the enqueue number of the first message."""
+        first = self._next
+        self._next = first + count
+        self.unconfirmed_bytes += octets
+        self._waiting.append((first, first + count - 1, confirm_seq, octets))
+        return first
 
     def committed(self, last: int) -> list[tuple[int, int]]:
         """Everything up to enqueue number ``last`` is committed: the ranges of confirm numbers to confirm, in order.
@@ -59,3 +60,50 @@ class PublishSession:
             self._waiting.popleft()
             self.unconfirmed_bytes -= size
         return confirmed
+
+
+class ConsumeSession:
+    """A consumer of one channel: where its messages come from, and the message id it gets next.
+
+    The queue forgets a consumer that is cancelled and holds nothing, and so must its node, at the same place. Should
+    the tag subscribe again, the ids go on above all that were given out: so a late delivery to the former consumer is
+    told apart. Until the queue has answered the subscription, nothing is for the new consumer.
+    """
+
+    __slots__ = (
+        "_released",
+        "_releases",
+        "credit",
+        "group",
+        "held",
+        "id",
+        "is_cancelled",
+        "next_message_id",
+        "no_ack",
+    )
+
+    def __init__(self, consumer: ConsumerId, group: GroupId, no_ack: bool) -> None:
+        self.id = consumer
+        self.group = group
+        """Of the queue."""
+        self.no_ack = no_ack
+        self.next_message_id = 0
+        self.credit = 0
+        self.held = 0
+        self.is_cancelled = False
+        self._released = 0
+        """Messages that the consumer has given up, which the queue may not know yet."""
+        self._releases: deque[tuple[int, int]] = deque()
+        """The proposals that say so: number, messages."""
+
+    def is_short_of_credit(self, applied: int) -> bool:
+        """Whether the queue counts more than half of the credit as used, having applied proposals up to that one."""
+        while self._releases and self._releases[0][0] <= applied:
+            self._released -= self._releases.popleft()[1]
+        return 2 * (self.held + self._released) > self.credit
+
+    def release(self, count: int, number: int) -> None:
+        """The consumer gives up messages, as proposal ``number`` says."""
+        self.held -= count
+        self._released += count
+        self._releases.append((number, count))

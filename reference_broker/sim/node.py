@@ -22,13 +22,15 @@ from reference_broker.log.system import LogSystem
 from reference_broker.machines.consumers import Status
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import QueueRecord
+from reference_broker.message_run import RunSlice
 from reference_broker.node.client import ClientConnection
-from reference_broker.node.client_requests import Channel
+from reference_broker.node.client_channel import ClientChannel
 from reference_broker.node.config import Limits, Member, NodeConfig
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.peers import Kind
 from reference_broker.node.shard import Shard
-from reference_broker.queues.quorum import Letter, Piece, QuorumQueue
+from reference_broker.queues.port import DeadMessage
+from reference_broker.queues.quorum_member import QuorumMember
 from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.roles import Role
 from reference_broker.sim import fifo_checks
@@ -76,6 +78,7 @@ class SimShard(Shard):
         )
         setattr(self.log, "write", partial(owner.write, self.log))  # noqa: B010 - a method, for this log alone
         self._show_looks()
+        self._show_deliveries()
 
     def _show_looks(self) -> None:
         """Have the ledger hear when nobody could tell whether a queue exists."""
@@ -138,10 +141,10 @@ class SimShard(Shard):
         """Check what recovery found, and have the checkers see what is applied."""
         if not self._is_shown:
             self._show_log()
-        name = runner.host.record.name if isinstance(runner.host, QuorumQueue) else "metadata"
+        name = runner.host.record.name if isinstance(runner.host, QuorumMember) else "metadata"
         self.story.begins(self.node, runner, name, state)
         self.checks.recovered(self.node, runner, state)
-        if state is None and isinstance(runner.host, QuorumQueue) and runner.host.record.membership_epoch(self.node):
+        if state is None and isinstance(runner.host, QuorumMember) and runner.host.record.membership_epoch(self.node):
             self.jumped = True  # the member delivers again what the leader told when this node was a non-member
             self.owner.moment("join", self.owner)
         self._show_applies(runner)
@@ -149,8 +152,7 @@ class SimShard(Shard):
     def queue_gone(self, record: QueueRecord) -> None:
         """The deletion of a queue is committed."""
         self.checks.deleted(record.group)
-        clients = [each for each in self.connections.values() if isinstance(each, ClientConnection)]
-        channels = [channel for client in clients for channel in client._channels.values()]
+        channels = [each for each in self.clients.channels.values() if isinstance(each, ClientChannel)]
         consumers = [consumer for channel in channels for consumer in channel.consumers.values()]
         elsewhere = {consumer.id for consumer in consumers if consumer.group != record.group}
         self.owner.checkers.deliveries.queue_gone({channel.id for channel in channels}, elsewhere)
@@ -160,7 +162,7 @@ class SimShard(Shard):
         host: Any = runner.host
         apply, install, node, group = host.apply, host.install, self.node, runner.group
         truth, former, absences = self.checks.group(group), runner.applied, self.owner.checkers.absences
-        is_queue, ledger, story = isinstance(host, QuorumQueue), self.owner.checkers.ledger, self.story
+        is_queue, ledger, story = isinstance(host, QuorumMember), self.owner.checkers.ledger, self.story
 
         def shown(entry: Entry, end: int, skip: frozenset[int]) -> None:
             nonlocal former
@@ -204,44 +206,49 @@ class SimShard(Shard):
             self.owner.moment("election", self.owner)
         super().leader_changed(runner)
 
-    def dead_letter(self, group: GroupId, letters: DeadLetter, contents: list[Letter]) -> None:
+    def dead_letter(self, group: GroupId, letters: DeadLetter, contents: list[DeadMessage]) -> None:
         """Show dead letters that are about to be routed."""
         self.story.buries(self.node, group, letters, contents)
         self.owner.checkers.letters.sent(self.node, group, letters)
         self.owner.moment("letters", self.owner)
         super().dead_letter(group, letters, contents)
 
-    def deliver(
-        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int
-    ) -> None:
+    def _show_deliveries(self) -> None:
         """Show which node executes which delivery."""
-        self.story.delivers(self.node, consumer, first_message_id, pieces, delivery_count)
-        count = sum(piece[2] for piece in pieces)
-        breaks = (
-            self.breaks if self._is_told else self._doubts_before(group, consumer, first_message_id, delivery_count)
-        )
-        gap = self.jumped or self._channel_of(consumer) is None  # a client that is gone sees no gap
-        self.owner.checkers.deliveries.executed(
-            self.node, self.boot_id, consumer, first_message_id, count, gap, breaks, is_told=self._is_told
-        )
-        super().deliver(group, consumer, first_message_id, pieces, delivery_count)
+        deliver = self.clients.deliver
+
+        def shown(
+            group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
+        ) -> None:
+            self.story.delivers(self.node, consumer, first_message_id, slices, delivery_count)
+            count = sum(each[2] for each in slices)
+            if self._is_told:
+                breaks = self.breaks
+            else:
+                breaks = self._doubts_before(group, consumer, first_message_id, delivery_count)
+            gap = self.jumped or self._channel_of(consumer) is None  # a client that is gone hears of no gap
+            self.owner.checkers.deliveries.executed(
+                self.node, self.boot_id, consumer, first_message_id, count, gap, breaks, is_told=self._is_told
+            )
+            deliver(group, consumer, first_message_id, slices, delivery_count)
+
+        setattr(self.clients, "deliver", shown)  # noqa: B010 - a method that is shown, not replaced
 
     def _doubts_before(self, group: GroupId, consumer: ConsumerId, first_message_id: int, delivery_count: int) -> int:
         """How many doubts the delivering member has had. A first delivery must come without doubt."""
         channel = self._channel_of(consumer)
         known = channel.consumers.get(consumer.tag) if channel is not None else None
         runner = self.runners.get(group) if known is not None and known.group == group else None
-        if runner is None or not isinstance(runner.host, QuorumQueue):
+        if runner is None or not isinstance(runner.host, QuorumMember):
             return 0
         if not delivery_count:
             what = f"{first_message_id} to {consumer}"
             self.owner.checkers.absences.delivers(self.node, runner.group, runner.applied, what)
         return runner.host._doubt.number
 
-    def _channel_of(self, consumer: ConsumerId) -> Channel | None:
-        connection = self.connections.get(consumer.channel.connection)
-        channels = connection._channels if isinstance(connection, ClientConnection) else {}
-        return channels.get(consumer.channel.channel)
+    def _channel_of(self, consumer: ConsumerId) -> ClientChannel | None:
+        channel = self.clients.channels.get(consumer.channel.connection)
+        return channel if isinstance(channel, ClientChannel) else None
 
     def peer_up(self, node: NodeId, boot_id: int) -> None:
         """Note it."""
@@ -408,7 +415,7 @@ class SimNode:
             if self.shard is not None:
                 self._look_for_forgotten(self.shard)
                 self._look_at_mailers(self.shard)
-                for connection in list(self.shard.clients):
+                for connection in list(self.shard.clients.connections):
                     connection.tick()
 
     def _look_for_forgotten(self, shard: SimShard) -> None:
@@ -416,7 +423,7 @@ class SimNode:
         about it."""
         for runner in shard.runners.values():
             host = runner.host
-            if not isinstance(host, QuorumQueue) or not host.leading or runner.applied < runner.core.log.last_index:
+            if not isinstance(host, QuorumMember) or not host.leading or runner.applied < runner.core.log.last_index:
                 continue
             if any(True for commands in runner.unapplied.values() for _ in commands.all()):
                 continue
@@ -430,7 +437,7 @@ class SimNode:
         """Check that a node that no longer leads has left the dead letters to its successor."""
         for group in shard.dead_letters.at_work:
             runner = shard.runners.get(group)
-            leads = runner is not None and isinstance(runner.host, QuorumQueue) and runner.host.leading
+            leads = runner is not None and isinstance(runner.host, QuorumMember) and runner.host.leading
             check(leads, "X6", f"node {self.node} does not lead group {group:x}, and sends its letters")
 
     def failed(self, error: str) -> None:

@@ -36,9 +36,10 @@ from reference_broker.machines.commands import (
     Settle,
 )
 from reference_broker.machines.effects import DeadLetter
+from reference_broker.message_run import RunSlice
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.proposals import unseal
-from reference_broker.queues.quorum import Letter, Piece
+from reference_broker.queues.port import DeadMessage
 from reference_broker.raft import wire
 from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.messages import TimeoutNow, VoteReply, VoteRequest
@@ -125,13 +126,13 @@ class Story:
         """A member takes over the state of another member."""
         self._tell(node, "queue", group, "takes over the state at {}".format, index)
 
-    def delivers(self, node: NodeId, consumer: ConsumerId, first: int, pieces: list[Piece], count: int) -> None:
+    def delivers(self, node: NodeId, consumer: ConsumerId, first: int, pieces: list[RunSlice], count: int) -> None:
         """A node hands messages to one of its channels."""
         self._scheduler.trace.tell(
             self._scheduler.now, f"n{node}", "queue", _delivers, consumer, first, pieces, count
         )  # fmt: skip
 
-    def buries(self, node: NodeId, group: GroupId, letters: DeadLetter, contents: list[Letter]) -> None:
+    def buries(self, node: NodeId, group: GroupId, letters: DeadLetter, contents: list[DeadMessage]) -> None:
         """A leader routes dead letters."""
         self._tell(node, "queue", group, _buries, letters, contents)
 
@@ -236,7 +237,7 @@ def _numbers(octets: bytes) -> str:
     return " ".join(number.decode() for number in _NUMBER.findall(octets)) or "no message"
 
 
-def _delivers(consumer: ConsumerId, first: int, pieces: list[Piece], count: int) -> str:
+def _delivers(consumer: ConsumerId, first: int, pieces: list[RunSlice], count: int) -> str:
     octets = b"".join(
         run.content(at) for run, start, number, step in pieces for at in range(start, start + number * step, step)
     )
@@ -245,7 +246,7 @@ def _delivers(consumer: ConsumerId, first: int, pieces: list[Piece], count: int)
     return f"delivers {_numbers(octets)} as ids {ids} to {_consumer(consumer)}{again}"
 
 
-def _buries(letters: DeadLetter, contents: list[Letter]) -> str:
+def _buries(letters: DeadLetter, contents: list[DeadMessage]) -> str:
     numbers = _numbers(b"".join(content for _route, content in contents))
     ids = f" as letters from {letters.first_id} on" if letters.first_id else ""
     return f"dead ({letters.reason.name.lower()}): {numbers}{ids}"

@@ -15,7 +15,7 @@ from reference_broker.machines.consumers import Status
 from reference_broker.machines.fifo import FifoMachine
 from reference_broker.machines.metadata import with_policy
 from reference_broker.node.config import Limits
-from reference_broker.queues.quorum import config_of
+from reference_broker.queues.quorum_member import QuorumMember, config_of
 from reference_broker.sim.clients import Crowd, SimClient
 from reference_broker.sim.environment import Checkers, Environment
 from reference_broker.sim.invariants import check
@@ -164,8 +164,8 @@ class World:
         """Node, name and machine of each member of a queue on a node that is not lost."""
         for node in self.living:
             for name, queue in node.shard.queues.items() if node.shard is not None else ():
-                if queue.host is not None:
-                    yield node, name, queue.host.machine
+                if isinstance(queue.member, QuorumMember):
+                    yield node, name, queue.member.machine
 
     def _life_of(self, channel: ChannelId) -> SimShard | None:
         """The shard that a channel was opened on, if that process still runs."""
@@ -196,7 +196,7 @@ class World:
                 if (
                     channel.connection
                     and not is_lost
-                    and (shard is None or channel.connection not in shard.connections)
+                    and (shard is None or channel.connection not in shard.clients.channels)
                 ):
                     return f"queue {name} on node {node.node}: {channel} is gone, but not its place"
         return None

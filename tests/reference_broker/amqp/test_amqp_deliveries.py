@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import body, commands, header
 
-from reference_broker.amqp.events import Outcome, Publish, Settled
+from reference_broker.amqp.events import Publish, Settled
 from reference_broker.amqp.testing import Heard, ScriptedClient, publish
 from reference_broker.message_run import MessageRun, decode
+from reference_broker.types import Outcome
 
 Basic = commands.Basic
 Properties = Basic.Properties

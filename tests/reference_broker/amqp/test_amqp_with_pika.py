@@ -18,7 +18,6 @@ from reference_broker.amqp.events import (
     ConnectionClosed,
     Consume,
     Event,
-    Outcome,
     Publish,
     QueueDeclare,
     QueueDelete,
@@ -26,6 +25,7 @@ from reference_broker.amqp.events import (
     Settled,
 )
 from reference_broker.message_run import MessageRun
+from reference_broker.types import Outcome
 
 Waiting = tuple[MessageRun, int]
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.config import Limits, Member, NodeConfig
-from reference_broker.node.groups import Queue
 from reference_broker.node.shard import Shard
+from reference_broker.queues.port import Queue
 from reference_broker.raft.roles import Role
 from reference_broker.sim.loop import Scheduler, SimLoop
 from reference_broker.sim.network import Network
@@ -118,7 +118,7 @@ class QuietCluster:
             )
             answered: list[Queue] = []
             loop.run(lambda record=record, answered=answered: shard.declare(shard.place(record), answered.append))
-            self.wait(lambda answered=answered: bool(answered) and answered[0].runner.leader != NOBODY)
+            self.wait(lambda answered=answered: bool(answered) and answered[0].proposer.leader != NOBODY)
 
     def wait_for_leaders(self) -> None:
         """Every member of every group knows who leads."""

@@ -175,7 +175,7 @@ def test_others_consume_and_settle_while_a_flood_waits() -> None:
         consumer.send(1, Basic.Ack(30, True))
         await world.settle()
         assert delivery_tags(consumer) == list(range(31, 61))
-        assert world.shard.queues["q"].host.machine.counts().settled == 30
+        assert world.shard.queues["q"].member.machine.counts().settled == 30
 
     run(scenario, publish_bytes_max=50_000)
 

@@ -6,14 +6,14 @@ import pytest
 from pamqp.commands import Basic
 
 from reference_broker.amqp.testing import publish
-from reference_broker.node.client_requests import Consumer
+from reference_broker.queues.session import ConsumeSession
 from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId
 from tests.reference_broker.node.test_back_pressure import Client, World, delivery_tags, run
 
 
-def consumer(credit: int) -> Consumer:
+def consumer(credit: int) -> ConsumeSession:
     """Of no particular queue."""
-    made = Consumer(ConsumerId(ChannelId(NodeId(1), 1, 1, 1), "c"), GroupId(7), no_ack=False)
+    made = ConsumeSession(ConsumerId(ChannelId(NodeId(1), 1, 1, 1), "c"), GroupId(7), no_ack=False)
     made.credit = credit
     return made
 
@@ -36,7 +36,7 @@ def test_all_given_up_and_applied_leaves_nothing() -> None:
         one.held += 5
         one.release(5, number)
         assert not one.is_short_of_credit(number)
-    assert (one.held, one.released, len(one.releases)) == (0, 0, 0)
+    assert (one.held, one._released, len(one._releases)) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("ending, comes_back", [(Basic.Ack(1), []), (Basic.Reject(1, True), [2])])
@@ -51,6 +51,6 @@ def test_what_returns_does_not_wait_for_something_to_ride_with(ending: Basic.Ack
         client.send(1, ending)
         await world.settle()
         assert delivery_tags(client) == [1, *comes_back]
-        assert world.shard.queues["q"].host.machine.counts().settled == 0
+        assert world.shard.queues["q"].member.machine.counts().settled == 0
 
     run(scenario, settle_delay_ms=3_600_000)

@@ -11,15 +11,16 @@ import pytest
 from pamqp import commands
 
 from reference_broker.amqp.testing import content
+from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.machines.commands import ChannelDown, DeadLetterSettled, Enqueue
 from reference_broker.machines.effects import DeadLetter, DeadLetterReason
 from reference_broker.machines.metadata import Policy, QueueRecord
 from reference_broker.node import metrics
 from reference_broker.node.config import Limits
 from reference_broker.node.dead_letters import DeadLetters
-from reference_broker.node.proposals import Priority
-from reference_broker.queues.quorum import Letter
-from reference_broker.types import ChannelId, GroupId, NodeId
+from reference_broker.queues.port import DeadMessage
+from reference_broker.queues.quorum import QUORUM
+from reference_broker.types import ChannelId, GroupId, NodeId, Priority
 
 ROUTE = b"\x00\x06source"
 SOURCE = QueueRecord(
@@ -37,9 +38,10 @@ class Runner:
         self.proposed: list[Any] = []
         self.priorities: list[Priority] = []
 
-    def propose(self, command: object, _size: int, priority: Priority = Priority.LOW) -> None:
+    def propose(self, command: object, size: int, priority: Priority = Priority.LOW, *, lazy: bool = False) -> int:
         self.proposed.append(command)
         self.priorities.append(priority)
+        return len(self.proposed)
 
 
 class Node:
@@ -48,12 +50,15 @@ class Node:
     def __init__(self, *names: str) -> None:
         self.node, self.boot_id, self.limits = NodeId(1), 1, Limits()
         self.opened = 0
-        self.policies: dict[str, Policy] = {}
-        self.metadata = SimpleNamespace(machine=SimpleNamespace(policies=self.policies))
+        self.anatomy, self.now_ns = Anatomy(1), lambda: 1
+        self.nobody = ChannelId(self.node, self.boot_id, 0, 0)
+        self.clients = self
+        self.in_force: list[Policy] = []
         self.queues: dict[str, Any] = {}
         self.timers: list[Callable[[], None]] = []
         self.channels: dict[int, object] = {}
         self.source = Runner()
+        self.source_queue = self.queue(SOURCE, self.source)
         for name in names:
             self.declare(name)
         self.letters = DeadLetters(self)  # type: ignore[arg-type]
@@ -61,11 +66,19 @@ class Node:
 
     def declare(self, name: str) -> None:
         record = QueueRecord(name=name, group=GroupId(10 + len(self.queues)), members=(NodeId(1),))
-        self.queues[name] = SimpleNamespace(record=record, runner=Runner())
+        self.queues[name] = self.queue(record, Runner())
+
+    def queue(self, record: QueueRecord, runner: Runner) -> Any:
+        queue: Any = QUORUM.queue(QUORUM, record, self)  # type: ignore[arg-type]
+        queue.proposer = runner
+        return queue
+
+    def policies(self) -> list[Policy]:
+        return self.in_force
 
     def policy(self, **definition: str) -> None:
         pairs = tuple((key.replace("_", "-"), value) for key, value in definition.items())
-        self.policies["p"] = Policy(name="p", pattern="source", definition=pairs, priority=0)
+        self.in_force = [Policy(name="p", pattern="source", definition=pairs, priority=0)]
 
     def now_ms(self) -> int:
         return 1_700_000_000_000
@@ -81,18 +94,11 @@ class Node:
     def later(self, _delay_s: float, call: Callable[[], None]) -> None:
         self.timers.append(call)
 
-    def proposer(self, group: GroupId) -> Runner:
-        return (
-            self.source
-            if group == SOURCE.group
-            else next(queue.runner for queue in self.queues.values() if queue.record.group == group)
-        )
-
     def die(self, first_id: int, count: int = 1, reason: DeadLetterReason = DeadLetterReason.REJECTED) -> None:
-        letters: list[Letter] = [
+        letters: list[DeadMessage] = [
             (ROUTE, content(1, b"%d" % number, commands.Basic.Properties())) for number in range(count)
         ]
-        self.letters.route(SOURCE, DeadLetter(first_id, (), reason, 1), letters)
+        self.letters.route(self.source_queue, DeadLetter(first_id, (), reason, 1), letters)
 
     def wait(self) -> None:
         due, self.timers = self.timers, []
@@ -100,7 +106,7 @@ class Node:
             call()
 
     def arrived(self, name: str) -> int:
-        return sum(command.run.count for command in self.queues[name].runner.proposed if isinstance(command, Enqueue))
+        return sum(command.run.count for command in self.queues[name].proposer.proposed if isinstance(command, Enqueue))
 
 
 @pytest.mark.parametrize("first_id", [0, 1], ids=["at most once", "at least once"])
@@ -122,7 +128,7 @@ def test_letters_of_a_policy_that_is_gone_go_nowhere(first_id: int) -> None:
     node = Node("source")
     record = replace(SOURCE, arguments=())
     node.letters.route(
-        record,
+        node.queue(record, Runner()),
         DeadLetter(first_id, (), DeadLetterReason.REJECTED, 1),
         [(ROUTE, content(1, b"0", commands.Basic.Properties()))],
     )
@@ -172,11 +178,11 @@ def test_a_target_that_confirms_settles_and_one_that_refuses_is_tried_again() ->
     node.die(1, 3)
     mailer = node.letters._mailers[SOURCE.group]
     target = node.queues["target"].record.group
-    mailer.rejected(1, target, 3, 3)
+    mailer.rejected(target, 3, 3)
     assert node.source.proposed == [DeadLetterSettled(((1, 2),))]
     node.wait()
     assert node.arrived("target") == 4
-    mailer.committed(1, target, 4)
+    mailer.committed(target, 4)
     assert node.source.proposed[1:] == [DeadLetterSettled(((3, 3),))]
 
 
@@ -189,7 +195,7 @@ def test_who_lost_the_lead_sends_nothing_more_and_keeps_nothing() -> None:
     node.policy(dead_letter_routing_key="full")
     node.die(4)
     mailer = node.letters._mailers[SOURCE.group]
-    mailer.rejected(1, node.queues["full"].record.group, 1, 1)
+    mailer.rejected(node.queues["full"].record.group, 1, 1)
     node.policy(dead_letter_routing_key="nowhere")
     node.die(5)
     node.letters.lead_lost(SOURCE.group)
@@ -208,7 +214,7 @@ def test_a_mailers_channel_ends_behind_what_it_published() -> None:
     node.policy(dead_letter_routing_key="target")
     node.die(1, 3)
     node.letters.lead_lost(SOURCE.group)
-    target = node.queues["target"].runner
+    target = node.queues["target"].proposer
     assert [type(command) for command in target.proposed] == [Enqueue, ChannelDown]
     assert target.proposed[1].channel == target.proposed[0].channel
     assert target.priorities == [Priority.LOW] * 2
@@ -222,9 +228,9 @@ def test_who_leads_again_sends_all_that_is_not_settled() -> None:
     node.die(1, 3)
     node.letters.lead_lost(SOURCE.group)
     node.die(1, 3)
-    first, _, second = node.queues["target"].runner.proposed
+    first, _, second = node.queues["target"].proposer.proposed
     assert first.channel != second.channel and second.run.count == 3
-    node.letters._mailers[SOURCE.group].committed(1, node.queues["target"].record.group, 3)
+    node.letters._mailers[SOURCE.group].committed(node.queues["target"].record.group, 3)
     assert node.source.proposed == [DeadLetterSettled(((1, 3),))]
 
 
@@ -235,7 +241,7 @@ def test_what_became_of_dead_letters_is_on_the_metrics_endpoint() -> None:
     node.die(0, 2)
     running = SimpleNamespace(
         config=SimpleNamespace(name="node1", cluster="c"),
-        clients=[], queues={}, delivered=0, redelivered=0, dead_letters=node.letters,
+        clients=SimpleNamespace(connections={}, delivered=0, redelivered=0), queues={}, dead_letters=node.letters,
     )  # fmt: skip
     collector = metrics.NodeCollector(running)  # type: ignore[arg-type]
     families = {family.name: family for family in collector._process()}
@@ -251,9 +257,9 @@ def test_letters_go_in_commands_of_no_more_octets_than_a_batch(first_id: int) ->
     node.limits = Limits(batch_bytes_max=10_000)
     node.policy(dead_letter_routing_key="graveyard")
     sizes = [3000, 3000, 3000, 3000, 40_000, 10, 10]
-    letters: list[Letter] = [(ROUTE, content(1, bytes(size), commands.Basic.Properties())) for size in sizes]
-    node.letters.route(SOURCE, DeadLetter(first_id, (), DeadLetterReason.REJECTED, 1), letters)
-    proposed = node.queues["graveyard"].runner.proposed
+    letters: list[DeadMessage] = [(ROUTE, content(1, bytes(size), commands.Basic.Properties())) for size in sizes]
+    node.letters.route(node.source_queue, DeadLetter(first_id, (), DeadLetterReason.REJECTED, 1), letters)
+    proposed = node.queues["graveyard"].proposer.proposed
     assert [command.run.count for command in proposed] == [3, 1, 1, 2]
     assert sum(command.run.count for command in proposed) == len(sizes)
     assert all(command.run.count == 1 or len(command.run.data) <= 10_000 for command in proposed)

@@ -13,6 +13,8 @@ import pytest
 
 from reference_broker.amqp.events import Consume, QueueDeclare
 from reference_broker.node.declaration import DeclarationError, check, consumer_priority, new_record
+from reference_broker.queues.kinds import KINDS
+from reference_broker.queues.quorum import QUORUM as QUORUM_KIND
 from reference_broker.types import NodeId
 
 NODES = [NodeId(1), NodeId(2), NodeId(3)]
@@ -36,7 +38,7 @@ def with_argument(key: str, value: object, **more: object) -> QueueDeclare:
 
 
 def record_of(event: QueueDeclare) -> Any:
-    return new_record(event, event.queue, NODES, secrets.randbits)
+    return new_record(event, event.queue, NODES, secrets.randbits, KINDS)
 
 
 WRONG_KIND = [
@@ -147,7 +149,7 @@ INEQUIVALENT = [
 @pytest.mark.parametrize(("event", "code", "text"), INEQUIVALENT, ids=range(len(INEQUIVALENT)))
 def test_declaring_again_must_say_the_same(event: QueueDeclare, code: int, text: str) -> None:
     """Two services that disagree about a queue must hear so when they start, not when a message is lost."""
-    queue: Any = SimpleNamespace(record=record_of(with_argument("x-delivery-limit", 3)))
+    queue: Any = SimpleNamespace(record=record_of(with_argument("x-delivery-limit", 3)), kind=QUORUM_KIND)
     with pytest.raises(DeclarationError) as refused:
         check(event, queue)
     assert refused.value.code == code
@@ -155,7 +157,7 @@ def test_declaring_again_must_say_the_same(event: QueueDeclare, code: int, text:
 
 
 def test_declaring_the_same_again_is_no_error() -> None:
-    queue: Any = SimpleNamespace(record=record_of(with_argument("x-delivery-limit", 3)))
+    queue: Any = SimpleNamespace(record=record_of(with_argument("x-delivery-limit", 3)), kind=QUORUM_KIND)
     assert check(with_argument("x-delivery-limit", 3, x_other=1), queue) is queue
     assert check(declare(passive=True, durable=False, arguments={}), queue) is queue
 
@@ -164,13 +166,13 @@ def test_consumers_are_refused_what_a_quorum_queue_does_not_do() -> None:
     """A client that believes it is alone would corrupt what it writes."""
     fields: dict[str, Any] = {"channel": 1, "queue": "q", "consumer_tag": "c", "no_ack": False, "nowait": False}
     consume = Consume(**fields, exclusive=False, prefetch=0, arguments={"x-priority": 5})
-    assert consumer_priority(consume) == 5
+    assert consumer_priority(consume, QUORUM_KIND) == 5
     with pytest.raises(
         DeclarationError, match="invalid arg 'x-priority' for queue 'q' in vhost '/': \"expected integer"
     ):
-        consumer_priority(Consume(**fields, exclusive=False, prefetch=0, arguments={"x-priority": "high"}))
+        consumer_priority(Consume(**fields, exclusive=False, prefetch=0, arguments={"x-priority": "high"}), QUORUM_KIND)
     with pytest.raises(DeclarationError, match="use x-single-active-consumer"):
-        consumer_priority(Consume(**fields, exclusive=True, prefetch=0))
+        consumer_priority(Consume(**fields, exclusive=True, prefetch=0), QUORUM_KIND)
 
 
 def test_a_passive_declare_of_nothing_is_not_found() -> None:

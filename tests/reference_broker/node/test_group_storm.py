@@ -32,7 +32,7 @@ from reference_broker.log.notices import (
 )
 from reference_broker.log.system import LogSystem
 from reference_broker.machines import metadata
-from reference_broker.machines.commands import ChannelDown, Checkout, NodeDown, NodeUp, Settle
+from reference_broker.machines.commands import ChannelDown, Checkout, Enqueue, NodeDown, NodeUp, Settle
 from reference_broker.machines.metadata import (
     AddMember,
     DeclareQueue,
@@ -41,19 +41,19 @@ from reference_broker.machines.metadata import (
     QueueRecord,
     RemoveMember,
 )
-from reference_broker.message_run import MessageRun
+from reference_broker.message_run import MessageRun, RunSlice
 from reference_broker.node.config import Limits
 from reference_broker.node.frames import Frames
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.hosting import Hosting
 from reference_broker.node.metadata import MetadataHost
 from reference_broker.node.peers import Kind
-from reference_broker.node.proposals import Priority
 from reference_broker.node.proxy import Proxy
 from reference_broker.node.reconciliation import Reconciliation
 from reference_broker.node.requests import Requests
 from reference_broker.node.sender import AnswerTimes
-from reference_broker.queues.quorum import Piece, QuorumQueue
+from reference_broker.queues.kinds import KINDS
+from reference_broker.queues.quorum_member import QuorumMember
 from reference_broker.queues.session import PublishSession
 from reference_broker.raft.roles import Role
 from reference_broker.storage.executor import OwnersThread
@@ -68,6 +68,7 @@ from reference_broker.types import (
     GroupId,
     LogIndex,
     NodeId,
+    Priority,
     Term,
 )
 
@@ -129,7 +130,8 @@ class Node:
         self.log, recovered = LogSystem.open(
             config, self.files, self.notice, policy=OwnersThread(), new_store=lambda: store
         )
-        self.hosting = Hosting(self)  # type: ignore[arg-type]
+        self.clients = self.nobody = self
+        self.hosting = Hosting(self, KINDS)  # type: ignore[arg-type]
         self.group = MetadataGroup()
         self.hosting.runners[METADATA_GROUP] = self.group  # type: ignore[assignment]
         self.runners = self.hosting.runners
@@ -151,16 +153,16 @@ class Node:
 
     @property
     def runner(self) -> GroupRunner | Proxy:
-        return self.hosting.by_group[GROUP].runner
+        return self.hosting.runners.get(GROUP) or self.hosting.proxies[GROUP]
 
     @property
     def member(self) -> GroupRunner | None:
         return self.hosting.runners.get(GROUP)
 
     @property
-    def host(self) -> QuorumQueue:
-        host = self.hosting.by_group[GROUP].host
-        assert host is not None
+    def host(self) -> QuorumMember:
+        host = self.hosting.by_group[GROUP].member
+        assert isinstance(host, QuorumMember)
         return host
 
     def hear(self) -> None:
@@ -190,7 +192,7 @@ class Node:
         self.alive = False
         self.files.crash(self.world.chance)
 
-    # node.group_ports.GroupPorts
+    # node.group.GroupPorts
 
     def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> int:
         return self.world.send(self.node, node, kind, b"".join(buffers))
@@ -235,10 +237,10 @@ class Node:
     def queue_gone(self, record: QueueRecord) -> None:
         raise AssertionError("nobody deletes the queue")
 
-    # queues.quorum.Clients
+    # queues.port.Channels and MemberPorts
 
     def deliver(
-        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[RunSlice], delivery_count: int
     ) -> None:
         client = self.channels.get(consumer.channel.connection)
         if isinstance(client, Consumer):
@@ -338,7 +340,8 @@ class Publisher:
         first = len(self.numbers) + 1
         self.numbers.update(enumerate(numbers, first))
         run = MessageRun.of(ROUTE, [self._body(number) for number in numbers])
-        self.node.runner.propose(self.session.enqueue(run, first), len(run.data) + 64)
+        command = Enqueue(self.channel, self.session.sent(run.count, len(run.data), first), run)
+        self.node.runner.propose(command, len(run.data) + 64)
 
     def _body(self, number: int) -> bytes:
         return b"%d %d " % (number, self.channel.connection) + b"x" * self.world.chance.randint(0, 300)
@@ -368,7 +371,7 @@ class Consumer:
     def subscribed(self, next_message_id: int) -> None:
         self.next_id = max(self.next_id, next_message_id)
 
-    def delivered(self, first: int, pieces: list[Piece], redelivered: bool) -> None:
+    def delivered(self, first: int, pieces: list[RunSlice], redelivered: bool) -> None:
         bodies = [run.content(start + step * k) for run, start, count, step in pieces for k in range(count)]
         # A gap: dealt and taken back in entries that this node jumped over. An overlap: redelivered after a jump.
         fresh = bodies[max(0, self.next_id - first) :]

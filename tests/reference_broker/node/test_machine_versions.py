@@ -3,14 +3,16 @@ understand, says so, and catches up once the newer program runs on it."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from reference_broker.node import status
-from reference_broker.queues import quorum
+from reference_broker.queues import quorum_member
 
 from .test_group_storm import FOUNDERS, GROUP, Publisher, World, member_of
 
-OLD, NEW = quorum.MACHINE_VERSION, quorum.MACHINE_VERSION + 1
+OLD, NEW = quorum_member.MACHINE_VERSION, quorum_member.MACHINE_VERSION + 1
 STALE = FOUNDERS[2]
 UPGRADED = FOUNDERS[:2]
 
@@ -22,7 +24,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world.settle_down()
     publish(world)
     part(world)
-    monkeypatch.setattr(quorum, "MACHINE_VERSION", NEW)
+    monkeypatch.setattr(quorum_member, "MACHINE_VERSION", NEW)
     for node in UPGRADED:
         world.crash(node)
     for node in UPGRADED:
@@ -95,7 +97,11 @@ def test_its_disk_still_counts_for_the_majority(world: World) -> None:
 
 def test_it_says_in_its_status_that_it_is_behind(world: World) -> None:
     """Operators read there why a node serves nobody."""
-    rows = lambda: [status.queue_row(world.nodes[node].hosting.by_group[GROUP]) for node in FOUNDERS]  # noqa: E731
+
+    def rows() -> list[dict[str, Any]]:
+        hostings = [world.nodes[node].hosting for node in FOUNDERS]
+        return [status.queue_row(each.by_group[GROUP], each.runners[GROUP]) for each in hostings]
+
     world.settle_down()
     assert [row.get("behind") for row in rows()] == [
         None,
@@ -144,5 +150,5 @@ def test_a_snapshot_of_a_newer_machine_is_kept_and_not_read(world: World) -> Non
 
 def restart_with(world: World, version: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quorum, "MACHINE_VERSION", version)
+        patch.setattr(quorum_member, "MACHINE_VERSION", version)
         upgrade(world)

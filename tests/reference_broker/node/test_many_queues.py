@@ -79,7 +79,7 @@ def test_a_group_that_waits_gets_its_ticks() -> None:
         cluster.pass_time(2)
         queues = list(cluster.shards[NODES[0]].queues.values())
         cluster.stop(*NODES[1:])
-        cluster.wait(lambda: all(not queue.runner.leader for queue in queues))
+        cluster.wait(lambda: all(not queue.proposer.leader for queue in queues))
         cluster.start(NODES[1])
         cluster.wait_for_leaders()
 
@@ -155,7 +155,7 @@ def test_a_declare_asks_nobody_for_a_vote_and_is_answered_by_a_leader(monkeypatc
         for name in names(10):
             record = shard.place(QueueRecord(name=name, group=GroupId(len(led) + 1), members=()))
             answered = len(led)
-            loop.run(lambda record=record: shard.declare(record, lambda queue: led.append(queue.runner.leader == 2)))
+            loop.run(lambda record=record: shard.declare(record, lambda queue: led.append(queue.proposer.leader == 2)))
             cluster.wait(lambda answered=answered: len(led) > answered)
         cluster.wait_for_leaders()
         assert all(led) and set(+said) == {"AppendReply"}

@@ -73,7 +73,7 @@ def test_nothing_is_published_or_acknowledged_behind_a_request_that_fails() -> N
         client.raw(failing + publish(1, "q", b"lost") * 20 + method(1, Basic.Ack(1), Basic.Ack(2)))
         await world.settle()
         assert names(client) == ["Channel.Close"]
-        counts = world.shard.queues["q"].host.machine.counts()
+        counts = world.shard.queues["q"].member.machine.counts()
         assert (counts.ready, counts.settled) == (3, 0)
 
     run(scenario)
@@ -145,7 +145,7 @@ def test_publishes_and_acknowledgements_behind_a_request_are_done_after_it() -> 
         assert [each.name for each in answers] == ["Basic.GetOk", "Queue.DeclareOk", "Queue.PurgeOk", "Channel.CloseOk"]
         assert answers[2].message_count == 50
         assert [each.delivery_tag for each in heard if isinstance(each, Basic.Ack)] == [51]
-        assert world.shard.queues["q"].host.machine.counts().settled == 1
+        assert world.shard.queues["q"].member.machine.counts().settled == 1
 
     run(scenario)
 

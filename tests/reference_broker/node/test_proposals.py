@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_broker.node.proposals import DedupTable, Priority, Proposal, Segment, UnappliedCommands, seal, unseal
-from reference_broker.types import GroupId, NodeId, Term
+from reference_broker.node.proposals import DedupTable, Proposal, Segment, UnappliedCommands, seal, unseal
+from reference_broker.types import GroupId, NodeId, Priority, Term
 
 
 def test_an_entry_gives_back_its_batch_and_its_segments() -> None:

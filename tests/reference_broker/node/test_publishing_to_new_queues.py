@@ -34,7 +34,7 @@ def names(client: Client) -> list[str]:
 
 
 def ready(world: World, queue: str) -> int:
-    count: int = world.shard.queues[queue].host.machine.counts().ready
+    count: int = world.shard.queues[queue].member.machine.counts().ready
     return count
 
 
@@ -164,6 +164,6 @@ def test_a_publisher_may_go_at_once(ends: str, looks: Callable[[World], Looking]
         await world.settle()
         assert ready(world, "late") == 5
         assert names(client) == (["Channel.CloseOk"] if ends == "channel" else [])
-        assert len(world.shard.queues["late"].host.machine.channels()) == 0, "the queue knows of its end"
+        assert len(world.shard.queues["late"].member.machine.channels()) == 0, "the queue knows of its end"
 
     run(scenario)

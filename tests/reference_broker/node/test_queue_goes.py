@@ -48,7 +48,7 @@ def test_a_request_that_waits_is_refused(request_: base.Frame) -> None:
         assert (close.reply_code, close.reply_text) == (404, "NOT_FOUND - no queue 'q' in vhost '/'")
         client.send(1, Channel.CloseOk(), Channel.Open())
         assert names(client) == ["Channel.OpenOk"]
-        assert client.server._replies == {}, "nobody waits any more"
+        assert all(each.awaited is None for each in client.server.channels.values()), "nobody waits any more"
 
     run(scenario)
 

@@ -8,9 +8,8 @@ import pytest
 from reference_broker.machines.config import NO_LIMIT
 from reference_broker.machines.metadata import AddMember, ClearPolicy, Policy, QueueRecord, RemoveMember, SetPolicy
 from reference_broker.node.group import GroupRunner
-from reference_broker.node.proposals import Priority
 from reference_broker.raft.roles import Role
-from reference_broker.types import NOBODY, NodeId
+from reference_broker.types import NOBODY, NodeId, Priority
 from tests.reference_broker.node.test_group_storm import FOUNDERS, GROUP, Node, World, member_of
 
 

@@ -6,9 +6,8 @@ import pytest
 
 from reference_broker.machines.commands import Settle
 from reference_broker.node.group import GroupRunner
-from reference_broker.node.proposals import Priority
 from reference_broker.raft.roles import Role
-from reference_broker.types import ChannelId, ConsumerId, NodeId
+from reference_broker.types import ChannelId, ConsumerId, NodeId, Priority
 from tests.reference_broker.node.test_group_storm import Publisher, World
 
 GONE = ConsumerId(ChannelId(NodeId(9), 1, 1, 1), "c")

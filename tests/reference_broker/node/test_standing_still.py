@@ -9,13 +9,12 @@ import pytest
 
 from reference_broker.machines.commands import Checkout, Enqueue, Get
 from reference_broker.machines.metadata import QueueRecord
-from reference_broker.message_run import MessageRun
-from reference_broker.node.client_requests import GETTER
-from reference_broker.node.proposals import Priority
+from reference_broker.message_run import MessageRun, RunSlice
+from reference_broker.node.client_channel import GETTER
 from reference_broker.node.shard import Shard
-from reference_broker.queues.quorum import Piece, QuorumQueue
+from reference_broker.queues.quorum_member import QuorumMember
 from reference_broker.raft.roles import Role
-from reference_broker.types import ConsumerId, GroupId, NodeId
+from reference_broker.types import ConsumerId, GroupId, NodeId, Priority
 from tests.reference_broker.node.quiet_cluster import NODES, QuietCluster, quiet_cluster
 
 SUSPECT_S = 2.0
@@ -28,7 +27,8 @@ class Reader:
 
     def __init__(self, cluster: QuietCluster, shard: Shard, group: GroupId, log: list[tuple[NodeId, int, int]]) -> None:
         self.cluster, self.shard, self.log = cluster, shard, log
-        self.channel = shard.new_channel(self, 1)  # type: ignore[arg-type]
+        self.connection = self
+        self.channel = shard.clients.new_channel(self, 1)  # type: ignore[arg-type]
         self.consumer = ConsumerId(self.channel, "c")
         self.replies: list[int] = []
         self.marks = 0
@@ -45,7 +45,7 @@ class Reader:
         self.cluster.wait(lambda: bool(self.replies))
 
     def deliver(
-        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[RunSlice], delivery_count: int
     ) -> None:
         for run, start, count, step in pieces:
             for position in range(start, start + count * step, step):
@@ -111,7 +111,7 @@ class Scene:
     def doubts(self) -> dict[NodeId, int]:
         """How many doubts each member has had."""
         hosts = {node: shard.runners[self.group].host for node, shard in self.cluster.shards.items()}
-        return {node: host._doubt.number for node, host in hosts.items() if isinstance(host, QuorumQueue)}
+        return {node: host._doubt.number for node, host in hosts.items() if isinstance(host, QuorumMember)}
 
     def late_and_unmarked(self) -> list[tuple[NodeId, int, int]]:
         """Deliveries as if for the first time of what somebody else had got before."""
@@ -207,7 +207,7 @@ def test_what_a_get_was_dealt_is_told_in_any_case() -> None:
         run.publish(1)
         getter = ConsumerId(reader.channel, GETTER)
         host = shard.runners[run.group].host
-        assert isinstance(host, QuorumQueue)
+        assert isinstance(host, QuorumMember)
         run.cluster.wait(lambda: host.machine.counts().ready == 1)
         run.cluster.loops[node].run(shard.hosting.stood_still)
         reader.propose(Get(getter, False, 7))

@@ -52,7 +52,7 @@ def test_what_is_held_over_a_cancel_is_still_the_same_consumer() -> None:
         assert delivery_tags(client) == [1, 2]
         client.send(1, Basic.Ack(2, True), Basic.Cancel("c"))
         await world.settle()
-        assert world.shard.queues["q"].host.machine.counts().settled == 2
+        assert world.shard.queues["q"].member.machine.counts().settled == 2
 
     run(scenario)
 
@@ -61,7 +61,7 @@ QUORUM = {"x-queue-type": "quorum"}
 
 
 def unacked(world: World, queue: str) -> int:
-    return world.shard.queues[queue].host.machine.counts().unacked
+    return world.shard.queues[queue].member.machine.counts().unacked
 
 
 def test_what_was_delivered_before_is_settled_in_its_own_queue() -> None:
@@ -86,7 +86,7 @@ def test_what_was_delivered_before_is_settled_in_its_own_queue() -> None:
         client.send(1, Basic.Nack(4, multiple=True, requeue=False))
         await world.settle()
         assert (unacked(world, "q"), unacked(world, "r")) == (0, 1)
-        (channel,) = client.server._channels.values()
+        (channel,) = client.server.channels.values()
         assert len(channel.consumers) == 1, "who has settled all is forgotten"
 
     run(scenario)
@@ -142,7 +142,7 @@ def test_what_the_former_queue_tells_again_is_no_delivery_of_the_next() -> None:
         client.send(1, Basic.Consume(0, "r", "c"))
         await world.settle()
         assert delivery_tags(client) == [1, 2]
-        world.shard.queues["q"].host.catch_up(world.shard, [])
+        world.shard.queues["q"].member.catch_up(world.shard.clients, [])
         await world.settle()
         assert delivery_tags(client) == []
         client.raw(publish(1, "r", b"body"))

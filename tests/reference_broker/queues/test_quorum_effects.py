@@ -21,8 +21,9 @@ from reference_broker.machines.commands import (
 )
 from reference_broker.machines.effects import DeadLetter, DeadLetterReason
 from reference_broker.machines.metadata import QueueRecord
-from reference_broker.message_run import MessageRun
-from reference_broker.queues.quorum import Letter, Piece, QuorumQueue
+from reference_broker.message_run import MessageRun, RunSlice
+from reference_broker.queues.port import DeadMessage
+from reference_broker.queues.quorum_member import QuorumMember
 from reference_broker.types import ChannelId, ConsumerId, Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
 HERE, THERE = NodeId(1), NodeId(2)
@@ -60,7 +61,7 @@ class Told:
         return calls
 
     def deliver(
-        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[Piece], delivery_count: int
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[RunSlice], delivery_count: int
     ) -> None:
         contents = [run.content(start + step * each) for run, start, count, step in pieces for each in range(count)]
         self.calls.append(("deliver", consumer, first_message_id, contents, delivery_count))
@@ -79,7 +80,7 @@ class Told:
     def watch_node(self, group: GroupId, node: NodeId) -> None:
         self.calls.append(("watch", node))
 
-    def dead_letter(self, group: GroupId, letters: DeadLetter, contents: list[Letter]) -> None:
+    def dead_letter(self, group: GroupId, letters: DeadLetter, contents: list[DeadMessage]) -> None:
         self.calls.append(("dead letter", letters.reason, contents))
 
     def set_timer(self, group: GroupId, at_ms: int) -> None:
@@ -103,7 +104,7 @@ class Member:
         named = tuple((f"x-{key.replace('_', '-')}", value) for key, value in arguments.items())
         members = (HERE, THERE)
         record = QueueRecord(name="q", group=GROUP, members=members, founders=members, arguments=named)
-        self.queue = QuorumQueue(record, self.told, lambda: NOW_MS)
+        self.queue = QuorumMember(record, self.told, self.told, lambda: NOW_MS)
         self.log: dict[int, bytes] = {}
         self.queue.payload = self.log.__getitem__
         if leading:

@@ -5,15 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_broker.message_run import MessageRun
 from reference_broker.queues.session import PublishSession
 from reference_broker.types import ChannelId, NodeId
 
 CHANNEL = ChannelId(NodeId(1), 1, 1, 1)
-
-
-def run(count: int) -> MessageRun:
-    return MessageRun(count, b"\x00\x01q", b"x" * count, 1)
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), max_size=30), st.randoms(use_true_random=False))
@@ -25,8 +20,7 @@ def test_every_publish_is_confirmed_once_and_none_before_its_commit(
     confirm_seq, committed = 1, 0
     for count, gap in runs:
         confirm_seq += gap
-        command = session.enqueue(run(count), confirm_seq)
-        assert command.first_seq == len(expected) + 1
+        assert session.sent(count, count, confirm_seq) == len(expected) + 1
         expected += range(confirm_seq, confirm_seq + count)
         confirm_seq += count
         committed = random.randint(committed, len(expected))  # type: ignore[attr-defined]
@@ -40,6 +34,6 @@ def test_every_publish_is_confirmed_once_and_none_before_its_commit(
 
 def test_publishes_without_confirms_are_counted_but_not_confirmed() -> None:
     session = PublishSession(CHANNEL)
-    session.enqueue(run(3), 0)
-    session.enqueue(run(2), 1)
+    session.sent(3, 3, 0)
+    session.sent(2, 2, 1)
     assert session.committed(5) == [(1, 2)]

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from reference_broker.machines.commands import Enqueue
 from reference_broker.node.config import Limits
-from reference_broker.node.proposals import Priority, Proposer, Segment
+from reference_broker.node.proposals import Proposer, Segment
+from reference_broker.types import Priority
 
 ANY: Final = 1 << 60
 """As many messages as there are."""
 
 
-class Outbox:
+class CommandQueue:
     """The commands that wait, oldest first in each priority. ``urgent``: not all of them are lazy. ``overdue``: they
     have waited long enough."""
 
@@ -105,7 +105,8 @@ def _leading(waiting: list[tuple[Any, int, Proposer, int]], messages_max: int) -
     """How many commands from the front on enqueue at most so many messages; at least one."""
     messages = 0
     for number, (command, *_rest) in enumerate(waiting):
-        messages += command.run.count if isinstance(command, Enqueue) else 1
+        run = getattr(command, "run", None)  # a command that publishes has its messages there
+        messages += run.count if run is not None else 1
         if messages > messages_max:
             return max(number, 1)
     return len(waiting)

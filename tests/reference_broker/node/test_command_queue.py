@@ -6,12 +6,12 @@ from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.machines.commands import Enqueue, Settle
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import MessageRun
+from reference_broker.node.command_queue import CommandQueue
 from reference_broker.node.config import Limits
-from reference_broker.node.outbox import Outbox
 from reference_broker.node.peers import Kind
-from reference_broker.node.proposals import Priority
 from reference_broker.node.proxy import Proxy
-from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId, Term
+from reference_broker.queues.quorum import QUORUM
+from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId, Priority, Term
 
 LIMITS = Limits()
 CHANNEL = ChannelId(NodeId(1), 1, 1, 1)
@@ -22,9 +22,9 @@ def enqueue(first_seq: int, count: int) -> Enqueue:
     return Enqueue(CHANNEL, first_seq, MessageRun(count, b"\x00\x01q", bytes(10 * count), 10))
 
 
-def filled(*runs: int, settles: int = 0) -> Outbox:
+def filled(*runs: int, settles: int = 0) -> CommandQueue:
     """An outbox with enqueues of so many messages each, and then settles."""
-    outbox, seq = Outbox(), 1
+    outbox, seq = CommandQueue(), 1
     for number, count in enumerate(runs, 1):
         outbox.add(enqueue(seq, count), 10 * count, (NodeId(1), Priority.LOW, 1), number)
         seq += count
@@ -33,7 +33,7 @@ def filled(*runs: int, settles: int = 0) -> Outbox:
     return outbox
 
 
-def cut(outbox: Outbox, messages_max: int | None = None) -> tuple[int, list[int]]:
+def cut(outbox: CommandQueue, messages_max: int | None = None) -> tuple[int, list[int]]:
     """Settles and sizes of runs in the next batch."""
     most = () if messages_max is None else (messages_max,)
     commands, segments = outbox.cut(1000, 10, *most)
@@ -120,7 +120,7 @@ class Node:
 def test_a_proxy_goes_on_when_the_link_to_the_leader_takes_octets_again() -> None:
     node = Node()
     record = QueueRecord(name="q", group=GroupId(7), members=(NodeId(1),))
-    proxy = Proxy(record, node, lambda: 0)  # type: ignore[arg-type]
+    proxy = Proxy(record, QUORUM, node, lambda: 0)  # type: ignore[arg-type]
     proxy.leading(NodeId(1), Term(1), 0, 0)
     count = LIMITS.small_message_bytes // 10
     proxy.propose(enqueue(1, count), 10 * count)

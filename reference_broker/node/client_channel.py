@@ -1,0 +1,659 @@
+"""A channel of a client's connection: what its client asks of queues, and what queues tell it.
+
+Publishes and acknowledgements go straight to the queue (:class:`~reference_broker.queues.port.Queue`). What needs an
+answer first, from the log or from another node (declare, delete, purge, consume, cancel, get), makes the channel
+*busy*: the core keeps what comes on the channel behind that unread, so that a client which does not wait for its
+answers still gets them in order. A queue that is deleted answers nothing more, so what is awaited of it is answered
+when it goes.
+
+Invariant: a busy channel waits for one :class:`Awaited`, and whatever comes for another one is not for it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from reference_broker.amqp.connection import ServerConnection
+from reference_broker.amqp.events import (
+    Cancel,
+    Consume,
+    Event,
+    Get,
+    Publish,
+    QueueDeclare,
+    QueueDelete,
+    QueuePurge,
+    Settled,
+)
+from reference_broker.machines.commands import IdRange
+from reference_broker.machines.metadata import QueueRecord
+from reference_broker.message_run import RunSlice
+from reference_broker.node import declaration
+from reference_broker.node.alarms import Alarms
+from reference_broker.node.config import Limits
+from reference_broker.node.declaration import DeclarationError
+from reference_broker.node.local_clients import Connection, LocalClients
+from reference_broker.node.requests import Answer, Answered
+from reference_broker.queues.port import Queue
+from reference_broker.queues.session import NOTHING_YET, ConsumeSession, PublishSession
+from reference_broker.types import NOBODY, ConsumerId, GroupId, Outcome
+
+GETTER: Final = ""
+"""The tag under which a queue knows the gets of a channel: no consumer can have it, for an empty one is replaced."""
+_EVERYTHING: Final = 2**63
+_NO_ROUTE: Final = 312
+
+
+class ClientPorts(Protocol):
+    """What clients need of their node."""
+
+    limits: Limits
+    alarms: Alarms
+    clients: LocalClients
+
+    @property
+    def queues(self) -> Mapping[str, Queue]:
+        """The queues that this node knows, by name."""
+
+    def now_ns(self) -> int:
+        """The host's monotonic clock."""
+
+    def new_record(self, event: QueueDeclare, name: str) -> QueueRecord:
+        """The record of a queue that may be declared. Raises :class:`~reference_broker.node.declaration.
+        DeclarationError`."""
+
+    def declare(self, record: QueueRecord, answered: Callable[[Queue], None]) -> None:
+        """Create the queue if its name is free; ``answered`` gets the queue of that name, which may have no leader
+        yet."""
+
+    def look_again(self, call: Callable[[bool], None]) -> None:
+        """Call with True once this node knows of every queue that was declared or deleted before now, or with False
+        once nobody could say in time."""
+
+
+class ConnectionPorts(Connection, Protocol):
+    """What a channel needs of its connection."""
+
+    core: ServerConnection
+    channels: dict[int, ClientChannel]
+    read_ns: int
+    is_writable: bool
+    unconfirmed_bytes: int
+    unconfirmed_commands: int
+
+    def take(self, events: list[Event]) -> None:
+        """Do what the core tells."""
+
+    def touch(self) -> None:
+        """Have what the core says written at the end of this turn."""
+
+    def read_on(self) -> None:
+        """Have the core read what waited for answers."""
+
+    def published(self) -> None:
+        """Something was published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """What a queue dealt to a basic.get that is not answered yet."""
+
+    message_id: int
+    message: RunSlice
+    delivery_count: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Awaited:
+    """What a busy channel waits for."""
+
+    group: GroupId | None = None
+    """The group of the queue that is to answer; None where the metadata group is, or a read that ends by itself."""
+    correlation: int = 0
+    answered: Callable[[int], None] | None = None
+    """Gets the queue's reply to the command with that correlation."""
+    queue_gone: Callable[[], None] | None = None
+    """What the client hears if the queue is deleted first."""
+
+
+class ClientChannel:
+    """One channel, from its first request to its end (:class:`~reference_broker.node.local_clients.LocalChannel`)."""
+
+    __slots__ = (
+        "_core",
+        "_credit_owed",
+        "_getting",
+        "_got",
+        "_last_correlation",
+        "_looked",
+        "_node",
+        "_number",
+        "_ports",
+        "_queues",
+        "_sessions",
+        "_sought",
+        "awaited",
+        "connection",
+        "consumers",
+        "id",
+        "is_gone",
+        "waiting",
+    )
+
+    def __init__(self, connection: ConnectionPorts, node: ClientPorts, number: int) -> None:
+        self.connection: Connection | None = connection
+        self._ports = connection
+        self._core = connection.core
+        self._node = node
+        self._number = number
+        self.id = node.clients.new_channel(self, number)
+        self.consumers: dict[str, ConsumeSession] = {}
+        self.awaited: Awaited | None = None
+        """While there is one the channel is busy."""
+        self.waiting: deque[Event] = deque()
+        """What was read together with a publish to a queue that is looked for: publishes and settles."""
+        self.is_gone = False
+        """It has ended, and is kept for what waits."""
+        self._queues: dict[GroupId, Queue] = {}
+        """The queues that it has dealt with, and that must hear of its end."""
+        self._sessions: dict[GroupId, PublishSession] = {}
+        self._getting: ConsumeSession | None = None
+        self._got: Got | None = None
+        self._credit_owed: list[tuple[ConsumeSession, IdRange]] = []
+        self._sought: Event | None = None
+        """The last request for a queue that was not known here."""
+        self._looked: bool | None = None
+        """While what waited is done: whether this node knows by now of every queue that was there when it came."""
+        self._last_correlation = 0
+
+    # What queues tell
+
+    def deliver(
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
+    ) -> None:
+        """Messages of a queue for a consumer. Dropped are those that it had before, and those of a queue that its tag
+        does not subscribe to any more: their holder has them."""
+        if consumer.tag == GETTER:
+            self._dealt_to_get(group, first_message_id, slices, delivery_count)
+            return
+        known = self.consumers.get(consumer.tag)
+        if known is None or known.group != group:
+            return
+        count = sum(each[2] for each in slices)
+        first, last = first_message_id, first_message_id + count - 1
+        if last < known.next_message_id:
+            return
+        if first < known.next_message_id:
+            slices = _skip(slices, known.next_message_id - first)
+            first = known.next_message_id
+        known.next_message_id = last + 1
+        known.held += last - first + 1
+        if not self._core.deliver(self._number, consumer.tag, first, slices, delivery_count):
+            self._settle(known, Outcome.RETURN, ((first, last),))
+        elif known.no_ack:
+            if self._ports.is_writable:
+                self._settle(known, Outcome.SETTLE, ((first, last),))
+            else:
+                self._credit_owed.append((known, (first, last)))
+
+    def committed(self, group: GroupId, last: int) -> bool:
+        """Enqueues are committed: confirm them, and read on."""
+        session = self._sessions.get(group)
+        if session is None:
+            return False
+        confirmed = self._resolved(session, last)
+        for first_seq, last_seq in confirmed:
+            self._core.confirm(self._number, first_seq, last_seq)
+        return bool(confirmed)
+
+    def rejected(self, group: GroupId, first: int, last: int) -> None:
+        """Enqueues were refused: say so, and read on. Those before them are committed."""
+        self.committed(group, first - 1)
+        session = self._sessions.get(group)
+        if session is None:
+            return
+        for first_seq, last_seq in self._resolved(session, last):
+            self._core.reject(self._number, first_seq, last_seq)
+
+    def replied(self, correlation: int, value: int) -> None:
+        """A command was applied."""
+        awaited = self.awaited
+        if awaited is not None and awaited.answered is not None and awaited.correlation == correlation:
+            self.awaited = None
+            awaited.answered(value)
+            self._resume()
+
+    def queue_removed(self, record: QueueRecord) -> None:
+        """A queue is gone: its consumers are told, and who waits for its answer gets one."""
+        group = record.group
+        session = self._sessions.pop(group, None)
+        if session is not None and (unanswered := self._resolved(session, _EVERYTHING)):
+            self._answer_for(record.name, unanswered)
+        self._await_no_longer(group)
+        for tag, consumer in list(self.consumers.items()):
+            if consumer.group == group:
+                del self.consumers[tag]
+                self._core.set_apart(self._number, tag)  # under a name that nobody has: with the queue its messages go
+                if not consumer.is_cancelled:  # else the client has heard of its end, and may use the tag again
+                    self._core.cancelled_by_broker(self._number, tag)
+        self._queues.pop(group, None)
+        self._resume()
+
+    def _resolved(self, session: PublishSession, last: int) -> list[IdRange]:
+        """What the queue has answered up to ``last`` no longer counts against the limits."""
+        octets, waiting = session.unconfirmed_bytes, session.unconfirmed_commands
+        resolved = session.committed(last)
+        self._ports.unconfirmed_bytes += session.unconfirmed_bytes - octets
+        self._ports.unconfirmed_commands += session.unconfirmed_commands - waiting
+        return resolved
+
+    def _answer_for(self, name: str, unanswered: list[IdRange]) -> None:
+        """What was published to a queue that is gone is confirmed, as RabbitMQ does: it went with the queue. But if a
+        queue of that name is there again, it may have come after the new one, and is refused."""
+
+        def looked(found: bool) -> None:
+            is_gone = found and name not in self._node.queues
+            for first_seq, last_seq in unanswered if self._ports.channels.get(self._number) is self else ():
+                (self._core.confirm if is_gone else self._core.reject)(self._number, first_seq, last_seq)
+            self._ports.touch()
+
+        self._node.look_again(looked)
+
+    # Publishing and settling
+
+    def _publish(self, event: Publish) -> None:
+        queue = self._node.queues.get(event.routing_key)
+        if queue is None:
+            if self._looked is None:
+                self._look_for_its_queue(event)
+            else:
+                self._unroutable(event, is_sure=self._looked)
+            return
+        group = queue.record.group
+        session = self._sessions.get(group)
+        if session is None:
+            session = self._sessions[group] = PublishSession(self.id)
+            self._queues[group] = queue
+        ports = self._ports
+        ports.unconfirmed_commands += queue.publish(session, event.run, event.first_seq, event.ttl_ms, ports.read_ns)
+        ports.unconfirmed_bytes += len(event.run.data)
+        ports.published()
+
+    def _unroutable(self, event: Publish, *, is_sure: bool) -> None:
+        """No queue has this name; or nobody could tell, and the publisher must not take its messages for safe."""
+        last_seq = event.first_seq + event.run.count - 1
+        if self.is_gone:
+            return
+        if not is_sure:
+            self._core.reject(event.channel, event.first_seq, last_seq)
+            return
+        if event.mandatory:
+            self._core.returned(event.channel, _NO_ROUTE, "NO_ROUTE", event.exchange, event.routing_key, event.run)
+        if event.first_seq:
+            self._core.confirm(event.channel, event.first_seq, last_seq)
+
+    def _settled(self, event: Settled) -> None:
+        if (consumer := self.consumers.get(event.consumer_tag)) is not None:
+            self._settle(consumer, event.outcome, event.ranges, self._ports.read_ns)
+
+    def _settle(
+        self, consumer: ConsumeSession, outcome: Outcome, ranges: tuple[IdRange, ...], read_ns: int = 0
+    ) -> None:
+        """Have the queue know what became of messages that the consumer held."""
+        self._queues[consumer.group].settle(consumer, outcome, ranges, read_ns)
+        if consumer.is_cancelled:
+            self._forget_if_done(consumer)
+
+    def pay_credit(self) -> None:
+        """The client reads again: consumers without acknowledgement get their credit back."""
+        owed, self._credit_owed = self._credit_owed, []
+        for consumer, ids in owed:
+            if consumer.group in self._queues:
+                self._settle(consumer, Outcome.SETTLE, (ids,))
+
+    def end(self) -> None:
+        """The channel is gone: every queue that it dealt with must know."""
+        if self._ports.channels.get(self._number) is self:
+            del self._ports.channels[self._number]
+        if self.waiting:  # what it has published goes to its queues first
+            self.is_gone = True
+            return
+        self.awaited = None  # whatever still answers is not heard
+        for session in self._sessions.values():
+            self._resolved(session, _EVERYTHING)
+        for queue in self._queues.values():
+            queue.channel_closed(self.id)
+        self._node.clients.forget_channel(self.id)
+
+    # Declaring and deleting
+
+    def _declare(self, event: QueueDeclare) -> None:
+        name = event.queue or f"amq.gen-{secrets.token_urlsafe(16)}"
+        existing = self._node.queues.get(name)
+        if event.passive and existing is None and self._looks_again(event):
+            return
+        try:
+            if event.passive or existing is not None:
+                self._declared(event, declaration.check(event, existing))
+                return
+            record = self._node.new_record(event, name)
+        except DeclarationError as refused:
+            self._refuse(refused.code, refused.text, "queue.declare")
+            return
+        awaited = self._await()
+
+        def answered(queue: Queue) -> None:
+            if self._has_come(awaited):
+                try:
+                    is_new = queue.record.group == record.group and queue.proposer.leader != NOBODY
+                    self._declared(event, declaration.check(event, queue), is_new=is_new)
+                except DeclarationError as refused:
+                    self._refuse(refused.code, refused.text, "queue.declare")
+                self._resume()
+
+        self._node.declare(record, answered)
+
+    def _declared(self, event: QueueDeclare, queue: Queue, *, is_new: bool = False) -> None:
+        """Answer. What this very declare has created was empty then, and nobody need be asked for its counts."""
+
+        def counted(counts: Answer) -> None:
+            if "error" in counts:
+                self._refuse_uncounted(queue, counts, "queue.declare")
+            else:
+                self._core.queue_declare_ok(self._number, queue.record.name, counts["ready"], counts["consumers"])
+
+        if not event.nowait:
+            if is_new:
+                self._core.queue_declare_ok(self._number, queue.record.name, 0, 0)
+            else:
+                self._count(queue, counted)
+
+    def _count(self, queue: Queue, counted: Answered) -> None:
+        """Call with what the queue's leader counts, or with why it does not."""
+        awaited = self._await()
+
+        def answered(counts: Answer) -> None:
+            if self._has_come(awaited):
+                counted(counts)
+                self._resume()
+
+        queue.counts(answered)
+
+    def _refuse_uncounted(self, queue: Queue, why: Answer, method: str) -> None:
+        """With the code that RabbitMQ gives for a durable queue whose node is down."""
+        text = f"queue '{queue.record.name}' in vhost '/' does not answer: {why['error']}"
+        self._refuse(declaration.NOT_FOUND, text, method)
+
+    def _delete(self, event: QueueDelete) -> None:
+        queue = self._node.queues.get(event.queue)
+        if queue is None:  # deleting what does not exist is no error (RabbitMQ since 3.2)
+            if not self._looks_again(event):
+                self._deleted(event, 0)
+            return
+        self._count(queue, lambda counts: self._delete_counted(event, queue, counts))
+
+    def _delete_counted(self, event: QueueDelete, counted: Queue, counts: Answer) -> None:
+        if "error" in counts and (event.if_empty or event.if_unused):
+            self._refuse_uncounted(counted, counts, "queue.delete")
+            return
+        ready, consumers = counts.get("ready", 0), counts.get("consumers", 0)  # without a leader it can still go
+        # Dead letters that no other queue has confirmed would go with the queue, as its messages would.
+        full = event.if_empty and (ready or counts.get("dead_letters", 0))
+        if full or (event.if_unused and consumers):
+            why = "not empty" if full else "in use"
+            text = f"queue '{event.queue}' in vhost '/' {why}"
+            self._refuse(declaration.PRECONDITION_FAILED, text, "queue.delete")
+            return
+        queue = self._node.queues.get(event.queue)
+        if queue is None:
+            self._deleted(event, 0)
+            return
+        awaited = self._await()
+
+        def answered() -> None:
+            if self._has_come(awaited):
+                self._deleted(event, ready)
+                self._resume()
+
+        queue.delete(answered)
+
+    def _deleted(self, event: QueueDelete, messages: int) -> None:
+        if not event.nowait:
+            self._core.queue_delete_ok(self._number, messages)
+
+    def _purge(self, event: QueuePurge) -> None:
+        queue = self._queue_or_error(event, "queue.purge")
+        if queue is None:
+            return
+
+        def purged(count: int) -> None:
+            if not event.nowait:
+                self._core.queue_purge_ok(self._number, count)
+
+        queue.purge(self.id, self._ask(queue, purged, lambda: self._refuse_missing(event, "queue.purge")))
+
+    # Consuming
+
+    def _consume(self, event: Consume) -> None:
+        queue = self._queue_or_error(event, "basic.consume")
+        if queue is None:
+            return
+        try:
+            priority = declaration.consumer_priority(event, queue.kind)
+        except DeclarationError as refused:
+            self._refuse(refused.code, refused.text, "basic.consume")
+            return
+        known = self.consumers.get(event.consumer_tag)
+        if known is not None and known.group != queue.record.group:
+            self._set_apart(event.consumer_tag)
+            known = None
+        if known is None:
+            identity = ConsumerId(self.id, event.consumer_tag)
+            known = self.consumers[event.consumer_tag] = ConsumeSession(identity, queue.record.group, event.no_ack)
+            known.next_message_id = NOTHING_YET
+        known.no_ack, known.is_cancelled = event.no_ack, False
+        known.credit = event.prefetch or self._node.limits.credit_default
+
+        def consuming(next_message_id: int) -> None:
+            if known.next_message_id == NOTHING_YET or next_message_id > known.next_message_id:
+                known.next_message_id = next_message_id  # else a late answer, which tells of held ones
+            if not event.nowait:
+                self._core.consume_ok(self._number, event.consumer_tag)
+
+        correlation = self._ask(queue, consuming, lambda: self._refuse_missing(event, "basic.consume"))
+        queue.subscribe(known, priority, correlation)
+
+    def _cancel(self, event: Cancel) -> None:
+        consumer = self.consumers.get(event.consumer_tag)
+        if consumer is None:
+            self._core.cancel_ok(self._number, event.consumer_tag)
+            return
+        queue = self._queues[consumer.group]
+
+        def cancelled(_value: int) -> None:
+            consumer.is_cancelled = True
+            self._forget_if_done(consumer)
+            if not event.nowait:
+                self._core.cancel_ok(self._number, event.consumer_tag)
+
+        queue.unsubscribe(consumer, self._ask(queue, cancelled, lambda: cancelled(0)))
+
+    def _forget_if_done(self, consumer: ConsumeSession) -> None:
+        """It was cancelled, and nothing of it is left to settle."""
+        if not consumer.held:
+            for tag in [tag for tag, each in self.consumers.items() if each is consumer]:
+                del self.consumers[tag]
+
+    def _set_apart(self, tag: str) -> None:
+        """Another queue takes the tag: who had it before still settles what it holds, and gets no more."""
+        former = self.consumers.pop(tag)
+        former.is_cancelled = True
+        name = self._core.set_apart(self._number, tag)
+        if former.held:
+            self.consumers[name] = former
+
+    def _get(self, event: Get) -> None:
+        queue = self._queue_or_error(event, "basic.get")
+        if queue is None:
+            return
+        try:
+            declaration.check_get(queue)
+        except DeclarationError as refused:
+            self._refuse(refused.code, refused.text, "basic.get")
+            return
+        group, getter = queue.record.group, ConsumerId(self.id, GETTER)
+        # What is fetched is settled like any consumer's; the core knows it by a tag that tells the queue.
+        consumer = self.consumers.setdefault(event.consumer_tag, ConsumeSession(getter, group, event.no_ack))
+        if consumer.group != group:  # the queue was deleted and declared again meanwhile
+            self._set_apart(event.consumer_tag)
+            consumer = self.consumers[event.consumer_tag] = ConsumeSession(getter, group, event.no_ack)
+        self._getting = consumer
+
+        def answered(value: int) -> None:
+            self._answer_get(consumer, event, left=max(value - 1, 0))
+
+        correlation = self._ask(queue, answered, lambda: self._refuse_missing(event, "basic.get"))
+        queue.get(consumer, event.no_ack, correlation)
+
+    def _dealt_to_get(self, group: GroupId, first: int, slices: list[RunSlice], delivery_count: int) -> None:
+        """A queue dealt to a basic.get. What no get waits for any more, and the client never had, goes back: it is told
+        again when this node jumped over entries."""
+        if self._getting is not None and self._getting.group == group:
+            if first >= self._getting.next_message_id:
+                self._got = Got(first, slices[0], delivery_count)
+            return
+        last = first + sum(each[2] for each in slices) - 1
+        for consumer in self.consumers.values():
+            if consumer.id.tag == GETTER and consumer.group == group and consumer.next_message_id <= first:
+                self._queues[group].settle(consumer, Outcome.RETURN, ((first, last),))
+
+    def _answer_get(self, consumer: ConsumeSession, event: Get, left: int) -> None:
+        """The queue answered a basic.get: what it dealt, if anything, came just before."""
+        got, self._got, self._getting = self._got, None, None
+        if got is None:
+            self._core.get_empty(self._number)
+            return
+        consumer.next_message_id = got.message_id + 1
+        sent = self._core.get_ok(
+            self._number, event.consumer_tag, got.message_id, got.message, got.delivery_count, left, event.no_ack
+        )
+        if not sent and not event.no_ack:
+            self._queues[consumer.group].settle(consumer, Outcome.RETURN, ((got.message_id, got.message_id),))
+
+    # Queues that are not known here
+
+    def _queue_or_error(self, event: QueuePurge | Consume | Get, method: str) -> Queue | None:
+        queue = self._node.queues.get(event.queue)
+        if queue is None and not self._looks_again(event):
+            self._refuse_missing(event, method)
+        return queue
+
+    def _refuse_missing(self, event: QueuePurge | Consume | Get, method: str) -> None:
+        self._refuse(declaration.NOT_FOUND, f"no queue '{event.queue}' in vhost '/'", method)
+
+    def _looks_again(self, event: Event) -> bool:
+        """What is not known here may have been declared on another node a moment ago: the event comes again when this
+        node knows all that was committed before it. False when that has been done."""
+        if self._sought is event:
+            return False
+        self._sought = event
+        awaited = self._await()
+
+        def looked(_found: bool) -> None:
+            if self._has_come(awaited):
+                HANDLERS[type(event)](self, event)
+                self._resume()
+
+        self._node.look_again(looked)
+        return True
+
+    def _look_for_its_queue(self, event: Publish) -> None:
+        """The same for publishes. One question serves all that was read together with the first of them."""
+        awaited = self._await()
+        self.waiting.append(event)
+
+        def looked(found: bool) -> None:
+            if self._has_come(awaited):
+                self._looked = found
+                while self.waiting:
+                    waiting = self.waiting.popleft()
+                    HANDLERS[type(waiting)](self, waiting)
+                self._looked = None
+                if self.is_gone:
+                    self.end()
+                self._resume()
+
+        self._node.look_again(looked)
+
+    # Waiting for answers
+
+    def _ask(self, queue: Queue, answered: Callable[[int], None], queue_gone: Callable[[], None]) -> int:
+        """Make the channel busy until the queue has applied the command with the returned correlation, or is gone. From
+        now on the queue must hear of the channel's end."""
+        self._queues[queue.record.group] = queue
+        self._last_correlation += 1
+        self._await(Awaited(queue.record.group, self._last_correlation, answered, queue_gone))
+        return self._last_correlation
+
+    def _await(self, awaited: Awaited | None = None) -> Awaited:
+        """Hold back what the client sends on this channel until this has come."""
+        self.awaited = awaited or Awaited()
+        self._core.hold(self._number)
+        return self.awaited
+
+    def _has_come(self, awaited: Awaited) -> bool:
+        """Whether the channel waits for just this, which it does no longer: it may be gone, or know the answer."""
+        if self.awaited is not awaited:
+            return False
+        self.awaited = None
+        return True
+
+    def _await_no_longer(self, group: GroupId) -> None:
+        """The queue of the group is gone: if the channel waits for its answer, it waits in vain."""
+        awaited = self.awaited
+        if awaited is not None and awaited.group == group and awaited.queue_gone is not None:
+            self.awaited = None
+            awaited.queue_gone()
+
+    def _resume(self) -> None:
+        """Read what waits, unless the channel waits for something else by now."""
+        if self.awaited is None and not self.is_gone:
+            self._core.release(self._number)
+        self._ports.read_on()
+        self._ports.touch()
+
+    def _refuse(self, code: int, text: str, method: str) -> None:
+        self._ports.take(self._core.channel_error(self._number, code, text, method))
+        self._ports.read_on()
+        self._ports.touch()
+
+
+Handler = Callable[[ClientChannel, Any], None]  # each is called with the one event it is listed for
+
+HANDLERS: Final[dict[type, Handler]] = {
+    Publish: ClientChannel._publish,
+    Settled: ClientChannel._settled,
+    QueueDeclare: ClientChannel._declare,
+    QueueDelete: ClientChannel._delete,
+    QueuePurge: ClientChannel._purge,
+    Consume: ClientChannel._consume,
+    Get: ClientChannel._get,
+    Cancel: ClientChannel._cancel,
+}
+"""What each event of the core does to its channel."""
+
+
+def _skip(slices: list[RunSlice], count: int) -> list[RunSlice]:
+    """The slices without their first ``count`` messages."""
+    rest: list[RunSlice] = []
+    for run, start, length, step in slices:
+        if count >= length:
+            count -= length
+            continue
+        rest.append((run, start + count * step, length - count, step))
+        count = 0
+    return rest

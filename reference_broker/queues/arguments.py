@@ -1,0 +1,109 @@
+"""Rules for the arguments of a queue's declaration: what each may be, and what RabbitMQ says if it is not. Pure.
+
+A kind of queue lists the arguments that it knows with a rule for each (:class:`~reference_broker.queues.port.
+QueueKind`). The sentences are RabbitMQ's, because clients match on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from reference_broker.machines.commands import TTL_MS_MAX
+from reference_broker.machines.metadata import ArgumentValue
+
+Arguments = Mapping[str, object]
+"""All arguments of a declaration, as pamqp decodes them."""
+
+ArgumentRule = Callable[[object, Arguments], ArgumentValue]
+"""Takes a value and all arguments; returns the value, or raises :class:`WrongArgumentError`."""
+
+_INT32: Final = range(-(2**31), 2**31)
+_TYPE_NAMES: Final[dict[type, str]] = {
+    bool: "bool", str: "longstr", bytes: "longstr", bytearray: "longstr", float: "double", dict: "table",
+    list: "array", type(None): "void",
+}  # fmt: skip
+
+
+class WrongArgumentError(Exception):
+    """An argument's value is wrong; the text is how RabbitMQ puts it."""
+
+
+def type_name(value: object) -> str:
+    """The AMQP type of a decoded value, as RabbitMQ calls it."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return "signedint" if value in _INT32 else "long"
+    return _TYPE_NAMES.get(type(value), type(value).__name__.lower())
+
+
+def integer(value: object) -> int:
+    """A whole number."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise WrongArgumentError(f'"expected integer, got {type_name(value)}"')
+    return value
+
+
+def any_integer(value: object, _all: Arguments) -> int:
+    """Any whole number."""
+    return integer(value)
+
+
+def milliseconds(value: object, everything: Arguments) -> int:
+    """A time from 0 on, up to ten years."""
+    number = not_negative(value, everything)
+    if number > TTL_MS_MAX:
+        raise WrongArgumentError(f"{{value_too_large,{number}}}")
+    return number
+
+
+def lifetime(value: object, everything: Arguments) -> int:
+    """A time above 0, up to ten years."""
+    return milliseconds(positive(value, everything), everything)
+
+
+def not_negative(value: object, _all: Arguments) -> int:
+    """A whole number from 0 on."""
+    number = integer(value)
+    if number < 0:
+        raise WrongArgumentError(f"{{value_negative,{number}}}")
+    return number
+
+
+def positive(value: object, everything: Arguments) -> int:
+    """A whole number from 1 on."""
+    number = not_negative(value, everything)
+    if not number:
+        raise WrongArgumentError("{value_zero,0}")
+    return number
+
+
+def boolean(value: object, _all: Arguments) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise WrongArgumentError(f"{{unacceptable_type,{type_name(value)}}}")
+    return value
+
+
+def string(value: object, _all: Arguments) -> str:
+    """Text."""
+    if not isinstance(value, str):
+        raise WrongArgumentError(f"{{unacceptable_type,{type_name(value)}}}")
+    return value
+
+
+def routing_key(value: object, everything: Arguments) -> str:
+    """Text, together with a dead letter exchange only."""
+    if "x-dead-letter-exchange" not in everything:
+        raise WrongArgumentError("routing_key_but_no_dlx_defined")
+    return string(value, everything)
+
+
+def one_of(error: str, *words: str) -> ArgumentRule:
+    """One of some words; anything else is the error that RabbitMQ names."""
+
+    def rule(value: object, everything: Arguments) -> str:
+        if (word := string(value, everything)) not in words:
+            raise WrongArgumentError(error)
+        return word
+
+    return rule
