@@ -109,12 +109,12 @@ class RunCollector:
             yield args
 
     def _gauge(self, name: str, about: str, value: float) -> Metric:
-        family = GaugeMetricFamily(f"{self._prefix}{name}", about, labels=list(self._labels))
-        family.add_metric(list(self._labels.values()), value)
-        return family
+        return self._labelled(GaugeMetricFamily(f"{self._prefix}{name}", about, labels=list(self._labels)), value)
 
     def _counter(self, name: str, about: str, value: float) -> Metric:
-        family = CounterMetricFamily(f"{self._prefix}{name}", about, labels=list(self._labels))
+        return self._labelled(CounterMetricFamily(f"{self._prefix}{name}", about, labels=list(self._labels)), value)
+
+    def _labelled(self, family: GaugeMetricFamily | CounterMetricFamily, value: float) -> Metric:
         family.add_metric(list(self._labels.values()), value)
         return family
 

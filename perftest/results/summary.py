@@ -121,11 +121,13 @@ class PhaseTotals:
         self.intervals += 1
         for name in COUNTERS:
             self.counts[name] += getattr(record, name)
-        worker = record.source
-        self.worker_length_ns[worker] = self.worker_length_ns.get(worker, 0) + record.length_ns
-        self.worker_cpu_ns[worker] = self.worker_cpu_ns.get(worker, 0) + record.worker_cpu_ns
-        self.worker_wait_ns[worker] = self.worker_wait_ns.get(worker, 0) + record.worker_wait_ns
-        self.worker_steal_ns[worker] = self.worker_steal_ns.get(worker, 0) + record.steal_ns
+        for spent_ns, more_ns in (
+            (self.worker_length_ns, record.length_ns),
+            (self.worker_cpu_ns, record.worker_cpu_ns),
+            (self.worker_wait_ns, record.worker_wait_ns),
+            (self.worker_steal_ns, record.steal_ns),
+        ):
+            spent_ns[record.source] = spent_ns.get(record.source, 0) + more_ns
         self.loop_lag_ns = max(self.loop_lag_ns, record.loop_lag_ns)
         self.gc_collections += record.gc_collections
         self.gc_pause_ns = max(self.gc_pause_ns, record.gc_pause_ns)
@@ -265,10 +267,7 @@ def step_row(
         "start_ns": totals.start_ns,
         "length_ns": totals.length_ns,
         **{name: counts[name] for name in COUNTERS if name not in _NOT_IN_ROWS},
-        **{
-            f"{name}_per_s": round(totals.per_s(name), 3)
-            for name in ("intended", "published", "confirmed", "delivered")
-        },
+        **{f"{name}_per_s": round(totals.per_s(name), 3) for name in RATES},
         "latency": {str(series): latency_figures(histogram) for series, histogram in totals.latencies.items()},
         "worker_cpu_share": round(totals.cpu_share, 4),
         "worker_cpu_us_per_message": _us_per(counts["worker_cpu_ns"], messages),

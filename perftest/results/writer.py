@@ -19,7 +19,7 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -209,20 +209,15 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
-class writable:  # noqa: N801 - reads as a statement: with writable(path)
+@contextlib.contextmanager
+def writable(path: Path) -> Iterator[None]:
     """Translates the errors of the operating system, once, here."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            what = f"the run cannot be recorded: {error.strerror or error}"
-            fix = "free space or choose another directory with --out; what was recorded so far is kept"
-            raise RunNotWritableError(what, str(error.filename or self._path), fix) from error
+    try:
+        yield
+    except OSError as error:
+        what = f"the run cannot be recorded: {error.strerror or error}"
+        fix = "free space or choose another directory with --out; what was recorded so far is kept"
+        raise RunNotWritableError(what, str(error.filename or path), fix) from error
 
 
 def _manifest(identity: str, plan: Plan, command: Sequence[str], now_ns: int, path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The timeline: what happened when, in lanes over one time axis, with a band for each step."""
+"""The timeline: what happened when, in panels over one time axis, with a band for each step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LABELS_MAX: Final = 16
 """Most bands that are labelled; of more, every second, third, ... is."""
 
 _GAP: Final = 0.06
-_LANE_PX: Final = {"rates": 220, "latency": 220, "broker": 130}
+_PANEL_PX: Final = {"rates": 220, "latency": 220, "broker": 130}
 _LABELS_PX: Final = 22
 
 
@@ -40,7 +40,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """An event worth a line through all lanes."""
+    """An event worth a line through all panels."""
 
     t_s: float
     kind: str
@@ -48,8 +48,8 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
-    """A lane of the broker: a quantity (with its unit) and a line per node.
+class Panel:
+    """A panel of the broker: a quantity (with its unit) and a line per node.
 
     ``values`` has the columns ``t_s``, ``node`` and ``value``.
     """
@@ -78,21 +78,21 @@ def figure(
     *,
     bands: Sequence[Band],
     marks: Sequence[Mark] = (),
-    lanes: Sequence[Lane] = (),
+    panels: Sequence[Panel] = (),
     latency: str = "end-to-end latency",
 ) -> theme.Figure:
-    """Rates, the latency band, and the broker's ``lanes`` below each other.
+    """Rates, the latency band, and the broker's ``panels`` below each other.
 
     ``intervals`` has a row per interval, in order of time: ``t_s`` (since the start of the run), the columns
     of :data:`RATES` that there are, and ``p50_ns``, ``p99_ns``, ``max_ns``; absent values are gaps.
     """
     whole = _with_gaps(intervals)
-    domains = _domains(["rates", "latency"] + ["broker"] * len(lanes))
+    domains = _domains(["rates", "latency"] + ["broker"] * len(panels))
     axis = theme.latency_axis(latency, pd.concat([whole["p50_ns"], whole["max_ns"]]).dropna().tolist())
     traces = [*_rate_traces(whole), *_latency_traces(whole), *_mark_traces(marks)]
-    for number, lane in enumerate(lanes):
-        traces += _lane_traces(lane, axis_number=3 + number)
-    return {"data": traces, "layout": _layout(bands, marks, lanes, domains, axis, _time_range(whole, bands))}
+    for number, panel in enumerate(panels):
+        traces += _panel_traces(panel, axis_number=3 + number)
+    return {"data": traces, "layout": _layout(bands, marks, panels, domains, axis, _time_range(whole, bands))}
 
 
 def _grouping(column: str) -> str | None:
@@ -122,10 +122,10 @@ def _time_range(intervals: pd.DataFrame, bands: Sequence[Band]) -> list[float]:
     return [round(min(times), 3), round(max(times), 3)]
 
 
-def _domains(lanes: Sequence[str]) -> list[tuple[float, float]]:
-    """The vertical share of each lane, from the top."""
-    heights = [_LANE_PX[lane] for lane in lanes]
-    usable = 1 - _GAP * (len(lanes) - 1)
+def _domains(panels: Sequence[str]) -> list[tuple[float, float]]:
+    """The vertical share of each panel, from the top."""
+    heights = [_PANEL_PX[panel] for panel in panels]
+    usable = 1 - _GAP * (len(panels) - 1)
     domains, top = [], 1.0
     for height in heights:
         bottom = top - usable * height / sum(heights)
@@ -209,8 +209,8 @@ def _mark_traces(marks: Sequence[Mark]) -> list[dict[str, Any]]:
     ]
 
 
-def _lane_traces(lane: Lane, *, axis_number: int) -> list[dict[str, Any]]:
-    nodes = list(dict.fromkeys(lane.values["node"].tolist()))
+def _panel_traces(panel: Panel, *, axis_number: int) -> list[dict[str, Any]]:
+    nodes = list(dict.fromkeys(panel.values["node"].tolist()))
     colours = ("@strict-ordered", "@classic", "@mirrored", "@lazy", "@quorum")
     return [
         {
@@ -218,8 +218,8 @@ def _lane_traces(lane: Lane, *, axis_number: int) -> list[dict[str, Any]]:
             "mode": "lines",
             "name": theme.plain(str(node)),
             "legend": f"legend{axis_number}",
-            "x": _values(lane.values.loc[lane.values["node"] == node, "t_s"], 3),
-            "y": _values(lane.values.loc[lane.values["node"] == node, "value"], 3),
+            "x": _values(panel.values.loc[panel.values["node"] == node, "t_s"], 3),
+            "y": _values(panel.values.loc[panel.values["node"] == node, "value"], 3),
             "line": {
                 "color": colours[number % len(colours)],
                 "dash": theme.DASHES[number % len(theme.DASHES)],
@@ -236,20 +236,20 @@ def _lane_traces(lane: Lane, *, axis_number: int) -> list[dict[str, Any]]:
 def _layout(
     bands: Sequence[Band],
     marks: Sequence[Mark],
-    lanes: Sequence[Lane],
+    panels: Sequence[Panel],
     domains: list[tuple[float, float]],
     latency_axis: dict[str, Any],
     time: list[float],
 ) -> dict[str, Any]:
-    plotted_px = _LANE_PX["rates"] + _LANE_PX["latency"] + _LANE_PX["broker"] * len(lanes)
+    plotted_px = _PANEL_PX["rates"] + _PANEL_PX["latency"] + _PANEL_PX["broker"] * len(panels)
     axes: dict[str, Any] = {
         "yaxis": theme.rate_axis("messages", domain=list(domains[0])),
         "yaxis2": latency_axis | {"domain": list(domains[1])},
         "legend": _legend(1 + _LABELS_PX / plotted_px),
         "legend2": _legend(domains[1][1]),
     }
-    for number, lane in enumerate(lanes):
-        axes[f"yaxis{3 + number}"] = theme.axis(lane.title, rangemode="tozero", domain=list(domains[2 + number]))
+    for number, panel in enumerate(panels):
+        axes[f"yaxis{3 + number}"] = theme.axis(panel.title, rangemode="tozero", domain=list(domains[2 + number]))
         axes[f"legend{3 + number}"] = _legend(domains[2 + number][1])
     return theme.layout(
         height=plotted_px + 130,
@@ -272,7 +272,7 @@ def _layout(
 
 
 def _legend(y: float) -> dict[str, Any]:
-    """A legend of one lane, on its upper edge."""
+    """A legend of one panel, on its upper edge."""
     return {
         "orientation": "h",
         "x": 1,
@@ -294,31 +294,17 @@ def _band_shapes(number: int, band: Band) -> list[dict[str, Any]]:
 
 
 def _rectangle(start_s: float, end_s: float, fill: str) -> dict[str, Any]:
-    return {
-        "type": "rect",
-        "layer": "below",
-        "xref": "x",
-        "yref": "paper",
-        "x0": round(start_s, 3),
-        "x1": round(end_s, 3),
-        "y0": 0,
-        "y1": 1,
-        "fillcolor": fill,
-        "line": {"width": 0},
-    }
+    return _shape("rect", start_s, end_s, layer="below", fillcolor=fill, line={"width": 0})
 
 
 def _mark_shape(mark: Mark) -> dict[str, Any]:
-    return {
-        "type": "line",
-        "xref": "x",
-        "yref": "paper",
-        "x0": round(mark.t_s, 3),
-        "x1": round(mark.t_s, 3),
-        "y0": 0,
-        "y1": 1,
-        "line": {"color": "@bad", "width": 1, "dash": "dot"},
-    }
+    return _shape("line", mark.t_s, mark.t_s, line={"color": "@bad", "width": 1, "dash": "dot"})
+
+
+def _shape(kind: str, start_s: float, end_s: float, **look: Any) -> dict[str, Any]:
+    """A shape over all panels, between two instants."""
+    place = {"xref": "x", "yref": "paper", "x0": round(start_s, 3), "x1": round(end_s, 3), "y0": 0, "y1": 1}
+    return {"type": kind, **place, **look}
 
 
 def _band_label(band: Band) -> dict[str, Any]:

@@ -20,7 +20,7 @@ REPEATS_ADVISED: Final = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ComparedMetric:
     """One metric of one step. ``base`` and ``candidate`` are the geometric means of the repetitions, in ``unit``;
     ``doubt`` says why a verdict is inconclusive whatever the figures."""
 
@@ -51,7 +51,7 @@ class Comparison:
     noise_rate: float
     noise_latency: float
     confidence_each: float = 0.0
-    lines: list[Line] = field(default_factory=list)
+    lines: list[ComparedMetric] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     """Steps that not every run has."""
 
@@ -114,7 +114,7 @@ def _fill(result: Comparison, base: Side, candidate: Side, wanted: Sequence[str]
     result.lines = [_line(result, label, metric, base, candidate) for label, metric in measured]
 
 
-def _line(result: Comparison, label: str, metric: Metric, base: Side, candidate: Side) -> Line:
+def _line(result: Comparison, label: str, metric: Metric, base: Side, candidate: Side) -> ComparedMetric:
     measured = base.values(label, metric), candidate.values(label, metric)
     doubt = _too_few(result) or base.doubt(label, metric) or candidate.doubt(label, metric)
     change = intervals.change(*measured, result.confidence_each)
@@ -122,7 +122,7 @@ def _line(result: Comparison, label: str, metric: Metric, base: Side, candidate:
     verdict = Verdict.INCONCLUSIVE if doubt else judge(change, noise=noise, more_is_better=metric.more_is_better)
     scale = 1e-6 if metric.series is not None else 1.0
     before, after = (intervals.centre(values) * scale for values in measured)
-    return Line(
+    return ComparedMetric(
         step=label,
         metric=metric.name,
         unit=metric.unit,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any, Final
 
-from reports.comparison.compare import REPEATS_ADVISED, REPEATS_MIN, Comparison, Line
+from reports.comparison.compare import REPEATS_ADVISED, REPEATS_MIN, ComparedMetric, Comparison
 from reports.comparison.facets import Difference
 from reports.stats.confidence import Verdict
 
@@ -77,8 +78,8 @@ def to_json(result: Comparison) -> dict[str, Any]:
         "confidence": result.confidence,
         "confidence_each": result.confidence_each,
         "noise": {"rate": result.noise_rate, "latency": result.noise_latency},
-        "differences": [_difference_json(each) for each in result.differences],
-        "refused": [_difference_json(each) for each in result.refused],
+        "differences": [asdict(each) for each in result.differences],
+        "refused": [asdict(each) for each in result.refused],
         "missing_steps": result.missing,
         "metrics": [_line_json(line) for line in result.lines],
         "verdicts": {str(verdict): result.count(verdict) for verdict in Verdict},
@@ -112,7 +113,7 @@ def _not_repeated(result: Comparison) -> list[str]:
     ]
 
 
-def _row(line: Line) -> tuple[str, ...]:
+def _row(line: ComparedMetric) -> tuple[str, ...]:
     change = line.change
     bounds = f"{_percent(change.low)} … {_percent(change.high)}" if math.isfinite(change.low) else "–"
     verdict = f"{_ARROWS.get(line.verdict, '·')} {line.verdict}"
@@ -137,23 +138,7 @@ def _difference(each: Difference) -> str:
     return f"{each.where}: {each.base} against {each.candidate}"
 
 
-def _difference_json(each: Difference) -> dict[str, str]:
-    return {"facet": each.facet, "where": each.where, "base": each.base, "candidate": each.candidate}
-
-
-def _line_json(line: Line) -> dict[str, Any]:
-    finite = {name: value if math.isfinite(value) else None for name, value in _bounds(line).items()}
-    return {
-        "step": line.step,
-        "metric": line.metric,
-        "unit": line.unit,
-        "base": line.base,
-        "candidate": line.candidate,
-        **finite,
-        "verdict": line.verdict,
-        "doubt": line.doubt,
-    }
-
-
-def _bounds(line: Line) -> dict[str, float]:
-    return {"change": line.change.value, "low": line.change.low, "high": line.change.high}
+def _line_json(line: ComparedMetric) -> dict[str, Any]:
+    change = asdict(line.change)
+    bounds = {"change": change.pop("value"), **change}
+    return asdict(line) | {name: value if math.isfinite(value) else None for name, value in bounds.items()}

@@ -198,7 +198,7 @@ def timeline_chart(
         shown.assign(t_s=shown["t_s"] + shown["length_s"] / 2),
         bands=_bands(intervals, dict(zip(steps["step"], settings.short(steps, names), strict=True))),
         marks=marks[:MARKS_MAX],
-        lanes=_lanes(brokers),
+        panels=_lanes(brokers),
     )
     return Chart(
         anchor=f"{prefix}timeline",
@@ -246,7 +246,7 @@ def _marks(events: pd.DataFrame) -> list[timeline.Mark]:
     ]
 
 
-def _lanes(brokers: pd.DataFrame) -> list[timeline.Lane]:
+def _lanes(brokers: pd.DataFrame) -> list[timeline.Panel]:
     lanes = (
         ("cpu_share", "CPU (cores)"),
         ("wal_syncs_per_s", "WAL syncs (1/s)"),
@@ -255,7 +255,7 @@ def _lanes(brokers: pd.DataFrame) -> list[timeline.Lane]:
     )
     brokers = _told_over_http(brokers)
     return [
-        timeline.Lane(title=title, values=_lane_values(brokers, column))
+        timeline.Panel(title=title, values=_lane_values(brokers, column))
         for column, title in lanes
         if brokers[column].notna().any()
     ]

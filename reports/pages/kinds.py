@@ -3,12 +3,12 @@
 :data:`KINDS` is the registry. Whoever adds a kind writes a model, a function for each section, and one call of
 :func:`register`; rendering needs no change as long as the sections consist of the blocks below.
 
-==========  ==========================================  =================================
-kind        model                                       what its page shows
-==========  ==========================================  =================================
-run         :class:`~reports.pages.model.Run`           one run, or one group of its load
-comparison  :class:`~reports.pages.model.Comparison`    several runs side by side
-==========  ==========================================  =================================
+==========  ========================================  =================================
+kind        model                                     what its page shows
+==========  ========================================  =================================
+run         :class:`~reports.pages.model.Run`         one run, or one group of its load
+comparison  :class:`~reports.pages.model.Overview`    several runs side by side
+==========  ========================================  =================================
 """
 
 from __future__ import annotations
@@ -18,17 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from perftest.results.trust import Check
-from reports.pages.model import (
-    Banner,
-    Chart,
-    Chip,
-    Comparison,
-    Page,
-    Provenance,
-    Run,
-    Sentence,
-    Table,
-)
+from reports.pages.model import Banner, Chart, Chip, Overview, Page, Provenance, Run, Sentence, Table
 
 UNFOLDED_MAX: Final = 12
 """A folded table of at most so many rows is open at first."""
@@ -103,18 +93,18 @@ class Article:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class PageKind:
     """A kind of page. A section is left out where its function gives None."""
 
     name: str
     sections: tuple[Callable[[Any], Section | None], ...]
 
 
-KINDS: Final[dict[str, Kind]] = {}
+KINDS: Final[dict[str, PageKind]] = {}
 """Every kind by its name."""
 
 
-def register(kind: Kind) -> Kind:
+def register(kind: PageKind) -> PageKind:
     """Make a kind known to :func:`articles`."""
     assert kind.name not in KINDS, f"there is a kind {kind.name} already"
     KINDS[kind.name] = kind
@@ -126,7 +116,7 @@ def articles(page: Page) -> list[Article]:
     return [_article(KINDS[kind], model) for kind, model in page.parts]
 
 
-def _article(kind: Kind, model: Any) -> Article:
+def _article(kind: PageKind, model: Any) -> Article:
     found = (section(model) for section in kind.sections)
     return Article(
         kind=kind.name,
@@ -193,10 +183,10 @@ def _provenance(run: Run) -> Section:
     return _section(run, "provenance", "Provenance", run.provenance, *raw)
 
 
-def _side_by_side(comparison: Comparison) -> Section:
-    links = tuple((f"{run.prefix}run", run.run_id) for run in comparison.runs)
-    return Section(links=links, blocks=(Data(table=comparison.overview, csv=False), *comparison.charts))
+def _side_by_side(overview: Overview) -> Section:
+    links = tuple((f"{run.prefix}run", run.run_id) for run in overview.runs)
+    return Section(links=links, blocks=(Data(table=overview.table, csv=False), *overview.charts))
 
 
-RUN: Final = register(Kind("run", (_result, _trust, _figures, _anatomy, _steps, _ledger, _events, _provenance)))
-COMPARISON: Final = register(Kind("comparison", (_side_by_side,)))
+RUN: Final = register(PageKind("run", (_result, _trust, _figures, _anatomy, _steps, _ledger, _events, _provenance)))
+COMPARISON: Final = register(PageKind("comparison", (_side_by_side,)))

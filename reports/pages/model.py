@@ -152,13 +152,13 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Overview:
     """Several runs side by side: the best that each did, and the charts that show all of them."""
 
     title: str
     subtitle: str
     runs: tuple[Run, ...]
-    overview: Table
+    table: Table
     charts: tuple[Chart, ...]
     prefix: str = ""
     chips: tuple[Chip, ...] = ()

@@ -12,7 +12,7 @@ from perftest.results.trust import Status
 from reports.charts import knee, theme
 from reports.pages import findings, settings
 from reports.pages.figures import knee_paths
-from reports.pages.model import Banner, Chart, Column, Comparison, Kind, Page, Run, Table
+from reports.pages.model import Banner, Chart, Column, Kind, Overview, Page, Run, Table
 from reports.pages.run import run_section
 from reports.pages.tables import cells, latency_column
 from reports.pipeline.tables import Tables
@@ -46,17 +46,17 @@ def page(
         for number, load in enumerate(loads, 1)
     ]
     title = _title(sections)
-    comparison = Comparison(
+    overview = Overview(
         title=title,
         subtitle=f"{len(sections)} runs side by side",
         runs=tuple(sections),
-        overview=_overview(loads),
+        table=_overview(loads),
         charts=tuple(_shared(loads)),
     )
     return Page(
         title=title,
         generated=generated,
-        parts=(*([("comparison", comparison)] if many else []), *(("run", section) for section in sections)),
+        parts=(*([("comparison", overview)] if many else []), *(("run", section) for section in sections)),
         banners=tuple(
             Banner(status=Status.WARN, title="A run was left out", text=f"{path}: {reason}.")
             for path, reason in (left_out or {}).items()

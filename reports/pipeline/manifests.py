@@ -34,11 +34,16 @@ def run_row(run: RunSource, last_ns: int) -> Row:
     ended, hosts = _part(manifest, "ended"), _parts(manifest, "hosts")
     queues = {str(queue.get("type", "")) for queue in _parts(plan, "queues")}
     ended_ns = _whole(manifest, "finished_ns", last_ns)
-    return {
+    texts = {
+        **{name: _text(plan, name) for name in ("name", "title", "source", "isolation")},
+        **{name: _text(broker, name) for name in ("product", "platform", "cluster", "durability")},
+        "broker_version": _text(broker, "version"),
+        "tool_version": _text(tool, "version"),
+        "tool_commit": _text(tool, "commit"),
+        "plan_digest": _text(plan, "digest"),
+    }
+    return texts | {
         "run_id": run.run_id,
-        "name": _text(plan, "name"),
-        "title": _text(plan, "title"),
-        "source": _text(plan, "source"),
         "state": _text(manifest, "state"),
         "ended_reason": ended.get("reason"),
         "exit_code": ended.get("exit_code"),
@@ -46,26 +51,17 @@ def run_row(run: RunSource, last_ns: int) -> Row:
         "ended_ns": ended_ns,
         "length_s": (ended_ns - run.started_ns) / 1e9,
         "loop": run_loop({**plan, "steps": _parts(plan, "steps")}),
-        "isolation": _text(plan, "isolation"),
         "swept": json.dumps(plan.get("swept", [])),
         "interval_s": interval_s(run),
         "steps_planned": len(_parts(plan, "steps")),
         "seed": _whole(plan, "seed", 0),
         "queue_types": ", ".join(sorted(queues - {""})),
-        "product": _text(broker, "product"),
-        "broker_version": _text(broker, "version"),
-        "platform": _text(broker, "platform"),
-        "cluster": _text(broker, "cluster"),
         "broker_nodes": len(_parts(broker, "nodes")),
-        "durability": _text(broker, "durability"),
         "one_machine": one_machine(run),
         "host_count": len(hosts),
         "clock_bound_ns": max((_whole(host, "clock_bound_ns", 0) for host in hosts), default=0),
         "command": json.dumps(manifest.get("command", [])),
-        "tool_version": _text(tool, "version"),
-        "tool_commit": _text(tool, "commit"),
         "tool_dirty": bool(tool.get("dirty", False)),
-        "plan_digest": _text(plan, "digest"),
         "path": str(run.path),
         "manifest": json.dumps(manifest, ensure_ascii=False),
     }

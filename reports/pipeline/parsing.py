@@ -82,7 +82,7 @@ PARSED_BROKERS: Final = _parsed(
 )
 
 
-class Line(NamedTuple):
+class FileLine(NamedTuple):
     """A line of a file: where it begins, its text without the end of line, and whether it had one."""
 
     offset: int
@@ -93,7 +93,7 @@ class Line(NamedTuple):
 # --- lines -----------------------------------------------------------------------------------------------------------
 
 
-def read_lines(path: Path, begin: int, end: int) -> Iterator[Line]:
+def read_lines(path: Path, begin: int, end: int) -> Iterator[FileLine]:
     """The lines that begin in ``[begin, end)``; a line that began before is the previous split's."""
     with path.open("rb") as file:
         if begin:
@@ -106,7 +106,7 @@ def read_lines(path: Path, begin: int, end: int) -> Iterator[Line]:
                 return
             whole = octets.endswith(b"\n")
             text = octets.rstrip(b"\r\n").decode("utf-8", errors="replace")
-            yield Line(offset, text, whole)
+            yield FileLine(offset, text, whole)
             offset += len(octets)
 
 
@@ -129,7 +129,7 @@ def _parse(batches: Batches, schema: pa.Schema, parser_of: Callable[[Row], Parse
     yield pa.RecordBatch.from_pylist(rows, schema)
 
 
-def _record(split: Row, line: Line, parser: Parser) -> Row | None:
+def _record(split: Row, line: FileLine, parser: Parser) -> Row | None:
     if not line.text.strip():
         return None
     place = {"run_id": split["run_id"], "file": split["file"], "offset": line.offset}

@@ -107,7 +107,7 @@ def _usable(attempt: Path, runs: Sequence[source.RunSource]) -> list[source.RunS
 
 def _write_all(spark: SparkSession, runs: Sequence[source.RunSource], attempt: Path) -> list[source.RunSource]:
     """Write every table of every run; the runs that can be published."""
-    tables = _Tables(spark, runs)
+    tables = _SparkTables(spark, runs)
     try:
         # Intervals first: without any there is no report, and nothing else need be computed.
         tables.write("intervals", attempt)
@@ -131,7 +131,7 @@ def _write_known(runs: Sequence[source.RunSource], attempt: Path) -> None:
         store.write_rows(attempt, schema.RUNS, run.run_id, [manifests.run_row(run, last_ns)])
 
 
-class _Tables:
+class _SparkTables:
     """The tables that need Spark, by name, lazily; frames that several of them read are kept until released."""
 
     def __init__(self, spark: SparkSession, runs: Sequence[source.RunSource]) -> None:

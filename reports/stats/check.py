@@ -21,13 +21,8 @@ def run_of(tables: Tables) -> pd.Series[Any]:
     return tables.runs.iloc[0]
 
 
-def quotients(steps: pd.DataFrame, above: str, below: str) -> pd.Series[Any]:
-    """The quotient per step, where there is one."""
-    return divided(steps[above], steps[below])
-
-
 def divided(above: pd.Series[Any], below: pd.Series[Any]) -> pd.Series[Any]:
-    """The same of two columns."""
+    """The quotient of two columns, in the rows that have one."""
     usable = above.notna() & below.notna() & (below > 0)
     return above[usable] / below[usable]
 

@@ -10,16 +10,7 @@ from perftest.results.trust import SAMPLES_ABOVE, Check, Status, supports
 from reports.pipeline.schema import PERCENTILES
 from reports.pipeline.tables import Tables
 from reports.stats import drift
-from reports.stats.check import (
-    at,
-    beyond,
-    in_change,
-    in_percent,
-    in_time,
-    numbers,
-    run_of,
-    status_of,
-)
+from reports.stats.check import at, beyond, in_change, in_percent, in_time, numbers, run_of, status_of
 from reports.stats.lead import lead, with_lead
 
 RATE_DRIFT_WARN, RATE_DRIFT_FAIL = 0.10, 0.30

@@ -9,17 +9,7 @@ import pandas as pd
 from perftest.results import trust
 from perftest.results.trust import Check, Status
 from reports.pipeline.tables import Tables
-from reports.stats.check import (
-    at,
-    beyond,
-    divided,
-    in_percent,
-    in_time,
-    numbers,
-    quotients,
-    run_of,
-    status_of,
-)
+from reports.stats.check import at, beyond, divided, in_percent, in_time, numbers, run_of, status_of
 from reports.stats.lead import lead, opened
 
 SCHEDULE_LAG_WARN, SCHEDULE_LAG_FAIL = trust.SCHEDULE_LAG_WARN, 0.5
@@ -46,7 +36,8 @@ def schedule(tables: Tables) -> Check:
     if run_of(tables)["loop"] == "closed":
         text = "Closed loop: a slow broker slows the load down, so these latencies hold at the rate reached, not above."
         return Check(check="schedule lag", status=Status.NOTE, text=text)
-    ratios = quotients(_scheduled(tables), "lag_p99_ns", "e2e_sched_p99_ns")
+    scheduled = _scheduled(tables)
+    ratios = divided(scheduled["lag_p99_ns"], scheduled["e2e_sched_p99_ns"])
     if ratios.empty:
         text = "The schedule lag was not recorded, so latency from the intended time cannot be judged."
         return Check(check="schedule lag", status=Status.WARN, text=text)
@@ -65,7 +56,8 @@ def achieved(tables: Tables) -> Check | None:
     """Open loop: was the intended rate reached?"""
     if run_of(tables)["loop"] == "closed":
         return None
-    ratios = quotients(_scheduled(tables), "published", "intended")
+    scheduled = _scheduled(tables)
+    ratios = divided(scheduled["published"], scheduled["intended"])
     if ratios.empty:
         return Check(check="intended rate", status=Status.WARN, text="Nothing was intended while measured.")
     lowest = float(ratios.min())
@@ -81,7 +73,8 @@ def achieved(tables: Tables) -> Check | None:
 
 def backlog(tables: Tables) -> Check | None:
     """Did consumers keep up?"""
-    ratios = quotients(tables.steps[tables.steps["delivered"] > 0], "delivered", "published")
+    steps = tables.steps[tables.steps["delivered"] > 0]
+    ratios = divided(steps["delivered"], steps["published"])
     if ratios.empty:
         return None
     lowest = float(ratios.min())

@@ -6,10 +6,7 @@ from typing import Final
 
 from perftest.results.trust import Check, Status, harm_in_words
 from reports.pipeline.tables import Tables
-from reports.stats.check import (
-    numbers,
-    sentence,
-)
+from reports.stats.check import numbers, sentence
 
 DISTURBANCES: Final = {
     "connection_lost": "lost connections",

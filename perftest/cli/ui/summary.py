@@ -10,9 +10,7 @@ from typing import Any, Final
 from perftest.cli.ui.board import milliseconds
 from perftest.cli.ui.perftest_lines import HEADER
 from perftest.cli.ui.table import DOUBTFUL, render
-from perftest.metrics.histogram import Histogram
-from perftest.metrics.interval import Series
-from perftest.results.summary import Tally
+from perftest.results.summary import PhaseTotals, Tally
 from perftest.results.trust import SAMPLES_ABOVE, is_limited, supports
 
 INVALID: Final = "INVALID: do not use these figures; a check that failed says why"
@@ -190,12 +188,16 @@ def _figure(value: float | None) -> str | None:
 def percentiles_table(tally: Tally, rows: Sequence[Mapping[str, Any]], percentiles: Sequence[float]) -> str:
     """A line per step and latency: the percentiles (ms) that the number of samples supports, and the maximum.
 
-    A percentile needs ten samples above it; one that has less is left out, for it would be the maximum in disguise.
+    A percentile needs ten samples above it. A percentile that has fewer is left out, for it would be the maximum in
+    disguise.
     """
     lines = []
     for row in rows:
-        for series, histogram in sorted(_of(tally, row).items()):
-            values = {f"p{percent:g}": _percentile(histogram, percent) for percent in percentiles}
+        totals = tally.steady.get((row["step"], row["group"]), PhaseTotals())
+        for series, histogram in sorted(totals.latencies.items()):
+            supported = [percent for percent in percentiles if supports(histogram.total, percent)]
+            known = dict(zip(supported, map(milliseconds, histogram.capped_percentiles_ns(supported)), strict=True))
+            values = {f"p{percent:g}": known.get(percent) for percent in percentiles}
             name = {"step": row["label"] or str(row["step"]), "latency ms": series.value}
             lines.append({**name, **values, "max": milliseconds(histogram.max_ns), "samples": f"{histogram.total:,}"})
     return render(lines)
@@ -211,14 +213,3 @@ def legacy_lines(legacy: Mapping[str, Mapping[str, int]], *, in_millis: bool) ->
         figures = "/".join(str(value) for value in shown)
         lines.append(f"as PerfTest measures ({sample}, from the send): {name} latency {HEADER} {figures} {unit}")
     return "\n".join(lines)
-
-
-def _of(tally: Tally, row: Mapping[str, Any]) -> Mapping[Series, Histogram]:
-    totals = tally.steady.get((row["step"], row["group"]))
-    return totals.latencies if totals is not None else {}
-
-
-def _percentile(histogram: Histogram, percent: float) -> str | None:
-    if not supports(histogram.total, percent):
-        return None
-    return milliseconds(*histogram.capped_percentiles_ns((percent,)))

@@ -91,7 +91,7 @@ def _timeline() -> theme.Figure:
             timeline.Band(label="20", start_s=3, steady_s=4, end_s=6),
         ],
         marks=[timeline.Mark(t_s=4.2, kind="connection_lost", text="publisher 0: <b>reset</b>")],
-        lanes=[timeline.Lane(title="CPU (cores)", values=NODES)],
+        panels=[timeline.Panel(title="CPU (cores)", values=NODES)],
     )
 
 

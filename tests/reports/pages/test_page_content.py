@@ -310,7 +310,7 @@ def test_several_runs_share_a_figure_and_keep_their_anchors_apart(sample_tables:
     made: Page = page(sample_tables.tables(sample_tables.SWEEP, sample_tables.VIOLATED), generated="")
     assert [run.prefix for run in made.runs] == ["r1-", "r2-"]
     (comparison,) = (model for kind, model in made.parts if kind == "comparison")
-    assert len(comparison.overview.rows) == 2
+    assert len(comparison.table.rows) == 2
     lines = [trace for trace in comparison.charts[0].figure["data"] if "lines" in trace["mode"]]
     assert [trace["line"]["dash"] for trace in lines] == ["solid", "dash"]
     anchors = [chart.anchor for run in made.runs for chart in run.charts]
@@ -428,7 +428,7 @@ def test_tables_are_rectangular(sample_tables: ModuleType) -> None:
     """A row with a missing cell shifts every number under the wrong heading."""
     made = page(sample_tables.tables(sample_tables.SWEEP, sample_tables.OPEN), generated="")
     (comparison,) = (model for kind, model in made.parts if kind == "comparison")
-    tables: list[Table | None] = [comparison.overview, *(chart.table for chart in comparison.charts)]
+    tables: list[Table | None] = [comparison.table, *(chart.table for chart in comparison.charts)]
     for run in made.runs:
         tables += [run.headline, run.steps, run.events, run.ledger, *(chart.table for chart in run.charts)]
     checked = [table for table in tables if table is not None]

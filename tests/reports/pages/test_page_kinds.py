@@ -11,7 +11,7 @@ import pytest
 from perftest.results.trust import Check, Status
 from reports.html.render import render
 from reports.pages import kinds
-from reports.pages.kinds import CheckList, Data, Kind, Remark, Section, articles
+from reports.pages.kinds import CheckList, Data, PageKind, Remark, Section, articles
 from reports.pages.model import Column, Page, Sentence, Table
 from reports.pages.page import page
 
@@ -44,14 +44,14 @@ def _doubts(hosts: Hosts) -> Section | None:
 
 
 @pytest.fixture
-def hosts_kind() -> Iterator[Kind]:
+def hosts_kind() -> Iterator[PageKind]:
     """The kind, registered for one test."""
-    yield kinds.register(Kind("hosts", (_clocks, _doubts)))
+    yield kinds.register(PageKind("hosts", (_clocks, _doubts)))
     del kinds.KINDS["hosts"]
 
 
 @pytest.mark.parametrize(("offset_ns", "sections"), [(5, ["Clocks"]), (5000, ["Clocks", "Doubts"])])
-def test_a_registered_kind_becomes_a_page(hosts_kind: Kind, offset_ns: int, sections: list[str]) -> None:
+def test_a_registered_kind_becomes_a_page(hosts_kind: PageKind, offset_ns: int, sections: list[str]) -> None:
     """Its sections stand in their order; a section that has nothing to say is left out."""
     made = Page(title="Clocks", generated="", parts=((hosts_kind.name, Hosts({"a": 0, "b": offset_ns})),))
     (article,) = articles(made)
@@ -62,10 +62,10 @@ def test_a_registered_kind_becomes_a_page(hosts_kind: Kind, offset_ns: int, sect
     assert ("The clocks are far apart." in text) == (offset_ns > 1000)
 
 
-def test_a_kind_has_one_meaning(hosts_kind: Kind) -> None:
+def test_a_kind_has_one_meaning(hosts_kind: PageKind) -> None:
     """Two kinds of one name would show the second wherever somebody asks for the first."""
     with pytest.raises(AssertionError, match="hosts"):
-        kinds.register(Kind("hosts", ()))
+        kinds.register(PageKind("hosts", ()))
 
 
 def test_the_pages_of_runs_are_kinds_like_any_other(sample_tables: ModuleType) -> None:
