@@ -331,7 +331,7 @@ class ServerConnection:
 
     def channel_error(self, channel: int, code: int, text: str, method_name: str = "") -> list[Event]:
         """Close a channel with an exception. ``method_name`` is the method at fault, such as ``queue.declare``."""
-        if (found := self._open_channel(channel)) is not None:
+        if (found := self._channel(channel)) is not None:
             self._table.close(found, SoftError(code, text, method_by_name(method_name)))
         return self._take_events()
 
@@ -422,7 +422,7 @@ class ServerConnection:
     ) -> bool:
         """Answer a Get with one message; ``left`` messages are ready behind it. False if the channel is gone: then the
         message belongs back in its queue."""
-        found = self._open_channel(channel)
+        found = self._channel(channel)
         if found is None:
             return False
         tag = found.next_delivery_tag
@@ -434,7 +434,7 @@ class ServerConnection:
 
     def get_empty(self, channel: int) -> None:
         """Answer a Get: nothing is ready."""
-        if self._open_channel(channel) is not None:
+        if self._channel(channel) is not None:
             self.state.send(channel, commands.Basic.GetEmpty())
 
     def confirm(self, channel: int, first_seq: int, last_seq: int) -> None:
@@ -458,7 +458,7 @@ class ServerConnection:
 
     def returned(self, channel: int, code: int, text: str, exchange: str, routing_key: str, run: MessageRun) -> None:
         """Send a mandatory run back: basic.return with each content. Call it before the run's ``confirm``."""
-        if self._open_channel(channel) is not None:
+        if self._channel(channel) is not None:
             frames = deliveries.returned(channel, code, text, exchange, routing_key, run, self.state.frame_max)
             self._output.append(frames)
 
@@ -466,50 +466,50 @@ class ServerConnection:
 
     def hold(self, channel: int) -> None:
         """The broker owes the channel an answer. The next frames of the channel wait for :meth:`release`."""
-        if (found := self._open_channel(channel)) is not None:
+        if (found := self._channel(channel)) is not None:
             found.takes_runs = False
             self._unread.hold(found)
 
     def release(self, channel: int) -> None:
         """The channel has its answer. The frames that wait are read next."""
-        if (found := self._open_channel(channel)) is not None and found.held is not None:
+        if (found := self._channel(channel)) is not None and found.held is not None:
             found.takes_runs = found.content is None
             self._unread.release(found)
 
     def queue_declare_ok(self, channel: int, queue: str, messages: int, consumers: int) -> None:
         """Answer a QueueDeclare, unless it came with nowait."""
-        if (found := self._open_channel(channel)) is not None:
+        if (found := self._channel(channel)) is not None:
             found.queue_declare_ok(queue, messages, consumers)
 
     def queue_delete_ok(self, channel: int, messages: int) -> None:
         """Answer a QueueDelete, unless it came with nowait."""
-        if (found := self._open_channel(channel)) is not None:
+        if (found := self._channel(channel)) is not None:
             found.queue_delete_ok(messages)
 
     def queue_purge_ok(self, channel: int, messages: int) -> None:
         """Answer a QueuePurge, unless it came with nowait."""
-        if (found := self._open_channel(channel)) is not None:
+        if (found := self._channel(channel)) is not None:
             found.queue_purge_ok(messages)
 
     def consume_ok(self, channel: int, consumer_tag: str) -> None:
         """Answer a Consume, before its first delivery."""
-        if (found := self._open_channel(channel)) is not None:
+        if (found := self._channel(channel)) is not None:
             found.consume_ok(consumer_tag)
 
     def cancel_ok(self, channel: int, consumer_tag: str) -> None:
         """Answer a Cancel. No delivery to this consumer comes after it."""
-        if (found := self._open_channel(channel)) is not None:
+        if (found := self._channel(channel)) is not None:
             found.cancel_ok(consumer_tag)
 
     def set_apart(self, channel: int, consumer_tag: str) -> str:
         """From now on the tag, or the gets of a queue, stand for another queue. Returns the name under which the
         messages that were delivered before are settled."""
-        found = self._open_channel(channel)
+        found = self._channel(channel)
         return found.set_apart(consumer_tag) if found is not None else ""
 
     def cancelled_by_broker(self, channel: int, consumer_tag: str) -> None:
         """End a subscription that the client did not end: basic.cancel, if the client understands it."""
-        if (found := self._open_channel(channel)) is not None:
+        if (found := self._channel(channel)) is not None:
             found.cancelled_by_broker(consumer_tag)
 
     def blocked(self, reason: str) -> None:
@@ -522,6 +522,7 @@ class ServerConnection:
         if self.is_open and "connection.blocked" in self.state.capabilities:
             self.state.send(0, commands.Connection.Unblocked())
 
-    def _open_channel(self, number: int) -> Channel | None:
+    def _channel(self, number: int) -> Channel | None:
+        """The channel of this number, if it is open and not closing."""
         channel = self._channels.get(number)
         return None if channel is None or channel.closing else channel
