@@ -9,7 +9,8 @@ A node that starts hears the story of all queues from its metadata log once more
 while it does not know how the story went on. So it begins no blank replica before it is *current*: until a question
 that it asked since its start has come back through the metadata log, and with it everything that was committed before.
 A replica that it deleted because it was removed from a queue must not rise again from an old line of the log, without
-memory of its votes and entries: two such replicas of three would elect each other."""
+memory of its votes and entries: two such replicas of three would elect each other.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +18,32 @@ import json
 import logging
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from reference_broker.log.opening import RecoveredGroup
+from reference_broker.log.system import LogSystem
 from reference_broker.machines.metadata import QueueRecord, record_from_json, record_to_json
 from reference_broker.node import non_members
 from reference_broker.node.census import Busiest, Census
-from reference_broker.node.group import GroupRunner
+from reference_broker.node.config import NodeConfig
+from reference_broker.node.group import GroupPorts, GroupRunner
 from reference_broker.node.groups import Groups
+from reference_broker.node.metadata import MetadataHost
+from reference_broker.node.nodes import Nodes
 from reference_broker.node.peers import Kind
 from reference_broker.node.proposals import UnappliedCommands
 from reference_broker.node.proxy import Proxy
 from reference_broker.node.ticks import Campaigns
-from reference_broker.queues.port import GONE, HostedMachine, Proposer, QueueKind, QueueMember
+from reference_broker.queues.port import (
+    GONE,
+    Channels,
+    HostedMachine,
+    MemberPorts,
+    Proposer,
+    QueueKind,
+    QueueMember,
+    QueuePorts,
+)
 from reference_broker.raft.config import RaftConfig
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.log_view import LogView
@@ -37,9 +51,6 @@ from reference_broker.raft.messages import Message
 from reference_broker.raft.ready import HardState
 from reference_broker.raft.roles import Role
 from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, LogIndex, NodeId, Priority, Term
-
-if TYPE_CHECKING:
-    from reference_broker.node.shard import Shard
 
 log = logging.getLogger(__name__)
 
@@ -49,20 +60,48 @@ _BUSIEST: Final = 4
 _Unapplied = dict[Priority, UnappliedCommands]
 
 
+class HostingPorts(GroupPorts, MemberPorts, QueuePorts, Protocol):
+    """What members, proxies and queues need of their node, and who hears when they come and go."""
+
+    config: NodeConfig
+    log: LogSystem
+    nodes: Nodes
+    metadata: MetadataHost
+
+    @property
+    def clients(self) -> Channels:
+        """The channels of this node."""
+
+    def now_ms(self) -> int:
+        """The wall clock."""
+
+    def runner_made(self, runner: GroupRunner, state: RecoveredGroup | None) -> None:
+        """A member begins here, with what recovery found of it."""
+
+    def reconcile(self, runner: GroupRunner) -> None:
+        """The queue's members or settings may have to change, if this node leads the queue."""
+
+    def lead_lost(self, group: GroupId) -> None:
+        """This node does not lead the group any more."""
+
+    def queue_gone(self, record: QueueRecord) -> None:
+        """The queue was deleted."""
+
+
 class Hosting:
     """All queues and groups of one node (:class:`reference_broker.node.metadata.QueueStarter`)."""
 
-    def __init__(self, shard: Shard, kinds: Mapping[str, QueueKind]) -> None:
-        self.node = shard.node
-        self.boot_id = shard.boot_id
+    def __init__(self, node: HostingPorts, kinds: Mapping[str, QueueKind]) -> None:
+        self.node = node.node
+        self.boot_id = node.boot_id
         self.kinds = kinds
         self.groups = groups = Groups()
         self.queues, self.by_group = groups.queues, groups.by_group
         self.runners, self.proxies, self.log_uids = groups.runners, groups.proxies, groups.log_uids
-        self.census = Census(shard.node)
+        self.census = Census(node.node)
         self.busiest = Busiest(_BUSIEST, self._commits)
         self.campaigns = Campaigns(self._stand)
-        self._shard = shard
+        self._ports = node
         self._early: dict[GroupId, list[tuple[NodeId, Message]]] = {}
         """Messages for groups that are not here: a new queue's first ones may overtake the news of the queue."""
         self._early_count = 0
@@ -72,16 +111,16 @@ class Hosting:
 
     def recover(self, recovered: dict[GroupId, RecoveredGroup]) -> None:
         """Start what was here when the node stopped. Runs once, before the links stand."""
-        shard = self._shard
+        ports = self._ports
         self.recover_queues(recovered)
         state = recovered.get(METADATA_GROUP)
         if state is None:
-            self._create(METADATA_GROUP, b"%d" % shard.config.first_life)
-        replica_id = int(state.meta or 0) if state is not None else shard.config.first_life
-        members = () if replica_id else tuple(sorted(member.node for member in shard.config.members))
-        metadata = self._run(METADATA_GROUP, members, shard.metadata, state, None, replica_id=replica_id)
-        shard.metadata.member = metadata
-        shard.metadata.when_current(self.became_current)
+            self._create(METADATA_GROUP, b"%d" % ports.config.first_life)
+        replica_id = int(state.meta or 0) if state is not None else ports.config.first_life
+        members = () if replica_id else tuple(sorted(member.node for member in ports.config.members))
+        metadata = self._run(METADATA_GROUP, members, ports.metadata, state, None, replica_id=replica_id)
+        ports.metadata.member = metadata
+        ports.metadata.when_current(self.became_current)
 
     def recover_queues(self, recovered: dict[GroupId, RecoveredGroup]) -> None:
         """Start the members that were here."""
@@ -93,7 +132,7 @@ class Hosting:
         """All that was committed before this start has been heard: blank replicas may begin, and what is still here of
         queues that are gone goes. The metadata's snapshot may be newer than the last deletion that reached the disk."""
         self.groups.is_current = True
-        self.queues_replaced(list(self._shard.metadata.machine.queues.values()))
+        self.queues_replaced(list(self._ports.metadata.machine.queues.values()))
         for queue in list(self.by_group.values()):
             if queue.member is None and queue.record.has_replica(self.node):
                 self._join(queue.record)
@@ -127,9 +166,9 @@ class Hosting:
             del self.queues[record.name]
         self.proxies.pop(record.group, None)
         if self.runners.pop(record.group, None) is not None:
-            self._shard.log.delete_group(record.group)
+            self._ports.log.delete_group(record.group)
         self._non_members.pop(record.group, None)
-        self._shard.queue_gone(record)
+        self._ports.queue_gone(record)
 
     def members_changed(self, record: QueueRecord) -> None:
         """Take note; start a member here if one is wanted now, and go on if this node leads."""
@@ -157,7 +196,7 @@ class Hosting:
         elif queue.member is not None:
             self._leave(record)
         if (runner := self.runners.get(record.group)) is not None:
-            self._shard.reconcile(runner)
+            self._ports.reconcile(runner)
 
     def replica_gone(self, record: QueueRecord, membership_epoch: int) -> None:
         """Delete the replica of that membership epoch. A replica of a later epoch stays: at a start the log tells old
@@ -172,7 +211,7 @@ class Hosting:
 
     def _reconcile_all(self) -> None:
         for runner in self.runners.values():
-            self._shard.reconcile(runner)
+            self._ports.reconcile(runner)
 
     def queues_replaced(self, records: Sequence[QueueRecord]) -> None:
         """After a jump over the metadata log: drop what no longer exists."""
@@ -201,7 +240,7 @@ class Hosting:
             runner.peer_up(node)
         for proxy in self.proxies.values():
             proxy.peer_up(node)
-        if 2 * len(up) > len(self._shard.config.members):
+        if 2 * len(up) > len(self._ports.config.members):
             lowest = min(up)
             groups = sorted(self.census.leaderless, key=lambda group: group != METADATA_GROUP)  # the rest as they are
             self.campaigns.begin(
@@ -247,10 +286,10 @@ class Hosting:
             self._say_leading(runner, node)
 
     def _say_leading(self, runner: GroupRunner, node: NodeId) -> None:
-        if (boot_id := self._shard.nodes.boot_id_of(node)) is not None:
+        if (boot_id := self._ports.nodes.boot_id_of(node)) is not None:
             applied = runner.highest_applied(node, boot_id)
             frame = non_members.pack_leading(runner.group, runner.core.term, *applied)
-            self._shard.send(node, Kind.LEADING, [frame])
+            self._ports.send(node, Kind.LEADING, [frame])
 
     # Members that come and go
 
@@ -284,23 +323,23 @@ class Hosting:
         runner = self.runners.pop(record.group)
         runner.stop()
         self._member_gone(record.group)
-        self._shard.lead_lost(record.group)
-        self._shard.log.delete_group(record.group)
+        self._ports.lead_lost(record.group)
+        self._ports.log.delete_group(record.group)
         self._stand_in(record, runner.unapplied).attach()
 
     def _create(self, group: GroupId, meta: bytes) -> None:
-        self.log_uids[group] = self._shard.log.create_group(group, meta)
+        self.log_uids[group] = self._ports.log.create_group(group, meta)
 
     def _stand_in(self, record: QueueRecord, unapplied: _Unapplied | None) -> Proxy:
         kind = self.kinds[record.kind]
-        proxy = self.proxies[record.group] = Proxy(record, kind, self._shard, self._shard.now_ms, unapplied)
+        proxy = self.proxies[record.group] = Proxy(record, kind, self._ports, self._ports.now_ms, unapplied)
         self._has(record, proxy, None)
         return proxy
 
     def _run_queue(
         self, record: QueueRecord, state: RecoveredGroup | None, unapplied: _Unapplied | None = None
     ) -> GroupRunner:
-        member = self.kinds[record.kind].member(record, self._shard.clients, self._shard, self._shard.now_ms)
+        member = self.kinds[record.kind].member(record, self._ports.clients, self._ports, self._ports.now_ms)
         members, replica_id = record.first_configuration(self.node), record.membership_epoch(self.node)
         elected = record.elected_by(self.node)
         runner = self._run(record.group, members, member, state, unapplied, replica_id=replica_id, elected=elected)
@@ -322,7 +361,7 @@ class Hosting:
         queue = self.by_group.get(record.group)
         if queue is None:
             kind = self.kinds[record.kind]
-            queue = kind.queue(kind, record, self._shard)
+            queue = kind.queue(kind, record, self._ports)
         queue.record, queue.proposer = record, proposer
         queue.member, queue.membership_epoch = member, membership_epoch
         self.queues[record.name] = self.by_group[record.group] = queue
@@ -345,7 +384,7 @@ class Hosting:
         replica_id: int,
         elected: NodeId = NOBODY,
     ) -> GroupRunner:
-        shard = self._shard
+        ports = self._ports
         view, hard_state = LogView(), HardState(term=Term(0), voted_for=NOBODY)
         if state is not None:
             self.log_uids[group] = state.log_uid
@@ -353,10 +392,10 @@ class Hosting:
             hard_state = HardState(term=state.term, voted_for=state.voted_for)
         timer = random.Random(f"{self.node}/{self.boot_id}/{group}")
         config = RaftConfig(
-            election_ticks_min=shard.limits.election_ticks_min, election_ticks_max=shard.limits.election_ticks_max
+            election_ticks_min=ports.limits.election_ticks_min, election_ticks_max=ports.limits.election_ticks_max
         )
         core = RaftCore(self.node, members, view, hard_state, config, timer.randint, host.version, replica_id)
-        runner = self.runners[group] = GroupRunner(group, core, shard.log, host, shard, unapplied)
+        runner = self.runners[group] = GroupRunner(group, core, ports.log, host, ports, unapplied)
         if state is not None and state.snapshot is not None:
             runner.restore(state.state)
         for entry in state.special if state is not None else ():
@@ -364,9 +403,9 @@ class Hosting:
         if elected != NOBODY:
             core.founded(elected, blank=state is None)
         self.census.member_knows(group, core.leader)
-        for member in shard.config.members:
-            if member.node != self.node and shard.nodes.boot_id_of(member.node) is None:
+        for member in ports.config.members:
+            if member.node != self.node and ports.nodes.boot_id_of(member.node) is None:
                 runner.peer_down(member.node)
-        shard.runner_made(runner, state)
-        shard.wake(runner)
+        ports.runner_made(runner, state)
+        ports.wake(runner)
         return runner

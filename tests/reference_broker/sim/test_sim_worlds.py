@@ -64,7 +64,7 @@ def test_what_a_node_deletes_while_it_starts_is_seen(monkeypatch: pytest.MonkeyP
 
     def recover_and_delete(hosting: Hosting, recovered: dict[GroupId, RecoveredGroup]) -> None:
         recover(hosting, recovered)
-        hosting._shard.log.delete_group(METADATA_GROUP)
+        hosting._ports.log.delete_group(METADATA_GROUP)
 
     monkeypatch.setattr(Hosting, "recover", recover_and_delete)
     world = World(1)
