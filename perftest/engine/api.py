@@ -1,4 +1,4 @@
-"""What the engine promises to whoever starts it: where records go, how a run is stopped, what comes back.
+"""The engine's contract with its caller: where records go, how a run is stopped, what comes back.
 
 Nothing here imports numpy or asyncio loops' machinery at import time, so a command line may import it to build its
 sinks before anything heavy is loaded. The entry point itself is
@@ -15,10 +15,10 @@ from perftest.metrics.interval import Interval
 
 
 class Sink(Protocol):
-    """Receives everything a run produces, in the command's process, in the order of time.
+    """Receives all records of a run, in the command's process, in the order of time.
 
-    The engine calls it from its event loop: a method must not block for long. An exception that leaves a method ends
-    the run (as failed); what was recorded before is kept by the sink.
+    The engine calls the sink from its event loop, so a method must not block for long. An exception that leaves a
+    method ends the run as failed; the sink keeps the records that it has got before.
     """
 
     def interval(self, record: Interval) -> None:
@@ -28,13 +28,13 @@ class Sink(Protocol):
         """A line of ``events.jsonl``: ``t_ns`` (Unix time) and ``kind`` at least."""
 
     def ledger(self, record: dict[str, object]) -> None:
-        """The content of ``ledger.json``; called once, before the run ends, also when it was interrupted or failed
-        after the first message."""
+        """The content of ``ledger.json``. It comes once, before the run ends, also when the run was interrupted or
+        failed after the first message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunError:
-    """Why a run failed, for people: what happened, where, and what to do about it."""
+    """Why a run failed, for people: what happened, where, and what to do."""
 
     what: str
     where: str
@@ -43,7 +43,7 @@ class RunError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerProperties:
-    """What the broker said of itself in ``connection.start``; empty strings where it said nothing."""
+    """The properties of the broker in ``connection.start``; empty where the broker sent none."""
 
     product: str = ""
     version: str = ""
@@ -53,8 +53,8 @@ class BrokerProperties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """How a run ended. ``broker`` is empty when no connection was ever opened; ``error`` is set when it failed, and
-    ``cause`` is the exception of the sink, if that was the reason."""
+    """How a run ended. ``broker`` is empty if no connection was ever opened. A failed run has an ``error``; ``cause``
+    is the exception of the sink, if the sink was the reason."""
 
     state: Literal["finished", "interrupted", "failed"]
     error: RunError | None = None
@@ -65,9 +65,9 @@ class RunOutcome:
 class StopRequest:
     """The user's wish to stop. May be called from a signal handler of the running event loop.
 
-    ``finish_step()`` ends the current step now but in good order: its last interval is cut, consumers drain, the ledger
-    is closed; no further step starts. ``abort()`` ends everything at once: no drain. Both keep what was recorded, and
-    the run's state becomes ``interrupted``.
+    ``finish_step()`` ends the current step now but in good order: its last interval is cut, consumers drain, and the
+    ledger is closed. No further step starts. ``abort()`` ends the run at once, without a drain. Both keep all records,
+    and the state of the run becomes ``interrupted``.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class StopRequest:
         self._listeners: list[Callable[[], None]] = []
 
     def finish_step(self) -> None:
-        """Ask for an orderly end of the current step; a second call is the same as one."""
+        """Ask for an orderly end of the current step. A second call changes nothing."""
         self.finishing = True
         self._notify()
 

@@ -1,4 +1,4 @@
-"""What the clients of a worker share: clock, recorder, ledger, counters, timers, and a way to speak up."""
+"""The context that all clients of a worker share: clock, recorder, ledger, counters, timers, and events."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from perftest.metrics.recorder import Recorder
 from perftest.spec.plan import Plan
 
 SLOW_START_S: Final = 1.0
-"""Between one consumer and the next, with a slow start."""
+"""The time between one consumer and the next with a slow start."""
 
 
 @dataclass(slots=True)
 class Counters:
-    """What is counted between two cuts; the names are those of :class:`~perftest.metrics.interval.Interval`."""
+    """Counts of the time between two cuts, by the names of :class:`~perftest.metrics.interval.Interval`."""
 
     published: int = 0
     confirmed: int = 0
@@ -34,7 +34,7 @@ class Counters:
     published_bytes: int = 0
 
     def cut(self) -> Counters:
-        """The counts so far; and begin anew."""
+        """The counts since the last cut; all counts begin anew."""
         cut = replace(self)
         for one in fields(self):
             setattr(self, one.name, 0)
@@ -42,21 +42,24 @@ class Counters:
 
 
 class Emit(Protocol):
-    """Writes an event."""
+    """Writes an event of the run."""
 
     def __call__(self, kind: str, text: str = "", **more: object) -> None:
         """``kind`` and ``text`` as in ``events.jsonl``; time and worker are added."""
 
 
 NUMBERS_PER_WORKER: Final = 1 << 24
-"""Scopes and own queues are numbered so that no two workers use the same number."""
+"""Each worker has so many numbers for scopes and own queues, so no two workers use the same number."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """See the module. ``worker`` is its index among ``workers``; ``forward`` sends the others what they must know at
-    once. ``finished`` is told the name of a client that left by itself, and why, in PerfTest's words. ``began_ns`` is
-    when publishers were told to begin, in all workers alike, from which cycles count; 0 before."""
+    """The context of the clients of one worker.
+
+    ``worker`` is the worker's index among ``workers``. ``forward`` sends the other workers their deliveries.
+    ``finished`` hears the name of a client that left by itself, and the reason in PerfTest's words. ``began_ns`` is
+    when publishers were told to begin, which is the same time in all workers; cycles count from it. It is 0 before.
+    """
 
     plan: Plan
     uris: tuple[AmqpUri, ...]
@@ -80,16 +83,16 @@ class Context:
     _next_turn_s: float = 0.0
 
     def new_scope(self, queue: int) -> int:
-        """A number for a consumer's channel on ``queue`` (index in the plan, or what :meth:`bind_own_queue` said),
-        never used before in this worker."""
+        """A fresh number for a consumer's channel on ``queue``: an index in the plan, or the number that
+        :meth:`bind_own_queue` gave."""
         self._next_scope += 1
         scope = self.worker * NUMBERS_PER_WORKER + self._next_scope
         self.ledger.consume(scope, queue)
         return scope
 
     def bind_own_queue(self) -> int:
-        """A consumer has bound a queue of its own, which the server named: from now on each message is expected from
-        it, too. The number that stands for it."""
+        """A consumer has bound a queue of its own, which the server named. From now on the ledger expects each message
+        from this queue, too. Returns the number of the queue."""
         self._next_queue += 1
         queue = self.worker * NUMBERS_PER_WORKER + len(self.plan.queues) + self._next_queue
         self.ledger.bind(queue)
@@ -97,13 +100,13 @@ class Context:
         return queue
 
     def unbind_own_queue(self, queue: int) -> None:
-        """That queue is gone, with all it held."""
+        """The queue is gone, with all its messages."""
         self.observations.account()
         self.ledger.unbind(queue)
         self._tell(queue, bound=False)
 
     async def turn(self) -> None:
-        """Wait until the next consumer may start: with a slow start a second after the one before."""
+        """Wait until the next consumer may start: with a slow start one second after the consumer before."""
         if self.plan.consuming.slow_start:
             now_s = asyncio.get_running_loop().time()
             turn_s = max(self._next_turn_s, now_s + self.worker * SLOW_START_S if not self._next_turn_s else now_s)

@@ -1,8 +1,8 @@
 """Timers with microseconds instead of milliseconds.
 
-Both asyncio and uvloop round timers to whole milliseconds, which would show as schedule lag of the generator's own
-making in every paced measurement. On Linux one timerfd, read by the event loop, serves all wake-ups of a worker;
-elsewhere the loop's own timers do.
+Both asyncio and uvloop round timers to whole milliseconds. In every measurement with a rate this would show as schedule
+lag that the generator itself has made. On Linux one timerfd, read by the event loop, serves all wake-ups of a worker.
+On other systems the timers of the event loop serve them.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class Wakeups:
         self._fd = self._open()
 
     def at(self, when_ns: int, callback: Callable[[], None]) -> None:
-        """Call ``callback`` once, as soon after ``when_ns`` (run clock) as can be."""
+        """Call ``callback`` once, as soon after ``when_ns`` (run clock) as possible."""
         self._order += 1
         heapq.heappush(self._heap, (when_ns - self._offset_ns, self._order, callback))
         self._arm()
 
     def close(self) -> None:
-        """Forget all of them."""
+        """Cancel all calls."""
         self._heap.clear()
         if self._handle is not None:
             self._handle.cancel()

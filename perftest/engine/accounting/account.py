@@ -1,12 +1,16 @@
-"""What became of every message of one publisher: published, confirmed, delivered; and so what was lost, doubled,
-reordered.
+"""The account of one publisher: which of its messages were published, confirmed, delivered, lost, doubled, reordered.
 
 Theory of operation. Each publisher numbers its messages 0, 1, 2 ... and keeps one octet of flags per message in an
-array that covers the numbers from the oldest unsettled to the newest. Runs of messages are slices of it, so accounting
-costs a few numpy calls a run. A prefix that is settled (confirmed and delivered, or nacked, or returned) is rolled up
-into counters. Messages that stay open while thousands after them are settled are moved out of the array one by one, so
-the array stays short: memory is one octet for each message that is under way or waits in a queue, a dictionary entry
-for each straggler.
+array that covers the numbers from the oldest unsettled to the newest. Runs of messages are slices of the array, so
+accounting costs a few numpy calls a run. A settled prefix (confirmed and delivered, or nacked, or returned) is rolled
+up into counters. Stragglers, which stay open while thousands of later messages are settled, move out of the array one
+by one, so the array stays short. Memory is one octet for each message that is under way or waits in a queue, and a
+dictionary entry for each straggler.
+
+The messages of a publisher may go to several queues (:class:`FanoutLedger`). Then each queue has an account of its own
+for the publisher. A delivery is doubled if its queue has delivered the message before, and a message is lost if one of
+its queues never delivers it. The publisher's side goes to the account of each queue, so it costs as much as there are
+deliveries.
 
 Invariants: each delivery counts once; ``unique`` + repeats = ``delivered``; a rolled-up message is never lost.
 """
@@ -32,16 +36,16 @@ ANSWERS: Final = {CONFIRMED: "confirmed", NACKED: "nacked", RETURNED: "returned"
 DELIVERY_COUNTS: Final = (
     *("delivered", "redelivered", "unique", "duplicated", "reordered", "lost", "undelivered", "abandoned"),
 )
-"""What is counted for each queue; the rest is counted once per publisher."""
+"""Counts of each queue; all other counts are those of the publisher."""
 
 EXAMPLES_MAX: Final = 20
 ARRAY_MIN: Final = 4096
 STRAGGLER_SPAN: Final = 1 << 16
-"""Only arrays longer than this are relieved of stragglers."""
+"""Only arrays longer than this move their stragglers out."""
 REPEATED_FIRST_MAX: Final = 1 << 16
-"""So many redeliveries are remembered for a delivery that is heard of later."""
+"""So many redeliveries are remembered until the delivery that they repeat is heard of."""
 HIGHEST_MIN: Final = 16
-"""With more channels than this, those that cannot matter any more are forgotten from time to time."""
+"""With more channels than this, channels that cannot matter any more are forgotten from time to time."""
 
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
@@ -64,7 +68,7 @@ class Examples:
 
     records: list[dict[str, object]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    """All of them by name, whether they are examples or not; whoever reads it may take it away."""
+    """All violations by name, also those that are no examples; a reader may take the counts away."""
 
     def add(self, publisher: int, what: str, numbers: Integers) -> None:
         """Note ``numbers`` (any order), neighbours as one range."""
@@ -82,9 +86,9 @@ class Examples:
 class PublisherLedger:
     """The messages of one publisher, or its copies for one queue.
 
-    Numbers below ``start`` may be delivered and need not be: the queue was bound while they were on their way.
-    ``shared``: consumers of several workers get the messages, and what each got comes here with a delay of its own. So
-    a redelivery may be heard of before the delivery that it repeats, which is then not taken for the second.
+    Messages below ``start`` may be delivered and need not be: the queue was bound while they were on their way.
+    ``shared``: consumers of several workers get the messages, and the deliveries of each worker come here with a delay
+    of their own. So a redelivery may be heard of before the delivery that it repeats, which is then no second delivery.
     """
 
     def __init__(self, publisher: int, examples: Examples, start: int = 0, *, shared: bool = False) -> None:
@@ -105,7 +109,7 @@ class PublisherLedger:
     # The publisher's side
 
     def published(self, count: int, *, confirms: bool) -> int:
-        """``count`` new messages leave; the number of the first."""
+        """``count`` new messages leave; returns the number of the first."""
         first, self.next = self.next, self.next + count
         while self.next - self._base > len(self._flags):
             self._make_room()
@@ -116,7 +120,7 @@ class PublisherLedger:
         return first
 
     def republished(self, numbers: Integers) -> None:
-        """These were unconfirmed when their connection was lost and leave a second time."""
+        """Messages that were unconfirmed when their connection was lost leave a second time."""
         self._republished.update(numbers.tolist())
         self.counts["republished"] += len(numbers)
 
@@ -140,8 +144,7 @@ class PublisherLedger:
     # The consumer's side
 
     def delivered(self, scope: int, numbers: Integers, redelivered: Booleans) -> int:
-        """A run of deliveries on the channel ``scope``, in the order they came. Returns how many of them were never
-        published."""
+        """A run of deliveries on the channel ``scope``, in their order. Returns how many were never published."""
         if len(numbers) == 1 and self._delivered_next(scope, int(numbers[0]), bool(redelivered[0])):
             return 0
         if (numbers.view(np.uint64) >= self.next).any():  # a damaged number may be negative, too
@@ -163,7 +166,8 @@ class PublisherLedger:
         return 0
 
     def _delivered_next(self, scope: int, number: int, redelivered: bool) -> bool:
-        """The usual single delivery, without an array: thousands of publishers have hardly any other."""
+        """The usual single delivery, without an array: with thousands of publishers nearly all deliveries are
+        single."""
         at = number - self._base
         if redelivered or at < 0 or number >= self.next or number <= self._highest.get(scope, -1):
             return False
@@ -177,7 +181,7 @@ class PublisherLedger:
         return True
 
     def _delivered_some(self, scope: int, numbers: Integers, redelivered: Booleans) -> int:
-        """Some were never published: judge the others."""
+        """Some messages were never published: judge the others."""
         known = numbers.view(np.uint64) < self.next
         self._examples.add(self.publisher, "unexpected", numbers[~known])
         if known.any():
@@ -221,7 +225,7 @@ class PublisherLedger:
         self._rise(scope, max(int(highest[-1]), self._highest.get(scope, -1)))
 
     def _mark_delivered(self, numbers: Integers) -> Booleans:
-        """Flag them; True for each that had been delivered before, also earlier in this very run."""
+        """Flag the messages; True for each that had been delivered before, also earlier in this run."""
         repeats = np.ones(len(numbers), np.bool_)
         firsts = np.unique(numbers, return_index=True)[1]
         ahead = firsts[numbers[firsts] >= self._base]
@@ -244,8 +248,8 @@ class PublisherLedger:
             self._forget_low()
 
     def _forget_low(self) -> None:
-        """Forget channels that are behind every message which may still be delivered for the first time: whatever comes
-        is above their highest. So memory depends on the messages under way, not on publishers times consumers."""
+        """Forget channels whose highest number is below every message that may still be delivered for the first time.
+        So memory depends on the messages under way, not on publishers times consumers."""
         used = self._flags[: self._used()] & DELIVERED
         floor = self._base + (len(used) if used.all() else int(np.argmin(used)))
         floor = min(self._stragglers, default=floor)
@@ -262,7 +266,7 @@ class PublisherLedger:
             self._stragglers[number] = flags
 
     def _make_room(self) -> None:
-        """Roll up what is settled; if that frees less than half, move stragglers out; if they are too many, grow."""
+        """Roll up the settled prefix; if that frees less than half, move stragglers out; if they are too many, grow."""
         used = self._flags[: self._used()]
         unsettled = ~_SETTLED[used]
         done = int(np.argmax(unsettled)) if unsettled.any() else len(used)
@@ -280,7 +284,7 @@ class PublisherLedger:
         return min(self.next - self._base, len(self._flags))
 
     def _move_stragglers(self, used: npt.NDArray[np.uint8], unsettled: Booleans) -> int:
-        """Take the few open messages of the older half out of the array; how far it can then be rolled up."""
+        """Move the few open messages of the older half out of the array; returns how much can then be rolled up."""
         half = len(used) // 2
         stay = np.flatnonzero(unsettled[:half])
         if len(stay) > half // 64:
@@ -292,17 +296,17 @@ class PublisherLedger:
     # The account
 
     def outstanding(self) -> Integers:
-        """Numbers of the messages that should still be delivered."""
+        """The numbers of the messages that should still be delivered."""
         used = self._flags[: self._used()]
         open_here = np.flatnonzero(_OUTSTANDING[used]) + self._base
         old = sorted(number for number, flags in self._stragglers.items() if _OUTSTANDING[flags])
         return np.concatenate([np.array(old, np.int64), open_here])
 
     def close(self, *, drained: bool, abandoned: bool) -> None:
-        """No more deliveries can come: settle the account of everything so far.
+        """No more deliveries can come: settle the account of all messages so far.
 
-        What is outstanding is lost if the queues were ``drained``; else it is undelivered, and ``abandoned`` too if it
-        was deleted with its queue.
+        Outstanding messages are lost if the queues were ``drained``. Otherwise they are undelivered, and ``abandoned``
+        if they were deleted with their queues.
         """
         missing = self.outstanding()
         promised = missing[self._flags_of(missing) & CONFIRMED != 0]
@@ -312,7 +316,7 @@ class PublisherLedger:
         elif not drained:
             self.counts["undelivered"] += len(promised)
             self.counts["abandoned"] += len(promised) if abandoned else 0
-        if not drained:  # they may lie in their queues still, and be delivered after all
+        if not drained:  # messages may still lie in their queues, and be delivered after all
             self._start = self.next
             self._early.clear()
         self._base = self.next
@@ -324,10 +328,10 @@ class PublisherLedger:
         flags = [self._stragglers[n] if n < self._base else int(self._flags[n - self._base]) for n in numbers.tolist()]
         return np.array(flags, np.uint8)
 
-    # For what is the same with one queue and with many
+    # The same calls as with one account for each queue
 
     def copy(self, _queue: int) -> PublisherLedger:
-        """The account of this publisher for a queue: there is one for all."""
+        """The account of this publisher for a queue: one account serves all queues."""
         return self
 
     def totals(self) -> Counter[str]:
@@ -335,14 +339,14 @@ class PublisherLedger:
         return self.counts
 
     def unbind(self, _queue: int) -> None:
-        """A queue is gone: nothing, unless it has an account of its own."""
+        """A queue is gone. It has no account of its own here."""
 
 
 class FanoutLedger:
     """A publisher whose messages go to several queues, each of which has to deliver its copy.
 
-    A queue that comes while messages flow has to deliver
-    those published after it was made known; of those on their way at that moment it may deliver any.
+    A queue that is bound while messages flow has to deliver the messages that were published later. It may deliver any
+    of the messages that were on their way.
     """
 
     def __init__(self, publisher: int, examples: Examples, queues: Iterable[int], *, shared: bool = False) -> None:
@@ -375,20 +379,20 @@ class FanoutLedger:
             account.answered(numbers, flag)
 
     def copy(self, queue: int) -> PublisherLedger:
-        """The account for a queue; it begins now if there was none."""
+        """The account for a queue; a new account begins now."""
         if queue not in self._queues:
             self._queues[queue] = PublisherLedger(self.publisher, self._examples, self.next, shared=self._shared)
         return self._queues[queue]
 
     def unbind(self, queue: int) -> None:
-        """A queue is gone, and what it held with it: that was wanted, so it is abandoned and not lost."""
+        """A queue is gone on purpose, so its messages are abandoned and not lost."""
         account = self._queues.pop(queue, None)
         if account is not None:
             account.close(drained=False, abandoned=True)
             self.counts.update(_deliveries(account))
 
     def outstanding(self) -> Integers:
-        """Numbers of the messages that should still be delivered, one for each queue that should."""
+        """The numbers of the messages that should still be delivered, once for each queue that should deliver them."""
         return np.concatenate([np.empty(0, np.int64), *(account.outstanding() for account in self._queues.values())])
 
     def close(self, *, drained: bool, abandoned: bool) -> None:
@@ -397,7 +401,7 @@ class FanoutLedger:
             account.close(drained=drained, abandoned=abandoned)
 
     def totals(self) -> Counter[str]:
-        """Everything counted: the publisher's side once, the deliveries of all queues."""
+        """All counts: the publisher's side once, and the deliveries of all queues."""
         return sum((_deliveries(account) for account in self._queues.values()), self.counts.copy())
 
 

@@ -1,12 +1,12 @@
-"""Deliveries of messages that another worker published: what travels to it, so that each account is in one place.
+"""Deliveries of another worker's messages on their way to this worker, so that each account is in one place.
 
-Theory of operation. The account of a publisher is kept by the worker that publishes. A worker whose consumers get its
-messages notes nothing but what came: runs of consecutive numbers on one channel, in the order of that channel. These
-rows go to the publisher's worker, where they are accounted for exactly as if they had been delivered there. In bulk a
-row stands for hundreds of messages; at worst, when several workers share one queue, it is one message.
+Theory of operation. The worker of a publisher keeps the publisher's account. A worker whose consumers get messages of
+another worker's publisher notes rows: runs of consecutive numbers on one channel, in the order of that channel. The
+rows go to the publisher's worker, which accounts for them as if they had been delivered there. In bulk a row stands for
+hundreds of messages; at worst, when several workers share one queue, it stands for one message.
 
-Order among workers is that in which their rows arrive: it matters only for a message that two of them got, one of
-them flagged as redelivered.
+Rows of different workers are accounted for in the order in which they arrive. This order matters only for a message
+that two workers got, once as a redelivery.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Rows = npt.NDArray[np.void]
 
 
 class ForwardingBuffer:
-    """Rows for other workers that were not handed on yet."""
+    """Rows for other workers that were not forwarded yet."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -36,7 +36,7 @@ class ForwardingBuffer:
     def add(
         self, scopes: Integers, queues: Integers, sources: Integers, numbers: Integers, redelivered: Booleans
     ) -> None:
-        """Deliveries, of each channel in the order they came; those of one channel and source lie together."""
+        """Add deliveries: the deliveries of one channel and source lie together, in their order."""
         steps = (np.diff(numbers) == 1) & (np.diff(sources) == 0) & (np.diff(scopes) == 0)
         starts = np.concatenate([[0], np.flatnonzero(~steps | (redelivered[1:] != redelivered[:-1])) + 1])
         rows = np.empty(len(starts), _ROW)
@@ -48,7 +48,7 @@ class ForwardingBuffer:
         self.rows += len(rows)
 
     def take(self) -> Rows:
-        """All of them; the forwarding_buffer is empty afterwards."""
+        """All rows; the buffer is empty afterwards."""
         batches, self._batches, self.rows = self._batches, [], 0
         return np.concatenate(batches) if batches else np.empty(0, _ROW)
 
@@ -64,7 +64,7 @@ def from_text(text: str) -> Rows:
 
 
 def expand(rows: Rows) -> tuple[Integers, Integers, Integers, Booleans]:
-    """The deliveries: scopes, sources, numbers, whether redelivered."""
+    """The deliveries of the rows: scopes, sources, numbers, whether redelivered."""
     counts = rows["count"]
     before = np.cumsum(counts) - counts
     numbers = np.repeat(rows["first"] - before, counts) + np.arange(int(counts.sum()))

@@ -1,13 +1,13 @@
-"""What became of every message of a run: the accounts of this worker's publishers, and what its consumers got.
+"""The ledger of one worker: the accounts of its publishers, and the deliveries that its consumers got.
 
-What counts as what:
+The words:
 
 - *lost*: confirmed, not returned, and never delivered although the queues were drained;
 - *duplicated*: a delivery beyond the first that is not flagged redelivered, of a message that was published once;
 - *reordered*: a first delivery, neither redelivered nor of a message published twice, whose number is below one that
   the same consumer's channel already had from this publisher;
-- *unexpected*: a delivery under this run's mark with a publisher or number that was never used;
-- *damaged*: body of a size that nobody sent, or filler that differs;
+- *unexpected*: a delivery with this run's mark, but with a publisher or number that was never used;
+- *damaged*: a body of a size that no publisher sent, or with another filler;
 - *foreign*: a message of another run or program; counted, and otherwise ignored.
 
 A message that goes to several queues is delivered once by each: then *delivered* and *unique* count copies, *lost* and
@@ -34,11 +34,11 @@ Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
 
 NO_QUEUE = -1
-"""Stands for the queue of deliveries where one account serves all queues."""
+"""The queue of a delivery where one account serves all queues."""
 
 
 HARM: Final = ("lost", "duplicated", "reordered", "unexpected", "damaged")
-"""What no broker may do."""
+"""Faults that no broker may have."""
 
 COUNTS: Final = (
     *("published", "unconfirmed", "confirmed", "nacked", "returned", "republished"),
@@ -47,10 +47,10 @@ COUNTS: Final = (
 
 
 class Ledger:
-    """The messages of a run as one worker knows them. ``run`` is the mark its publishers put into the stamp.
+    """The messages of a run as one worker knows them. ``run`` is the run's mark in the stamp.
 
-    ``queues``: the queues each message goes to, if it is one copy for each; None if a message goes to one queue.
-    ``of_other_workers`` tells which publishers (numbers) are another worker's.
+    ``queues`` are the queues that each message is copied to; None if a message goes to one queue. ``of_other_workers``
+    tells which publishers (numbers) belong to another worker.
     """
 
     def __init__(
@@ -84,19 +84,19 @@ class Ledger:
         return self._publishers[publisher]
 
     def consume(self, scope: int, queue: int) -> None:
-        """The consumer's channel ``scope`` gets messages of ``queue``."""
+        """The consumer's channel ``scope`` gets the messages of ``queue``."""
         if self._queues is not None:
             self._queue_of[scope] = queue
 
     def bind(self, queue: int) -> None:
-        """From now on every message that is published goes to ``queue``, too."""
+        """From now on every published message goes to ``queue``, too."""
         if self._queues is not None and queue not in self._queues:
             self._queues.append(queue)
             for account in self._publishers.values():
                 account.copy(queue)
 
     def unbind(self, queue: int) -> None:
-        """``queue`` is gone, with all it held."""
+        """``queue`` is gone, with all its messages."""
         if self._queues is not None and queue in self._queues:
             self._queues.remove(queue)
             for account in self._publishers.values():
@@ -107,7 +107,7 @@ class Ledger:
     def delivered(self, scope: int, sources: Integers, numbers: Integers, redelivered: Booleans) -> Booleans | None:
         """A run of deliveries of one channel, stamped with ``sources`` and ``numbers``.
 
-        Returns which of them are of this run (None: all), the others being left out of every latency.
+        Returns which of the deliveries are of this run (None: all). The others are left out of every latency.
         """
         return self.delivered_to(np.full(len(sources), scope), sources, numbers, redelivered)
 
@@ -116,8 +116,8 @@ class Ledger:
     ) -> Booleans | None:
         """The same for deliveries of several channels, of each in the order they came.
 
-        Those flagged redelivered are accounted for last: what one channel gave back may have come on another in the
-        same batch, and its first delivery comes first.
+        Redeliveries are accounted for last: a message that one channel gave back may come on another channel in the
+        same batch, and its first delivery has to count first.
         """
         scope, source = int(scopes[0]), int(sources[0])
         if self._of_other_workers is None and bool((sources == source).all()) and bool((scopes == scope).all()):
@@ -132,7 +132,7 @@ class Ledger:
         return ours
 
     def forwarded(self, rows: forwarding.Rows) -> None:
-        """Deliveries that another worker's consumers got of this worker's publishers."""
+        """Messages of this worker's publishers that consumers of another worker got."""
         if not len(rows):
             return
         if self._queues is not None:
@@ -144,8 +144,8 @@ class Ledger:
     def _account_for(
         self, scopes: Integers, sources: Integers, numbers: Integers, redelivered: Booleans, *, here: Booleans | None
     ) -> Booleans:
-        """Account for deliveries in the order of :func:`_order`, or only for those that are ``here``; which of all are
-        of this run."""
+        """Account for deliveries in the order of :func:`_order`, without those that are not ``here``. Returns which of
+        all deliveries are of this run."""
         ours = np.ones(len(sources), np.bool_)
         keys = _keys(scopes, sources, redelivered)
         starts = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))
@@ -162,7 +162,7 @@ class Ledger:
     def _set_aside(
         self, scopes: Integers, sources: Integers, numbers: Integers, redelivered: Booleans
     ) -> Booleans | None:
-        """Put what is for another worker into the forwarding_buffer; which deliveries are for this one, None: all."""
+        """Keep the deliveries for other workers in the buffer; returns which are for this worker (None: all)."""
         if self._of_other_workers is None:
             return None
         away = (sources >> 16 == self._run) & self._of_other_workers(sources & 0xFFFF)
@@ -190,24 +190,24 @@ class Ledger:
         return numbers.view(np.uint64) < account.next if unknown else None
 
     def damaged(self, source: int, numbers: Integers) -> None:
-        """These bodies differ from what was sent; those of another run are not ours to judge."""
+        """These bodies differ from the bodies that were sent. Bodies of another run are not judged."""
         if source >> 16 != self._run:
             return
         self._counts["damaged"] += len(numbers)
         self._examples.add(source & 0xFFFF, "damaged", numbers)
 
     def illegible(self, count: int) -> None:
-        """Bodies too short for a stamp: nobody of this run sent them."""
+        """Bodies too short for a stamp: no publisher of this run sent them."""
         self._counts["foreign"] += count
 
     # The account
 
     def outstanding(self) -> int:
-        """How many messages of this worker's publishers should still be delivered."""
+        """The number of messages of this worker's publishers that should still be delivered."""
         return sum(len(account.outstanding()) for account in self._publishers.values())
 
     def harm_since_cut(self) -> dict[str, int]:
-        """What was found since the last call, by the names of :class:`~perftest.metrics.interval.Interval`."""
+        """Faults since the last call, by the names of :class:`~perftest.metrics.interval.Interval`."""
         seen, self._examples.counts = self._examples.counts, Counter()
         return {name: seen[name] for name in ("reordered", "duplicated", "unexpected", "damaged")}
 
@@ -228,19 +228,19 @@ class Ledger:
 
 
 def _keys(scopes: Integers, sources: Integers, redelivered: Booleans) -> Integers:
-    """What belongs together has one key."""
+    """Deliveries that are accounted for together have the same key."""
     return redelivered.astype(np.int64) << 62 | scopes << 32 | sources
 
 
 def _order(scopes: Integers, sources: Integers, redelivered: Booleans) -> Integers:
-    """Indexes that put together what is of one channel and source, in the order it came; redelivered ones last."""
+    """Indexes that put the deliveries of one channel and source together, in their order; redeliveries last."""
     return np.argsort(_keys(scopes, sources, redelivered), kind="stable")
 
 
 def make_record(
     counts: Mapping[str, int], examples: list[dict[str, object]], *, complete: bool, drained: bool
 ) -> dict[str, Any]:
-    """The record of these counts; whatever is missing is 0."""
+    """The content of ``ledger.json`` with these counts; a missing count is 0."""
     harmed = any(counts.get(name) for name in HARM)
     return {
         "schema": 1,
@@ -253,7 +253,7 @@ def make_record(
 
 
 def merge_records(records: Iterable[Mapping[str, Any]], *, complete: bool) -> dict[str, Any]:
-    """The record of all workers. Each message is in the account of one of them: counts add up."""
+    """The record of all workers. Each message is in the account of one worker, so counts add up."""
     parts = list(records)
     counts = {name: sum(part[name] for part in parts) for name in COUNTS}
     examples = [example for part in parts for example in part["examples"]]

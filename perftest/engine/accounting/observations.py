@@ -1,12 +1,12 @@
-"""What consumers saw, kept raw until there is enough to be worth a few numpy calls.
+"""Deliveries of all consumers, kept raw until there are enough to be worth a few numpy calls.
 
-Theory of operation. A delivery leaves four things behind: its stamp, when it came, whether it is flagged redelivered,
-and on which channel (scope). They are copied into preallocated columns; when these are nearly full, or an interval
-ends, everything is accounted for at once: the ledger takes the numbers, the recorder takes the differences. So a run of
-one costs a few slices, and a run of hundreds hardly more.
+Theory of operation. A delivery leaves four values behind: its stamp, its time of arrival, its redelivered flag, and its
+channel (scope). They are copied into preallocated columns. When the columns are full, or an interval ends, all rows are
+accounted for at once: the ledger takes the numbers, the recorder takes the differences. So a run of one delivery costs
+a few slices, and a run of hundreds hardly more.
 
-The rest of each body is compared with the filler on the spot, because the receive buffer does not live on. Where the
-stamp comes in a header, the body is not ours: there is nothing to compare it with.
+The rest of each body is compared with the filler on the spot, because the receive buffer does not live on. Bodies whose
+stamp comes in a header are files or documents of the user; they are not compared.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from perftest.metrics.interval import Series
 from perftest.metrics.recorder import Recorder
 
 ROWS: Final = 4096
-"""Deliveries kept raw at most."""
+"""So many deliveries are kept raw at most."""
 
 _STAMP: Final = np.dtype([("source", ">u4"), ("sequence", ">u8"), ("intended", ">u8"), ("sent", ">u8")])
 
@@ -33,8 +33,8 @@ Integers = npt.NDArray[np.int64]
 class Observations:
     """The deliveries of all consumers of a worker that are not accounted for yet.
 
-    ``sizes`` are the body sizes publishers use in this run; the filler is made once for the largest. ``scheduled`` says
-    whether there is a schedule, so that latency from the intended time is recorded as well.
+    ``sizes`` are the body sizes of this run; the filler is made once for the largest. With a schedule (``scheduled``)
+    the latency from the intended time is recorded as well.
     """
 
     scheduled = False
@@ -90,7 +90,7 @@ class Observations:
             self._used, start = end, stop
 
     def account(self) -> None:
-        """Give everything to ledger and recorder."""
+        """Give all rows to the ledger and the recorder."""
         count, self._used = self._used, 0
         if not count:
             return
@@ -107,7 +107,7 @@ class Observations:
         self._recorder[series].many(values if ours is None else values[ours])
 
     def _tell_ledger(self, sources: Integers, numbers: Integers, count: int) -> npt.NDArray[np.bool_] | None:
-        """Which rows are messages of this run; None when all are."""
+        """Tell the ledger; returns which rows are messages of this run (None: all)."""
         scopes, again, damaged = self._scope[:count], self._redelivered[:count], self._damaged[:count]
         if damaged.any():
             for source in np.unique(sources[damaged]).tolist():
@@ -119,7 +119,7 @@ class Observations:
         return size not in self._sizes or body[stamp.SIZE :] != self._filler[: size - stamp.SIZE]
 
     def _find_damage(self, bodies: npt.NDArray[np.uint8]) -> bool | npt.NDArray[np.bool_]:
-        """True or False for all, or one each."""
+        """Whether bodies are damaged: one answer for all, or an answer for each."""
         size = bodies.shape[1]
         if size not in self._sizes:
             return True

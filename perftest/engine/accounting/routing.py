@@ -1,4 +1,4 @@
-"""How many queues a message goes to, and whether it stays there: what the ledger has to expect of a plan."""
+"""How many queues a message goes to, and whether it stays there: the ledger's expectations of a plan."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _BY_KEY: Final = frozenset({"direct", "topic"})
 
 
 def queues_of_each(plan: Plan) -> tuple[int, ...] | None:
-    """The queues (indexes in the plan) that each message is copied to, besides those of consumers of their own; None
-    if each message goes to a single queue, whichever it is."""
+    """The queues (indexes in the plan) that each message is copied to, besides the own queues of consumers; None if
+    each message goes to one queue."""
     own = any(not queue.name for queue in plan.queues)
     bound = tuple(index for index, queue in enumerate(plan.queues) if queue.name and queue.bound)
     copied = bool(plan.exchange.name) and _is_copied(plan.exchange, plan.publishing, own=own)
@@ -23,8 +23,8 @@ def queues_of_each(plan: Plan) -> tuple[int, ...] | None:
 
 
 def _is_copied(exchange: Exchange, publishing: Publishing, *, own: bool) -> bool:
-    """Whether queues bound to the exchange get the same messages. Without names they share the key, too; a random key
-    meets no two bindings."""
+    """Whether queues bound to the exchange get the same messages. Queues that the server names are all bound with the
+    same key. No two bindings fit one random key."""
     if exchange.type in _EACH:
         return True
     shared = (RoutingKeys.FIXED, RoutingKeys.QUEUE) if own else (RoutingKeys.FIXED,)
@@ -35,11 +35,13 @@ _DROPPING: Final = frozenset({"x-message-ttl", "x-expires", "x-max-length", "x-m
 
 
 def keeps_messages(plan: Plan) -> bool:
-    """Whether a message that was confirmed can leave its queue by delivery only: then an empty queue says that what was
-    not delivered is lost. Queues that others declared, or that live and die with a connection, say nothing; nor does an
-    exchange that may have routed a message nowhere, nor a message that was acknowledged when it was sent, as what was
-    on a connection when it was lost. Queues that delete themselves say it if :func:`keeps_its_consumers`, as long as no
-    consumer was lost."""
+    """Whether a confirmed message leaves its queue by delivery only. Then an undelivered message is lost if its queue
+    is empty.
+
+    This cannot be said of queues that others declared or that live and die with a connection, of an exchange that may
+    route a message nowhere, and of automatic acknowledgement, which loses the messages on a connection that is lost. It
+    can be said of queues that delete themselves if the plan :func:`keeps_its_consumers` and no consumer was lost.
+    """
     queues = plan.queues
     if plan.connecting.exclusive or any(queue.predeclared or not queue.bound for queue in queues):
         return False
@@ -56,18 +58,18 @@ def keeps_messages(plan: Plan) -> bool:
 
 
 def is_transient(plan: Plan) -> bool:
-    """Whether a broker that restarts may have forgotten what it confirmed, as it was told to."""
+    """Whether a broker that restarts may forget confirmed messages, because the plan allows that."""
     return any(not queue.durable for queue in plan.queues) or any(not step.settings.persistent for step in plan.steps)
 
 
 def is_fleeting(plan: Plan) -> bool:
-    """Whether a queue goes when its last consumer leaves."""
+    """Whether a queue is deleted when its last consumer leaves."""
     return any(queue.auto_delete or not queue.name for queue in plan.queues)
 
 
 def keeps_its_consumers(plan: Plan) -> bool:
-    """Whether each queue has a consumer from the first step's beginning to the end, unless one is lost; and whether
-    those that the server names are of the kind that goes by itself, so that it can be held."""
+    """Whether each queue has a consumer from the beginning of the first step to the end, unless a consumer is lost, and
+    whether every queue that the server names deletes itself, so that a further consumer can keep it."""
     consuming = plan.consuming
     if consuming.messages or consuming.exit_when is not ExitWhen.NEVER or not plan.delete_queues:
         return False

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 
 from perftest.amqp.errors import AmqpError
 from perftest.amqp.events import Confirms, Delivery, DeliveryRun, Returned
+from perftest.amqp.listener import Listener
 from perftest.amqp.transport import Connection
 from perftest.engine.connections.link import Link
 from perftest.engine.connections.recovery import first_uri
@@ -18,7 +19,35 @@ from perftest.engine.context import Context
 from perftest.spec.plan import QueueSpec, Settings
 
 
-class Client(ABC):
+class InattentiveListener(Listener):
+    """A listener that ignores every event; a subclass hears the events that concern it."""
+
+    def on_confirms(self, event: Confirms, now_ns: int) -> None:
+        """Publisher confirms."""
+        return
+
+    def on_delivery(self, event: Delivery | DeliveryRun, now_ns: int) -> None:
+        """Deliveries."""
+        return
+
+    def on_get_empty(self, now_ns: int) -> None:
+        """A basic.get found nothing."""
+        return
+
+    def on_returned(self, event: Returned, now_ns: int) -> None:
+        """A mandatory message came back."""
+        return
+
+    def on_read_end(self) -> None:
+        """All events of one read have been handed over."""
+        return
+
+    def on_writable(self) -> None:
+        """The socket takes octets again."""
+        return
+
+
+class Client(InattentiveListener, ABC):
     """One channel, for one queue, on ``link``; :meth:`start` joins it. Without a link it has a connection of its
     own.
 
@@ -36,34 +65,6 @@ class Client(ABC):
         self._connection: Connection | None = None
         self._channel = 0
         self._closing = False
-
-    @abstractmethod
-    def on_confirms(self, event: Confirms, now_ns: int) -> None:
-        """See :class:`~perftest.amqp.listener.Listener`, also for the next five."""
-
-    @abstractmethod
-    def on_delivery(self, event: Delivery | DeliveryRun, now_ns: int) -> None:
-        """Deliveries."""
-
-    @abstractmethod
-    def on_get_empty(self, now_ns: int) -> None:
-        """A basic.get found nothing."""
-
-    @abstractmethod
-    def on_returned(self, event: Returned, now_ns: int) -> None:
-        """A returned message."""
-
-    @abstractmethod
-    def on_cancelled(self) -> None:
-        """The consumer was cancelled."""
-
-    @abstractmethod
-    def on_read_end(self) -> None:
-        """All of a read was handed over."""
-
-    @abstractmethod
-    def on_writable(self) -> None:
-        """The socket takes octets again."""
 
     @abstractmethod
     async def attach(self, connection: Connection) -> None:
@@ -91,6 +92,10 @@ class Client(ABC):
         """Leave the connection for good; the last client of it closes it."""
         self._closing = True
         await self.link.leave(self, self._channel)
+
+    def on_cancelled(self) -> None:
+        """The broker has cancelled the consumer on the channel."""
+        return
 
     def on_channel_closed(self, error: AmqpError) -> None:
         """The channel is no use any more, because of ``error``: the link makes it again if that can help."""

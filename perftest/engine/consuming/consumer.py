@@ -15,7 +15,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from perftest.amqp.errors import AmqpError
-from perftest.amqp.events import Confirms, Delivery, DeliveryRun, Returned
+from perftest.amqp.events import Delivery, DeliveryRun
 from perftest.amqp.transport import Connection
 from perftest.engine.connections import topology
 from perftest.engine.connections.client import Client
@@ -359,14 +359,3 @@ class Consumer(Client):
         await connection.close_channel(channel)
         await self.attach(connection)
         self.context.emit("reconnected", f"{self.name} is subscribed to queue {self.queue_name!r} again")
-
-    # Events that mean nothing to a consumer
-
-    def on_writable(self) -> None:
-        """Acknowledgements never wait: they are bounded by the prefetch."""
-
-    def on_confirms(self, event: Confirms, now_ns: int) -> None:
-        """Consumers publish nothing."""
-
-    def on_returned(self, event: Returned, now_ns: int) -> None:
-        """Consumers publish nothing."""

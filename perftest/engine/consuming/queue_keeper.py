@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from perftest.amqp.errors import AmqpError, ChannelClosedError
-from perftest.amqp.events import Confirms, Delivery, DeliveryRun, Returned
+from perftest.amqp.events import Delivery, DeliveryRun
 from perftest.amqp.transport import Connection
 from perftest.engine.connections import topology
+from perftest.engine.connections.client import InattentiveListener
 from perftest.engine.connections.dialing import dial
 from perftest.engine.consuming.source import anchor
 from perftest.engine.context import Context
@@ -72,7 +73,7 @@ class QueueKeeper:
             await connection.close()
 
 
-class _Taken:
+class _Taken(InattentiveListener):
     """Notes that a queue gave a message, whatever it was."""
 
     def __init__(self) -> None:
@@ -88,18 +89,3 @@ class _Taken:
     def on_channel_closed(self, error: ChannelClosedError) -> None:
         """The same."""
         self.count += 1
-
-    def on_confirms(self, event: Confirms, now_ns: int) -> None:
-        """Nothing is published here."""
-
-    def on_returned(self, event: Returned, now_ns: int) -> None:
-        """Nothing is published here."""
-
-    def on_get_empty(self, now_ns: int) -> None:
-        """Nothing is polled here."""
-
-    def on_read_end(self) -> None:
-        """Nothing is to be written."""
-
-    def on_writable(self) -> None:
-        """Nothing waits to be written."""

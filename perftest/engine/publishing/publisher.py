@@ -25,7 +25,7 @@ from pamqp import commands
 
 from perftest.amqp.encode import Template
 from perftest.amqp.errors import AmqpError, BrokerProtocolError
-from perftest.amqp.events import Confirms, Delivery, DeliveryRun, Returned
+from perftest.amqp.events import Confirms, Returned
 from perftest.amqp.transport import Connection
 from perftest.engine.accounting import stamp
 from perftest.engine.accounting.account import CONFIRMED, NACKED, RETURNED
@@ -376,12 +376,3 @@ class Publisher(Client):
     def on_writable(self) -> None:
         """The socket takes octets again."""
         self._pump()
-
-    def on_delivery(self, event: Delivery | DeliveryRun, now_ns: int) -> None:
-        """Publishers consume nothing."""
-
-    def on_cancelled(self) -> None:
-        """Publishers consume nothing."""
-
-    def on_get_empty(self, now_ns: int) -> None:
-        """Publishers consume nothing."""

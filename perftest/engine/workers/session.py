@@ -51,21 +51,24 @@ FORWARD_ROWS: Final = 4096
 
 
 class Session:
-    """See the module. ``emit`` and ``fail`` carry events and the reason to give up to the coordinator; ``send`` what
-    other workers must know. Without a ``share`` all clients are this worker's."""
+    """The clients of the ``share`` of a worker.
+
+    ``emit`` and ``fail`` carry events and the reason to give up to the coordinator. ``send`` carries deliveries to the
+    other workers.
+    """
 
     def __init__(
         self,
         plan: Plan,
+        share: Share,
         *,
         offset_ns: int,
         run: int,
         emit: Emit,
         fail: Callable[[AmqpError, str], None],
-        share: Share | None = None,
-        send: Callable[[wire.Message], None] = lambda message: None,
+        send: Callable[[wire.Message], None],
     ) -> None:
-        self._share = share or Share(plan)
+        self._share = share
         self._send = send
         of_other_workers = self._share.is_of_another_worker if self._share.workers > 1 else None
         ledger, recorder = Ledger(run, queues=queues_of_each(plan), of_other_workers=of_other_workers), Recorder()
@@ -101,15 +104,16 @@ class Session:
 
     # Operations
 
-    async def prepare(self, *, fresh: bool) -> dict[str, object]:
-        """Declare the exchange and the queues; one worker does that for all. What publishers are made of is looked at
-        before."""
+    async def prepare(self, *, fresh: bool) -> dict[str, str]:
+        """Declare the exchange and the queues, which one worker does for all; the properties of the broker. ``fresh``
+        deletes the queues first. Material that cannot be used is found before."""
         material.prepare(self.context.plan)
-        return await self._topology.prepare(fresh=fresh)
+        properties = await self._topology.prepare(fresh=fresh)
+        return {name: str(properties.get(name, "")) for name in ("product", "version", "platform", "cluster_name")}
 
-    async def connect_consumers(self, settings: Settings) -> None:
-        """Bring the number of consumers to what it should be. What publishers are made of is made first, in every
-        worker: later it would keep the loop from serving connections."""
+    async def connect_consumers(self, settings: Settings) -> int:
+        """Bring the number of consumers to that of the settings; returns :meth:`waiting`. Every worker makes the
+        publishers' material first: later this work would keep the event loop from serving connections."""
         material.prepare(self.context.plan)
         self.context.observations.scheduled = is_open_loop(settings, self.context.plan.publishing)
         for consumer in self._departed:
@@ -121,15 +125,18 @@ class Session:
         self.consumers += fresh
         self._count_limited()
         await _in_portions([consumer.start for consumer in fresh])
+        return self.waiting()
 
-    async def connect_publishers(self, settings: Settings) -> None:
-        """Bring the number of publishers to what it should be; new ones wait for :meth:`begin`."""
+    async def connect_publishers(self, settings: Settings) -> int:
+        """Bring the number of publishers to that of the settings; returns :meth:`waiting`. New publishers wait for
+        :meth:`begin`."""
         wanted = self._share.publishers(settings.publishers)
         await self._end(self.publishers, len(wanted), running=True)
         fresh = [self._publisher(number, settings) for number in wanted[len(self.publishers) :]]
         self.publishers += fresh
         self._count_limited()
         await _in_portions([publisher.start for publisher in fresh])
+        return self.waiting()
 
     def ready(self) -> None:
         """Forget what was counted since the last interval: a step is about to begin. With several workers all do this
@@ -152,8 +159,8 @@ class Session:
         for publisher in self.publishers:
             publisher.begin(self.context.began_ns)
 
-    async def apply(self, settings: Settings) -> None:
-        """Change the settings of everybody who is there, and the number of clients, while messages flow."""
+    async def apply(self, settings: Settings) -> int:
+        """Change the settings and the number of clients while messages flow; returns :meth:`waiting`."""
         self.context.observations.account()
         self.context.observations.scheduled = is_open_loop(settings, self.context.plan.publishing)
         running = [*self.consumers, *self.publishers]
@@ -165,6 +172,7 @@ class Session:
             consumer.begin()
         for publisher in self.publishers[known:]:
             publisher.begin()
+        return self.waiting()
 
     async def _apply(self, client: Client, settings: Settings) -> None:
         """Connection or channel may be being made again: then it will work by the new settings."""

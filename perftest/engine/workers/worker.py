@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Final
 
 from perftest.amqp.errors import AmqpError
@@ -45,38 +46,38 @@ class Worker:
         plan = plan_from_json(first["plan"])
         self.session = Session(
             plan,
+            Share(plan, index=first["index"], workers=first["workers"]),
             offset_ns=first["offset_ns"],
             run=first["run"],
             emit=self._emit,
             fail=self._fail,
-            share=Share(plan, index=first["index"], workers=first["workers"]),
             send=self._send,
         )
         self._tasks: set[asyncio.Task[None]] = set()
-        self._operations: dict[str, Callable[[wire.Message], Awaitable[object]]] = {
-            "ping": self._ping,
-            "prepare": self._prepare,
-            "connect_consumers": self._connect_consumers,
+        self._operations: dict[str, Callable[..., Any]] = {
+            "ping": lambda: None,
+            "prepare": self.session.prepare,
+            "connect_consumers": self.session.connect_consumers,
             "connect_publishers": self._connect_publishers,
-            "ready": self._ready,
+            "ready": self.session.ready,
             "begin": self._begin,
-            "apply": self._apply,
+            "apply": self.session.apply,
             "cut": self._cut,
-            "quiesce": self._quiesce,
-            "forward": self._forward,
-            "left": self._left,
-            "flush": self._flush,
-            "disconnect": self._disconnect,
-            "hold": self._hold,
-            "emptied": self._emptied,
-            "settle": self._settle,
-            "delete": self._delete,
-            "ledger": self._ledger,
+            "quiesce": self.session.quiesce,
+            "forward": self.session.forward,
+            "left": self.session.left,
+            "flush": self.session.flush,
+            "disconnect": self.session.disconnect,
+            "hold": self.session.hold,
+            "emptied": self.session.emptied,
+            "settle": self.session.settle,
+            "delete": self.session.delete,
+            "ledger": self.session.ledger,
         }
 
     def request(self, message: wire.Message) -> None:
-        """Start to carry out a request; a long one does not hold up the next. What another worker handed on is taken
-        at once: whatever is asked after it is answered by what it says."""
+        """Start to carry out a request; a long request does not hold up the next one. Deliveries that another worker
+        forwards are accounted for at once, so every later answer counts them."""
         if message["op"] == "forwarded":
             self.session.forwarded(message["rows"], message["bindings"])
             return
@@ -94,39 +95,23 @@ class Worker:
 
     async def perform(self, message: wire.Message) -> object:
         """Carry out a request. Raises :class:`AmqpError`."""
-        return await self._operations[message["op"]](message)
+        arguments = {name: value for name, value in message.items() if name not in ("id", "op")}
+        if "settings" in arguments:
+            arguments["settings"] = Settings(**arguments["settings"])
+        result = self._operations[message["op"]](**arguments)
+        return await result if inspect.isawaitable(result) else result
 
-    async def _ping(self, _message: wire.Message) -> object:
-        return None
-
-    async def _prepare(self, message: wire.Message) -> object:
-        properties = await self.session.prepare(fresh=message["fresh"])
-        return {name: str(properties.get(name, "")) for name in ("product", "version", "platform", "cluster_name")}
-
-    async def _connect_consumers(self, message: wire.Message) -> object:
-        await self.session.connect_consumers(Settings(**message["settings"]))
-        return self.session.waiting()
-
-    async def _connect_publishers(self, message: wire.Message) -> object:
-        await self.session.connect_publishers(Settings(**message["settings"]))
+    async def _connect_publishers(self, settings: Settings) -> int:
+        waiting = await self.session.connect_publishers(settings)
         self._on_connected()
-        return self.session.waiting()
+        return waiting
 
-    async def _ready(self, _message: wire.Message) -> object:
-        self.session.ready()
-        return None
+    async def _begin(self, at_ns: int) -> None:
+        await self._at(at_ns)
+        self.session.begin(at_ns)
 
-    async def _begin(self, message: wire.Message) -> object:
-        await self._at(message["at_ns"])
-        self.session.begin(message["at_ns"])
-        return None
-
-    async def _apply(self, message: wire.Message) -> object:
-        await self.session.apply(Settings(**message["settings"]))
-        return self.session.waiting()
-
-    async def _cut(self, message: wire.Message) -> object:
-        await self._at(message["at_ns"])
+    async def _cut(self, at_ns: int) -> dict[str, Any]:
+        await self._at(at_ns)
         return self.session.cut()
 
     async def _at(self, when_ns: int) -> None:
@@ -136,42 +121,6 @@ class Worker:
             reached = asyncio.get_running_loop().create_future()
             context.wakeups.at(when_ns, lambda: reached.set_result(None))
             await reached
-
-    async def _quiesce(self, _message: wire.Message) -> object:
-        self.session.quiesce()
-        return None
-
-    async def _forward(self, _message: wire.Message) -> object:
-        self.session.forward()
-        return None
-
-    async def _left(self, _message: wire.Message) -> object:
-        return self.session.left()
-
-    async def _disconnect(self, _message: wire.Message) -> object:
-        await self.session.disconnect()
-        return None
-
-    async def _flush(self, _message: wire.Message) -> object:
-        self.session.flush()
-        return None
-
-    async def _hold(self, _message: wire.Message) -> object:
-        return await self.session.hold()
-
-    async def _emptied(self, _message: wire.Message) -> object:
-        return await self.session.emptied()
-
-    async def _settle(self, message: wire.Message) -> object:
-        self.session.settle(drained=message["drained"], abandoned=message["abandoned"])
-        return None
-
-    async def _delete(self, _message: wire.Message) -> object:
-        await self.session.delete()
-        return None
-
-    async def _ledger(self, message: wire.Message) -> object:
-        return self.session.ledger(complete=message["complete"])
 
     def _emit(self, kind: str, text: str = "", **more: object) -> None:
         event: dict[str, object] = {"t_ns": self.session.context.clock(), "kind": kind, "worker": self._name}
