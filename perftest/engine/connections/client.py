@@ -1,8 +1,9 @@
-"""What publishers and consumers have in common: a channel on a connection that others may use as well.
+"""The base of publishers and consumers: a client has a channel on a connection, which other clients may use as well.
 
 A client lives on a :class:`~perftest.engine.connections.link.Link`, which opens the connection, makes it and the
 client's channel again when they are lost, and tells the client by :meth:`Client.attach` and :meth:`Client.detach`. All
-else of a client (window, schedule, subscription, account) is its own, so any number of them can share one connection.
+other parts of a client (window, schedule, subscription, account) are its own, so any number of clients can share one
+connection.
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ class InattentiveListener(Listener):
 
 
 class Client(InattentiveListener, ABC):
-    """One channel, for one queue, on ``link``; :meth:`start` joins it. Without a link it has a connection of its
-    own.
+    """One channel, for one queue, on ``link``; :meth:`start` joins the link. Without a link the client has a connection
+    of its own.
 
-    ``limited``: it may leave by itself before the end of the run, and tells so by :attr:`Context.finished
-    <perftest.engine.context.Context.finished>`, once.
+    A ``limited`` client may leave by itself before the end of the run. It calls :attr:`Context.finished
+    <perftest.engine.context.Context.finished>` then, once.
     """
 
     limited = False
@@ -68,12 +69,12 @@ class Client(InattentiveListener, ABC):
 
     @abstractmethod
     async def attach(self, connection: Connection) -> None:
-        """Make the client work on ``connection``, with a fresh channel. May raise :class:`AmqpError`."""
+        """Work on ``connection`` from now on, with a fresh channel. May raise :class:`AmqpError`."""
 
     @abstractmethod
     async def apply(self, settings: Settings) -> None:
-        """Change the settings, while messages flow. An :class:`AmqpError` that is temporary may be ignored: the next
-        :meth:`attach` works by the new settings."""
+        """Change the settings while messages flow. A temporary :class:`AmqpError` may be ignored: the next
+        :meth:`attach` goes by the new settings."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -81,15 +82,15 @@ class Client(InattentiveListener, ABC):
 
     @abstractmethod
     def detach(self) -> None:
-        """The channel is gone, maybe with its connection."""
+        """The channel is gone, perhaps with its connection."""
 
     async def start(self) -> None:
-        """Join the connection. Raises :class:`AmqpError` at once if no URI is reachable or something permanent is
-        wrong."""
+        """Join the connection. Raises :class:`AmqpError` at once if no URI is reachable or the error cannot pass by
+        itself."""
         await self.link.join(self)
 
     async def disconnect(self) -> None:
-        """Leave the connection for good; the last client of it closes it."""
+        """Leave the connection for good; its last client closes it."""
         self._closing = True
         await self.link.leave(self, self._channel)
 
@@ -98,5 +99,5 @@ class Client(InattentiveListener, ABC):
         return
 
     def on_channel_closed(self, error: AmqpError) -> None:
-        """The channel is no use any more, because of ``error``: the link makes it again if that can help."""
+        """The channel is lost because of ``error``: the link makes it again if that can help."""
         self.link.channel_lost(self, error)

@@ -1,4 +1,4 @@
-"""Opening the connections of a plan: options, TLS, and waiting until there is somebody to connect to."""
+"""Opening the connections of a plan: options, TLS, and waiting for servers that are still starting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perftest.engine.context import Context
 from perftest.spec.behaviour import Tls
 
 ASK_AGAIN_S: Final = 0.5
-"""Between two tries to reach a server that is still starting."""
+"""The time between two tries to reach a server that is still starting."""
 
 
 class StartupTimeoutError(AmqpError):
@@ -25,7 +25,7 @@ class StartupTimeoutError(AmqpError):
 async def dial(
     context: Context, index: int, *, name: str, watcher: ConnectionListener | None = None, timeout_s: float = 10.0
 ) -> Connection:
-    """A connection to URI ``index`` of the context, made as its plan says. Raises :class:`AmqpError`."""
+    """Open a connection to URI ``index`` of the context, as its plan says. Raises :class:`AmqpError`."""
     uri, connecting = context.uris[index], context.plan.connecting
     names = connecting.tls.server_names
     options = Options(
@@ -54,7 +54,7 @@ def _tls(tls: Tls) -> ssl.SSLContext:
 
 
 def warn_of_unchecked_certificates(context: Context) -> None:
-    """An event if TLS keeps secrets, but from whom nobody knows."""
+    """Write an event if TLS encrypts connections but does not check who the broker is."""
     tls = context.plan.connecting.tls
     if any(uri.tls for uri in context.uris) and not tls.ca_file and not tls.system_authorities:
         text = "TLS: certificates of the broker are not checked; name their authorities (--tls-ca FILE, or -udsc)"
@@ -62,9 +62,10 @@ def warn_of_unchecked_certificates(context: Context) -> None:
 
 
 async def await_servers(context: Context) -> None:
-    """Wait until as many URIs accept a login as the plan wants, at most as long as it says.
+    """Wait until as many URIs accept a login as the plan wants, for at most as long as the plan says.
 
-    Each change is an event (``waiting``). Raises :class:`StartupTimeoutError`, or at once what cannot pass by itself.
+    Each change is an event (``waiting``). Raises :class:`StartupTimeoutError`, or at once an error that cannot pass by
+    itself.
     """
     connecting, count = context.plan.connecting, len(context.uris)
     if connecting.startup_timeout_s <= 0:
@@ -84,7 +85,7 @@ async def await_servers(context: Context) -> None:
 
 
 class _Waiting:
-    """Who answered so far, and why the others did not."""
+    """Which servers have answered so far, and why the others have not."""
 
     def __init__(self, context: Context, wanted: int) -> None:
         self.enough: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -94,7 +95,7 @@ class _Waiting:
         self._down: dict[int, AmqpError] = {}
 
     async def probe(self, index: int) -> None:
-        """Knock until somebody answers."""
+        """Try to connect until the server answers."""
         while True:
             try:
                 connection = await dial(self._context, index, name="start-up", timeout_s=5.0)
@@ -108,7 +109,7 @@ class _Waiting:
             await asyncio.sleep(ASK_AGAIN_S)
 
     def complaint(self) -> str:
-        """What is missing, and why."""
+        """How many servers are missing, and why."""
         seconds = self._context.plan.connecting.startup_timeout_s
         reasons = "; ".join(f"{self._context.uris[index].redacted}: {error}" for index, error in self._down.items())
         return f"{self._up} of {self._wanted} servers answered within {seconds:g} s ({reasons or 'no answer'})"

@@ -1,13 +1,13 @@
-"""A connection that several clients share: opened, watched over, made again when it is lost, closed with the last.
+"""A connection that several clients share: opened, watched over, made again after a loss, closed with the last client.
 
-A link connects to one of the URIs. When its connection ends it says so (``connection_lost``), tries the next URI,
-declares the queues of its clients again, gives each of them a channel on the new connection, and goes on
-(``reconnected``). A channel that ends alone is made again alone (``channel_closed``, ``reconnected``): the other
-clients of the link do not notice. What cannot pass by itself (a refused login, a queue with other properties) and what
-does not pass in time (:class:`~perftest.engine.connections.recovery.Recovery`) ends the run.
+A link connects to one of the URIs. When the connection is lost, the link writes an event (``connection_lost``), tries
+the next URI, declares the queues of its clients again, and gives each client a channel on the new connection
+(``reconnected``). A channel that ends alone is made again alone (``channel_closed``, ``reconnected``); the other
+clients of the link do not notice. An error that cannot pass by itself (a refused login, a queue with other properties)
+ends the run. So does an error that does not pass in time (:class:`~perftest.engine.connections.recovery.Recovery`).
 
-A client joins with :meth:`Link.join` and leaves with :meth:`Link.leave`. The first to join opens the connection, the
-last to leave closes it; each opens its own channels, in :meth:`Member.attach`.
+A client joins with :meth:`Link.join` and leaves with :meth:`Link.leave`. The first client to join opens the connection,
+and the last client to leave closes it. Each client opens its own channel, in :meth:`Member.attach`.
 """
 
 from __future__ import annotations
@@ -25,27 +25,29 @@ from perftest.engine.schedule.line import SECOND_NS
 from perftest.spec.plan import Plan, QueueSpec
 
 CONNECTS_AT_ONCE: Final = 128
-"""Links of a worker that connect again at the same time, after a node was lost: as many as a listening socket usually
-lets wait."""
+"""So many links of a worker connect again at the same time after a node was lost. A listening socket usually lets as
+many connections wait."""
 
 
 class Member(Protocol):
-    """What a link needs to know of a client."""
+    """A client, as its link knows it."""
 
     name: str
     queue: QueueSpec
 
     async def attach(self, connection: Connection) -> None:
-        """Open what it needs on a fresh connection and go on. May raise :class:`AmqpError`."""
+        """Open a channel on a fresh connection and go on. May raise :class:`AmqpError`."""
 
     def detach(self) -> None:
-        """Its channel, or the whole connection, is gone."""
+        """The client's channel, or the whole connection, is gone."""
 
 
 class Link:
-    """See the module. ``first_uri`` is the index of the URI to begin with; ``owns_queues``: its queues live and die
-    with its connection (exclusive ones), so it declares them itself, always; ``gate`` lets some links connect at a
-    time."""
+    """A connection and its clients.
+
+    ``first_uri`` is the index of the URI to begin with. A link that ``owns_queues`` declares the queues of its clients
+    itself, because exclusive queues live and die with their connection. ``gate`` lets some links connect at a time.
+    """
 
     def __init__(
         self,
@@ -72,11 +74,11 @@ class Link:
         self._repairs: dict[Member, asyncio.Task[None]] = {}
         self._blocked_ns: int | None = None
 
-    # What clients ask for
+    # Calls of clients
 
     async def join(self, member: Member) -> None:
-        """Connect, if nobody has yet, and attach ``member``. Raises :class:`AmqpError` at once if no URI is reachable
-        or something permanent is wrong."""
+        """Connect, if the link is not connected yet, and attach ``member``. Raises :class:`AmqpError` at once if no URI
+        is reachable or the error cannot pass by itself."""
         async with self._opening:
             if self._supervisor is None:
                 self._members.append(member)
@@ -110,11 +112,11 @@ class Link:
             try:
                 await connection.close_channel(channel)
             except AmqpError as error:
-                if not self.closed:  # the last to leave closes the connection, and all channels with it
+                if not self.closed:  # the last client to leave closes the connection and all its channels
                     self.context.emit("error", f"{member.name} could not close its channel: {error}")
 
     async def close(self) -> None:
-        """Close the connection for good, in good order if the plan allows time for that."""
+        """Close the connection for good, in good order if the plan allows time for this."""
         patience_s = self.context.plan.connecting.shutdown_timeout_s
         self._stop()
         if self._connection is not None and patience_s > 0:
@@ -138,8 +140,8 @@ class Link:
             repair.cancel()
 
     def channel_lost(self, member: Member, error: AmqpError) -> None:
-        """The channel of ``member`` is no use any more: make it again, if that can help. A breach of the protocol
-        costs the whole connection."""
+        """The channel of ``member`` is lost: make it again, if that can help. A breach of the protocol costs the whole
+        connection."""
         connection = self._connection
         if connection is None or connection.lost.done() or self.closed:
             return
@@ -153,10 +155,10 @@ class Link:
             return
         self._repairs[member] = asyncio.create_task(self._repair(member, connection))
 
-    # The connection's own events
+    # Events of the connection
 
     def on_blocked(self, reason: str) -> None:
-        """connection.blocked: the broker stops reading; that is its business, but it must be known."""
+        """connection.blocked: the broker stops reading. The event tells the user."""
         self.blocked = reason or "for no reason that it gives"
         if self._blocked_ns is None:
             self._blocked_ns = self.context.clock()
@@ -167,14 +169,14 @@ class Link:
         self._end_block()
 
     def _end_block(self) -> None:
-        """Say how long the broker did not read."""
+        """Write the event that tells for how long the broker did not read."""
         if self._blocked_ns is not None:
             blocked_ns = self.context.clock() - self._blocked_ns
             self._blocked_ns, self.blocked = None, ""
             text = f"{self.name}: was blocked for {blocked_ns / SECOND_NS:.3f} s"
             self.context.emit("unblocked", text, blocked_ns=blocked_ns)
 
-    # Making it again
+    # Recovery
 
     async def _supervise(self) -> None:
         while True:
@@ -199,7 +201,8 @@ class Link:
             self.context.emit("reconnected", f"{self.name} at {self._connection_uri()}")
 
     async def _connect(self, members: list[Member], *, patient: bool) -> None:
-        """Try URI after URI until one works; raises what the last try said when it cannot, or takes too long."""
+        """Try URI after URI until a connection is open. Raises the error of the last try when the error cannot pass, or
+        the tries take too long."""
         loop = asyncio.get_running_loop()
         uris = self.context.uris
         deadline = loop.time() + (self._recovery.limit_s if patient else self.context.plan.confirm_timeout_s)
@@ -235,8 +238,8 @@ class Link:
         self._up.set()
 
     async def _declare(self, connection: Connection, members: list[Member]) -> None:
-        """What the queues of ``members`` need, once more: a broker that lost its disk has it no longer, and a queue of
-        this connection went with it."""
+        """Declare the queues of ``members`` again: a broker that lost its disk has forgotten them, and exclusive queues
+        went with their connection."""
         queues = {member.queue.name: member.queue for member in members}
         channel = await connection.open_channel()
         plan, exclusive = self.context.plan, self._owns_queues
@@ -244,8 +247,8 @@ class Link:
         await connection.close_channel(channel)
 
     async def _attach(self, member: Member, connection: Connection | None) -> None:
-        """Attach ``member`` to a connection that others use already, as often as it takes. If the connection goes
-        meanwhile, the supervisor attaches everybody to the next."""
+        """Attach ``member`` to a connection that others use already, in as many tries as it takes. If the connection is
+        lost meanwhile, the supervisor attaches all members to the next connection."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._recovery.limit_s
         delays = self._recovery.delays(lost=False)
@@ -271,7 +274,7 @@ class Link:
         if member in self._members and not connection.lost.done():
             self.context.emit("reconnected", f"{member.name} has a new channel at {connection.uri.redacted}")
 
-    # Words
+    # Names in events and errors
 
     def _connection_uri(self) -> str:
         return self.context.uris[self._uri_index % len(self.context.uris)].redacted
@@ -287,11 +290,11 @@ class Link:
 
 
 def home(plan: Plan, kind: str, number: int) -> tuple[str, int]:
-    """Which connection client ``number`` lives on; ``kind`` is ``publisher`` or ``consumer``. Clients with the same
-    home must live in the same process.
+    """The connection of client ``number``; ``kind`` is ``publisher`` or ``consumer``. Clients with the same home must
+    live in the same process.
 
-    Without exclusive queues connection ``c`` of the publishers bears publishers ``c * channels`` and the following, and
-    the consumers' likewise; with them a queue has one connection, for all its publishers and consumers.
+    Without exclusive queues, connection ``c`` of the publishers has publisher ``c * channels`` and the following ones;
+    consumers likewise. With exclusive queues, all publishers and consumers of a queue share one connection.
     """
     position = number % len(plan.queues)
     if plan.connecting.exclusive and plan.queues[position].name:
@@ -309,7 +312,7 @@ class Links:
         self._gate = asyncio.Semaphore(CONNECTS_AT_ONCE)
 
     def of(self, kind: str, number: int) -> Link:
-        """The link of client ``number`` of its kind."""
+        """The link of client ``number`` of this kind."""
         place = home(self._context.plan, kind, number)
         link = self._links.get(place)
         if link is None or link.closed:

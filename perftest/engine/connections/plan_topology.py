@@ -1,8 +1,8 @@
-"""The exchange and the queues of a plan, from before the first client until after the last.
+"""The exchange and the queues of a plan: declared before the first client comes, deleted after the last has left.
 
-Queues are declared over one connection for each URI, in turn, because a queue's leader usually is the node it was
-declared at: so leaders spread over the nodes as clients do. What was declared is deleted at the end, if the plan says
-so; what is predeclared never, nor an exchange that was there before or that somebody else uses.
+Queues are declared over one connection for each URI, in turn. The leader of a queue usually is the node at which the
+queue was declared, so leaders spread over the nodes as clients do. If the plan says so, declared queues are deleted at
+the end. A predeclared queue is never deleted, nor is an exchange that existed before or that others use.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from perftest.spec.plan import QueueSpec
 
 
 class PlanTopology:
-    """See the module."""
+    """The exchange and the queues of one plan."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -30,10 +30,11 @@ class PlanTopology:
         self._own_exchange = False
 
     async def prepare(self, *, fresh: bool) -> dict[str, object]:
-        """Declare everything; the properties of the broker. ``fresh`` deletes the queues first.
+        """Declare the exchange and the queues; returns the properties of the broker. ``fresh`` deletes the queues
+        first.
 
-        Otherwise messages that lie in them are purged if the plan deletes the queues at the end anyway, and left alone
-        if it does not. Raises :class:`AmqpError`.
+        Without ``fresh``, messages in the queues are purged if the plan deletes the queues at the end. If the plan does
+        not, the messages stay. Raises :class:`AmqpError`.
         """
         if not self._started:
             warn_of_unchecked_certificates(self._context)
@@ -44,15 +45,15 @@ class PlanTopology:
         return properties
 
     async def remove(self) -> None:
-        """Delete what was declared. Raises :class:`AmqpError`."""
+        """Delete the declared exchange and queues. Raises :class:`AmqpError`."""
         await self._share_out(self._remove_queues)
         if self._own_exchange:
             await self._at(0, self._remove_exchange)
             self._own_exchange = False
 
     async def is_spent(self) -> bool:
-        """Whether the queues hold nothing, and nobody takes from them but who holds those that go with their last
-        consumer. Raises :class:`AmqpError`."""
+        """Whether the queues are empty and have no consumer but the one that keeps a queue which deletes itself. Raises
+        :class:`AmqpError`."""
         found: list[bool] = []
 
         async def look(connection: Connection, queues: list[QueueSpec]) -> None:
@@ -120,8 +121,8 @@ class PlanTopology:
                 await topology.delete(connection, channel, queue)
 
     async def _share_out(self, work: Callable[[Connection, list[QueueSpec]], Awaitable[None]]) -> None:
-        """Do ``work`` with each URI's share of the queues, at the same time. Exclusive queues and those that the
-        server names are the business of the clients."""
+        """Do ``work`` with each URI's share of the queues, at the same time. Clients themselves declare exclusive
+        queues and queues that the server names."""
         count = len(self._context.uris)
         named = [queue for queue in self._plan.queues if queue.name and not self._plan.connecting.exclusive]
         shares = [(index, named[index::count]) for index in range(count)]
@@ -135,8 +136,8 @@ class PlanTopology:
                 raise result
 
     async def _at(self, first: int, work: Callable[[Connection], Awaitable[None]]) -> dict[str, object]:
-        """Do ``work`` on a connection of its own, at URI ``first`` if that can be reached; again as long as it fails
-        for a passing reason. The properties of the broker that did it."""
+        """Do ``work`` on a connection of its own, at URI ``first`` if this URI can be reached. Try again as long as the
+        error may pass. Returns the properties of the broker."""
         loop = asyncio.get_running_loop()
         uris = self._context.uris
         deadline = loop.time() + self._plan.confirm_timeout_s

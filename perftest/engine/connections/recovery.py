@@ -1,4 +1,4 @@
-"""Where to connect to, when to try again, and how long to wait before."""
+"""The rules of connecting: which URI, when to try again, and how long to wait before."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LONGEST_DELAY_S: Final = 2.0
 
 
 def backoff() -> Iterator[float]:
-    """Seconds to wait before each further try: short at first, because an election takes less than a second, and never
-    long, because the generator should be back when the broker is."""
+    """Seconds to wait before each further try. The first waits are short, because an election takes less than a second.
+    No wait is long, because the generator should be back as soon as the broker."""
     delay = FIRST_DELAY_S
     while True:
         yield delay
@@ -27,7 +27,7 @@ def backoff() -> Iterator[float]:
 
 
 def uri_order(count: int, first: int) -> Iterator[int]:
-    """Indexes of the URIs to try, for ever, from ``first`` on."""
+    """The indexes of the URIs to try, for ever, from ``first`` on."""
     index = first % count
     while True:
         yield index
@@ -35,23 +35,24 @@ def uri_order(count: int, first: int) -> Iterator[int]:
 
 
 def first_uri(plan: Plan, kind: str, number: int) -> int:
-    """The index of the URI that connection ``number`` of its kind begins with. The random ones are drawn from the
-    plan's seed, for each connection by itself: they are the same in whatever process it is opened."""
+    """The index of the URI that connection ``number`` of its kind begins with. A random index is drawn from the plan's
+    seed for each connection by itself, so it does not depend on the process that opens the connection."""
     if plan.connecting.allocation is Allocation.RANDOM:
         return random.Random(f"{plan.seed} {kind} {number}").randrange(len(plan.uris))
     return number % len(plan.uris)
 
 
 class RecoveryOffError(AmqpError):
-    """A connection or channel was lost that would have been made again if recovery were not off."""
+    """A connection or channel was lost, and recovery is switched off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What a link does about a loss: nothing if not ``on``; else try again for at most ``limit_s``, at a random time
-    between the two of ``interval_s`` after each failure, or, without, with a short, growing back-off.
+    """How a link recovers from a loss. Without ``on`` it does not.
 
-    Whoever gives an interval says how patient to be: then there is no limit but the end of the run.
+    The link tries again for at most ``limit_s``. It waits a random time within ``interval_s`` after each failure;
+    without an interval, a short, growing back-off. A user who gives an interval has said how patient to be, so then
+    there is no limit but the end of the run.
     """
 
     on: bool
@@ -67,8 +68,8 @@ class Recovery:
         return cls(connecting.recover, connecting.recovery_s, limit_s, f"{plan.seed} {name}")
 
     def delays(self, *, lost: bool) -> Iterator[float]:
-        """Seconds to wait before each try. When a connection was just ``lost``, the back-off tries again at once; an
-        interval is kept from the first try on, or a thousand clients would return together."""
+        """Seconds to wait before each try. After a ``lost`` connection the back-off begins with no wait at all. An
+        interval counts from the first try on, or a thousand clients would return together."""
         if self.interval_s is not None:
             chance = random.Random(self.seed)
             shortest, longest = self.interval_s
@@ -76,7 +77,7 @@ class Recovery:
         return itertools.chain((0.0,), backoff()) if lost else backoff()
 
     def final(self, error: AmqpError) -> AmqpError:
-        """What the run ends with because of ``error``."""
+        """The error that the run ends with because of ``error``."""
         if self.on or not error.temporary:
             return error
         return RecoveryOffError(f"{error}; recovery is switched off")

@@ -1,4 +1,4 @@
-"""Declaring, binding and deleting the exchange and the queues of a plan: one method each, on any connection.
+"""Declaring, binding and deleting exchanges and queues: a function for each AMQP method, on any connection.
 
 Every function may raise :class:`~perftest.amqp.errors.AmqpError`. :mod:`perftest.engine.connections.plan_topology` does
 it for a whole plan.
@@ -22,15 +22,15 @@ PRECONDITION_FAILED = 406
 
 
 async def declare(connection: Connection, channel: int, queue: QueueSpec, *, exclusive: bool = False) -> int:
-    """Declare a queue, or only look whether it is there if it is predeclared; the number of messages in it."""
+    """Declare a queue, or check a predeclared queue; returns the number of messages in the queue."""
     answer = await _declare(connection, channel, queue, exclusive=exclusive)
     return answer.message_count or 0
 
 
 async def declare_own(connection: Connection, channel: int, queue: QueueSpec, plan: Plan) -> str:
-    """Declare a queue that the server names, for one consumer, and bind it as the plan says; its name.
+    """Declare a queue that the server names, for one consumer, and bind it as the plan says; returns its name.
 
-    With the plan's ``connecting.exclusive`` it belongs to this connection.
+    With the plan's ``connecting.exclusive`` the queue belongs to this connection.
     """
     answer = await _declare(connection, channel, queue, exclusive=plan.connecting.exclusive)
     name = answer.queue or ""
@@ -55,7 +55,7 @@ async def _declare(
 
 
 async def declare_exchange(connection: Connection, channel: int, exchange: Exchange, *, passive: bool) -> None:
-    """Declare the exchange, or only look whether it is there. The default exchange always is."""
+    """Declare the exchange, or only check that it exists (``passive``). The default exchange always exists."""
     if exchange.name:
         method = commands.Exchange.Declare(
             exchange=exchange.name, exchange_type=exchange.type, passive=passive, durable=exchange.durable
@@ -64,17 +64,17 @@ async def declare_exchange(connection: Connection, channel: int, exchange: Excha
 
 
 async def exchange_exists(connection: Connection, exchange: Exchange) -> bool:
-    """Whether there is such an exchange, of whatever type."""
+    """Whether an exchange of this name exists, of whatever type."""
     return await _exists(connection, lambda channel: declare_exchange(connection, channel, exchange, passive=True))
 
 
 async def queue_exists(connection: Connection, queue: QueueSpec) -> bool:
-    """Whether there is such a queue, with whatever properties."""
+    """Whether a queue of this name exists, with whatever properties."""
     return await _exists(connection, lambda channel: declare(connection, channel, replace(queue, predeclared=True)))
 
 
 async def _exists(connection: Connection, declare_passively: Callable[[int], Awaitable[object]]) -> bool:
-    """Ask on a channel of its own: the broker closes it for what is not there."""
+    """Ask on a channel of its own, because the broker closes the channel if nothing of this name exists."""
     channel = await connection.open_channel()
     try:
         await declare_passively(channel)
@@ -87,14 +87,14 @@ async def _exists(connection: Connection, declare_passively: Callable[[int], Awa
 
 
 def binding_key(plan: Plan, queue: QueueSpec) -> str:
-    """What a queue is bound with: its name where messages are routed by queues' names, otherwise the one key of the
-    plan, also where messages carry random ones."""
+    """The key to bind a queue with: its name if messages are routed by the names of queues, otherwise the only key of
+    the plan, also if messages carry random keys."""
     by_name = plan.publishing.routing_keys is RoutingKeys.QUEUE
     return queue.name if by_name else plan.publishing.routing_key
 
 
 async def bind(connection: Connection, channel: int, queue: str, exchange: Exchange, key: str) -> None:
-    """Bind a queue. Every queue is bound to the default exchange by itself, and nothing else can be."""
+    """Bind a queue. The default exchange needs no binding and allows none."""
     if exchange.name:
         method = commands.Queue.Bind(queue=queue, exchange=exchange.name, routing_key=key)
         await connection.call(channel, method, commands.Queue.BindOk)
@@ -103,8 +103,8 @@ async def bind(connection: Connection, channel: int, queue: str, exchange: Excha
 async def restore(
     connection: Connection, channel: int, plan: Plan, queues: list[QueueSpec], *, exclusive: bool
 ) -> None:
-    """Everything once more that these queues need, for a broker that may have forgotten it. Those that the server names
-    are made anew by who consumes from them."""
+    """Declare the exchange and these queues again, for a broker that may have forgotten them. The consumer of a queue
+    that the server names declares this queue itself."""
     await declare_exchange(connection, channel, plan.exchange, passive=plan.exchange.predeclared)
     for queue in queues:
         if not queue.name:
@@ -115,32 +115,32 @@ async def restore(
 
 
 async def waiting(connection: Connection, channel: int, name: str) -> int:
-    """How many messages are ready in a queue."""
+    """The number of messages that are ready in a queue."""
     answer = await connection.call(channel, commands.Queue.Declare(queue=name, passive=True), commands.Queue.DeclareOk)
     return answer.message_count or 0
 
 
 async def is_spent(connection: Connection, channel: int, name: str, *, ours: int = 0) -> bool:
-    """Whether nothing is ready in a queue, and nobody but so many consumers of ours takes from it: what somebody else
-    took is not lost."""
+    """Whether a queue has no ready message and no more consumers than ``ours``: a message that another consumer has got
+    is not lost."""
     answer = await connection.call(channel, commands.Queue.Declare(queue=name, passive=True), commands.Queue.DeclareOk)
     return not answer.message_count and (answer.consumer_count or 0) <= ours
 
 
 async def purge(connection: Connection, channel: int, queue: QueueSpec) -> int:
-    """Empty a queue; how many messages were in it."""
+    """Empty a queue; returns how many messages were in the queue."""
     answer = await connection.call(channel, commands.Queue.Purge(queue=queue.name), commands.Queue.PurgeOk)
     return answer.message_count or 0
 
 
 async def delete(connection: Connection, channel: int, queue: QueueSpec) -> int:
-    """Delete a queue; how many messages went with it. A queue that is not there is no error."""
+    """Delete a queue; returns how many messages went with the queue. A queue that does not exist is no error."""
     answer = await connection.call(channel, commands.Queue.Delete(queue=queue.name), commands.Queue.DeleteOk)
     return answer.message_count or 0
 
 
 async def delete_exchange(connection: Connection, channel: int, exchange: Exchange) -> bool:
-    """Delete the exchange unless somebody else has bound something to it; whether it is gone. After False the channel
+    """Delete the exchange unless others have bound queues to it; returns whether it is gone. After False the channel
     is closed."""
     method = commands.Exchange.Delete(exchange=exchange.name, if_unused=True)
     try:

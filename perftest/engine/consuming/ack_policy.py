@@ -1,12 +1,12 @@
-"""Acknowledge exactly each N-th delivery, cover what is left at the end, and know how long each message waited.
+"""Which deliveries to acknowledge: exactly each N-th, and all that are left at the end; and how long each waited.
 
-Theory of operation. Delivery tags of a channel are consecutive, so what is unacknowledged is a range behind the last
-tag. An interval of 1 acknowledges each tag by itself; an interval of N sends one basic.ack with ``multiple`` at the
-N-th, 2N-th ... delivery, never at any other, unless somebody calls for what is pending (:meth:`AckPolicy.flush`): then
-the next interval begins there. What waits is kept as pairs (arrival, count): one pair a read, not one a message.
+Theory of operation. The delivery tags of a channel are consecutive, so the unacknowledged messages are a range of tags
+up to the last. An interval of 1 acknowledges each tag by itself. An interval of N sends one basic.ack with ``multiple``
+at the N-th, 2N-th ... delivery, never at any other. :meth:`AckPolicy.flush` acknowledges all pending messages, and the
+next interval begins there. Pending messages are kept as pairs (arrival, count): one pair a read, not one a message.
 
-Invariants: after any run of deliveries fewer than N are pending; the tags acknowledged and the pending ones together
-are all tags delivered, each once.
+Invariants: after any run of deliveries fewer than N messages are pending; acknowledged and pending tags together are
+all delivered tags, each once.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Acks:
-    """What to send: a frame per tag, with or without ``multiple``; and (arrival ns, number of messages) covered by
-    them."""
+    """Acknowledgements to send: a frame for each tag, with or without ``multiple``, and the messages that they cover as
+    (arrival ns, number of messages)."""
 
     tags: range
     multiple: bool
@@ -26,11 +26,11 @@ class Acks:
 
     @property
     def messages(self) -> int:
-        """How many messages are acknowledged."""
+        """The number of acknowledged messages."""
         return sum(count for _, count in self.covered)
 
     def split(self, messages: int) -> tuple[Acks, Acks]:
-        """The fewest of them that acknowledge ``messages`` messages (at least one), and the rest."""
+        """The fewest acknowledgements (at least one) that cover ``messages`` messages, and the rest."""
         if not self.multiple:
             at = messages
         else:
@@ -74,8 +74,8 @@ class AckPolicy:
         self._waiting: deque[tuple[int, int]] = deque()
 
     def delivered(self, first_tag: int, count: int, arrived_ns: int, ready_ns: int = 0) -> Acks:
-        """``count`` messages with consecutive tags, which came at ``arrived_ns``, are ready at ``ready_ns``; the
-        acknowledgements that are due."""
+        """``count`` messages with consecutive tags, which came at ``arrived_ns``, are ready at ``ready_ns``. Returns
+        the acknowledgements that are due."""
         self._last_tag = first_tag + count - 1
         if self.interval == 1 and not self.pending:
             return Acks(range(first_tag, first_tag + count), False, ((arrived_ns, count),))
@@ -92,13 +92,13 @@ class AckPolicy:
         return Acks(tags, True, self._cover(self.pending - left))
 
     def flush(self) -> Acks:
-        """Cover everything that is pending."""
+        """Acknowledge all pending messages."""
         if not self.pending:
             return NOTHING
         return Acks(range(self._last_tag, self._last_tag + 1), True, self._cover(self.pending))
 
     def forget(self) -> None:
-        """The channel is gone: the broker will deliver what is pending again."""
+        """The channel is gone: the broker will deliver the pending messages again."""
         self.pending = 0
         self._waiting.clear()
 

@@ -1,4 +1,4 @@
-"""When a consumer leaves by itself: after so many messages, when its queue is empty, when nothing comes any more."""
+"""When a consumer leaves by itself: after a number of messages, when its queue is empty, or when no message comes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 from perftest.spec.behaviour import Consuming, ExitWhen
 
 IDLE_NS: Final = 1_000_000_000
-"""So long without a message is idle (PerfTest's ``-ew idle``)."""
+"""A consumer without a message for so long is idle (PerfTest's ``-ew idle``)."""
 
 LOOK_NS: Final = 200_000_000
-"""So long without a message is reason to ask whether the queue is empty."""
+"""A consumer without a message for so long asks whether the queue is empty."""
 
 
 class ExitCondition:
-    """What one consumer took, and whether that is all."""
+    """How many messages one consumer has taken, and whether it has enough."""
 
     def __init__(self, consuming: Consuming) -> None:
         self.exit_when = consuming.exit_when
@@ -29,7 +29,7 @@ class ExitCondition:
         self._last_ns = now_ns
 
     def take(self, count: int, now_ns: int) -> int:
-        """``count`` messages came: how many of them the consumer takes."""
+        """``count`` messages came; returns how many of them the consumer takes."""
         self._last_ns = now_ns
         if self._messages:
             count = min(count, self._messages - self._taken)
@@ -37,30 +37,30 @@ class ExitCondition:
         return count
 
     def done(self, count: int) -> None:
-        """The consumer is done with so many."""
+        """The consumer is done with ``count`` messages."""
         self._done += count
 
     def lose(self, count: int) -> None:
-        """So many were taken and will come again."""
+        """``count`` messages that were taken will come again."""
         self._taken -= count
 
     @property
     def satisfied(self) -> bool:
-        """Took all it may take."""
+        """Whether the consumer has taken as many messages as it may."""
         return bool(self._messages) and self._taken >= self._messages
 
     @property
     def finished(self) -> bool:
-        """Is done with all it may take."""
+        """Whether the consumer is done with as many messages as it may take."""
         return bool(self._messages) and self._done >= self._messages
 
     def quiet_at_ns(self) -> int:
-        """When nothing will have come for long enough to think of leaving, if nothing comes until then."""
-        if self.exit_when is ExitWhen.IDLE or not self._taken:  # publishers may just be starting
+        """When the consumer may think of leaving, if no message comes until then."""
+        if self.exit_when is ExitWhen.IDLE or not self._taken:  # publishers may only be starting
             return self._last_ns + IDLE_NS
         return self._last_ns + LOOK_NS
 
 
 def in_words(reasons: Mapping[str, int]) -> str:
-    """Why clients left, and how many for each reason, as PerfTest says it."""
+    """The reasons for which clients left, with the number of clients for each, in PerfTest's words."""
     return ", ".join(f"{reason} [{count}]" for reason, count in sorted(reasons.items()))

@@ -1,14 +1,14 @@
-"""What a consumer does with a message before it acknowledges it: one after another, each for so long, at most so often.
+"""A consumer's work on messages before it acknowledges them: one message after another, with a latency and a rate.
 
-Theory of operation. A consumer is a server with a queue. Message ``i`` is begun when the one before is done, when it is
-here, and not before its slot of the rate; it is done one latency later. None of that needs a timer per message: for a
-run that is here already the moments are an arithmetic series, so how many are done by ``now`` is a division. When the
-event loop comes late, what was done meanwhile is done at its own time all the same, and the next one is begun at that
-time and not later. So the latency is exact on average, below a millisecond as well, and consumers that share a loop do
-not slow each other down.
+Theory of operation. A consumer is a server with a queue. It begins message ``i`` when the message before is done, when
+message ``i`` has come, and not before its slot of the rate. The message is done one latency later. No message needs a
+timer of its own: the moments of a run that has come are an arithmetic series, so a division tells how many messages are
+done by ``now``. When the event loop comes late, messages count as done at their own times all the same, and the next
+message begins at that time and not later. So the latency is exact on average, also below a millisecond, and consumers
+that share a loop do not slow each other down.
 
-Invariants: messages are done in the order they came, each once; the next is done one latency after it was begun; two
-are never begun less than one period apart (no credit for idle time); moments are exact multiples, nothing is summed up.
+Invariants: messages are done in their order, each once; a message is done one latency after it was begun; two messages
+never begin less than one period apart (idle time gives no credit); moments are exact multiples and not summed up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UNIT: Final = 1 << 20
 SECOND_NS: Final = 1_000_000_000
 
 SHARE: Final = 4
-"""Of the messages that wait, at most one part in so many is told to be done at once, and so told late."""
+"""One wake-up serves at most this part (one in so many) of the waiting messages; all but the last are told late."""
 LATEST_NS: Final = 1_000_000
 """No message is told later than this."""
 
@@ -38,8 +38,8 @@ class TagRun:
 
 
 class Processing:
-    """The messages one consumer has at hand. ``latency_ns`` is the work on each, ``rate`` how many may be begun in a
-    second (None: any number)."""
+    """The messages that one consumer has at hand. ``latency_ns`` is the work on each message, ``rate`` the number of
+    messages that may begin in a second (None: any number)."""
 
     def __init__(self, *, latency_ns: int, rate: float | None) -> None:
         self.waiting = 0
@@ -52,7 +52,7 @@ class Processing:
 
     @property
     def needed(self) -> bool:
-        """Whether there is anything to do with messages."""
+        """Whether messages have to wait for work at all."""
         return bool(self._latency or self._period or self.waiting)
 
     def arrived(self, first_tag: int, count: int, arrived_ns: int) -> None:
@@ -61,7 +61,7 @@ class Processing:
         self.waiting += count
 
     def done(self, now_ns: int) -> list[TagRun]:
-        """The messages that are done by now, in their order; each is given out once."""
+        """The messages that are done by now, in their order; each message is returned once."""
         now = now_ns * _UNIT
         handled = self._finish_work(now)
         while self._runs and self._in_work is None:
@@ -78,17 +78,17 @@ class Processing:
         return handled
 
     def everything(self) -> list[TagRun]:
-        """All messages at hand, done or not: nobody works on them any more."""
+        """All messages at hand, done or not; the work on them ends."""
         handled = [self._in_work[0]] if self._in_work is not None else []
         handled += self._runs
         self.forget()
         return handled
 
     def wake_ns(self) -> int | None:
-        """When to ask next what is done; None when nothing is at hand.
+        """When to ask again which messages are done; None when no message is at hand.
 
-        The next message's moment if few wait; if many do, the moment when a share of them is done, for waking up for
-        each would cost more than the messages.
+        If few messages wait, this is the moment of the next message. If many wait, it is the moment when a share of
+        them is done, because a wake-up for each would cost more than the messages.
         """
         if not self.waiting:
             return None
@@ -118,7 +118,7 @@ class Processing:
         return max(self._free, run.arrived_ns * _UNIT, self._slot)
 
     def _finish_work(self, now: int) -> list[TagRun]:
-        """The one message that was begun before the latency was changed."""
+        """The message that was begun before the latency was changed, if it is done."""
         if self._in_work is None or self._in_work[1] > now:
             return []
         (message, self._free), self._in_work = self._in_work, None

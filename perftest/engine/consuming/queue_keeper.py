@@ -1,9 +1,9 @@
-"""Keeping queues alive that end with their last consumer, until it was seen whether they still hold anything.
+"""Keeps queues that delete themselves with their last consumer, until it is known whether they still hold messages.
 
-PerfTest's queues delete themselves by default, and what they hold goes with them: after the last consumer has left
-nobody could tell a message that was lost from one that was late. So before consumers leave a queue, a consumer of ours
-joins it that takes one message at most; what consumers had on their hands goes back to the queue when they leave, and
-is then seen: it waits there, or came to us.
+PerfTest's queues delete themselves by default, with all their messages. After the last consumer has left, nobody could
+tell a lost message from a late one. So before the consumers leave a queue, a consumer of the keeper joins, which takes
+one message at most. When the other consumers leave, their unacknowledged messages go back to the queue. Then such a
+message waits in the queue, or has come to the keeper.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from perftest.engine.consuming.source import anchor
 from perftest.engine.context import Context
 
 HELD_MAX: Final = 1000
-"""More queues than that are not held: a connection has no more channels than 2047."""
+"""More queues than this are not held: a connection has at most 2047 channels."""
 SETTLE_S: Final = 0.2
-"""Brokers put back what a closed channel had a moment after they said that it is closed."""
+"""A broker puts back the messages of a closed channel a moment after it said that the channel is closed."""
 
 
 class QueueKeeper:
-    """Call :meth:`hold` before consumers leave, :meth:`emptied` after; the connection ends with it."""
+    """Call :meth:`hold` before the consumers leave and :meth:`emptied` after, which closes the keeper's connection."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -36,7 +36,7 @@ class QueueKeeper:
         self._taken = _Taken()
 
     async def hold(self, queues: Sequence[str]) -> bool:
-        """Join these queues; whether that could be done."""
+        """Join these queues; returns whether that could be done."""
         if len(queues) > HELD_MAX:
             return False
         if not queues:
@@ -55,7 +55,7 @@ class QueueKeeper:
         return True
 
     async def emptied(self) -> bool:
-        """Whether the queues hold nothing; they may go now."""
+        """Whether the queues hold no messages; they may delete themselves now."""
         if self._connection is None:
             return not self._queues
         try:
@@ -74,7 +74,7 @@ class QueueKeeper:
 
 
 class _Taken(InattentiveListener):
-    """Notes that a queue gave a message, whatever it was."""
+    """Counts the messages that the keeper got."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -83,9 +83,9 @@ class _Taken(InattentiveListener):
         self.count += 1 if isinstance(event, Delivery) else len(event)
 
     def on_cancelled(self) -> None:
-        """The queue was deleted under our hands: nothing is known of it."""
+        """The queue was deleted: whether it was empty is not known."""
         self.count += 1
 
     def on_channel_closed(self, error: ChannelClosedError) -> None:
-        """The same."""
+        """The channel is lost: whether the queue is empty is not known."""
         self.count += 1

@@ -1,4 +1,4 @@
-"""How a consumer comes by its messages: a subscription, or basic.get over and over again."""
+"""The source of a consumer's messages: a subscription, or basic.get over and over again."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _MS_NS = 1_000_000
 
 
 class Source(Protocol):
-    """Where messages come from, on one channel at a time."""
+    """The source of messages, on one channel at a time."""
 
     async def start(self, connection: Connection, channel: int, queue: str, settings: Settings) -> None:
-        """Take messages. May raise :class:`~perftest.amqp.errors.AmqpError`."""
+        """Begin to receive messages. May raise :class:`~perftest.amqp.errors.AmqpError`."""
 
     async def stop(self) -> None:
-        """Take no more; when this returns the last one has come. May raise
+        """Receive no more messages: when this returns, the last message has come. May raise
         :class:`~perftest.amqp.errors.AmqpError`."""
 
     def detach(self) -> None:
         """The channel is gone."""
 
     def free(self) -> None:
-        """The consumer is done with everything that came."""
+        """The consumer is done with all messages that came."""
 
 
 class Subscription:
-    """basic.consume. ``name`` is what its consumer tags begin with."""
+    """basic.consume. Consumer tags begin with ``name``."""
 
     def __init__(self, context: Context, name: str) -> None:
         self._consuming = context.plan.consuming
@@ -71,17 +71,17 @@ class Subscription:
             await connection.call(self._channel, commands.Basic.Cancel(self._tag), commands.Basic.CancelOk)
 
     def detach(self) -> None:
-        """Nothing is subscribed any more."""
+        """The subscription is gone."""
         self._connection = None
 
     def free(self) -> None:
-        """The broker sends what the prefetch allows."""
+        """Nothing to do: the broker sends as many messages as the prefetch allows."""
 
 
 async def anchor(connection: Connection, queue: str, listener: Listener | None = None) -> int:
-    """Keep a queue that deletes itself with its last consumer, by one more on a channel of its own, as long as that is
-    open: whoever changes a subscription leaves for a moment. The message it gets comes again, flagged as redelivered.
-    ``listener`` hears of it.
+    """Keep a queue that deletes itself with its last consumer: a further consumer on a channel of its own, which is
+    returned, keeps the queue as long as the channel is open. A consumer that changes its subscription needs this. The
+    message that the further consumer gets is delivered again, as redelivered. ``listener`` hears of the message.
     """
     channel = await connection.open_channel(listener)
     await connection.call(channel, commands.Basic.Qos(prefetch_count=1), commands.Basic.QosOk)
@@ -90,7 +90,7 @@ async def anchor(connection: Connection, queue: str, listener: Listener | None =
 
 
 class Poller:
-    """basic.get; the next one when the consumer is done with what the last one brought, and after a pause.
+    """basic.get: the next request leaves when the consumer is done with the last message, and after a pause.
 
     ``may_ask`` says whether the consumer wants another message.
     """
@@ -113,7 +113,7 @@ class Poller:
         self._ask()
 
     async def stop(self) -> None:
-        """Ask no more, and wait for the answer that is under way."""
+        """Ask no more, and wait for an answer that is under way."""
         connection, self._connection = self._connection, None
         if connection is not None and self._asked:
             self._answered = asyncio.get_running_loop().create_future()
@@ -127,7 +127,7 @@ class Poller:
         self._answer()
 
     def answered(self, *, empty: bool) -> None:
-        """A message came, or the word that there is none."""
+        """A message came, or the answer that the queue is empty."""
         self.empty_answers += empty
         self._answer()
 
