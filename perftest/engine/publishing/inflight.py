@@ -1,14 +1,14 @@
-"""The in-flight window of a publisher: what was sent and not yet confirmed, and when it was sent.
+"""The in-flight window of a publisher: the messages that were sent and not yet confirmed, with their times.
 
-Theory of operation. The broker numbers the publishes of a channel from 1; these tags index a ring that holds for each
-unconfirmed message its sequence number and its two times. A confirm, be it multiple, single, in or out of order, a
-nack, or one the broker repeats, becomes the set of slots it settles for the first time, as arrays. ``oldest`` moves
-over what is settled; room counts from the number of unconfirmed, so a confirm out of order frees its place at once.
+Theory of operation. The broker numbers the messages of a channel from 1. These tags index a ring, which holds the
+sequence number and the two times of each unconfirmed message. A confirm may be multiple or single, in or out of order,
+a nack, or a repetition; it becomes the slots that it settles for the first time, as arrays. ``oldest`` moves over
+settled tags. Room counts from the number of unconfirmed messages, so a confirm out of order frees its place at once.
 
-Invariants: ``unconfirmed`` is the number of unsettled tags in ``oldest .. next_tag - 1``; a tag is given out by
-:meth:`confirm` at most once; the ring holds every tag of that range. Memory is bounded by the most that was ever in
-flight, except that a broker which never confirms the oldest message while confirming newer ones lets the ring grow with
-the distance between them.
+Invariants: ``unconfirmed`` is the number of unsettled tags in ``oldest .. next_tag - 1``; each tag is settled at most
+once; the ring holds every tag of that range. Memory is bounded by the most messages that were ever in flight, with one
+exception: if the broker never confirms the oldest message while it confirms newer ones, the ring grows with the
+distance between them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import numpy.typing as npt
 Integers = npt.NDArray[np.int64]
 
 RING_MIN: Final = 64
-"""Slots a ring begins with, whatever the limit: it doubles as messages come to be in flight, so thousands of publishers
-and a limit that is none cost what they use."""
+"""A ring begins with so many slots, whatever the limit, and doubles when it is full. So thousands of publishers, or an
+unlimited window, cost only what they use."""
 
 
 @dataclass(slots=True)
 class Settled:
-    """Messages settled by a confirm, in the order of their tags: sequence numbers and times in ns, one each."""
+    """Messages that a confirm settles, in the order of their tags: sequence numbers and times in ns, one each."""
 
     sequences: Integers
     intended_ns: Integers
@@ -43,7 +43,7 @@ class UnknownTag(ValueError):  # noqa: N818 - it names the broker's mistake, not
 
 
 class ConfirmWindow:
-    """At most ``limit`` unconfirmed messages. ``limit`` may be changed at any time: what is above it just drains."""
+    """At most ``limit`` unconfirmed messages. ``limit`` may change at any time; messages above it drain."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -56,15 +56,15 @@ class ConfirmWindow:
 
     @property
     def room(self) -> int:
-        """How many messages may be sent now."""
+        """The number of messages that may be sent now."""
         return max(self.limit - self.unconfirmed, 0)
 
     def oldest_sent_ns(self) -> int | None:
-        """When the oldest unconfirmed message was sent, None if there is none."""
+        """When the oldest unconfirmed message was sent; None without an unconfirmed message."""
         return int(self._ring[2, self.oldest % self._size]) if self.unconfirmed else None
 
     def sent(self, sequences: int | Integers, count: int, *, intended_ns: int | Integers, sent_ns: int) -> None:
-        """``count`` messages are written now: consecutive ones from ``sequences`` on, or exactly these."""
+        """``count`` messages are written now. ``sequences`` are their numbers, or the first of consecutive numbers."""
         while self.next_tag + count - self.oldest > self._size:
             self._grow()
         at = self.next_tag % self._size
@@ -101,8 +101,8 @@ class ConfirmWindow:
         return self._take(slots)
 
     def take_all(self) -> Settled:
-        """Everything unconfirmed, in order; the window is empty afterwards and its tags start at 1 again: what a
-        publisher does when its channel is gone and it has to send these again."""
+        """All unconfirmed messages, in order. Afterwards the window is empty and tags start at 1 again, as on a fresh
+        channel, on which the publisher sends these messages again."""
         slots = np.arange(self.oldest, self.next_tag) % self._size
         settled = self._take(slots[self._open[slots]])
         self.oldest = self.next_tag = 1
@@ -122,7 +122,7 @@ class ConfirmWindow:
         self._open[at:end] = True
 
     def _take_slice(self, at: int, end: int, stop: int) -> Settled:
-        """The usual case: all open, in one piece."""
+        """The usual case: all slots are open and lie together."""
         self._open[at:end] = False
         self.unconfirmed -= end - at
         self.oldest = stop

@@ -1,4 +1,4 @@
-"""What publishers make their messages and schedules of, read from files or drawn: each once in a process."""
+"""The material of messages and schedules, which is read from files or drawn: each once in a process."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from perftest.spec.trace import Offsets, TraceFileError, read_trace
 JSON_TYPE: Final = "application/json"
 ARRIVALS: Final = 0
 KEYS: Final = 1
-"""What a seed is for: arrivals and routing keys of one publisher must not go together."""
+"""Parts of a seed, so that the arrivals and the routing keys of a publisher are independent."""
 
 _WORD_OCTETS: Final = (3, 12)
 _FIELD_OCTETS: Final = 8
-"""No field is shorter: so many at most fit."""
+"""No field is shorter than this, which limits how many fields fit."""
 _PAD: Final = b',"_":""'
-"""What makes up for the last octets costs at least so many."""
+"""The field that fills up the last octets, without its letters."""
 
 
 class MaterialError(AmqpError):
@@ -41,8 +41,8 @@ class MaterialError(AmqpError):
 
 
 def prepare(plan: Plan) -> None:
-    """Read every file, write every property, draw every document: large ones take seconds, in which no connection
-    would be served. Raises :class:`MaterialError` for the first that cannot be used."""
+    """Read every file, write every property, draw every document. Large files and documents take seconds, in which no
+    connection would be served later. Raises :class:`MaterialError` for the first that cannot be used."""
     publishing = plan.publishing
     if publishing.arrivals is Arrivals.TRACE:
         trace(publishing.trace)
@@ -59,7 +59,7 @@ def prepare(plan: Plan) -> None:
 
 
 def own_rate(publishing: Publishing) -> float | None:
-    """Messages per second of publishers without a rate: those of a trace, None for a closed loop."""
+    """Messages per second of publishers without a rate: the rate of a trace; None for a closed loop."""
     return trace(publishing.trace).rate if publishing.arrivals is Arrivals.TRACE else None
 
 
@@ -82,15 +82,15 @@ def trace(path: str) -> Offsets:
 
 
 def documents(bodies: Bodies, *, size: int, seed: int) -> Documents | None:
-    """The bodies of all publishers; None where they are our own. Raises :class:`MaterialError`."""
+    """The bodies of all publishers; None if bodies are stamp and filler. Raises :class:`MaterialError`."""
     if bodies.files:
         return _files(bodies.files)
     return _json(bodies.json_count, size, bodies.json_fields, seed) if bodies.json_count else None
 
 
 def properties(publishing: Publishing, *, persistent: bool) -> dict[str, Argument]:
-    """The properties of every message by PerfTest's names: what is given by name comes before what follows from other
-    options."""
+    """The properties of every message by PerfTest's names. A property that is given by name overrides a property that
+    follows from other options."""
     bodies = publishing.bodies
     kind = bodies.content_type or (JSON_TYPE if bodies.json_count and not bodies.files else "")
     implied: dict[str, Argument] = {"deliveryMode": 2 if persistent else 1}
@@ -120,8 +120,11 @@ def _unreadable(what: str, path: str, error: OSError) -> MaterialError:
 
 
 def json_documents(count: int, *, size: int, fields: int, seed: int) -> list[bytes]:
-    """``count`` documents of exactly ``size`` octets of ASCII. Fields come from a pool of ``fields`` with random names
-    and values (texts, numbers, booleans, null, lists); a string fills up what is left."""
+    """``count`` random JSON documents of exactly ``size`` octets of ASCII; the same seed gives the same documents.
+
+    Fields come from a pool of ``fields`` with random names and values (texts, numbers, booleans, null, lists). A string
+    fills up the last octets.
+    """
     dice = random.Random(f"{seed} {count} {size} {fields}")
     pool = [(f"{_word(dice)}{number}", _value(dice)) for number in range(max(fields, 1))]
     return [_document(dice, pool, size) for _ in range(count)]

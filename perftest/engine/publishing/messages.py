@@ -1,4 +1,4 @@
-"""What a publisher sends: the template its messages are written from, made again whenever something of it changes."""
+"""The messages of a publisher: the template that they are written from, and random routing keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Octets = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
 
 _CHUNK: Final = 256
-"""Keys drawn at once: one at a time would cost ten times as much."""
+"""So many keys are drawn at once: one at a time would cost ten times as much."""
 
 _DIGITS: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 _DASHES: Final = (8, 13, 18, 23)
@@ -26,7 +26,7 @@ _PLACES: Final = np.array([at for at in range(36) if at not in _DASHES])
 
 
 class Messages:
-    """The messages of publisher number ``number`` for ``queue``; ``source`` names it in the stamp of each."""
+    """The messages of publisher number ``number`` for ``queue``. ``source`` names the publisher in every stamp."""
 
     def __init__(self, context: Context, *, number: int, queue: QueueSpec) -> None:
         self.source = stamp.source(run=context.run, publisher=number)
@@ -35,15 +35,15 @@ class Messages:
         self._queue = queue
         self._keys = self._random_keys(number)
         self._cycled_bytes = int(self._publishing.size_cycle[0][0]) if self._publishing.size_cycle else 0
-        for size, _ in self._publishing.size_cycle:  # not in the middle of the run
+        for size, _ in self._publishing.size_cycle:  # made now, not in the middle of the run
             material.documents(self._publishing.bodies, size=int(size), seed=context.plan.seed)
 
     def resize(self, size_bytes: int) -> None:
-        """A cycle of sizes has turned: it decides from now on, whatever the settings say."""
+        """The cycle of sizes has changed. Its size counts, whatever the settings say."""
         self._cycled_bytes = size_bytes
 
     def template(self, settings: Settings, *, channel: int, frame_max: int) -> Template:
-        """The template for a channel whose connection agreed on ``frame_max``."""
+        """A template for a channel of a connection with this ``frame_max``."""
         publishing, size = self._publishing, self._cycled_bytes or settings.size_bytes
         fixed = publishing.routing_keys is RoutingKeys.FIXED
         envelope = Envelope(
@@ -67,8 +67,11 @@ class Messages:
 
 
 class RandomKeys:
-    """UUIDs in their usual 36 characters. Without ``cache`` each message gets a fresh one; else that many are drawn
-    once, and message ``i`` has the one at ``i`` modulo their number. The same ``seed``, the same keys."""
+    """Version 4 UUIDs in their usual 36 characters, as PerfTest draws them.
+
+    Without ``cache`` each message gets a fresh key. With ``cache`` so many keys are drawn once, and message ``i`` gets
+    the key at ``i`` modulo their number. The same ``seed`` gives the same keys.
+    """
 
     length = 36
 
@@ -79,7 +82,7 @@ class RandomKeys:
         self._given = 0
 
     def of(self, sequences: Integers) -> Octets:
-        """One row of octets for each message."""
+        """The keys of messages: a row of octets for each."""
         if self._cached is not None:
             return self._cached[sequences % len(self._cached)]
         start, stop = self._given, self._given + len(sequences)

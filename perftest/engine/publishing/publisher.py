@@ -1,17 +1,17 @@
-"""A publisher: sends what its window and its schedule allow, as soon as they allow it, in one piece.
+"""A publisher: sends as much as its window and its schedule allow, as soon as they allow it, in one piece.
 
 Theory of operation. There is one decision, :meth:`Publisher._pump`: how many messages may leave now? Without a schedule
-as many as the in-flight window has room for (a closed loop); with one as many as are due, but no more than the window
-has room for. It is asked when confirms came, when the next message becomes due, and when the socket takes octets again.
-What may leave is built from the template and written at once, in bursts that carry one clock reading: the messages of a
-burst are octets of one write, so they do leave at the same time. The order is that of PerfTest: the schedule, the
-window, the clock, the socket.
+as many as the in-flight window has room for (a closed loop). With a schedule as many as are due, and no more than the
+window has room for. The question is asked when confirms came, when the next message is due, and when the socket takes
+octets again. The messages are built from a template and written at once, in bursts that carry one clock reading: the
+messages of a burst are octets of one write, so they do leave at the same time. The order is that of PerfTest: the
+schedule, the window, the clock, the socket.
 
-What is sent is made by :mod:`~perftest.engine.publishing.messages`, when is decided by
-:mod:`~perftest.engine.publishing.publisher_schedule`; with transactions, see
-:mod:`~perftest.engine.publishing.transaction`, the window is one of them.
+:mod:`~perftest.engine.publishing.messages` makes the messages, and
+:mod:`~perftest.engine.publishing.publisher_schedule` the schedule. With transactions
+(:mod:`~perftest.engine.publishing.transaction`) the window is one transaction.
 
-Cost: about 0.5 µs a message of 1 KB in bursts, 10 µs for a burst of one (most of it the system call).
+Cost: about 0.5 µs a message of 1 KB in bursts, 10 µs for a burst of one message (most of it the system call).
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from perftest.metrics.interval import Series
 from perftest.spec.plan import QueueSpec, Settings, is_open_loop
 
 BURSTS_PER_TURN: Final = 4
-"""After so many bursts the event loop gets its turn, so that confirms and deliveries are read in time."""
+"""After so many bursts the event loop gets a turn, so that confirms and deliveries are read in time."""
 
 QUANTUM_NS: Final = 200_000
-"""A schedule faster than one message per quantum is served once a quantum: waking up for each message would cost more
-than the messages. The lag this makes is at most the quantum, and it is recorded."""
+"""A schedule faster than one message per quantum is served once a quantum: a wake-up for each message would cost more
+than the messages. The schedule lag of this is at most the quantum, and it is recorded."""
 
 MESSAGE_LIMIT: Final = "Producer reached message limit"
-"""Why a publisher is finished, in PerfTest's words."""
+"""The reason why a publisher is finished, in PerfTest's words."""
 
 
 class ConfirmTimeoutError(AmqpError):
@@ -89,7 +89,7 @@ class Publisher(Client):
     # Life
 
     async def attach(self, connection: Connection) -> None:
-        """Open a channel and take up again what was unconfirmed."""
+        """Open a channel and publish unconfirmed messages again."""
         self._channel = await connection.open_channel(self)
         if self._publishing.transaction:
             await connection.call(self._channel, commands.Tx.Select(), commands.Tx.SelectOk)
@@ -103,24 +103,23 @@ class Publisher(Client):
         self._pump()
 
     def detach(self) -> None:
-        """Nothing can be sent until the next :meth:`attach`; the schedule goes on."""
+        """The channel is gone: nothing can be sent until the next :meth:`attach`. The schedule goes on."""
         self._template = None
 
     def begin(self, at_ns: int = 0) -> None:
-        """Publish from now on, or after a random delay; :mod:`~perftest.engine.publishing.publisher_schedule` says
-        when. ``at_ns`` is when all began, a moment ago: the schedule counts from then, not from when this one's turn
-        came."""
+        """Publish from now on, or after a random delay. The schedule counts from ``at_ns``, when all publishers were
+        told to begin a moment ago; 0 is now."""
         self._waiting = True
         self._publisher_schedule.begin(self.settings, at_ns, self._flow)
 
     def quiesce(self) -> None:
-        """Send nothing new; what is due and was not sent stays unsent."""
+        """Send no new messages. Messages that are due and were not sent stay unsent."""
         self._waiting = self._flowing = False
         self._publisher_schedule.stop()
         self._commit_if_due()
 
     async def settled(self) -> None:
-        """Wait until nothing is unconfirmed; raises :class:`ConfirmTimeoutError`."""
+        """Wait until no message is unconfirmed. Raises :class:`ConfirmTimeoutError`."""
         limit_s = self.context.plan.confirm_timeout_s
         try:
             async with asyncio.timeout(limit_s if math.isfinite(limit_s) else None):
@@ -141,7 +140,7 @@ class Publisher(Client):
 
     @property
     def finished(self) -> bool:
-        """Whether it has sent as many messages as it may, and all of them are answered."""
+        """Whether the publisher has sent as many messages as it may, and all of them are answered."""
         return self._all_sent and not self._window.unconfirmed
 
     def check(self, now_ns: int) -> None:
@@ -157,19 +156,19 @@ class Publisher(Client):
                 self.context.fail(ConfirmTimeoutError(text), f"{self.name}, queue {self.queue.name!r}")
 
     def intended_since_cut(self, now_ns: int) -> int:
-        """Messages the schedule asked for from the last call up to ``now_ns``; without a schedule those that were
-        sent."""
+        """Messages that the schedule asked for from the last call up to ``now_ns``; without a schedule the messages
+        that were sent."""
         return self._schedule.intended_since_cut(now_ns)
 
     def dropped_since_cut(self) -> int:
-        """Messages that were overdue and dropped since the last call (``catch_up`` off)."""
+        """Overdue messages that were dropped since the last call (``catch_up`` off)."""
         return self._schedule.dropped_since_cut()
 
     # Settings
 
     async def apply(self, settings: Settings) -> None:
-        """Change what differs, while messages flow. Confirms are switched on or off on a fresh channel, once what is
-        in flight has settled."""
+        """Change the settings that differ, while messages flow. Confirms are switched on or off on a fresh channel,
+        once no message is in flight."""
         before = self.settings
         self._take_over(settings)
         if self._flowing and not self._all_sent:
@@ -224,7 +223,7 @@ class Publisher(Client):
         return bool(self._publishing.messages) and self._sent >= self._publishing.messages
 
     def _pump(self) -> None:
-        """Send what may be sent now."""
+        """Send as many messages as may be sent now."""
         self._turn_taken = False
         connection, template = self._connection, self._template
         if not self._flowing or connection is None or template is None:
@@ -261,7 +260,8 @@ class Publisher(Client):
             asyncio.get_running_loop().call_soon(self._pump)
 
     def _arm(self, now_ns: int) -> None:
-        """Wake up when the next message is due. With a full window the next confirm does that."""
+        """Set the timer for the next message that is due. With a full window the next confirm wakes the publisher
+        up."""
         if not self._schedule.running or (self._promised and not self._window.room):
             return
         next_ns = self._schedule.next_ns()
@@ -300,7 +300,7 @@ class Publisher(Client):
             self._commit_if_due()
 
     def _send_again(self) -> None:
-        """Publish once more, under the same numbers, what was unconfirmed when the connection was lost."""
+        """Publish the messages again that were unconfirmed when the connection was lost, under the same numbers."""
         connection, template = self._connection, self._template
         left = self._window.take_all()
         if not len(left) or connection is None or template is None:
@@ -315,7 +315,7 @@ class Publisher(Client):
         self._commit_if_due()
 
     def _commit_if_due(self) -> None:
-        """Commit a transaction that is full, or that nothing will be added to."""
+        """Commit a transaction that is full, or that no message will be added to."""
         ends = not self._window.room or self._all_sent or not (self._flowing or self._waiting)
         if self._transaction.gathering and self._window.unconfirmed and ends and self._template is not None:
             assert self._connection is not None
@@ -327,10 +327,10 @@ class Publisher(Client):
         self._pump()
         self._commit_if_due()
 
-    # What comes back
+    # Confirms and returned messages
 
     def on_confirms(self, event: Confirms, now_ns: int) -> None:
-        """Settle what is confirmed; room is used at the end of the read."""
+        """Settle the confirmed messages. Their room in the window is used at the end of the read."""
         try:
             if event.multiple:
                 settled = self._window.confirm_to(int(event.tags[-1]))
@@ -360,7 +360,7 @@ class Publisher(Client):
             self.context.recorder[Series.CONFIRM_SCHED].many(now_ns - settled.intended_ns)
 
     def on_returned(self, event: Returned, now_ns: int) -> None:
-        """No queue took it: nobody will deliver it."""
+        """No queue took the message, so no consumer will get it."""
         self.context.counters.returned += 1
         mark = event.stamp or event.body[: stamp.SIZE].ljust(stamp.SIZE, b"\0")
         source, number, *_ = stamp.STAMP.unpack(mark)
@@ -368,7 +368,7 @@ class Publisher(Client):
             self._ledger.answered(np.array([number], np.int64), RETURNED)
 
     def on_read_end(self) -> None:
-        """Confirms may have made room; those of other publishers on the connection have not."""
+        """Use the room that confirms of this publisher have made."""
         if self._room_made:
             self._room_made = False
             self._pump()

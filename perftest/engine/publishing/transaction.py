@@ -1,8 +1,8 @@
-"""Transactions of a publisher: what is gathered, and its commit.
+"""Transactions of a publisher: gathering messages, and the commit.
 
-A transaction is a window of its size whose messages are confirmed together, when ``tx.commit-ok`` comes: nothing leaves
-meanwhile. What is left of one when the publisher stops is committed, too. If the connection goes during a commit, all
-of it is published again.
+The messages of a transaction are a window of its size. They are confirmed together when ``tx.commit-ok`` comes, and no
+message leaves meanwhile. When the publisher stops, an unfinished transaction is committed, too. If the connection is
+lost during a commit, all messages of the transaction are published again.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from perftest.amqp.transport import Connection
 from perftest.engine.schedule.line import NEVER_NS, SECOND_NS
 
 COMMIT_PATIENCE_S: Final = 30.0
-"""How long after the confirm timeout, which ends the run, a connection is given up for an answer to tx.commit."""
+"""A connection without an answer to tx.commit is given up so long after the confirm timeout, which ends the run."""
 
 
 class Transaction:
-    """The transactions of one channel after the other, of ``size`` messages; 0 for a publisher that has none.
+    """The transactions of a publisher, of ``size`` messages each; 0 for a publisher without transactions.
 
-    ``on_committed`` is told when all that was sent is committed, ``on_closed`` why the broker closed the channel.
+    ``on_committed`` is called when all sent messages are committed, ``on_closed`` when the broker closes the channel.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class Transaction:
 
     @property
     def gathering(self) -> bool:
-        """Whether what is unconfirmed only waits for the rest of its transaction to be published."""
+        """Whether unconfirmed messages only wait for the rest of their transaction."""
         return bool(self._size) and self._commit is None
 
     def begin_anew(self) -> None:
-        """The channel is a fresh one: whatever is answered on an old one does not count."""
+        """The channel is new: answers on the old channel do not count."""
         self._commit = None
 
     def commit(self, connection: Connection, channel: int) -> None:

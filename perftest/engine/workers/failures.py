@@ -1,4 +1,4 @@
-"""Errors for people: what happened, where, and what to do, for each error the engine can end with."""
+"""Errors for people: what happened, where, and what to do, for each error that can end a run."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ _CHANNEL_FIXES: Final = (
         "a broker without classic queues needs -qq",
     ),
 )
-"""Reply code, a word of the reply text, what to do; the first that fits counts."""
+"""Reply code, a word of the reply text, what to do. The first entry that fits counts."""
 
 REPLY_NOT_IMPLEMENTED: Final = 540
 
 
 def explain(error: AmqpError, where: str = "") -> RunError:
-    """The three lines for ``error``; without ``where`` the notes that were added to it on its way say where."""
+    """The three lines for ``error``. Without ``where`` the notes of the error say where it happened."""
     if isinstance(error, MaterialError):
         return RunError(what=str(error), where=error.where, fix=error.fix)
     return RunError(what=_what(error), where=where or _notes(error), fix=_fix(error))
 
 
 def _notes(error: AmqpError) -> str:
-    """Where the error came by on its way, the most precise first; what is said by another is not said again."""
+    """The notes of the error, the most precise first, without notes that another note contains."""
     notes: list[str] = list(getattr(error, "__notes__", ()))
     return ", ".join(note for note in notes if not any(note != other and note in other for other in notes))
 

@@ -1,6 +1,6 @@
-"""How a worker itself does: its CPU, how late its event loop comes, its garbage collections, its waits for a core.
+"""The health of a worker: its CPU time, the delay of its event loop, its garbage collections, its waits for a core.
 
-A generator that is the limit looks like a slow broker; these figures tell them apart.
+A generator at its limit looks like a slow broker; these figures tell the two apart.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STEAL_FIELD: Final = 8
 
 
 class Health:
-    """Measures from :meth:`begin` on. ``on_beat`` is called about every 20 ms, for small work that must not wait."""
+    """Measures from :meth:`begin` on. ``on_beat`` is called about every 20 ms, for small regular work."""
 
     def __init__(self, clock: Clock, wakeups: Wakeups, on_beat: Callable[[int], None]) -> None:
         self._clock = clock
@@ -42,12 +42,12 @@ class Health:
             self._next_beat()
 
     def end(self) -> None:
-        """Let go of the interpreter's hook."""
+        """Remove the probe from the interpreter."""
         if self._on_collection in gc.callbacks:
             gc.callbacks.remove(self._on_collection)
 
     def cut(self) -> dict[str, int]:
-        """Since the last cut, by the names of :class:`~perftest.metrics.interval.Interval`."""
+        """Figures since the last cut, by the names of :class:`~perftest.metrics.interval.Interval`."""
         before, self._cpu_ns = self._cpu_ns, time.process_time_ns()
         overdue_ns = max(self._clock() - self._due_ns, 0) if self._due_ns else 0
         found = {
@@ -61,7 +61,7 @@ class Health:
         return found
 
     def _beat(self) -> None:
-        """How late the event loop comes to a timer is how long it was busy with something else."""
+        """The event loop comes to its timer as late as other work has kept it busy."""
         now_ns = self._clock()
         self._lag_ns = max(self._lag_ns, now_ns - self._due_ns)
         self._on_beat(now_ns)
@@ -80,7 +80,7 @@ class Health:
 
 
 class _RunQueue:
-    """How long this thread was ready to run and got no core, as the kernel counts it; 0 where it does not tell."""
+    """The time for which this thread was ready to run and got no core; 0 where the kernel does not count it."""
 
     def __init__(self) -> None:
         try:
@@ -106,7 +106,8 @@ class _RunQueue:
 
 
 class Steal:
-    """Of all cores of this host; always 0 where the kernel does not tell."""
+    """CPU time of all cores of this host that the hypervisor gave to other machines; 0 where the kernel does not count
+    it."""
 
     def __init__(self) -> None:
         self._before_ns = _stolen_ns()

@@ -41,13 +41,13 @@ from perftest.metrics.recorder import Recorder
 from perftest.spec.plan import Plan, Settings, is_open_loop
 
 STARTS_AT_ONCE: Final = 16
-"""Connections opened at the same time: more would be a login storm, fewer would take long with thousands."""
+"""So many connections are opened at the same time: more would be a login storm, fewer would take long."""
 
 CHECKS_PER_BEAT: Final = 100
-"""Publishers that are looked after at each beat, in turn: thousands at once would be a pause of their own."""
+"""So many publishers are checked at each beat, in turn: to check thousands at once would be a pause of its own."""
 
 FORWARD_ROWS: Final = 4096
-"""From so many on, deliveries of other workers' messages are not kept until the interval ends."""
+"""With more rows than this, deliveries of other workers' messages are forwarded before the interval ends."""
 
 
 class Session:
@@ -139,20 +139,20 @@ class Session:
         return self.waiting()
 
     def ready(self) -> None:
-        """Forget what was counted since the last interval: a step is about to begin. With several workers all do this
-        before one of them publishes."""
+        """Drop the counts since the last interval, because a step is about to begin. All workers do this before the
+        first of them publishes."""
         self.cut()
 
     def begin(self, at_ns: int = 0) -> None:
-        """Start to publish; the first interval begins now. Schedules count from ``at_ns``, the same for all workers;
-        without it this worker is the only one."""
+        """Start to publish; the first interval begins now. Schedules count from ``at_ns``, which is the same for all
+        workers; 0 is now, for a load with one worker."""
         if not at_ns:
             self.ready()
         self._health.begin()
         self._health.cut()
         now_ns = self.context.clock()
         self.context.began_ns = at_ns or now_ns
-        # Told late, on a busy machine: what is overdue belongs to the time since then, not to the moment left of it.
+        # A busy machine may begin late: overdue messages belong to the whole time since ``at_ns``.
         self._cut_ns = min(now_ns, self.context.began_ns)
         for consumer in self.consumers:
             consumer.begin()
@@ -175,7 +175,7 @@ class Session:
         return self.waiting()
 
     async def _apply(self, client: Client, settings: Settings) -> None:
-        """Connection or channel may be being made again: then it will work by the new settings."""
+        """A client whose connection or channel is being made again goes by the new settings afterwards."""
         try:
             await client.apply(settings)
         except AmqpError as error:
@@ -185,7 +185,7 @@ class Session:
                 client.on_channel_closed(error)
 
     def cut(self) -> dict[str, Any]:
-        """Everything since the last cut, as plain values."""
+        """The interval since the last cut, as plain values."""
         self.forward()
         now_ns = self.context.clock()
         counts, negative = self.context.recorder.cut()
@@ -210,17 +210,17 @@ class Session:
         return record
 
     def waiting(self) -> int:
-        """How many clients that stop by themselves have not yet."""
+        """The number of clients that stop by themselves and have not stopped yet."""
         return self._limited - len(self._finished)
 
     def quiesce(self) -> None:
-        """Publish nothing new."""
+        """Publish no new messages."""
         for publisher in self.publishers:
             publisher.quiesce()
 
     def left(self) -> dict[str, int]:
-        """What still has to happen before the queues are drained: messages of this worker's publishers to be confirmed
-        and to be delivered, and consumers that might."""
+        """How far the queues are from being drained: messages of this worker's publishers that have to be confirmed or
+        delivered (``left``), those to be confirmed, and consumers that may still get deliveries."""
         self.context.observations.account()
         unconfirmed = sum(publisher.unconfirmed for publisher in self.publishers)
         left = unconfirmed + self.context.ledger.outstanding()
@@ -228,13 +228,13 @@ class Session:
         return {"left": left, "unconfirmed": unconfirmed, "consumers": taking}
 
     def flush(self) -> None:
-        """Let consumers acknowledge what they are done with."""
+        """Let consumers acknowledge the messages that they are done with."""
         for consumer in self.consumers:
             consumer.flush()
 
     async def disconnect(self) -> None:
-        """End all clients, in good order as long as the broker answers in the time that is allowed: nothing is
-        published or delivered any more. Cycles of the next step begin anew."""
+        """End all clients, in good order as long as the broker answers in time. The cycles of the next step begin
+        anew."""
         self.quiesce()
         self.context.began_ns = 0
         self._departed = list(self.consumers)
@@ -258,27 +258,28 @@ class Session:
         self.context.ledger.close(drained=drained, abandoned=abandoned)
 
     async def hold(self) -> bool:
-        """Keep queues that go with their last consumer, this worker's own and, in the first, those with names; whether
-        that could be done."""
+        """Keep queues that delete themselves: this worker's own queues, and in the first worker the queues with names.
+        Returns whether that could be done."""
         held = [consumer.queue_name for consumer in self.consumers if consumer.queue_name and not consumer.queue.name]
         if self._share.index == 0:
             held += [queue.name for queue in self.context.plan.queues if queue.name and queue.auto_delete]
         return await self._queue_keeper.hold(held)
 
     async def emptied(self) -> bool:
-        """Whether nothing waits in the queues, so that what was not delivered never will be; what was held may go."""
+        """Whether the queues are empty, so that undelivered messages are lost. Kept queues may delete themselves
+        now."""
         await asyncio.sleep(SETTLE_S)
         spent = await self._topology.is_spent() if self._share.index == 0 else True
         return await self._queue_keeper.emptied() and spent
 
     async def delete(self) -> None:
-        """Delete what was declared; the worker that declared it does that."""
+        """Delete the declared exchange and queues; the worker that declared them does this."""
         await self._topology.remove()
 
     # Other workers
 
     def forward(self) -> None:
-        """Account for what consumers got, and send other workers what is theirs."""
+        """Account for the deliveries so far, and send other workers theirs."""
         context = self.context
         context.observations.account()
         rows = context.ledger.forwarding_buffer.take()
@@ -290,7 +291,7 @@ class Session:
         self._send({"forwarded": parcels, "bindings": bindings})
 
     def forwarded(self, text: str, bindings: list[tuple[int, bool]]) -> None:
-        """What another worker sent: queues of its consumers that are new, deliveries, queues that are gone."""
+        """Account for deliveries that another worker sent, between its new queues and its queues that are gone."""
         ledger = self.context.ledger
         self.context.observations.account()
         for queue, bound in bindings:
@@ -342,7 +343,7 @@ class Session:
         self._limited = sum(1 for client in (*self.publishers, *self.consumers) if client.limited)
 
     def _on_finished(self, name: str, reason: str) -> None:
-        """A client left by itself; with the last one that may, the load of this worker is over."""
+        """A client left by itself. With the last such client the load of this worker is over."""
         self._finished[name] = reason
         if not self.waiting():
             reasons = Counter(self._finished.values())
@@ -351,8 +352,8 @@ class Session:
     # Watching
 
     def _beat(self, now_ns: int) -> None:
-        """Look after a few publishers; with many consumers account for what came, so that it is not all left for the
-        end of the interval."""
+        """Check a few publishers. With many consumers account for the deliveries so far, so that this work is not all
+        left for the end of the interval."""
         count = len(self.publishers)
         if count:
             for at in range(self._to_check, self._to_check + min(CHECKS_PER_BEAT, count)):
@@ -365,8 +366,8 @@ class Session:
 
 
 async def _in_portions(actions: Sequence[Callable[[], Awaitable[None]]], patience_s: float | None = None) -> None:
-    """Do them, a few at a time; raises what the first failing one raises, once its portion has been tried, and
-    ``TimeoutError`` when a portion takes too long."""
+    """Do actions, a few at a time. Raises the exception of the first action that fails, once its portion has been
+    tried, and ``TimeoutError`` when a portion takes too long."""
     for at in range(0, len(actions), STARTS_AT_ONCE):
         portion = (action() for action in actions[at : at + STARTS_AT_ONCE])
         async with asyncio.timeout(patience_s):

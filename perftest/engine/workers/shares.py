@@ -1,8 +1,8 @@
-"""Which worker has which clients, and how many workers a plan gets: pure, and the same in every process.
+"""Which worker has which clients, and how many workers a plan gets. Every process computes the same answer.
 
-Connections are dealt out round-robin. Publishers' connection ``c`` is that of worker ``c % workers``; those of
-consumers go on where the publishers ended, so one publisher and one consumer are in different workers if there are two.
-With exclusive queues all clients of a queue are in the queue's worker, because they share one connection.
+Connections are dealt out round-robin. Connection ``c`` of the publishers belongs to worker ``c % workers``. The
+connections of consumers go on where the publishers ended, so one publisher and one consumer are in different workers if
+there are two. With exclusive queues all clients of a queue are in one worker, because they share one connection.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from perftest.spec.plan import Plan, Settings
 Integers = npt.NDArray[np.int64]
 
 WAKEUP_S: Final = 100e-6
-"""CPU for a message that is sent, confirmed, delivered and acknowledged alone."""
+"""CPU for a message that is sent, confirmed, delivered and acknowledged alone, in seconds."""
 MESSAGE_S: Final = 1e-6
-"""CPU for a message among many."""
+"""CPU for a message among many, in seconds."""
 WAKEUPS_PER_PUBLISHER: Final = 5000
 """A publisher with a higher rate sends several messages at once."""
 WORKER_SHARE: Final = 0.5
-"""A worker is given so much of a core to do: what it makes of the rest is latency."""
+"""A worker gets at most so much of a core to do: a busier worker adds latency of its own."""
 CLIENTS_PER_WORKER: Final = 1000
 BUSY_CLIENTS_PER_WORKER: Final = 16
-"""Of clients that send as fast as they can."""
+"""The same for clients that send as fast as they can."""
 
 WORKERS_MAX: Final = 64
-"""Numbers of channels are dealt out so that so many workers never share one, and fit in 30 bits."""
+"""So many workers have channel numbers of their own, which fit in 30 bits."""
 
 FILES_PER_WORKER: Final = 64
 """Descriptors a worker needs besides its connections."""
@@ -46,13 +46,13 @@ class Share:
     workers: int = 1
 
     def publishers(self, connections: int) -> list[int]:
-        """Numbers of this worker's publishers, ascending, if there are ``connections`` of them over all workers. With
-        more connections the list only grows at its end."""
+        """The numbers of this worker's publishers, ascending, if all workers together have ``connections``. With more
+        connections the list only grows at its end."""
         count = connections * self.plan.publishing.channels
         return np.flatnonzero(self.owners(np.arange(count)) == self.index).tolist()
 
     def consumers(self, connections: int) -> list[int]:
-        """The same for consumers."""
+        """The numbers of this worker's consumers, likewise."""
         count = connections * self.plan.consuming.channels
         numbers = np.arange(count)
         if self._by_queue:
@@ -63,12 +63,12 @@ class Share:
         return np.flatnonzero(place % self.workers == self.index).tolist()
 
     def owners(self, publishers: Integers) -> Integers:
-        """The workers that have these publishers."""
+        """The workers of these publishers."""
         place = publishers % len(self.plan.queues) if self._by_queue else publishers // self.plan.publishing.channels
         return place % self.workers
 
     def is_of_another_worker(self, publishers: Integers) -> npt.NDArray[np.bool_]:
-        """Which of these publishers are another worker's."""
+        """Which of these publishers belong to another worker."""
         return np.asarray(self.owners(publishers) != self.index)
 
     @property
@@ -77,17 +77,17 @@ class Share:
 
 
 def connections(plan: Plan) -> int:
-    """The most connections of clients that any step of a plan has at once."""
+    """The most connections that clients have at once in any step of a plan."""
     return max((step.settings.publishers + step.settings.consumers for step in plan.steps), default=0)
 
 
 def choose_workers(plan: Plan, *, cores: int, files: int) -> int:
     """How many worker processes a plan gets.
 
-    What it asks for, if it does. Otherwise one for each half of a core that its load is expected to take, and never
-    more than there are cores: with a rate 100 µs for each time a publisher wakes up (at most 5,000 times a second) and
-    1 µs for each message; without, 16 clients to a worker. At least one for each 1,000 clients, and for as many
-    connections as one process may have open ``files``.
+    As many as the plan asks for. A plan that leaves the choice gets one worker for each half of a core that its load is
+    expected to take, and never more than there are cores. A load with a rate takes 100 µs for each wake-up of a
+    publisher (at most 5,000 a second) and 1 µs for each message. A load without a rate gets a worker for 16 clients.
+    There is at least one worker for 1,000 clients, and for as many connections as a process may have open ``files``.
     """
     if plan.workers:
         return plan.workers
@@ -107,5 +107,5 @@ def _wanted(plan: Plan, settings: Settings) -> int:
 
 
 def files_needed(plan: Plan, workers: int) -> int:
-    """Descriptors that each of ``workers`` processes has to be allowed."""
+    """The number of open files that each of ``workers`` processes needs."""
     return math.ceil(connections(plan) / workers) + FILES_PER_WORKER

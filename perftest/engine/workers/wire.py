@@ -1,11 +1,12 @@
-"""What coordinator and worker say to each other: one JSON object a line, in both directions.
+"""The messages between coordinator and worker: one JSON object a line, in both directions.
 
-To the worker: first ``{"plan": ..., "offset_ns": ..., "run": ..., "worker": name, "index": ..., "workers": ...}``, then
-requests ``{"id": 1, "op": "cut", ...}`` and, without an answer, ``{"op": "forwarded", ...}``. From it: answers ``{"id":
-1, "result": ...}`` or ``{"id": 1, "error": {what, where, fix}}``, and unasked ``{"event": ...}``, ``{"failed": {what,
-where, fix}}`` and ``{"forwarded": {index: rows}, "bindings": ...}`` (:mod:`perftest.engine.accounting.forwarding`),
-which the coordinator passes on to other workers before anything that either of them says or hears later. Histograms
-travel as their non-empty buckets, base64 of little-endian integers.
+To the worker, the first line is ``{"plan": ..., "offset_ns": ..., "run": ..., "worker": name, "index": ..., "workers":
+...}``. Requests follow: ``{"id": 1, "op": "cut", ...}``, and without an answer ``{"op": "forwarded", ...}``.
+
+The worker answers ``{"id": 1, "result": ...}`` or ``{"id": 1, "error": {what, where, fix}}``. Its other messages are
+``{"event": ...}``, ``{"failed": {what, where, fix}}`` and ``{"forwarded": {index: rows}, "bindings": ...}``
+(:mod:`perftest.engine.accounting.forwarding`). The coordinator passes forwarded rows on to the other workers before any
+message that comes later. Histograms travel as their non-empty buckets, base64 of little-endian integers.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ Message = dict[str, Any]
 
 
 def to_line(message: Message) -> bytes:
-    """A message as it travels."""
+    """The line of a message."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
 def counts_to_json(counts: dict[Series, SparseCounts]) -> Message:
-    """The histograms of an interval as they travel."""
+    """The bucket counts of an interval, as they travel."""
     return {
         series.value: {
             "i": base64.b64encode(one.indexes.astype("<i4").tobytes()).decode(),
@@ -40,7 +41,7 @@ def counts_to_json(counts: dict[Series, SparseCounts]) -> Message:
 
 
 def counts_from_json(values: Message) -> dict[Series, SparseCounts]:
-    """The histograms again."""
+    """The bucket counts of :func:`counts_to_json`."""
     return {
         Series(name): SparseCounts(
             np.frombuffer(base64.b64decode(one["i"]), "<i4"),

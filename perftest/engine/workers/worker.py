@@ -1,12 +1,11 @@
-"""The worker process: ``python -m perftest.engine.workers.worker``, spoken to over stdin and stdout
-(:mod:`perftest.engine.workers.wire`).
+"""The worker process, ``python -m perftest.engine.workers.worker``: it carries out the requests on its stdin.
 
-It is a process of its own so that nothing the command does (drawing, writing files, encoding histograms) can delay a
-message. It ends when its stdin does, so it never outlives the command. Interrupts from the terminal are for the
-command: the worker ignores them.
+:mod:`perftest.engine.workers.wire` describes the requests and the answers. The worker is a process of its own, so no
+work of the command (drawing, writing files, encoding histograms) can delay a message. The worker ends when its stdin
+ends, so it never outlives the command. It ignores interrupts from the terminal, which are for the command.
 
-Garbage collection: what exists once the clients are connected is frozen, and collections become rare; the hot paths
-make no cycles, and a full collection in the middle of a run would be a pause that looks like the broker's.
+Garbage collection: all objects that exist once the clients are connected are frozen, and collections become rare. The
+hot paths make no cycles, and a full collection in the middle of a run would be a pause that looks like the broker's.
 """
 
 from __future__ import annotations
