@@ -1,7 +1,7 @@
-"""How publishers, consumers and connections behave, where a step cannot change it: the other half of a plan.
+"""How publishers, consumers and connections behave: the part of a plan that no step changes.
 
-What a step can change is in :class:`~perftest.spec.plan.Settings`. The letters in brackets are the options of PerfTest
-that mean the same.
+A step can change the :class:`~perftest.spec.plan.Settings`. The letters in brackets are PerfTest's options with the
+same meaning.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 Cycle = tuple[tuple[float, float], ...]
-"""Values and how many seconds each holds, over and over again; empty: no cycle."""
+"""Values and the seconds for which each holds, over and over again; empty: no cycle."""
 
 Argument = str | int | float | bool
 
 
 class Arrivals(StrEnum):
-    """How the intended times of a publisher with a rate lie: at equal distances, as a Poisson process of that rate, or
-    as a file of offsets says."""
+    """The intended times of a publisher: at equal distances, as a Poisson process of the publisher's rate, or as a file
+    of offsets says."""
 
     FIXED = "fixed"
     POISSON = "poisson"
@@ -25,7 +25,8 @@ class Arrivals(StrEnum):
 
 
 class RoutingKeys(StrEnum):
-    """What a message is routed by: the name of the publisher's queue, one key for all, or a fresh random one each."""
+    """The routing key of messages: the name of the publisher's queue, the same key for all, or a random key for
+    each."""
 
     QUEUE = "queue"
     FIXED = "fixed"
@@ -33,7 +34,8 @@ class RoutingKeys(StrEnum):
 
 
 class ExitWhen(StrEnum):
-    """When consumers leave by themselves: never, when their queue is empty, when nothing came for a second (-ew)."""
+    """When consumers leave by themselves: never, when their queue is empty, or after a second without a message
+    (-ew)."""
 
     NEVER = "never"
     EMPTY = "empty"
@@ -41,7 +43,7 @@ class ExitWhen(StrEnum):
 
 
 class Allocation(StrEnum):
-    """Which URI a connection is opened to (-cal)."""
+    """How connections are spread over the URIs (-cal)."""
 
     ROUND_ROBIN = "round-robin"
     RANDOM = "random"
@@ -49,7 +51,8 @@ class Allocation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """Where publishers publish to (-e, -t). The default exchange has no name; it is not declared and not bound to."""
+    """The exchange that publishers publish to (-e, -t). The default exchange has no name; it is neither declared nor
+    bound."""
 
     name: str = ""
     type: str = "direct"
@@ -59,12 +62,12 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bodies:
-    """What a body holds behind the stamp. Without ``files`` and ``json_count`` a filler that consumers can check.
+    """The content of bodies behind the stamp. Without ``files`` and ``json_count`` it is a filler that consumers check.
 
     ``files``
-        their content, one after the other (-B). With these, or with JSON, the stamp travels in a header.
+        their content, one after the other (-B). With files or JSON the stamp travels in a header.
     ``json_count``, ``json_fields``
-        that many random JSON documents of ``size_bytes``, made of a pool of that many fields (-jb, -bc, -bfc).
+        so many random JSON documents of ``size_bytes``, made of a pool of so many fields (-jb, -bc, -bfc).
     """
 
     files: tuple[str, ...] = ()
@@ -75,13 +78,13 @@ class Bodies:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publishing:
-    """Publishers. Each connection has ``channels`` channels, and each of those is a publisher with a window, a schedule
+    """Publishers. Each connection has ``channels`` channels, and each channel is a publisher with a window, a schedule
     and a numbering of its own (-X).
 
     ``arrivals``, ``trace``
         the schedule, if there is a rate; ``trace`` is the path of the file for :attr:`Arrivals.TRACE`.
     ``catch_up``
-        whether what became overdue is sent as fast as it goes (the honest schedule), or dropped and counted.
+        whether overdue messages are sent as fast as possible (the honest schedule), or dropped and counted.
     ``messages``
         a publisher stops after so many; 0 is no limit (-C).
     ``transaction``
@@ -89,7 +92,7 @@ class Publishing:
     ``start_delay_s``
         each publisher begins a random time later, at most this (-prsd).
     ``routing_keys``, ``routing_key``, ``routing_key_cache``
-        see :class:`RoutingKeys` (-k, -K); so many random ones are drawn once and rotated, 0 draws each anew (-rkcs).
+        see :class:`RoutingKeys` (-k, -K). So many random keys are drawn once and rotated; 0 draws each anew (-rkcs).
     ``properties``
         AMQP properties by name, in PerfTest's spelling; any other name is a header (-mp).
     ``rate_cycle``, ``size_cycle``
@@ -117,7 +120,7 @@ class Consuming:
     """Consumers. Each connection has ``channels`` channels with one consumer each (-Y).
 
     ``channel_prefetch``
-        ``basic.qos`` with the global flag; 0 is none (-Q). ``Settings.prefetch`` is that of each consumer.
+        ``basic.qos`` with the global flag; 0 is none (-Q). ``Settings.prefetch`` counts for each consumer.
     ``transaction``
         ``tx.commit`` after so many acknowledged; 0: no transactions (-n).
     ``messages``
@@ -169,9 +172,9 @@ class Connecting:
     """Connections.
 
     ``heartbeat_s``, ``frame_max``
-        what is asked of the broker; None takes its own (-b, -M).
+        values that the broker is asked for; None takes the broker's own (-b, -M).
     ``recover``, ``recovery_s``
-        whether a lost connection is made again (-dcr), and after how long: a random time between these two; None is
+        whether a lost connection is made again (-dcr), and the wait before: a random time between these two; None is
         a short, growing back-off (-cri).
     ``startup_timeout_s``, ``servers_up``
         wait so long for so many of the URIs before the run; 0 s does not wait, 0 servers are all (-sst, -sul).
@@ -180,7 +183,7 @@ class Connecting:
     ``exclusive``
         a queue belongs to one connection, which its publishers and consumers share (-E).
     ``external``
-        SASL EXTERNAL: the certificate says who it is (-se).
+        SASL EXTERNAL: the certificate names the user (-se).
     """
 
     allocation: Allocation = Allocation.ROUND_ROBIN

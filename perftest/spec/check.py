@@ -1,7 +1,7 @@
-"""What is wrong with a workload file, or with a plan that was built from flags: all of it at once.
+"""All problems of a workload file, or of a plan that was built from flags, at once.
 
-Rules between the values of a plan are in :mod:`perftest.spec.rules`; those here are about what only a file has (keys
-given twice, sweeps) and about times. Both name the place to change.
+Rules between the values of a plan are in :mod:`perftest.spec.rules`. The rules here are about the parts that only a
+file has (keys given twice, sweeps) and about times. Both name the place to change.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _KEY_OF_FIELD: Final = {
     "autoack": "ack_interval: 0",
     "queues.auto_delete": "auto_delete",
 }
-"""Where the key of a workload file is not called as the field of the plan."""
+"""Keys of a workload file whose names differ from the fields of the plan."""
 
 
 def check(workload: Workload, document: Document) -> list[Problem]:
@@ -65,8 +65,8 @@ def check(workload: Workload, document: Document) -> list[Problem]:
 
 
 def check_plan(plan: Plan, place: Callable[[str], str], name: Naming = own_name) -> list[Problem]:
-    """The same rules for a plan that was built from flags: ``place`` tells where a value was written, ``name`` what it
-    is called within a sentence."""
+    """The same rules for a plan that was built from flags. ``place`` gives the flag of a value, ``name`` its name
+    within a sentence."""
     problems = [
         Problem(path="", value=value, rule=rule, fix=fix, file=place(field))
         for field, rule, fix, value in broken(plan, name)
@@ -81,13 +81,13 @@ def check_plan(plan: Plan, place: Callable[[str], str], name: Naming = own_name)
 
 
 def _key(field: str) -> str:
-    """What the place of a value in a plan is called in a workload file."""
+    """The name that a field of the plan has in a workload file."""
     name = _KEY_OF_FIELD.get(field, field)
     return next((setting for setting, of in FIELD_OF_SETTING.items() if of == name), name)
 
 
 def _placed(found: Broken, workload: Workload, document: Document, plan: Plan) -> Problem:
-    """A broken rule with the line of the key to blame."""
+    """A broken rule, with the line of the key to change."""
     name = _key(found.field)
     location: Location = tuple(name.split("."))
     if name == "queues":
@@ -99,7 +99,7 @@ def _placed(found: Broken, workload: Workload, document: Document, plan: Plan) -
 
 
 def _guilty(found: Broken, name: str, workload: Workload, plan: Plan) -> Location | None:
-    """The place of the swept value that takes part in a broken rule: it is its value, or stands in its text."""
+    """The place of the swept value that breaks a rule: the rule has this value, or names it in its text."""
     swept = settings_swept(workload.sweep)
     pair = {"prefetch": "ack_interval", "ack_interval": "prefetch"}.get(name, "")
     blamed = name if name in swept else pair if pair in swept else None
@@ -133,7 +133,7 @@ def _queues(workload: Workload, document: Document) -> Iterator[Problem]:
 
 
 def _starved(workload: Workload, document: Document) -> Iterator[Problem]:
-    """Too few consumers, in the load or in a step that changes their number."""
+    """Too few consumers for the queues, in the load or in a step that changes their number."""
     queues, channels = len(workload.queues), workload.consuming.channels
     for location, consumers in _numbers_of_consumers(workload):
         if 0 < consumers * channels < queues:
@@ -144,12 +144,12 @@ def _starved(workload: Workload, document: Document) -> Iterator[Problem]:
 
 
 def _numbers_of_consumers(workload: Workload) -> Iterator[tuple[Location, int]]:
-    """Each number of consuming connections that the file names, and where."""
+    """Each number of consuming connections in the file, with its place."""
     swept = False
     for point in points(workload.sweep) if workload.sweep else []:
         if "consumers" in point:
             swept = True
-            with suppress(UnitError):  # which is told elsewhere
+            with suppress(UnitError):  # _sweep tells of it
                 yield point["consumers"].location, int(swept_value("consumers", point["consumers"].value) or 0)
     if not swept:
         yield ("load", "consumers"), workload.load.consumers
@@ -169,7 +169,7 @@ def _timing(workload: Workload, document: Document) -> Iterator[Problem]:
 
 
 def _interval_rules(interval_s: float) -> Iterator[tuple[str, str]]:
-    """Shorter ones would cost the generator more than the messages; longer ones show nothing."""
+    """Shorter intervals would cost the generator more than the messages; longer intervals show too little."""
     if not INTERVAL_S_MIN <= interval_s <= INTERVAL_S_MAX:
         yield f"an interval of {format_duration(interval_s)} is out of range", "use 100ms to 1m"
 

@@ -1,4 +1,4 @@
-"""A plan as JSON, and the digest that says whether two runs were asked to do the same.
+"""A plan as JSON, and the digest of a plan, which is the same for two runs that were asked to do the same.
 
 JSON has no infinity: a duration without an end is ``null``.
 """
@@ -77,7 +77,7 @@ def _by_group(plan: Plan, plain: Callable[[Any], dict[str, Any]]) -> dict[str, A
 
 
 def _deviations(value: Any) -> Any:
-    """As :func:`_plain`, without the fields that have their default."""
+    """As :func:`_plain`, without fields that have their default."""
     if isinstance(value, list | tuple):
         return [_deviations(each) for each in value]
     if not is_dataclass(value):
@@ -101,7 +101,7 @@ def _plain(value: Any) -> Any:
 
 
 def _read(kind: type[_D], plain: Mapping[str, Any]) -> _D:
-    """A dataclass out of the values of its fields."""
+    """A dataclass from the values of its fields."""
     if not isinstance(plain, Mapping):
         raise TypeError(f"{kind.__name__} out of {plain!r}")
     unknown = plain.keys() - {each.name for each in fields(kind)}  # type: ignore[arg-type]
@@ -112,7 +112,7 @@ def _read(kind: type[_D], plain: Mapping[str, Any]) -> _D:
 
 
 def _value(hint: Any, plain: Any) -> Any:
-    """One value of the type ``hint``: a null where a float is wanted is infinity."""
+    """A value of the type ``hint``. A null for a float is infinity."""
     if is_dataclass(hint):
         return _read(hint, plain)  # type: ignore[arg-type]
     origin, arguments = get_origin(hint), get_args(hint)

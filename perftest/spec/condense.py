@@ -1,7 +1,7 @@
 """From a plan back to a workload file, as a person would write it: the inverse of :mod:`perftest.spec.expand`.
 
-Most of what has its default is left out; the settings of the load that everybody looks for are always there. A plan
-can say more than a file: :func:`inexpressible` names what.
+Most values with their default are left out; the settings of the load that every reader looks for are always there.
+A plan can say more than a file: :func:`inexpressible` names such values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from perftest.spec.sweeping import FIELD_OF_SETTING, in_order
 from perftest.spec.units import UNLIMITED, WORDS, UnitError, parse_duration_s
 
 ALWAYS: Final = ("in_flight", "prefetch", "ack_interval", "size", "publishers", "consumers")
-"""Keys of the load that are written with their default, too."""
+"""Keys of the load that are always written."""
 
 _SETTING_OF_FIELD: Final = {field: setting for setting, field in FIELD_OF_SETTING.items()}
 _NAMELESS: Final = frozenset({"persistent", "mandatory"})
@@ -26,7 +26,7 @@ _NAMELESS: Final = frozenset({"persistent", "mandatory"})
 
 
 def inexpressible(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Values of a plan that no workload file can have: the place of each, and why."""
+    """Values of a plan that no workload file can have: the place of each, and the reason."""
     if not plan.queues or not plan.steps:
         yield "steps", "a workload has at least one queue and one step"
         return
@@ -53,9 +53,9 @@ def inexpressible(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def workload_of(plan: Plan) -> dict[str, Any]:
-    """The content of a workload file that expands to this plan, in the order of its keys; without the addresses.
+    """The content of a workload file that expands to this plan, without the addresses.
 
-    Raises ValueError where :func:`inexpressible` has something to say.
+    Raises ValueError for a plan with an :func:`inexpressible` value.
     """
     for place, reason in inexpressible(plan):
         raise ValueError(f"{place}: {reason}")
@@ -84,8 +84,8 @@ def workload_of(plan: Plan) -> dict[str, Any]:
 
 
 def spelled(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a workload file with words for the settings that have them: what was made of numbers, such as the
-    workloads of other tools."""
+    """The content of a workload file that was made of numbers, such as the workload of another tool, with the words of
+    the settings that have words."""
     sweep = dict(content.get("sweep") or {})
     if "setting" in sweep:
         sweep["values"] = [_spelled(sweep["setting"], value) for value in sweep["values"]]
@@ -110,7 +110,7 @@ def _spelled(setting: str, value: Any) -> Any:
 
 
 def duration(seconds: float) -> str | float:
-    """``5m``, ``90s``, ``250ms``: what reads best and is exactly this, otherwise the number of seconds."""
+    """``5m``, ``90s``, ``250ms``: the reading that is short and exact; otherwise the number of seconds."""
     for unit, factor in (("h", 1 / 3600), ("m", 1 / 60), ("s", 1.0), ("ms", 1e3), ("us", 1e6)):
         amount = seconds * factor
         if amount >= 1 and amount == round(amount) and _exactly(f"{round(amount)}{unit}", seconds):
@@ -135,7 +135,7 @@ def _setting(field: str) -> str:
 
 
 def written(setting: str, value: Any) -> Any:
-    """A setting's value (of the field of :class:`~perftest.spec.plan.Settings`), as a file has it."""
+    """The value of a field of :class:`~perftest.spec.plan.Settings`, as a file has it."""
     if setting == "rate":
         return UNLIMITED if value is None else _number(value)
     if value in WORDS.get(setting, ()):
@@ -148,7 +148,7 @@ def written(setting: str, value: Any) -> Any:
 
 
 def _number(value: float) -> int | float:
-    """Without the point, where there is nothing behind it."""
+    """A whole number without its decimal point."""
     return int(value) if value == int(value) else value
 
 
@@ -210,7 +210,7 @@ def _connecting(connecting: Connecting) -> dict[str, Any]:
 
 
 def _rename(found: dict[str, Any], field: str, key: str, factor: float = 1.0) -> None:
-    """A time of the plan under its name in a file, at the same place."""
+    """Give a time of the plan its name in a file, at the same place of the order."""
     if field in found:
         changed = {key if name == field else name: value for name, value in found.items()}
         changed[key] = duration(found[field] * factor)
@@ -231,7 +231,7 @@ def _background(load: Group) -> dict[str, Any]:
 
 
 def _sweep(plan: Plan) -> dict[str, Any]:
-    """One setting by its values, several by steps: what the grid was cannot be told from the plan."""
+    """One setting by its values, several settings by steps: the plan does not tell what the grid was."""
     if not plan.swept:
         return {}
     steps = sorted(plan.steps, key=lambda step: step.number)
@@ -262,7 +262,7 @@ def _timing(step: Step, drain_s: float) -> dict[str, Any]:
 
 
 def _deviations(part: Any) -> dict[str, Any]:
-    """The fields of a part of the plan that have not their default, as plain values."""
+    """The fields of a part of the plan whose values differ from their defaults, as plain values."""
     found = {}
     for field in fields(part):
         value = getattr(part, field.name)

@@ -63,7 +63,7 @@ def connecting_of(workload: Workload) -> Connecting:
 
 
 def expand(workload: Workload, uris: tuple[str, ...], *, quick: bool = False) -> Plan:
-    """The plan of a workload that :func:`perftest.spec.check.check` found in order."""
+    """The plan of a workload without problems (:func:`perftest.spec.check.check`)."""
     sweep = workload.sweep
     timing = workload.quick if quick else workload.step
     load = Group(
@@ -91,8 +91,8 @@ def expand(workload: Workload, uris: tuple[str, ...], *, quick: bool = False) ->
 
 
 def steps_of(workload: Workload, *, quick: bool = False) -> tuple[Step, ...]:
-    """A step for each point of the sweep, in the order they run, or the only one. Numbers are those of the order in
-    which they were written."""
+    """A step for each point of the sweep, in the order in which the steps run; without a sweep the only step. Steps are
+    numbered in the order in which they were written."""
     timing = workload.quick if quick else workload.step
     base, sweep = settings_of(workload.load), workload.sweep
     if sweep is None:
@@ -114,7 +114,7 @@ def steps_of(workload: Workload, *, quick: bool = False) -> tuple[Step, ...]:
 
 
 def describe(plan: Plan) -> list[dict[str, object]]:
-    """A row for each step: what ``--dry-run`` prints."""
+    """A row for each step, as ``--dry-run`` prints it."""
     return [
         {
             "step": step.number,
@@ -132,12 +132,12 @@ def describe(plan: Plan) -> list[dict[str, object]]:
 
 
 def _shown(setting: str, value: int) -> int | str:
-    """A number where the value is one, else its word."""
+    """A value of a setting: its word, if it has one."""
     return WORDS[setting].get(value, value)
 
 
 def total_s(plan: Plan) -> float:
-    """Seconds of all steps; draining comes on top, at most ``drain_s`` (a step, when steps are isolated)."""
+    """Seconds of all steps. Draining comes on top: at most ``drain_s``, once per run or once per isolated step."""
     return sum(step.duration_s for step in plan.steps)
 
 

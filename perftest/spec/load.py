@@ -4,61 +4,26 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from perftest.spec.models import (
-    BackgroundLoad,
-    Bodies,
-    Connecting,
-    Consuming,
-    Exchange,
-    Load,
-    Publishing,
-    Queue,
-    Sweep,
-    Timing,
-    Tls,
-    Workload,
-)
+from perftest.spec.models import Workload
 from perftest.spec.problem import Problem, SpecError
 
 Location = tuple[str | int, ...]
 
 _SEGMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)|\[(\d+)\]|(\d+)")
-_MODELS: Final[Mapping[Location, type[BaseModel]]] = {
-    (): Workload,
-    ("queues",): Queue,
-    ("load",): Load,
-    ("exchange",): Exchange,
-    ("publishing",): Publishing,
-    ("publishing", "bodies"): Bodies,
-    ("consuming",): Consuming,
-    ("connecting",): Connecting,
-    ("connecting", "tls"): Tls,
-    ("sweep",): Sweep,
-    ("background",): BackgroundLoad,
-    ("background", "queues"): Queue,
-    ("background", "load"): Load,
-    ("background", "exchange"): Exchange,
-    ("background", "publishing"): Publishing,
-    ("background", "publishing", "bodies"): Bodies,
-    ("background", "consuming"): Consuming,
-    ("step",): Timing,
-    ("quick",): Timing,
-}
-"""Which model holds the keys below a place (indexes left out): where a misspelt key is looked up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A workload file as it was read: plain values, and where each of them was written."""
+    """A workload file: its plain values, and the line of each."""
 
     data: dict[str, Any]
     file: str
@@ -66,7 +31,7 @@ class Document:
     overrides: dict[Location, str] = field(default_factory=dict)
 
     def problem(self, location: Location, rule: str, fix: str, value: object = None) -> Problem:
-        """A problem at a place of this document; a value from ``--set`` is blamed on that flag."""
+        """A problem at a place of this document. A value from ``--set`` blames this flag."""
         for prefix in (location[:length] for length in range(len(location), 0, -1)):
             if prefix in self.overrides:
                 flag = f"--set {self.overrides[prefix]}"
@@ -130,7 +95,7 @@ def _read_yaml(text: str, file: str) -> Document:
 
 
 def _index(node: yaml.Node, place: Location, lines: dict[Location, int]) -> Iterable[Location]:
-    """Note the line of every value; yield the keys that a mapping repeats (YAML would keep the last, silently)."""
+    """Note the line of every value. Yields the keys that a mapping repeats: YAML would silently keep the last."""
     lines.setdefault(place, node.start_mark.line + 1)
     if isinstance(node, yaml.SequenceNode):
         for number, item in enumerate(node.value):
@@ -181,7 +146,7 @@ def _scalar(text: str) -> object:
 
 
 def _put(data: Any, location: Location, value: object) -> Location | None:
-    """Set a value deep in plain data; the place where the way ends, or None when it was set."""
+    """Set a value deep in plain data. Returns the place where the way ends, or None if the value was set."""
     holder = data
     for depth, part in enumerate(location, start=1):
         if not _holds(holder, part):
@@ -209,7 +174,7 @@ def _problem(document: Document, detail: ErrorDetails) -> Problem:
 
 
 def _shown(location: Location) -> Location:
-    """The place in the file: without the names pydantic adds for the members of a union."""
+    """The place in the file, without the names that pydantic adds for the members of a union."""
     if location[:2] == ("sweep", "values") and len(location) > 3:
         return location[:3]
     if len(location) > 4 and location[0] == "queues" and location[2] == "arguments":
@@ -239,15 +204,28 @@ def _rule_and_fix(location: Location, detail: ErrorDetails) -> tuple[str, str]:
 
 def _unknown_key(location: Location) -> tuple[str, str]:
     holder = tuple(part for part in location[:-1] if isinstance(part, str))
-    model = _MODELS.get(holder)
+    model = _model_at(holder)
     known = [item.alias or name for name, item in model.model_fields.items()] if model else []
     name, near = str(location[-1]), _nearest(str(location[-1]), known)
     fix = f"did you mean {near!r}?" if near else f"remove it; known here: {', '.join(known)}"
     return f"unknown key {name!r}", fix
 
 
+def _model_at(holder: tuple[str, ...]) -> type[BaseModel] | None:
+    """The model whose keys stand below a place; indexes are left out of the place."""
+    model: type[BaseModel] = Workload
+    for name in holder:
+        annotation = model.model_fields[name].annotation if name in model.model_fields else None
+        inner = (each for each in (annotation, *get_args(annotation)) if isinstance(each, type))
+        found = next((each for each in inner if issubclass(each, BaseModel)), None)
+        if found is None:
+            return None
+        model = found
+    return model
+
+
 def _nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that is meant, for a slip of a letter or a separator."""
+    """The known word that the user probably means, if a letter or a separator is wrong."""
     plain = {key.replace("_", "").lower(): key for key in known}
     matches = difflib.get_close_matches(word.replace("-", "").replace("_", "").lower(), plain, n=1, cutoff=0.6)
     return plain[matches[0]] if matches else None

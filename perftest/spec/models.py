@@ -1,7 +1,7 @@
 """The workload file: what a person writes, checked key by key.
 
-Everything is refused that is not known, so that a misspelt key cannot silently measure something else. Relations
-between keys are the business of :mod:`perftest.spec.check`; what a file comes down to, of :mod:`perftest.spec.expand`.
+Unknown keys are refused, so that a misspelt key cannot silently measure something else. :mod:`perftest.spec.check`
+checks the relations between keys, and :mod:`perftest.spec.expand` makes a plan of the file.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _read(parse: Callable[[object], object]) -> BeforeValidator:
 
 
 def _parse_paced(value: object) -> float:
-    """A rate that is one: a cycle cannot be unlimited for some time."""
+    """A rate with a limit: a cycle cannot be unlimited for some time."""
     rate = parse_rate(value)
     if rate is None:
         raise UnitError(f"{value!r} is no rate to hold for some time", "write 1000 or 40k/s")
@@ -118,7 +118,7 @@ Value = int | float | str
 
 
 class Model(BaseModel):
-    """The strictness all parts share."""
+    """The strictness that all parts share."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -136,7 +136,7 @@ class Queue(Model):
 
 
 class Load(Model):
-    """How publishers and consumers behave, where the sweep does not say otherwise."""
+    """The settings of publishers and consumers, unless the sweep changes them."""
 
     in_flight: InFlight = 1000
     prefetch: Prefetch = 1000
@@ -154,7 +154,7 @@ class Load(Model):
 
 
 class Exchange(Model):
-    """Where publishers publish to. The default exchange, without a name, routes by the name of a queue."""
+    """The exchange that publishers publish to. The default exchange has no name and routes by the name of a queue."""
 
     name: Annotated[str, Field(max_length=200)] = ""
     type: str = "direct"
@@ -163,7 +163,7 @@ class Exchange(Model):
 
 
 class Bodies(Model):
-    """What a body holds; without files and JSON documents a filler that consumers check."""
+    """The content of bodies: without files and JSON documents a filler that consumers check."""
 
     files: Annotated[list[str], Field(description="their content, one after the other")] = Field(default_factory=list)
     content_type: str = ""
@@ -172,7 +172,7 @@ class Bodies(Model):
 
 
 class Publishing(Model):
-    """How publishers behave, where no step can change it."""
+    """How publishers behave; no step changes this."""
 
     channels: Annotated[Count, Field(description="channels of each connection; each is a publisher")] = 1
     arrivals: Annotated[Arrivals, Field(strict=False)] = Arrivals.FIXED
@@ -191,7 +191,7 @@ class Publishing(Model):
 
 
 class Consuming(Model):
-    """How consumers behave, where no step can change it."""
+    """How consumers behave; no step changes this."""
 
     channels: Annotated[Count, Field(description="channels of each connection; each has a consumer")] = 1
     channel_prefetch: Annotated[Count, Field(description="basic.qos with the global flag; 0: none")] = 0
@@ -242,10 +242,10 @@ class Connecting(Model):
 
 
 class Sweep(Model):
-    """A step for each value of one setting, for each combination of several, or for each of a list.
+    """A step for each value of one setting, for each combination of several settings, or for each entry of a list.
 
-    One of the three: ``setting`` with ``values``; ``grid``, the first setting changing slowest; ``steps``, each with
-    the same settings.
+    A sweep has one of these three: ``setting`` with ``values``; ``grid``, whose first setting changes slowest;
+    ``steps``, each with the same settings.
     """
 
     setting: Swept | None = None
@@ -263,7 +263,7 @@ class Sweep(Model):
 
 
 class Timing(Model):
-    """How long a step lasts. The warm-up is part of the duration and left out of results."""
+    """The times of a step. The warm-up is part of the duration and is left out of results."""
 
     duration: Duration
     warmup: Duration = 0.0
@@ -271,7 +271,7 @@ class Timing(Model):
 
 
 class BackgroundLoad(Model):
-    """A load beside the measured one, in none of its figures."""
+    """A load beside the measured load, in none of its figures."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9_]+$", max_length=40)]
     queues: Annotated[list[Queue], Field(min_length=1)]

@@ -1,7 +1,7 @@
-"""What to run, fully expanded: the only thing the engine needs to know.
+"""The plan of a run, fully expanded: all that the engine has to know.
 
-A :class:`Plan` is what a workload file or the flags of ``perftest run`` come down to. Everything is resolved: no
-defaults left to apply, no units left to parse, contradictions already refused (:mod:`perftest.spec.check`).
+A workload file, or the flags of ``perftest run``, come down to a :class:`Plan`. A plan has no defaults left to apply
+and no units left to parse, and its contradictions have been refused (:mod:`perftest.spec.check`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Isolation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """One point of the space that is swept.
+    """The settings of a step: the values that a sweep can change.
 
     ``in_flight``
         most unconfirmed messages per publisher; :data:`~perftest.spec.units.NO_CONFIRMS` (0) publishes without confirms
@@ -51,7 +51,7 @@ class Settings:
     ``size_bytes``
         octets of body, at least :data:`perftest.engine.accounting.stamp.SIZE` (``-s``).
     ``ack_after_ms``
-        acknowledge what waits for the rest of an interval after so long; 0 waits for the whole interval.
+        acknowledge an incomplete interval after so long; 0 waits for the whole interval.
     ``consumer_latency_us``
         how long a consumer works on each message before it acknowledges it (``-L``).
     ``publishers``, ``consumers``
@@ -75,8 +75,9 @@ class Settings:
 class QueueSpec:
     """A queue to declare. Durable unless told otherwise; ``arguments`` are passed as they are.
 
-    A queue without a name is one of each consumer's own, which the server names; there is at most one such. ``bound``:
-    bound to the plan's exchange with the routing key of its publishers (-sb leaves that out).
+    A queue without a name stands for an own queue of each consumer, which the server names; a plan has at most one such
+    queue. A ``bound`` queue is bound to the plan's exchange with the routing key of its publishers (-sb leaves that
+    out).
     """
 
     name: str
@@ -90,8 +91,8 @@ class QueueSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One measured setting. ``number`` counts from 1; the first ``warmup_s`` seconds are recorded, marked, and left
-    out of results."""
+    """One step with its settings. ``number`` counts from 1. The first ``warmup_s`` seconds are recorded, marked, and
+    left out of results."""
 
     number: int
     label: str

@@ -1,4 +1,4 @@
-"""What can be wrong with a description of a run: every problem at once, each with its place and its fix."""
+"""Problems of a workload file or of flags: all at once, each with its place and its fix."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 class Problem:
     """One broken rule.
 
-    ``path`` is the key path (``sweep.values[2]``), ``value`` what stands there, ``rule`` what is wrong, ``fix`` what to
-    write instead; ``file`` (and ``line``, counting from 1) where it was written: a workload file or a flag.
+    ``path`` is the key path (``sweep.values[2]``) and ``value`` the value there. ``rule`` says what is wrong, ``fix``
+    what to write instead. ``file`` (with ``line``, counting from 1) is the workload file or the flag.
     """
 
     path: str
@@ -21,7 +21,7 @@ class Problem:
     line: int | None = None
 
     def where(self) -> str:
-        """``file:line: path``, as far as it is known."""
+        """``file:line: path``, as far as they are known."""
         place = f"{self.file}:{self.line}" if self.line is not None else self.file
         return ": ".join(part for part in (place, self.path) if part)
 

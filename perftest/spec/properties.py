@@ -1,4 +1,4 @@
-"""The properties of a message by the names that PerfTest gives them, and what may stand in each."""
+"""The properties of a message by PerfTest's names, and the values that each property accepts."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ PROPERTIES: Final[Mapping[str, tuple[Callable[[Argument], bool], str]]] = {
     "appId": _TEXT,
     "clusterId": _TEXT,
 }
-"""Name, what it accepts, in words. Any other name is a header of the message."""
+"""Each property: a check of its value, and the accepted values in words. Any other name is a header."""
 
 STAMP_HEADER: Final = "perftest"
-"""The header that carries the stamp when the body is not ours."""
+"""The header that carries the stamp if the body is a file or a document."""
 
 
 def broken_properties(properties: Mapping[str, Argument]) -> Iterator[tuple[str, str, Argument]]:
-    """Rule, fix and value of each property that no broker would take."""
+    """Rule, fix and value of each property that no broker would accept."""
     for name, value in properties.items():
         accepts, words = PROPERTIES.get(name, (None, ""))
         if accepts is not None and not accepts(value):

@@ -1,8 +1,8 @@
-"""Rules between the values of a plan: what a broker would refuse, what would wait for ever, what contradicts itself.
+"""Rules between the values of a plan: no value that a broker refuses, no endless wait, no contradiction.
 
-A rule looks at finished values only, so the same rules serve workload files and the flags of ``perftest run``. It names
-values by their place in the plan (``prefetch`` of :class:`~perftest.spec.plan.Settings`, ``publishing.transaction``);
-a :data:`Naming` turns a place into what the user wrote: a key or a flag.
+A rule looks at finished values only, so the same rules serve workload files and the flags of ``perftest run``. A rule
+names a value by its place in the plan (``prefetch`` of :class:`~perftest.spec.plan.Settings`,
+``publishing.transaction``). A :data:`Naming` turns this place into the key or the flag that the user wrote.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from perftest.spec.properties import broken_properties
 from perftest.spec.trace import TraceFileError, read_trace
 
 SIZE_BYTES_MIN: Final = 28
-"""The stamp every body begins with (``perftest.engine.accounting.stamp.SIZE``); a test holds the two together."""
+"""Octets of the stamp at the beginning of every body (``perftest.engine.accounting.stamp.SIZE``, as a test checks)."""
 SIZE_BYTES_MAX: Final = 128 * 1024 * 1024
-"""RabbitMQ's default ``max_message_size``: beyond it a publish closes the channel."""
+"""RabbitMQ's default ``max_message_size``: a larger message closes the channel."""
 PREFETCH_MAX: Final = 65_535
 """``basic.qos`` carries a 16-bit count."""
 CHANNELS_MAX: Final = 2047
@@ -33,12 +33,11 @@ FRAME_MAX_MIN: Final = 4096
 """The least ``frame-max`` that AMQP 0-9-1 allows."""
 QUEUE_NAME_OCTETS_MAX: Final = 255
 WORKERS_MAX: Final = 64
-"""The ledger tells the channels of so many processes apart (``perftest.engine.workers.shares``); a test holds the two
-together."""
+"""The ledger tells the channels of so many processes apart (``perftest.engine.workers.shares``, as a test checks)."""
 
 
 class Broken(NamedTuple):
-    """A broken rule: the place of the value to change, what is wrong, what to do, and the value."""
+    """A broken rule: the place of the value to change, the rule, the fix, and the value."""
 
     field: str
     rule: str
@@ -50,7 +49,7 @@ Naming = Callable[[str], str]
 
 
 def place(field: str) -> str:
-    """The name of a place where nobody gave it another one."""
+    """The name of a place without another name."""
     return field
 
 
@@ -84,7 +83,7 @@ def _step_times(plan: Plan, name: Naming) -> Iterator[Broken]:
 
 
 def broken_settings(settings: Settings, name: Naming = place, bodies: Bodies | None = None) -> Iterator[Broken]:
-    """Each rule that one point of the space breaks by itself. Bodies that carry no stamp may be of any size."""
+    """Each rule that settings break by themselves. Bodies without a stamp may be of any size."""
     prefetch, interval = settings.prefetch, settings.ack_interval
     if prefetch > PREFETCH_MAX:
         rule = f"{name('prefetch')} {prefetch} is above {PREFETCH_MAX}"
@@ -101,12 +100,12 @@ def broken_settings(settings: Settings, name: Naming = place, bodies: Bodies | N
 
 
 def is_stamped(bodies: Bodies) -> bool:
-    """Whether the stamp is in the body itself; with files and JSON documents it travels in a header."""
+    """Whether the stamp is in the body; with files and JSON documents it is in a header."""
     return not bodies.files and not bodies.json_count
 
 
 def _of_settings(plan: Plan, settings: Settings, name: Naming) -> Iterator[Broken]:
-    """What the settings of a step break, by themselves and together with what no step changes."""
+    """The rules that the settings of a step break, by themselves and together with the other values of the plan."""
     yield from broken_settings(settings, name, plan.publishing.bodies)
     yield from _acknowledging(plan, settings, name)
     yield from _pacing(plan, settings, name)
@@ -168,7 +167,7 @@ def _pacing(plan: Plan, settings: Settings, name: Naming) -> Iterator[Broken]:
 
 
 def _nobody(plan: Plan, settings: Settings, name: Naming) -> Iterator[Broken]:
-    """Ends of a run that would never come."""
+    """Limits that no client could reach."""
     if not settings.publishers and plan.publishing.messages:
         rule = f"{name('publishing.messages')}: there are no publishers to count the messages of"
         yield Broken(
@@ -186,7 +185,7 @@ def _nobody(plan: Plan, settings: Settings, name: Naming) -> Iterator[Broken]:
 
 
 def _ends(plan: Plan, name: Naming) -> Iterator[Broken]:
-    """Clients that leave by themselves are not there for the next step, where steps share their clients."""
+    """Where steps share their clients, clients that leave by themselves are missing in the next step."""
     if len(plan.steps) < 2 or plan.isolation is not Isolation.LIVE:
         return
     for field, value in (
@@ -350,7 +349,7 @@ def _unreadable(field: str, path: str, what: str) -> Iterator[Broken]:
 
 
 def _trace(field: str, path: str) -> Iterator[Broken]:
-    """A trace is read here, too: a run should not begin that its publishers cannot."""
+    """A trace that publishers cannot play must not begin a run, so it is read here, too."""
     unreadable = list(_unreadable(field, path, "the trace of arrivals"))
     yield from unreadable
     if unreadable:

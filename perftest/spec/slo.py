@@ -1,4 +1,4 @@
-"""Objectives: what a run has to reach, as ``confirm.p99<20ms``, ``e2e.max<=1s``, ``rate>=10k``, ``loss==0``.
+"""Objectives that a run has to reach: ``confirm.p99<20ms``, ``e2e.max<=1s``, ``rate>=10k``, ``loss==0``.
 
 One grammar for ``run --slo``, for the search of a highest rate and for the comparison of runs::
 
@@ -10,9 +10,9 @@ One grammar for ``run --slo``, for the search of a highest rate and for the comp
     count      = "loss" | "duplicates" | "reordered" | "damaged" | "unexpected" | "nacked" | "returned" | "redelivered"
     comparison = "<" | "<=" | ">" | ">=" | "==" | "!="
 
-``confirm`` and ``e2e`` start at the intended time where there is a schedule, for a stall must not hide; the *service*
-ones start at the actual send, as other tools measure. ``rate`` is what came through: delivered, or published where
-nobody consumes. A latency needs a unit.
+With a schedule ``confirm`` and ``e2e`` start at the intended time, so that no stall can hide. ``confirm_service`` and
+``e2e_service`` start at the actual send, as other tools measure. ``rate`` is the delivered rate, or the published rate
+if nobody consumes. A latency needs a unit.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LATENCIES: Final[Mapping[str, tuple[str, ...]]] = {
     "lag": ("lag",),
     "ack": ("ack",),
 }
-"""Series of a row, the first that was recorded counts."""
+"""The series of a row; the first recorded series counts."""
 STATISTICS: Final[Mapping[str, str]] = {
     "p50": "p50_ns",
     "p75": "p75_ns",
@@ -66,7 +66,7 @@ LEDGER_COUNTS: Final[Mapping[str, str]] = {
     "damaged": "damaged",
     "unexpected": "unexpected",
 }
-"""Of the whole run: what the ledger calls them."""
+"""Counts of the whole run, with their names in the ledger."""
 STEP_COUNTS: Final = ("nacked", "returned", "redelivered")
 TIME_UNITS: Final[Mapping[str, float]] = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9}
 
@@ -86,7 +86,7 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of an objective in one step; ``value`` is None (and the objective missed) if nothing was measured."""
+    """Whether an objective was met in one step. If nothing was measured, ``value`` is None and the objective missed."""
 
     objective: Objective
     label: str
@@ -99,13 +99,13 @@ class Verdict:
         return f"{'met' if self.met else 'missed':6}  {self.objective.text}{place}: {shown(self.objective, self.value)}"
 
     def to_json(self) -> dict[str, object]:
-        """As in ``result.json``; nanoseconds, messages per second or messages."""
+        """The verdict as in ``result.json``, in nanoseconds, messages per second or messages."""
         limit = self.objective.limit
         return {"slo": self.objective.text, "step": self.label, "value": self.value, "limit": limit, "met": self.met}
 
 
 def parse_objective(text: str) -> Objective:
-    """Read an objective. Raises :class:`~perftest.spec.units.UnitError` with the nearest metric there is."""
+    """Read an objective. Raises :class:`~perftest.spec.units.UnitError`, which names the nearest metric."""
     match = _OBJECTIVE.match(text)
     if match is None:
         raise UnitError(f"{text!r} is not an objective", "write a metric, a comparison and a limit: e2e.p99<20ms")
@@ -123,7 +123,7 @@ def parse_objective(text: str) -> Objective:
 
 
 def metrics() -> list[str]:
-    """Every metric there is."""
+    """All metrics."""
     return [
         *(f"{latency}.{statistic}" for latency in LATENCIES for statistic in STATISTICS),
         *RATES,
@@ -133,8 +133,8 @@ def metrics() -> list[str]:
 
 
 def judge(objectives: Sequence[Objective], rows: Sequence[Row], ledger: Mapping[str, Any] | None) -> list[Verdict]:
-    """Every objective in every step; those of the ledger once, for they are about the whole run. A run without steps,
-    that is without anything measured, has missed all of them."""
+    """A verdict for every objective in every step. Objectives about the ledger are judged once, for the whole run. A
+    run without measured steps has missed all objectives."""
     verdicts: list[Verdict] = []
     for objective in objectives:
         if objective.metric in LEDGER_COUNTS:
@@ -147,7 +147,7 @@ def judge(objectives: Sequence[Objective], rows: Sequence[Row], ledger: Mapping[
 
 
 def measured(objective: Objective, row: Row) -> float | None:
-    """The value of an objective's metric in a step, or None if there is none."""
+    """The value of an objective's metric in a step; None if it was not measured."""
     latency, dot, statistic = objective.metric.partition(".")
     if dot:
         found = (row["latency"].get(series, {}) for series in LATENCIES[latency])

@@ -1,4 +1,4 @@
-"""The points of a sweep: which settings each step has, where each value was written, and in what order steps run."""
+"""The points of a sweep: the settings of each step, the place of each value in the file, and the order of steps."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FIELD_OF_SETTING: Final = {
     "ack_after": "ack_after_ms",
     "consumer_latency": "consumer_latency_us",
 }
-"""Where a name in a workload file and the field of :class:`~perftest.spec.plan.Settings` differ."""
+"""Names in a workload file that differ from the fields of :class:`~perftest.spec.plan.Settings`."""
 
 _READ: Final[Mapping[str, Callable[[object], Number]]] = {
     "in_flight": parse_in_flight,
@@ -51,7 +51,7 @@ _SHOW: Final[Mapping[str, Callable[[Number], str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A value as it was written, and the place of it in the document."""
+    """A value as it was written, and its place in the document."""
 
     value: object
     location: Location
@@ -62,12 +62,12 @@ Point = dict[str, Written]
 
 
 def field_of(setting: str) -> str:
-    """The field of :class:`~perftest.spec.plan.Settings` that a setting of a workload file is."""
+    """The field of :class:`~perftest.spec.plan.Settings` for a setting of a workload file."""
     return FIELD_OF_SETTING.get(setting, setting)
 
 
 def swept_value(setting: str, value: object) -> Number:
-    """One value in the unit of its field; None is no limit. Raises :class:`~perftest.spec.units.UnitError`."""
+    """A value in the unit of its field; None is no limit. Raises :class:`~perftest.spec.units.UnitError`."""
     return _READ.get(setting, parse_count)(value)
 
 
@@ -87,7 +87,7 @@ def settings_swept(sweep: Sweep | None) -> tuple[str, ...]:
 
 
 def points(sweep: Sweep) -> list[Point]:
-    """A point for each step, in the order they were written."""
+    """A point for each step, in the order in which they were written."""
     if sweep.grid:
         axes = [
             [(name, Written(value, ("sweep", "grid", name, at))) for at, value in enumerate(values)]
@@ -104,7 +104,7 @@ def points(sweep: Sweep) -> list[Point]:
 
 
 def in_order(steps: Sequence[_T], order: str, seed: int) -> list[_T]:
-    """The steps as they run; a random order is the same for the same seed."""
+    """The steps in the order in which they run. A random order is the same for the same seed."""
     found = list(steps)
     if order == "random":
         random.Random(seed).shuffle(found)
@@ -112,7 +112,7 @@ def in_order(steps: Sequence[_T], order: str, seed: int) -> list[_T]:
 
 
 def shape_problems(sweep: Sweep) -> Iterator[tuple[Location, str, str]]:
-    """What is wrong with a sweep whatever its values: place, rule, fix."""
+    """Problems of a sweep that do not depend on its values: place, rule, fix."""
     ways = [bool(sweep.setting or sweep.values), bool(sweep.grid), bool(sweep.steps)]
     if sum(ways) != 1:
         rule = "a sweep needs setting and values, a grid, or steps" + ("; several are given" if any(ways) else "")
@@ -131,7 +131,7 @@ def shape_problems(sweep: Sweep) -> Iterator[tuple[Location, str, str]]:
 
 
 def value_problems(sweep: Sweep) -> Iterator[tuple[Location, str, str, object]]:
-    """Values that cannot be read, and steps that are there twice: place, rule, fix, value."""
+    """Values that cannot be read, and equal steps: place, rule, fix, value."""
     seen: set[tuple[tuple[str, Number], ...]] = set()
     told: set[Location] = set()
     for point in points(sweep):

@@ -1,6 +1,6 @@
 """A trace of arrivals: a text file, one arrival a line.
 
-It says when each comes, counted from the start, in seconds or with a unit::
+Each line is a time since the start, in seconds or with a unit::
 
     # one burst of three, then one at half a second
     0
@@ -8,8 +8,8 @@ It says when each comes, counted from the start, in seconds or with a unit::
     0.000250
     500ms
 
-Units are ``s`` (also without a unit), ``ms``, ``us`` and ``ns``; what follows a ``#`` is a remark, and empty lines do
-not count. Offsets must not go back.
+Units are ``s`` (also without a unit), ``ms``, ``us`` and ``ns``. The text after a ``#`` is a remark, and empty lines do
+not count. Times must not go back.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from typing import Final
 _UNITS: Final = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _LINE: Final = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([a-zµ]*)")
 _LONGEST_S: Final = 1e6
-"""An offset of more than eleven days is one that lost its unit."""
+"""A longer offset (more than eleven days) has probably lost its unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """A trace: offsets in seconds, never decreasing, and after how long it begins again."""
+    """A trace: offsets in seconds, never decreasing, and the time after which the trace begins again."""
 
     seconds: tuple[float, ...]
     period_s: float
@@ -42,7 +42,7 @@ class Offsets:
 
 
 class TraceError(ValueError):
-    """A trace that cannot be played; ``line`` counts from 1, 0 is the whole file."""
+    """A trace that cannot be played. ``line`` counts from 1; 0 is the whole file."""
 
     def __init__(self, line: int, what: str) -> None:
         super().__init__(f"line {line}: {what}" if line else what)
@@ -50,7 +50,7 @@ class TraceError(ValueError):
 
 
 class TraceFileError(Exception):
-    """A file of a trace that cannot be played, in words for the person who named it."""
+    """A trace file that cannot be played, in words for the user."""
 
     def __init__(self, what: str, where: str, fix: str) -> None:
         super().__init__(what)

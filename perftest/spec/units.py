@@ -1,4 +1,4 @@
-"""Quantities as people write them: ``5m``, ``1KiB``, ``40k``. One parser, one error.
+"""Quantities as people write them: ``5m``, ``1KiB``, ``40k``. There is one parser and one error.
 
 Decimal prefixes count in thousands (``1kB`` is 1000 octets, ``40k`` is 40,000 messages), binary prefixes in 1024
 (``1KiB`` is 1024 octets). A number without a unit is in the base unit: seconds, octets, messages, messages per second.
@@ -37,24 +37,24 @@ RATE_UNITS: Final[Mapping[str, float]] = {**COUNT_UNITS, "/s": 1, "k/s": 1000, "
 
 UNLIMITED: Final = "unlimited"
 NO_CONFIRMS: Final = 0
-"""An in-flight limit of a channel without confirms."""
+"""The in-flight limit of a channel without confirms."""
 IN_FLIGHT_UNLIMITED: Final = 1 << 30
-"""Confirms, but no limit (PerfTest's ``-c 0``)."""
+"""The in-flight limit of a channel with confirms and without a limit (PerfTest's ``-c 0``)."""
 AUTOMATIC_ACK: Final = 0
-"""An ack interval of consumers with automatic acknowledgement."""
+"""The ack interval of consumers with automatic acknowledgement."""
 PREFETCH_UNLIMITED: Final = 0
-"""A prefetch of 0 has no limit, in the protocol and so everywhere."""
+"""A prefetch of 0 is no limit, as in the protocol."""
 
 WORDS: Final[Mapping[str, Mapping[int, str]]] = {
     "in_flight": {NO_CONFIRMS: "no_confirms", IN_FLIGHT_UNLIMITED: UNLIMITED},
     "prefetch": {PREFETCH_UNLIMITED: UNLIMITED},
     "ack_interval": {AUTOMATIC_ACK: "automatic"},
 }
-"""Values of settings that are no numbers to a person: a file, ``--vary`` and a label have the word."""
+"""Words for values of settings: a file, ``--vary`` and a label have the word instead of the number."""
 
 
 class UnitError(ValueError):
-    """A quantity that cannot be read. ``rule`` says what is wrong, ``fix`` shows how it is written."""
+    """A quantity that cannot be read. ``rule`` says what is wrong, ``fix`` shows how to write it."""
 
     def __init__(self, rule: str, fix: str) -> None:
         super().__init__(rule)
@@ -78,22 +78,26 @@ def parse_count(value: object) -> int:
 
 
 def parse_in_flight(value: object) -> int:
-    """A count, or ``unlimited`` (confirms that no publisher waits for), or ``no_confirms``. 0 is refused: PerfTest's
-    ``-c 0`` is the former, and many take 0 for the latter. Raises :class:`UnitError`."""
+    """A count, or ``unlimited`` (confirms that no publisher waits for), or ``no_confirms``. Raises :class:`UnitError`.
+
+    0 is refused: in PerfTest ``-c 0`` is unlimited, and many users take 0 for no confirms.
+    """
     fix = "write no_confirms to publish without confirms, or unlimited for confirms that no publisher waits for"
     word = _worded("in_flight", value)
     return _count_above_0(value, "an in-flight limit of 0 says two things", fix) if word is None else word
 
 
 def parse_prefetch(value: object) -> int:
-    """A count; 0 and ``unlimited`` are no limit. Raises :class:`UnitError`."""
+    """A count; 0 and ``unlimited`` both mean no limit. Raises :class:`UnitError`."""
     word = _worded("prefetch", value)
     return parse_count(value) if word is None else word
 
 
 def parse_ack_interval(value: object) -> int:
-    """A count, or ``automatic``: automatic acknowledgement. 0 is refused: PerfTest's ``-A 0`` acknowledges each message
-    by itself. Raises :class:`UnitError`."""
+    """A count, or ``automatic`` for automatic acknowledgement. Raises :class:`UnitError`.
+
+    0 is refused, because PerfTest's ``-A 0`` acknowledges each message by itself.
+    """
     fix = "write automatic for automatic acknowledgement, or 1 to acknowledge each message by itself"
     word = _worded("ack_interval", value)
     return _count_above_0(value, "an ack interval of 0 says two things", fix) if word is None else word
@@ -140,7 +144,7 @@ def format_duration(seconds: float) -> str:
 
 
 def _worded(setting: str, value: object) -> int | None:
-    """The value that a word means; None for anything else."""
+    """The value of a word; None for any other value."""
     return next((number for number, word in WORDS[setting].items() if value == word), None)
 
 
