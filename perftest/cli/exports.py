@@ -6,7 +6,7 @@ from datetime import datetime
 
 from perftest.cli.exits import CliError
 from perftest.cli.session_options import MetricsOptions, Options
-from perftest.cli.ui.gathering import Gathered
+from perftest.cli.ui.interval_merger import MergedInterval
 from perftest.cli.ui.perftest_lines import CsvFile
 from perftest.metrics.interval import Interval
 
@@ -53,10 +53,10 @@ class Exports:
         if self._metrics is not None:
             self._metrics.interval(record)
 
-    def gathered(self, gathered: Gathered, started_ns: int) -> None:
+    def merged(self, merged: MergedInterval, started_ns: int) -> None:
         """Add an interval of the whole run to the CSV file."""
         if self._csv is not None:
-            self._csv.interval(gathered, started_ns)
+            self._csv.interval(merged, started_ns)
 
     def close(self) -> None:
         """Close the metrics endpoint."""

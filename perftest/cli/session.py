@@ -21,7 +21,7 @@ from perftest.cli.measured_broker import target_name
 from perftest.cli.samplers import Sampler, StageSampler
 from perftest.cli.session_options import Options
 from perftest.cli.ui.board import Board
-from perftest.cli.ui.gathering import Gathered, Gathering
+from perftest.cli.ui.interval_merger import IntervalMerger, MergedInterval
 from perftest.cli.ui.perftest_lines import Style
 from perftest.cli.ui.views import View, choose, make_view
 from perftest.engine.api import RunOutcome, StopRequest
@@ -52,7 +52,7 @@ class Session:
         self._cluster = cluster
         self._failure: RunNotWritableError | None = None
         self._stop = StopRequest()
-        self._gathering = Gathering(self._gathered)
+        self._merger = IntervalMerger(self._merged)
         self._exports = exports
         self._board = Board(plan, writer.tally, writer.started_ns, target_name(plan, cluster), str(writer.path))
         self._view: View = self._make_view()
@@ -65,7 +65,7 @@ class Session:
     def interval(self, record: Interval) -> None:
         """Record an interval of a worker, then show it."""
         self._recorded(lambda: self._writer.interval(record))
-        self._recorded(lambda: self._gathering.add(record))
+        self._recorded(lambda: self._merger.add(record))
         self._exports.interval(record)
         self._board.interval(record)
         self._view.interval(record)
@@ -75,7 +75,7 @@ class Session:
         self._recorded(lambda: self._writer.event(record))
         if self._stages is not None:
             self._stages.event(record)
-        self._gathering.event(record)
+        self._merger.event(record)
         self._board.event(record)
         self._view.event(record)
 
@@ -113,7 +113,7 @@ class Session:
         reason = outcome.error.what if outcome.error else "stopped by Ctrl-C" if self._stop.finishing else state
         failure = self._failure
         parts: tuple[Callable[[], None], ...] = (
-            self._gathering.flush,
+            self._merger.flush,
             lambda: self._writer.describe_broker(**_nonempty(asdict(outcome.broker))),
             lambda: self._writer.finish(state, redact(reason)),
         )
@@ -134,9 +134,9 @@ class Session:
         """Whether the user has asked a second time to stop."""
         return self._stop.aborting
 
-    def _gathered(self, gathered: Gathered) -> None:
+    def _merged(self, merged: MergedInterval) -> None:
         """Write an interval of the whole run to the CSV file."""
-        self._exports.gathered(gathered, self._writer.started_ns)
+        self._exports.merged(merged, self._writer.started_ns)
 
     def _make_view(self) -> View:
         options, width = self._options, shutil.get_terminal_size().columns
@@ -183,7 +183,7 @@ class Session:
     async def _draw(self) -> None:
         while True:
             self._view.frame()
-            self._recorded(self._gathering.tick)
+            self._recorded(self._merger.tick)
             await asyncio.sleep(_FRAME_S)
 
     def _endless(self) -> bool:

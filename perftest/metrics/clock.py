@@ -15,7 +15,7 @@ Clock = Callable[[], int]
 
 
 def epoch_offset_ns() -> int:
-    """What to add to the monotonic clock to get Unix time now. Taken once per run.
+    """The difference between Unix time and the monotonic clock, taken once per run.
 
     The pair is read until the two readings of the monotonic clock around it are close, so that being scheduled away
     in between does not move the whole run.

@@ -1,5 +1,4 @@
-"""One interval of measurement: the record that the screen, the plain lines, the JSON mode and the run directory all
-render."""
+"""One interval of measurement: the record behind the screen, the plain lines, the JSON mode and the run directory."""
 
 from __future__ import annotations
 
@@ -14,8 +13,7 @@ LOCAL_HOST: Final = "local"
 
 
 class Phase(StrEnum):
-    """Which part of a step an interval belongs to. Only STEADY intervals make results; DRAIN is after the last
-    publish."""
+    """A part of a step. Only STEADY intervals make results. DRAIN follows the last publish."""
 
     WARMUP = "warmup"
     STEADY = "steady"

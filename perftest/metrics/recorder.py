@@ -58,7 +58,7 @@ class SeriesRecorder:
             at += taken
 
     def cut(self) -> SparseCounts | None:
-        """What was recorded since the last cut, None if nothing; and begin anew."""
+        """The counts since the last cut, or None if nothing was recorded; then begin anew."""
         self._bucket()
         if not self._histogram.total:
             return None
@@ -91,7 +91,7 @@ class Recorder:
         return self._series[series]
 
     def cut(self) -> tuple[dict[Series, SparseCounts], int]:
-        """The counts of the interval that ends now, and how many negative ones were not recorded."""
+        """The counts of the interval that ends now, and how many negative values were left out."""
         latencies = {}
         negative = 0
         for series, recorder in self._series.items():

@@ -71,7 +71,7 @@ class RunCollector:
         self._latency_max_ns: dict[str, int] = dict.fromkeys(_LATENCIES, 0)
 
     def interval(self, record: Interval) -> None:
-        """One interval of one worker."""
+        """Take an interval of one worker."""
         with self._lock:
             self._last[*record.source, record.group] = record
             for name, counter in _COUNTS.items():
@@ -146,14 +146,14 @@ class Endpoint:
         self._thread.start()
 
     def close(self) -> None:
-        """No more answers."""
+        """Stop answering."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
 class _Silent(WSGIRequestHandler):
-    """A scrape is no news."""
+    """A request handler that logs nothing."""
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the name is the library's
         """Say nothing."""
@@ -177,7 +177,7 @@ def _per_s(records: list[Interval], counter: str) -> float:
 
 
 def _merged(records: list[Interval], name: str) -> Histogram:
-    """The histogram of the union; the first series that has values."""
+    """The histogram of the union, of the first series that has values."""
     for series in _LATENCIES[name]:
         merged = Histogram()
         for record in records:

@@ -4,10 +4,9 @@ PerfTest measures from the actual send, and keeps a sample: Dropwizard's exponen
 with alpha 0.015 (G. Cormode, V. Shkapenyuk, D. Srivastava, B. Xu, *Forward Decay*, ICDE 2009). So its summary tells of
 about the last five minutes, its minimum and maximum are those of the sample, and a rare stall may not be in it at all.
 
-This is that reservoir, filled from the same measurement: from the histograms of the intervals, which know each value to
-0.1 % and the time to the interval. What PerfTest does and this does not: it takes the absolute value of a difference,
-so that a delivery before its send, by clocks that disagree, looks like a latency; here it is counted, and fails the
-run.
+This module fills that reservoir from the histograms of the intervals, which know each value to 0.1 % and its time to
+the interval. In one thing the module differs. PerfTest takes the absolute value of a difference, so that a delivery
+before its send, by clocks that disagree, looks like a latency. Here such a delivery is counted, and fails the run.
 """
 
 from __future__ import annotations
@@ -76,14 +75,14 @@ class Reservoir:
 
 
 class LegacyLatency:
-    """Both latencies that PerfTest has, over the whole run as there: it knows no warm-up."""
+    """Both latencies that PerfTest has, over the whole run: PerfTest knows no warm-up."""
 
     def __init__(self, started_ns: int, seed: int = 1) -> None:
         self._started_ns = started_ns
         self._reservoirs = {name: Reservoir(seed) for name in _SHOWN}
 
     def interval(self, record: Interval) -> None:
-        """One interval of one worker; what is drained after the last publish is left out."""
+        """Take an interval of one worker. Intervals of the drain after the last publish are left out."""
         if record.phase is Phase.DRAIN:
             return
         t_s = (record.start_ns + record.length_ns - self._started_ns) / 1e9

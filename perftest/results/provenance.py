@@ -1,4 +1,4 @@
-"""Where a result comes from: the tool, the host, the command. Passwords never get this far."""
+"""Where a result comes from: the tool, the host, the command. Passwords are replaced before they are recorded."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class HostSampler:
 
 
 def _git(*arguments: str) -> str | None:
-    """What git says of the checkout this package lies in; None when it is installed otherwise."""
+    """The answer of git about the checkout that holds this package; None where there is no checkout."""
     root = Path(perftest.__file__).parent.parent
     if not (root / ".git").exists():
         return None

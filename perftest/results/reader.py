@@ -1,8 +1,8 @@
 """Reads run directories: finished ones, killed ones, and ones whose last lines were cut short.
 
-A last line without its line feed was cut short and is left out (a number cut in two still looks like a number). A line
-that cannot be read is left out too and listed in ``damaged``. Only a directory that is no run, or a newer one, is
-refused.
+A last line without its line feed was cut short and is left out, because a number cut in two still looks like a number.
+A line that cannot be read is left out, too. Both are listed in ``damaged``. Only a directory that is no run, or a run
+of a newer version, is refused.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Damage:
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """A run as it was recorded. ``intervals`` carry no histograms: those are in ``histograms``, in the same order.
+    """A run as it was recorded. ``intervals`` carry no latencies; ``histograms`` has the latencies, in the same order.
 
-    ``ledger`` is None when the run was killed; ``result`` is None then too: :func:`summarise` derives it.
+    ``ledger`` and ``result`` are None when the run was killed; :func:`summarise` derives the result.
     """
 
     path: Path
@@ -52,7 +52,7 @@ class Run:
 
     @property
     def killed(self) -> bool:
-        """Whether the run never came to say how it ended."""
+        """Whether the run was killed before it could record how it ended."""
         return bool(self.manifest["state"] == "running")
 
 
@@ -106,7 +106,7 @@ def run_directories(place: Path) -> list[Path]:
 
 
 def earlier_run(path: Path, digest: str) -> Path | None:
-    """The last run beside this one that came to the end of the same plan; only the newest few are looked at."""
+    """The last earlier run in the same directory that finished the same plan, if it is among the newest few."""
     started_ns = read_manifest(path)["started_ns"]
     # A name tells the second only; runs of the same second are put in order by their manifests.
     newest = reversed(LocalFolder(path.parent).names())

@@ -21,7 +21,7 @@ from perftest.results.schema import STAGE_PREFIX
 
 @dataclass(frozen=True, slots=True)
 class StageCounts:
-    """One node's answer: which life of it, and the counters by series."""
+    """The answer of one node: its boot id, and its counters by series."""
 
     node: str
     incarnation: int
@@ -42,7 +42,7 @@ class StageCounts:
 
 
 def between(before: StageCounts | None, after: StageCounts) -> Iterator[tuple[str, Counts]]:
-    """Each series that grew, with its counters. A node that was started anew in between counts from its start."""
+    """Each series that grew, with its counters. The counters of a node that was started anew count from its start."""
     base = before.counts if before is not None and before.incarnation == after.incarnation else {}
     for series, counts in after.counts.items():
         grown = counts.copy()

@@ -79,12 +79,12 @@ class PhaseTotals:
 
     @property
     def messages(self) -> int:
-        """Published or delivered: whether there is anything to tell of."""
+        """Messages published and delivered; 0 when nothing happened."""
         return self.counts["published"] + self.counts["delivered"]
 
     @property
     def length_ns(self) -> int:
-        """How long the phase was observed; workers run side by side, so it is the longest of them."""
+        """How long the phase was observed: workers run side by side, so the worker that observed longest counts."""
         return max(self.worker_length_ns.values(), default=0)
 
     @property
@@ -99,7 +99,7 @@ class PhaseTotals:
 
     @property
     def steal_ns(self) -> int:
-        """CPU time that the host did not get, of all its cores: what each of its workers was told."""
+        """CPU time that the host did not get, of all its cores. Each worker of the host reports the same time."""
         return max(self.worker_steal_ns.values(), default=0)
 
     def steal_share(self, cores: Mapping[str, int]) -> float:

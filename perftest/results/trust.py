@@ -84,7 +84,7 @@ _ADDED: Final = ("blocked_ns", "dropped", "polls", "empty")
 
 
 class Disturbances:
-    """Tell :meth:`event` everything."""
+    """Counts the events of a run that a reader must know of beside its figures; :meth:`event` takes every event."""
 
     def __init__(self) -> None:
         self._kinds: Counter[str] = Counter()
@@ -99,7 +99,7 @@ class Disturbances:
                 self._sums[name] += number
 
     def in_words(self) -> str:
-        """What a reader has to know of, whatever the step; empty if nothing happened."""
+        """The disturbances in words; empty if nothing happened."""
         words = []
         for kind, (one, many) in _COUNTED.items():
             if count := self._kinds[kind]:
@@ -111,7 +111,7 @@ class Disturbances:
         return f"while the run lasted: {', '.join(words)}" if words else ""
 
     def polls(self) -> str:
-        """How many polls were in vain; empty where nobody polled."""
+        """How many polls found the queue empty; an empty text where nobody polled."""
         polls, empty = self._sums["polls"], self._sums["empty"]
         return f"polls   {polls:,}, of which {empty:,} ({empty / polls:.0%}) found the queue empty" if polls else ""
 
@@ -167,22 +167,21 @@ def _generator_cpu(row: Mapping[str, Any]) -> Check:
 def is_client_limited(cpu_share: float, achieved: float | None) -> bool:
     """Whether a step measured its own load generator.
 
-    ``cpu_share`` of the busiest worker, 0..1; ``achieved``: published over intended in an open loop, None in a closed
-    one. A worker without anything left is the limit in any case; in an open loop a schedule that was missed while a
-    worker had little left was missed by the generator.
+    ``cpu_share`` is that of the busiest worker, 0..1. ``achieved`` is published over intended in an open loop, and None
+    in a closed loop. A worker that used its whole core is the limit in any case. In an open loop, the generator is also
+    the limit when a worker had little CPU time left and the schedule was missed.
     """
     missed = achieved is not None and achieved < ACHIEVED_MIN and cpu_share > CPU_SHARE_WARN
     return missed or cpu_share >= CPU_SHARE_INVALID
 
 
 def is_limited(row: Mapping[str, Any]) -> bool:
-    """Whether the figures of a row with its ``trust`` are those of the load generator or its machine: nothing is known
-    of the broker from them."""
+    """Whether the figures of a row (with its ``trust``) show the load generator or its machine, not the broker."""
     return any(check["check"] in NOT_THE_BROKERS and check["status"] == Status.FAIL for check in row.get("trust", ()))
 
 
 def is_valid(rows: Iterable[Mapping[str, Any]], run_trust: Iterable[Mapping[str, str]]) -> bool:
-    """Whether no check of a run failed, nor any of its steps' (rows with their ``trust``): else it is INVALID."""
+    """Whether no check failed, of the run or of its steps (rows with their ``trust``). Else the run is INVALID."""
     return not any(
         check["status"] == Status.FAIL for checks in (run_trust, *(row["trust"] for row in rows)) for check in checks
     )
@@ -197,9 +196,10 @@ def _loop_lag(row: Mapping[str, Any]) -> Check:
 
 
 def is_hindered(cpu_share: float, wait_share: float) -> bool:
-    """Whether a worker, while it had work to do all the time, could not do it for want of a core.
+    """Whether a worker had work to do all the time and did not get a core for all of it.
 
-    ``cpu_share``: how long it ran, ``wait_share``: how long it was ready to run and waited, each a part of the time.
+    ``cpu_share`` is the part of the time for which the worker ran. ``wait_share`` is the part for which it was ready to
+    run and waited for a core.
     """
     return wait_share >= WAIT_SHARE_WARN and cpu_share + wait_share >= CPU_SHARE_INVALID
 
@@ -235,7 +235,7 @@ def _steal(row: Mapping[str, Any]) -> Check | None:
 
 
 def _schedule(row: Mapping[str, Any]) -> Check | None:
-    """How late messages left, in the p99 from the intended time; the limits are the report's, too."""
+    """How late messages left, as a part of the p99 from the intended time. The report has the same limit."""
     lag, whole = (row["latency"].get(name, {}) for name in ("lag", "e2e_sched"))
     if not whole.get("p99_ns") or "p99_ns" not in lag:
         return None
@@ -263,7 +263,7 @@ def _samples(row: Mapping[str, Any]) -> Check:
 
 
 def _no_samples(row: Mapping[str, Any]) -> Check:
-    """A run of one side alone is told what it cannot know; any other was meant to measure."""
+    """Why there are no samples. A run that only publishes or only consumes cannot have any, so it is only warned."""
     text, settings = "no latency was recorded", row["settings"]
     if not settings.get("publishers", 1):
         return _warn("samples", f"{text}: others published, at times that nothing ties to this run's clock")
@@ -313,8 +313,10 @@ def _achieved(row: Mapping[str, Any]) -> Check | None:
 
 
 def _achieved_part(row: Mapping[str, Any]) -> float | None:
-    """Published over intended in an open loop, whatever makes its schedule: a rate, a cycle of rates, a trace. None in
-    a closed one, and where nothing was intended: at a rate of 0, or in a pause of a cycle."""
+    """Published over intended in an open loop: with a rate, a cycle of rates, or a trace.
+
+    None in a closed loop, and where nothing was intended: at a rate of 0, or in a pause of a cycle.
+    """
     fixed = row["settings"].get("rate")
     scheduled = row["loop"] == OPEN if "loop" in row else bool(fixed)  # rows of earlier versions do not tell
     if not scheduled or not (row["intended"] or fixed):

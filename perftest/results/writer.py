@@ -85,7 +85,7 @@ class RunWriter:
         self._append(schema.LATENCY_HLOG, hlog.header(self._base_ns))
 
     def interval(self, record: Interval) -> None:
-        """A line of ``intervals.csv`` and the lines of ``latency.hlog``."""
+        """Write a line of ``intervals.csv`` and the lines of ``latency.hlog``."""
         self._append(schema.LATENCY_HLOG, hlog.lines(record, self._base_ns))
         self._append(schema.INTERVALS_CSV, intervals.csv_line(record, self.id, self.started_ns))
         self.tally.add(record)
@@ -93,11 +93,11 @@ class RunWriter:
             self.legacy.interval(record)
 
     def stages(self, lines: Iterable[hlog.HlogLine]) -> None:
-        """Lines of ``latency.hlog`` that tell where within the broker the time of a step went."""
+        """Write lines of ``latency.hlog`` about the stages within the broker."""
         self._append(schema.LATENCY_HLOG, "".join(hlog.format_line(line, self._base_ns) for line in lines))
 
     def event(self, record: dict[str, object]) -> None:
-        """A line of ``events.jsonl``; how a background load ended is kept in the manifest, too."""
+        """Write a line of ``events.jsonl``; the end of a background load is kept in the manifest, too."""
         self._append(schema.EVENTS, _json_line(record))
         self.disturbances.event(record)
         if record.get("kind") == "background_ended":
@@ -105,16 +105,16 @@ class RunWriter:
             self.manifest.setdefault("background", []).append(told)
 
     def host(self, record: dict[str, Any]) -> None:
-        """A line of ``host.jsonl``."""
+        """Write a line of ``host.jsonl``."""
         self._append(schema.HOST, _json_line(record))
 
     def broker(self, record: dict[str, Any]) -> None:
-        """A line of ``broker.jsonl``."""
+        """Write a line of ``broker.jsonl``."""
         self._append(schema.BROKER, _json_line(record))
         self._cpu.add(record)
 
     def ledger(self, record: dict[str, object]) -> None:
-        """``ledger.json``, whole."""
+        """Write ``ledger.json``."""
         self.ledger_record = record
         with writable(self.path):
             write_atomically(self.path / schema.LEDGER, _pretty(record))
@@ -126,7 +126,7 @@ class RunWriter:
             self._write_manifest()
 
     def close(self) -> None:
-        """Close the streams, and leave the directory as a kill would; :meth:`finish` does this first."""
+        """Close the streams, and leave the directory as if the run was killed; :meth:`finish` calls this first."""
         files, self._files = list(self._files.values()), {}
         failures: list[OSError] = []
         for file in files:
@@ -256,7 +256,7 @@ def _pretty(record: Mapping[str, Any]) -> str:
 
 
 def _jsonable(value: Any) -> Any:
-    """The value with what JSON cannot hold (infinity) as null."""
+    """The value with null in place of numbers that JSON cannot hold, such as infinity."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

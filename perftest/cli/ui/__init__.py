@@ -1,7 +1,7 @@
 """What a person sees: the live screen, plain lines, JSON, and the summary at the end.
 
-All render the same records (:class:`~perftest.metrics.interval.Interval` and events) through one
-:class:`~perftest.cli.ui.board.Board`; none is drawn by a process that measures.
+All views render the same records (:class:`~perftest.metrics.interval.Interval` and events) through one
+:class:`~perftest.cli.ui.board.Board`. No process that measures draws a view.
 """
 
 from typing import Final

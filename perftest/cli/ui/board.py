@@ -1,7 +1,7 @@
-"""What there is to see of a run right now: the model behind the screen and the lines.
+"""The state of a run right now: the model behind the screen and the lines.
 
-Pure: records in, numbers out. A view asks; it computes nothing but its own layout. Of a run with several groups of load
-the board has the group that reported first.
+Pure: records in, numbers out. A view asks the board, and computes nothing but its own layout. Of a run with several
+groups of load the board has the group that reported first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _QUIET: Final = frozenset({"setting_changed", "steady", "run_started", "publishe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyRow:
-    """One row of the latency table: nanoseconds, the phase so far. Empty when ``count`` is 0.
+    """One row of the latency table: nanoseconds, over the phase so far. The row is empty when ``count`` is 0.
 
     ``p99_history`` has a value for each of the last 60 seconds.
     """
@@ -49,7 +49,7 @@ class LatencyRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateRow:
-    """One row of the table of rates, messages per second: the last interval, 5 s, the phase so far, the last 60 s."""
+    """One row of the table of rates (messages per second): over the last interval, 5 s, the phase so far, and 60 s."""
 
     name: str
     now: float
@@ -77,7 +77,7 @@ class Board:
         self._step_started_ns = started_ns
 
     def interval(self, record: Interval) -> None:
-        """Take a record that the tally has already."""
+        """Take a record. The tally must have the record already."""
         self._group = record.group if self._group is None else self._group
         if record.group != self._group:
             return
@@ -87,11 +87,11 @@ class Board:
         self._history.add(record)
 
     def tick(self) -> None:
-        """A frame is about to be drawn: what the last workers of an interval did not tell is not waited for."""
+        """A frame is about to be drawn. The board does not wait longer for workers that have ended."""
         self._history.tick()
 
     def event(self, record: Mapping[str, object]) -> None:
-        """Take an event; those that say nothing new are not listed."""
+        """Take an event. Events that say nothing new are not listed."""
         kind = str(record.get("kind"))
         step = record.get("step")
         t_ns = record.get("t_ns")
@@ -112,7 +112,7 @@ class Board:
 
     @property
     def last_step(self) -> int:
-        """The number of the plan's last step: of a sweep that goes on after an interruption, only a part is left."""
+        """The number of the plan's last step. A sweep that goes on after an interruption has only some of its steps."""
         return max(step.number for step in self.plan.steps)
 
     @property
@@ -135,7 +135,7 @@ class Board:
         return self._totals.counts[counter]
 
     def in_flight(self) -> int:
-        """Messages without a confirm at the end of the last interval, of all workers."""
+        """Messages of all workers without a confirm at the end of the last interval."""
         return sum(record.unconfirmed for record in self._last.values())
 
     def rates(self) -> list[RateRow]:
@@ -152,7 +152,7 @@ class Board:
         ]
 
     def latencies(self) -> list[LatencyRow]:
-        """Confirm, end-to-end and the third that matters: schedule lag when there is a schedule, else ack."""
+        """The latencies to show: confirm, end to end, and schedule lag where there is a schedule, else ack."""
         rated = is_open_loop(self._step.settings, self.plan.publishing)
         rows = [("confirm", Series.CONFIRM), ("end to end", Series.E2E)]
         rows.append(("lag", Series.LAG) if rated else ("ack", Series.ACK))
@@ -167,7 +167,7 @@ class Board:
         return min(max(now_ns - self._step_started_ns, 0) / 1e9, self._step.duration_s)
 
     def nodes(self) -> list[NodeRow]:
-        """The broker's nodes; none where it does not tell of itself."""
+        """The broker's nodes; empty for a broker that does not tell its state."""
         return self._nodes.rows()
 
     def sentence(self, record: Mapping[str, object]) -> str:
@@ -193,7 +193,7 @@ class Board:
 
     @property
     def _totals(self) -> PhaseTotals:
-        """Of the phase that is going on; none before a step's first interval, when the tally is at the step before."""
+        """The totals of the current phase. Before the first interval of a step they are empty."""
         known = self._tally.place is not None and self._tally.place[0] == self._step.number
         totals = self._tally.current.get(self._group or "") if known else None
         return totals or PhaseTotals()

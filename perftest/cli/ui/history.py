@@ -1,4 +1,4 @@
-"""The last minute of a run: what came of it, second by second, for averages of 5 s and rows of bars."""
+"""The last minute of a run, second by second, for averages over 5 s and for rows of bars."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from perftest.cli.ui.gathering import Gathered, Gathering
+from perftest.cli.ui.interval_merger import IntervalMerger, MergedInterval
 from perftest.metrics.interval import Series
 from perftest.results.summary import RATES
 
@@ -19,7 +19,7 @@ _SLOTS_MAX: Final = 2 * HISTORY_S * 10
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """An interval of the whole run, without its histograms: a minute of them is a few kilobytes."""
+    """An interval of the whole run without its histograms, so that a minute takes only a few kilobytes."""
 
     end_ns: int
     length_ns: int
@@ -28,17 +28,17 @@ class Slot:
 
 
 class History:
-    """Takes the intervals of the workers, keeps the last 60 s of all of them together."""
+    """Takes the intervals of the workers, and keeps the last 60 s of all workers together."""
 
     def __init__(self) -> None:
         self._slots: deque[Slot] = deque(maxlen=_SLOTS_MAX)
-        self._gathering = Gathering(self._keep)
-        self.add = self._gathering.add
-        self.event = self._gathering.event
-        self.tick = self._gathering.tick
+        self._merger = IntervalMerger(self._keep)
+        self.add = self._merger.add
+        self.event = self._merger.event
+        self.tick = self._merger.tick
 
     def rate(self, counter: str, over_s: float) -> float:
-        """Messages per second over so many seconds before the last interval's end, or what there is of them."""
+        """Messages per second over the last ``over_s`` seconds, or over the shorter time that is known."""
         position = RATES.index(counter)
         since_ns = (self._slots[-1].end_ns if self._slots else 0) - round(over_s * 1e9)
         slots = [slot for slot in self._slots if slot.end_ns > since_ns]
@@ -53,12 +53,10 @@ class History:
         """The highest p99 of an interval for each bar, the newest last; 0 where nothing was measured."""
         return [max(slot.p99_ns.get(series, 0) for slot in slots) for slots in self._bars()]
 
-    def _keep(self, gathered: Gathered) -> None:
-        record = gathered.record
+    def _keep(self, merged: MergedInterval) -> None:
+        record = merged.record
         counts = tuple(int(getattr(record, name)) for name in RATES)
-        p99_ns = {
-            series: histogram.capped_percentiles_ns((99.0,))[0] for series, histogram in gathered.latencies.items()
-        }
+        p99_ns = {series: histogram.capped_percentiles_ns((99.0,))[0] for series, histogram in merged.latencies.items()}
         self._slots.append(Slot(record.start_ns + record.length_ns, record.length_ns, counts, p99_ns))
         while self._slots[0].end_ns <= self._slots[-1].end_ns - HISTORY_S * BAR_NS and len(self._slots) > 1:
             self._slots.popleft()

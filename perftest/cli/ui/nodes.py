@@ -1,4 +1,4 @@
-"""The broker's own figures, from two samples of each node: what the panel of the live screen shows."""
+"""The figures of the broker's nodes for the live screen, from two samples of each node."""
 
 from __future__ import annotations
 

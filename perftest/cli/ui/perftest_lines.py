@@ -1,7 +1,7 @@
 """PerfTest's console lines (a line per interval, the line at the end, the summary) and the file of ``--output-file``.
 
-Scripts cut these lines, so they are its own to the letter (of the versions that print the maximum). Latencies are from
-the actual send, as PerfTest measures; what is measured better stands in the table below them.
+Scripts cut these lines, so the lines are PerfTest's own to the letter (of the versions that print the maximum).
+Latencies count from the actual send, as PerfTest measures. The table below the lines has the better measurement.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from perftest.cli.exits import CliError
-from perftest.cli.ui.gathering import Gathered
+from perftest.cli.ui.interval_merger import MergedInterval
 from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results.intervals import HEADER as CSV_HEADER
@@ -31,7 +31,7 @@ _LATENCY_WIDTH: Final = 27
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Style:
-    """What PerfTest's own options say of its lines: the test's id, ``default`` or ``compact``, and the unit."""
+    """The options of PerfTest that shape its lines: the id of the test, ``default`` or ``compact``, and the unit."""
 
     label: str
     compact: bool = False
@@ -40,7 +40,7 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Which parts a line has: PerfTest leaves out what a run has none of."""
+    """Which parts a line has: PerfTest leaves out the parts that a run does not have."""
 
     sent: bool
     returned: bool
@@ -76,14 +76,14 @@ class Lines:
         cells = [f"{name:>{_RATE_WIDTH}}" for name in rates] + [f"{name:>{_LATENCY_WIDTH}}" for name in latencies]
         return "".join([f"{'time':<{_TIME_WIDTH}}", *cells])
 
-    def interval(self, gathered: Gathered, elapsed_s: float) -> str:
-        """The line of an interval that ended so long after the start; empty for one that PerfTest does not have."""
-        record = gathered.record
+    def interval(self, merged: MergedInterval, elapsed_s: float) -> str:
+        """The line of an interval that ended ``elapsed_s`` after the start; empty where PerfTest prints no line."""
+        record = merged.record
         if record.phase is Phase.DRAIN or not record.length_ns:
             return ""
-        self._add(gathered)
+        self._add(merged)
         rates = [(name, f"{rate_text(rate)} msg/s") for name, rate in self._rates(record)]
-        latencies = [(name, self._latency(gathered.latencies.get(series))) for name, series in self._series()]
+        latencies = [(name, self._latency(merged.latencies.get(series))) for name, series in self._series()]
         if self._style.compact:
             return self._compact(record, rates, latencies)
         parts = [f"id: {self._style.label}", f"time {elapsed_s:.3f} s", *(f"{name}: {rate}" for name, rate in rates)]
@@ -128,10 +128,10 @@ class Lines:
     def _latency(self, histogram: Histogram | None) -> str:
         return latency_text(histogram, in_millis=self._style.in_millis)
 
-    def _add(self, gathered: Gathered) -> None:
-        self._length_ns += gathered.record.length_ns
-        self._counts.update(published=gathered.record.published, delivered=gathered.record.delivered)
-        for series, histogram in gathered.latencies.items():
+    def _add(self, merged: MergedInterval) -> None:
+        self._length_ns += merged.record.length_ns
+        self._counts.update(published=merged.record.published, delivered=merged.record.delivered)
+        for series, histogram in merged.latencies.items():
             self._latencies.setdefault(series, Histogram()).add(histogram)
 
     def _average(self, counter: str) -> float:
@@ -158,7 +158,7 @@ def latency_text(histogram: Histogram | None, *, in_millis: bool = False) -> str
 
 
 def stop_line(reasons: Mapping[str, int]) -> str:
-    """``test stopped (Reached time limit)``; a reason that several clients had has their number."""
+    """``test stopped (Reached time limit)``. A reason that several clients gave has their number."""
     if not reasons:
         return "test stopped"
     words = (f"{reason} [{count}]" if count > 1 else reason for reason, count in reasons.items())
@@ -170,8 +170,11 @@ _MICROS_NS: Final = 1000
 
 
 class CsvFile:
-    """Written as the run goes. Messages that are drained after the last publish have no row: PerfTest has none, and a
-    mean over the rows is one of the load. The run directory has them."""
+    """The file of ``--output-file``, written as the run goes.
+
+    Intervals of the drain after the last publish have no row, as in PerfTest, so that a mean over the rows is a mean of
+    the load. The run directory has these intervals.
+    """
 
     def __init__(self, path: Path, label: str, *, in_millis: bool) -> None:
         """Begin the file anew. Raises CliError."""
@@ -184,10 +187,10 @@ class CsvFile:
             what = f"the CSV file cannot be written: {error.strerror or error}"
             raise CliError(what, str(path), "give another path with -o/--output-file") from error
 
-    def interval(self, gathered: Gathered, started_ns: int) -> None:
+    def interval(self, merged: MergedInterval, started_ns: int) -> None:
         """Append a row. Raises RunNotWritableError."""
-        if gathered.record.phase is Phase.DRAIN:
+        if merged.record.phase is Phase.DRAIN:
             return
-        line = csv_line_of(gathered.record, gathered.latencies, self._label, started_ns, self._unit_ns)
+        line = csv_line_of(merged.record, merged.latencies, self._label, started_ns, self._unit_ns)
         with writable(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(line)

@@ -1,4 +1,4 @@
-"""What stays on the screen when a run is over: the steps, what they mean, what to doubt, what to do next."""
+"""The text that stays on the screen when a run is over: its steps, their meaning, doubts, and the next commands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEFT_OUT_FIRST: Final = (
 def steps_table(rows: Sequence[Mapping[str, Any]], width: int | None = None) -> str:
     """A line per step: rates in messages per second, latencies in ms, CPU in µs per message.
 
-    With ``width`` (of a terminal) columns are left out until a line fits, and it is said.
+    For a terminal of ``width`` columns are left out until a line fits, and a note names the columns.
     """
     lines = [_line(row) for row in rows]
     table = render(lines)
@@ -43,14 +43,14 @@ def steps_table(rows: Sequence[Mapping[str, Any]], width: int | None = None) -> 
 
 
 def doubtful_note(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What the mark in the table means, if it is there."""
+    """The meaning of the mark in the table, if the table has the mark."""
     shown = [_series(row, name) for row in rows for name in ("confirm", "e2e")]
     marked = any(latency.get("count") and not supports(latency["count"], 99.0) for latency in shown)
     return f"{DOUBTFUL} fewer than {SAMPLES_ABOVE} samples lie above this percentile" if marked else ""
 
 
 def schedule_note(rows: Sequence[Mapping[str, Any]]) -> str:
-    """From when latencies count, where a schedule says more than the send; those from the send beside, for one step."""
+    """A note that latencies count from the intended time; of a single step, the latencies from the send, too."""
     if not any(row["latency"].get(f"{name}_sched", {}).get("count") for row in rows for name in ("confirm", "e2e")):
         return ""
     text = "latencies count from the intended time"
@@ -107,7 +107,7 @@ def _knee(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def doubts(rows: Sequence[Mapping[str, Any]], run_trust: Sequence[Mapping[str, str]]) -> list[str]:
-    """Every check that did not pass, the failed ones first; one line a check, in the words of its first step."""
+    """Every check that did not pass, failed checks first: one line a check, in the words of its first step."""
     found: dict[tuple[str, str], tuple[str, list[str]]] = {}
     for label, checks in [("", run_trust), *((row["label"], row["trust"]) for row in rows)]:
         for check in checks:
@@ -119,14 +119,14 @@ def doubts(rows: Sequence[Mapping[str, Any]], run_trust: Sequence[Mapping[str, s
 
 
 def where_and_next(name: str, path: Path, report: Path | None, commands: Sequence[str]) -> str:
-    """Where everything lies, under ``name``, and the commands to type next."""
+    """The path of the data (under ``name``), the path of the report, and the commands to type next."""
     lines = [f"{name:<8}{path}", *([f"report  {report}"] if report else [])]
     lines += [f"{'' if number else 'next':<8}{command}" for number, command in enumerate(commands)]
     return "\n".join(lines)
 
 
 def wrapped(sentences: Sequence[str], width: int | None) -> str:
-    """Sentences one below the other, for a terminal of ``width`` broken between words."""
+    """Sentences one below the other; for a terminal of ``width``, broken between words."""
     if width is None:
         return "\n".join(sentences)
     wrapper = textwrap.TextWrapper(width, subsequent_indent="      ", break_long_words=False, break_on_hyphens=False)

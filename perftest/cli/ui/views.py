@@ -1,4 +1,4 @@
-"""Which view a run gets, and all of them behind one protocol."""
+"""The views of a run behind one protocol, and the choice of a view."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any, Final, Protocol, TextIO
 
 from perftest.cli.ui.board import Board, clock, milliseconds
-from perftest.cli.ui.gathering import Gathered, Gathering
+from perftest.cli.ui.interval_merger import IntervalMerger, MergedInterval
 from perftest.cli.ui.perftest_lines import Lines, Style, stop_line
 from perftest.metrics.histogram import Histogram, SparseCounts
 from perftest.metrics.interval import Interval, Series
@@ -56,23 +56,23 @@ class LineView(NoView):
     def __init__(self, board: Board, out: TextIO) -> None:
         self._board = board
         self._out = out
-        self._gathering = Gathering(lambda gathered: self._print(interval_line(board, gathered)))
+        self._merger = IntervalMerger(lambda merged: self._print(interval_line(board, merged)))
 
     def interval(self, record: Interval) -> None:
-        """A line with fixed labels, once every worker has told its part."""
-        self._gathering.add(record)
+        """Print a line with fixed labels once every worker has told its part."""
+        self._merger.add(record)
 
     def frame(self) -> None:
-        """A worker that has ended is not waited for."""
-        self._gathering.tick()
+        """Half a second went by."""
+        self._merger.tick()
 
     def close(self) -> None:
-        """What is left."""
-        self._gathering.flush()
+        """Print the lines that are not printed yet."""
+        self._merger.flush()
 
     def event(self, record: Mapping[str, object]) -> None:
-        """``01:42 event …`` for what a reader would miss otherwise."""
-        self._gathering.event(record)
+        """Print ``01:42 event …`` for an event that a reader would miss otherwise."""
+        self._merger.event(record)
         if record.get("kind") not in ("setting_changed", "steady", "run_started", "step_ended"):
             moment, _, words = self._board.sentence(record).partition(" ")
             self._print(f"{moment} event {words}")
@@ -81,9 +81,9 @@ class LineView(NoView):
         print(line, file=self._out, flush=True)
 
 
-def interval_line(board: Board, gathered: Gathered) -> str:
+def interval_line(board: Board, merged: MergedInterval) -> str:
     """A line about one interval; rates are messages per second, latencies of this interval."""
-    record = gathered.record
+    record = merged.record
     end_s = board.elapsed_s(record.start_ns + record.length_ns)
     parts = [clock(end_s), f"step={record.step}/{board.last_step}"]
     parts += [board.step.label] if board.step.label else []
@@ -96,7 +96,7 @@ def interval_line(board: Board, gathered: Gathered) -> str:
         count = getattr(record, name)
         parts += [f"{name}={count}"] if count else []
     for series, label in _SHOWN:
-        latency = gathered.latencies.get(series)
+        latency = merged.latencies.get(series)
         if latency is not None and latency.total:
             parts.append(f"{label} {_latency_text(latency)}")
     return " ".join(parts)
@@ -110,24 +110,24 @@ def _latency_text(latency: Histogram) -> str:
 
 
 class PlainView:
-    """A line per interval of the whole run; at the end why it stopped, and the averages."""
+    """PerfTest's lines: a line per interval of the whole run; at the end why the run stopped, and the averages."""
 
     def __init__(self, board: Board, style: Style, out: TextIO) -> None:
         self._board = board
         self._out = out
         self._lines = Lines(board.plan, style)
-        self._gathering = Gathering(self._show)
+        self._merger = IntervalMerger(self._show)
         self._reasons: Counter[str] = Counter()
         self._error = "failed"
         self._print(self._lines.header())
 
     def interval(self, record: Interval) -> None:
-        """Shown once every worker has told its part."""
-        self._gathering.add(record)
+        """Show the interval once every worker has told its part."""
+        self._merger.add(record)
 
     def event(self, record: Mapping[str, object]) -> None:
-        """Only why the run ends: PerfTest prints no other."""
-        self._gathering.event(record)
+        """Keep why the run ends. PerfTest prints no other event."""
+        self._merger.event(record)
         kind = record.get("kind")
         if kind == "limit_reached":
             for part in str(record.get("text") or "a limit was reached").split(", "):
@@ -142,17 +142,17 @@ class PlainView:
 
     def frame(self) -> None:
         """Half a second went by."""
-        self._gathering.tick()
+        self._merger.tick()
 
     def close(self) -> None:
-        """The stop line and the summary."""
-        self._gathering.flush()
+        """Print the stop line and the summary."""
+        self._merger.flush()
         for line in (stop_line(self._reasons), *self._lines.summary()):
             self._print(line)
 
-    def _show(self, gathered: Gathered) -> None:
-        end_ns = gathered.record.start_ns + gathered.record.length_ns
-        self._print(self._lines.interval(gathered, self._board.elapsed_s(end_ns)))
+    def _show(self, merged: MergedInterval) -> None:
+        end_ns = merged.record.start_ns + merged.record.length_ns
+        self._print(self._lines.interval(merged, self._board.elapsed_s(end_ns)))
 
     def _print(self, line: str) -> None:
         if line:
@@ -166,13 +166,13 @@ class JsonView(NoView):
         self._out = out
 
     def interval(self, record: Interval) -> None:
-        """The record, with figures in place of the histograms, which are in the run directory."""
+        """Print the record with figures in place of the histograms, which are in the run directory."""
         plain = {each.name: getattr(record, each.name) for each in fields(record)}
         plain["latencies"] = {str(series): _figures(counts) for series, counts in record.latencies.items()}
         self._print({"record": "interval", **plain})
 
     def event(self, record: Mapping[str, object]) -> None:
-        """The event as it is recorded."""
+        """Print the event as it is recorded."""
         self._print({"record": "event", **record})
 
     def _print(self, plain: Mapping[str, Any]) -> None:
@@ -211,8 +211,10 @@ class LiveView(NoView):
 def choose(
     requested: str, *, terminal: bool, width: int, environment: Mapping[str, str], otherwise: str = "line"
 ) -> str:
-    """The view for this terminal: the live screen needs one of 80 columns that can move its cursor, and nobody's CI;
-    ``otherwise`` is the view where there is none and nobody asked for one by name."""
+    """The view for this terminal. The live screen needs 80 columns and a cursor that can be moved, and no CI.
+
+    ``otherwise`` is the view for a terminal that cannot have the live screen, when nobody asked for a view by name.
+    """
     if requested in ("line", "plain", "json", "none"):
         return requested
     able = terminal and environment.get("TERM") not in (None, "", "dumb") and width >= 80

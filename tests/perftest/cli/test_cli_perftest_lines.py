@@ -19,7 +19,7 @@ from perftest.cli.exits import CliError
 from perftest.cli.exports import MetricsServer
 from perftest.cli.reproduce import plan_of_words
 from perftest.cli.ui.board import Board
-from perftest.cli.ui.gathering import Gathered, Gathering, gathered
+from perftest.cli.ui.interval_merger import IntervalMerger, MergedInterval, merge
 from perftest.cli.ui.perftest_lines import CsvFile, Lines, Style, latency_text, rate_text, stop_line
 from perftest.cli.ui.views import PlainView
 from perftest.metrics.histogram import SparseCounts
@@ -98,7 +98,7 @@ def test_a_line_has_the_parts_that_the_run_has(
 ) -> None:
     """A run without confirms has no word of them."""
     lines = Lines(plan(records, **changes), Style(label="t", compact=compact))
-    line = lines.interval(gathered([interval(records)]), 7.5)
+    line = lines.interval(merge([interval(records)]), 7.5)
     assert line[19:] == expected if compact else line == expected
     if compact:
         assert len(lines.header()) == 19 + 4 * 13 + 2 * 27 and lines.header().startswith("time     ")
@@ -108,7 +108,7 @@ def test_latencies_that_do_not_fit_push_the_next_one_aside(records: ModuleType) 
     """As PerfTest does: a column is never glued to the one before it."""
     wide = records.latency([value * 10**9 for value in range(1, 9)])
     record = interval(records, latencies={Series.E2E: wide, Series.CONFIRM: wide})
-    line = Lines(plan(records), Style(label="t", compact=True)).interval(gathered([record]), 1.0)
+    line = Lines(plan(records), Style(label="t", compact=True)).interval(merge([record]), 1.0)
     assert line.endswith("8000000/8000000/8000000 µs 999817/4001366/6002049/8000000/8000000/8000000 µs")
 
 
@@ -116,9 +116,9 @@ def test_the_summary_is_of_all_that_was_said(records: ModuleType) -> None:
     """Rates over the whole time, latencies merged; a drain is not PerfTest's."""
     lines = Lines(plan(records), Style(label="t", in_millis=True))
     slow = records.latency([7_000_000])
-    lines.interval(gathered([interval(records)]), 1.0)
-    lines.interval(gathered([interval(records, latencies={Series.E2E: slow}, published=0)]), 2.0)
-    assert lines.interval(gathered([interval(records, phase=Phase.DRAIN)]), 3.0) == ""
+    lines.interval(merge([interval(records)]), 1.0)
+    lines.interval(merge([interval(records, latencies={Series.E2E: slow}, published=0)]), 2.0)
+    assert lines.interval(merge([interval(records, phase=Phase.DRAIN)]), 3.0) == ""
     assert lines.summary() == [
         "id: t, sending rate avg: 100 msg/s",
         "id: t, receiving rate avg: 8.0 msg/s",
@@ -169,7 +169,7 @@ def test_intervals_of_workers_are_put_together(records: ModuleType) -> None:
     """Counts added, the worst delay, histograms of the union, and the time from the first to the last."""
     one = interval(records, loop_lag_ns=5, unconfirmed=2)
     other = interval(records, worker="1", start_ns=one.start_ns + 10, loop_lag_ns=9, unconfirmed=3)
-    both = gathered([one, other])
+    both = merge([one, other])
     record = both.record
     assert (record.worker, record.published, record.unconfirmed, record.loop_lag_ns) == ("all", 200, 5, 9)
     assert (record.start_ns, record.length_ns) == (one.start_ns, one.length_ns + 10)
@@ -178,25 +178,25 @@ def test_intervals_of_workers_are_put_together(records: ModuleType) -> None:
 
 def test_an_interval_is_told_when_its_last_worker_has_told_its_part(records: ModuleType) -> None:
     """An event says how many there are; one that has ended is waited for until two frames were drawn."""
-    seen: list[Gathered] = []
-    gathering = Gathering(seen.append)
-    gathering.event({"kind": "workers", "workers": 2})
-    gathering.add(interval(records))
+    seen: list[MergedInterval] = []
+    merger = IntervalMerger(seen.append)
+    merger.event({"kind": "workers", "workers": 2})
+    merger.add(interval(records))
     assert seen == []
-    gathering.add(interval(records, worker="1"))
+    merger.add(interval(records, worker="1"))
     assert [each.record.published for each in seen] == [200]
-    gathering.add(interval(records, worker="1"))
-    gathering.tick()
+    merger.add(interval(records, worker="1"))
+    merger.tick()
     assert len(seen) == 1
-    gathering.add(interval(records))
+    merger.add(interval(records))
     assert len(seen) == 2
-    gathering.add(interval(records))
-    gathering.add(interval(records))  # the other worker is gone
+    merger.add(interval(records))
+    merger.add(interval(records))  # the other worker is gone
     assert [each.record.worker for each in seen] == ["all", "all", "0"]
-    gathering.add(interval(records))
-    gathering.add(interval(records, phase=Phase.DRAIN))
-    gathering.tick()
-    gathering.tick()
+    merger.add(interval(records))
+    merger.add(interval(records, phase=Phase.DRAIN))
+    merger.tick()
+    merger.tick()
     assert [each.record.phase for each in seen[3:]] == [Phase.STEADY, Phase.STEADY, Phase.DRAIN]
 
 
@@ -205,8 +205,8 @@ def test_the_csv_has_perftests_columns_first(records: ModuleType, tmp_path: Path
     path = tmp_path / "out.csv"
     path.write_text("old\n")
     file = CsvFile(path, "a,b", in_millis=True)
-    file.interval(gathered([interval(records)]), records.STARTED_NS)
-    file.interval(gathered([interval(records, phase=Phase.DRAIN)]), records.STARTED_NS)
+    file.interval(merge([interval(records)]), records.STARTED_NS)
+    file.interval(merge([interval(records, phase=Phase.DRAIN)]), records.STARTED_NS)
     heading, row, *more = csv.reader(path.read_text(encoding="utf-8").splitlines())
     assert more == [] and heading[: len(schema.PERFTEST_COLUMNS)] == [
         name.replace("(µs)", "(ms)") for name in schema.PERFTEST_COLUMNS
@@ -223,7 +223,7 @@ def test_a_csv_that_cannot_be_written_is_told_before_and_during_a_run(records: M
     (tmp_path / "out.csv").unlink()
     (tmp_path / "out.csv").mkdir()
     with pytest.raises(RunNotWritableError):
-        file.interval(gathered([interval(records)]), records.STARTED_NS)
+        file.interval(merge([interval(records)]), records.STARTED_NS)
 
 
 def run(call: Call, tmp_path: Path, *flags: str) -> tuple[int, str, str]:

@@ -18,8 +18,8 @@ import pytest
 from rich.console import Console
 
 from perftest.cli.ui.board import Board, clock, milliseconds
-from perftest.cli.ui.gathering import Gathering, gathered
 from perftest.cli.ui.history import HISTORY_S, History
+from perftest.cli.ui.interval_merger import IntervalMerger, merge
 from perftest.cli.ui.live import ROWS_MIN, WIDE, screen, sparkline
 from perftest.cli.ui.nodes import Nodes
 from perftest.cli.ui.summary import doubtful_note, doubts, knee_sentence, schedule_note, steps_table, wrapped
@@ -333,7 +333,7 @@ def test_a_line_has_fixed_labels(records: ModuleType) -> None:
     """Scripts cut it at spaces and equals signs."""
     board = board_of(records, 2)
     record = records.intervals(records.plan())[1]
-    line = interval_line(board, gathered([record]))
+    line = interval_line(board, merge([record]))
     confirm, e2e = figures(record.latencies["confirm"]), figures(record.latencies["e2e"])
     assert line.startswith(
         "00:02 step=1/3 in_flight=1 phase=steady intended=200 published=200 confirmed=200 delivered=200"
@@ -344,20 +344,20 @@ def test_a_line_has_fixed_labels(records: ModuleType) -> None:
 def test_an_interval_of_several_workers_is_one(records: ModuleType) -> None:
     """A line that showed one worker's rate would be read as the run's; one that has died is not waited for for ever."""
     shown: list[Any] = []
-    gathering = Gathering(shown.append)
-    gathering.event({"kind": "workers", "workers": 3})
+    merger = IntervalMerger(shown.append)
+    merger.event({"kind": "workers", "workers": 3})
     parts = [replace(records.intervals(records.plan())[1], worker=name, gc_pause_ns=int(name)) for name in "012"]
     for part in parts:
         assert not shown
-        gathering.add(part)
+        merger.add(part)
     (whole,) = shown
     assert (whole.record.published, whole.record.gc_pause_ns) == (3 * parts[0].published, 2)
     assert whole.latencies["e2e"].total == 3 * figures(parts[0].latencies["e2e"]).count
     for part in parts[:2]:
-        gathering.add(part)
-    gathering.tick()
+        merger.add(part)
+    merger.tick()
     assert len(shown) == 1
-    gathering.tick()
+    merger.tick()
     assert shown[1].record.published == 2 * parts[0].published
 
 

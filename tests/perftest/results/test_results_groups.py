@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from perftest.cli.ui.gathering import Gathered, Gathering
+from perftest.cli.ui.interval_merger import IntervalMerger, MergedInterval
 from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results import schema
@@ -85,11 +85,11 @@ def test_a_run_of_one_group_has_the_tags_of_before(tmp_path: Path, records: Modu
 
 def test_the_lines_of_a_run_gather_hosts_and_keep_groups_apart(intervals: list[Interval]) -> None:
     """Each line is one group over all workers, whatever order the parts come in."""
-    seen: dict[str, list[Gathered]] = defaultdict(list)
-    gathering = Gathering(lambda gathered: seen[gathered.record.group].append(gathered))
-    gathering.event({"kind": "workers", "workers": 2})
+    seen: dict[str, list[MergedInterval]] = defaultdict(list)
+    merger = IntervalMerger(lambda merged: seen[merged.record.group].append(merged))
+    merger.event({"kind": "workers", "workers": 2})
     for record in intervals:
-        gathering.add(record)
+        merger.add(record)
     assert {group: len(lines) for group, lines in seen.items()} == {"small": 4, "large": 4}
     for group, lines in seen.items():
         steady = [line for line in lines if line.record.phase is Phase.STEADY]

@@ -12,27 +12,27 @@ from perftest.metrics.interval import Interval, Series
 Latencies = Mapping[Series, Histogram]
 
 _HIGHEST: Final = ("loop_lag_ns", "gc_pause_ns", "steal_ns")
-"""What is not added up over workers: the worst of them counts, or they all say the same."""
+"""Figures that are not added up over workers: the worst worker counts, or all workers say the same."""
 _PLACE: Final = ("worker", "host", "group", "step", "phase", "start_ns", "length_ns", "latencies")
 _ADDED: Final = tuple(each.name for each in fields(Interval) if each.name not in (*_PLACE, *_HIGHEST))
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class MergedInterval:
     """Counts of all workers (``record`` has no latencies), and their histograms merged."""
 
     record: Interval
     latencies: Latencies
 
 
-class Gathering:
+class IntervalMerger:
     """Calls ``emit`` with each interval of a group of load, once every worker has told its part.
 
     There is one worker unless an event says that there are more. Nobody waits longer than two calls of :meth:`tick` for
     a worker that has ended.
     """
 
-    def __init__(self, emit: Callable[[Gathered], None]) -> None:
+    def __init__(self, emit: Callable[[MergedInterval], None]) -> None:
         self._emit = emit
         self._parts: dict[str, dict[tuple[str, str], Interval]] = {}
         """By group, then by worker."""
@@ -40,13 +40,13 @@ class Gathering:
         self._ticks = 0
 
     def event(self, record: Mapping[str, object]) -> None:
-        """An event of the run: it may say how many workers there are."""
+        """Take an event of the run, which may say how many workers there are."""
         workers = record.get("workers")
         if record.get("kind") == "workers" and isinstance(workers, int):
             self._workers = workers
 
     def add(self, record: Interval) -> None:
-        """A part. If its worker has told a part already, this part belongs to the next interval."""
+        """Take the part of one worker. A second part of a worker belongs to the next interval."""
         parts = self._parts.setdefault(record.group, {})
         first = next(iter(parts.values()), record)
         if record.source in parts or (record.step, record.phase) != (first.step, first.phase):
@@ -71,10 +71,10 @@ class Gathering:
         parts = list(self._parts[group].values())
         self._parts[group].clear()
         if parts:
-            self._emit(gathered(parts))
+            self._emit(merge(parts))
 
 
-def gathered(parts: list[Interval]) -> Gathered:
+def merge(parts: list[Interval]) -> MergedInterval:
     """The union of intervals of several workers: counts added, histograms merged."""
     first = parts[0]
     start_ns = min(part.start_ns for part in parts)
@@ -82,12 +82,14 @@ def gathered(parts: list[Interval]) -> Gathered:
     counts: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in _ADDED}
     counts |= {name: max(getattr(part, name) for part in parts) for name in _HIGHEST}
     worker = first.worker if len(parts) == 1 else "all"
-    record = replace(first, worker=worker, start_ns=start_ns, length_ns=end_ns - start_ns, latencies={}, **counts)
-    return Gathered(record, merged(parts))
+    host = first.host if len({part.host for part in parts}) == 1 else "all"
+    record = replace(
+        first, worker=worker, host=host, start_ns=start_ns, length_ns=end_ns - start_ns, latencies={}, **counts
+    )
+    return MergedInterval(record, _merged_latencies(parts))
 
 
-def merged(parts: list[Interval]) -> Latencies:
-    """The histograms of each series."""
+def _merged_latencies(parts: list[Interval]) -> Latencies:
     found: dict[Series, Histogram] = {}
     for part in parts:
         for series, counts in part.latencies.items():
