@@ -47,7 +47,7 @@ class Option:
     key: str
     short: str
     long: tuple[str, ...]
-    help: str
+    help: str = ""
     kind: str = "text"
     arity: Arity = Arity.ONE
     section: str = "Other"
@@ -81,28 +81,28 @@ class Option:
         return self.long[0].replace("-", "_").upper()
 
 
-def _option(names: str, help_text: str, **settings: Any) -> Option:
+def _option(names: str, **settings: Any) -> Option:
     """An option. ``names`` are separated by spaces: the short name with one dash, long names with two."""
     words = names.split()
     short = next((word[1:] for word in words if not word.startswith("--")), "")
     long = tuple(word[2:] for word in words if word.startswith("--"))
     settings.setdefault("key", long[0].replace("-", "_"))
-    return Option(short=short, long=long, help=help_text, **settings)
+    return Option(short=short, long=long, **settings)
 
 
-def value(names: str, kind: str, metavar: str, help_text: str, **settings: Any) -> Option:
+def value(names: str, kind: str, metavar: str, **settings: Any) -> Option:
     """An option with a value."""
-    return _option(names, help_text, kind=kind, metavar=metavar, **settings)
+    return _option(names, kind=kind, metavar=metavar, **settings)
 
 
-def flag(names: str, help_text: str, **settings: Any) -> Option:
+def flag(names: str, **settings: Any) -> Option:
     """An option without a value."""
-    return _option(names, help_text, kind="switch", arity=Arity.FLAG, **settings)
+    return _option(names, kind="switch", arity=Arity.FLAG, **settings)
 
 
-def many(names: str, kind: str, metavar: str, help_text: str, **settings: Any) -> Option:
+def many(names: str, kind: str, metavar: str, **settings: Any) -> Option:
     """An option that may be repeated, or be given several values."""
-    return _option(names, help_text, kind=kind, metavar=metavar, arity=Arity.MANY, **settings)
+    return _option(names, kind=kind, metavar=metavar, arity=Arity.MANY, **settings)
 
 
 def section(name: str, *options: Option, **common: Any) -> tuple[Option, ...]:
