@@ -10,12 +10,29 @@ from typing import TYPE_CHECKING
 import click
 
 from perftest.cli.exits import CliError, Exit
-from perftest.cli.sections import PART, SectionedCommand, json_option, option
+from perftest.cli.sections import PART, SectionedCommand, json_option, option, options
 
 if TYPE_CHECKING:
     from reports.comparison.compare import Comparison
 
 FACETS = ("plan", "host", "durability", "validity", "safety")
+
+
+# fmt: off
+_compare_options = options(
+    option("--metric", "metrics", section="Judgement", multiple=True, metavar="TEXT",
+           help="Compare only metrics whose names contain TEXT, such as p99. Repeatable."),
+    option("--confidence", section="Judgement", type=PART, default="95%",
+           help="Confidence of the intervals: all of them hold together with this probability."),
+    option("--noise-rate", section="Judgement", type=PART, default="2%",
+           help="Largest change of a rate that counts as noise."),
+    option("--noise-latency", section="Judgement", type=PART, default="5%",
+           help="Largest change of a latency that counts as noise."),
+    option("--allow", section="Judgement", type=click.Choice(FACETS), multiple=True,
+           help="Compare although the two sides differ in this, or although it is wrong on a side. Repeatable."),
+    option("--markdown", "as_markdown", section="Output", is_flag=True, help="Print Markdown, for a code review."),
+)
+# fmt: on
 
 
 @click.command(
@@ -29,43 +46,7 @@ FACETS = ("plan", "host", "durability", "validity", "safety")
 )
 @click.argument("base", type=click.Path(path_type=Path))
 @click.argument("candidate", type=click.Path(path_type=Path))
-@option(
-    "--metric",
-    "metrics",
-    section="Judgement",
-    multiple=True,
-    metavar="TEXT",
-    help="Compare only metrics whose names contain TEXT, such as p99. Repeatable.",
-)
-@option(
-    "--confidence",
-    section="Judgement",
-    type=PART,
-    default="95%",
-    help="Confidence of the intervals: all of them hold together with this probability.",
-)
-@option(
-    "--noise-rate",
-    section="Judgement",
-    type=PART,
-    default="2%",
-    help="Largest change of a rate that counts as noise.",
-)
-@option(
-    "--noise-latency",
-    section="Judgement",
-    type=PART,
-    default="5%",
-    help="Largest change of a latency that counts as noise.",
-)
-@option(
-    "--allow",
-    section="Judgement",
-    type=click.Choice(FACETS),
-    multiple=True,
-    help="Compare although the two sides differ in this, or although it is wrong on a side. Repeatable.",
-)
-@option("--markdown", "as_markdown", section="Output", is_flag=True, help="Print Markdown, for a code review.")
+@_compare_options
 @json_option
 @click.pass_context
 def compare(

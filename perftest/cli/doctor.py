@@ -12,13 +12,30 @@ from typing import TYPE_CHECKING
 import click
 
 from perftest.cli.exits import CliError, Exit
-from perftest.cli.sections import DURATION, SectionedCommand, json_option, option
+from perftest.cli.sections import DURATION, SectionedCommand, json_option, option, options
 from perftest.cli.target import split_uris
 
 if TYPE_CHECKING:
     from perftest.doctor.check import Check
 
 MARKS = {"pass": "ok  ", "warn": "WARN", "fail": "FAIL"}
+
+
+# fmt: off
+_doctor_options = options(
+    option("-h", "--uri", "uri", section="Target", metavar="URI",
+           help="AMQP URI of a broker: measure its login and its round trip."),
+    option("-H", "--uris", "uris", section="Target", metavar="URIS",
+           help="AMQP URIs of several brokers, separated by commas."),
+    option("--dir", "directories", section="Target", multiple=True,
+           type=click.Path(path_type=Path, file_okay=False, exists=True),
+           help="Measure the drive of this directory. Repeatable.  [default: the current directory]"),
+    option("--time", "seconds", section="Timing", type=DURATION, default="2s",
+           help="Length of each check that takes time (processors, ceiling)."),
+    option("--ceiling/--no-ceiling", section="Measurement", default=True,
+           help="Run the load generator against a local node, to measure its CPU time per message."),
+)
+# fmt: on
 
 
 @click.command(
@@ -30,44 +47,7 @@ MARKS = {"pass": "ok  ", "warn": "WARN", "fail": "FAIL"}
         "perftest doctor -h amqp://rabbit1 --no-ceiling      measure the round trip to a broker",
     ),
 )
-@option(
-    "-h",
-    "--uri",
-    "uri",
-    section="Target",
-    metavar="URI",
-    help="AMQP URI of a broker: measure its login and its round trip.",
-)
-@option(
-    "-H",
-    "--uris",
-    "uris",
-    section="Target",
-    metavar="URIS",
-    help="AMQP URIs of several brokers, separated by commas.",
-)
-@option(
-    "--dir",
-    "directories",
-    section="Target",
-    multiple=True,
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Measure the drive of this directory. Repeatable.  [default: the current directory]",
-)
-@option(
-    "--time",
-    "seconds",
-    section="Timing",
-    type=DURATION,
-    default="2s",
-    help="Length of each check that takes time (processors, ceiling).",
-)
-@option(
-    "--ceiling/--no-ceiling",
-    section="Measurement",
-    default=True,
-    help="Run the load generator against a local node, to measure its CPU time per message.",
-)
+@_doctor_options
 @json_option
 @click.pass_context
 def doctor(

@@ -32,7 +32,7 @@ def target(plan: Plan, kept: Path | None, out: Path) -> Iterator[Cluster | None]
         yield _kept(kept)
     else:
         _progress(f"no broker was named (-h): starting {LOCAL_NODES} reference nodes on this machine, quorum queues")
-        _mkdir(out)
+        make_directory(out)
         began = time.monotonic()
         with local_cluster.temporary(out, nodes=LOCAL_NODES) as cluster:
             _progress(f"cluster ready after {time.monotonic() - began:.1f} s; it is stopped after the run")
@@ -85,12 +85,13 @@ def target_name(plan: Plan, cluster: Cluster | None) -> str:
     return ", ".join(hosts)
 
 
-def _mkdir(path: Path) -> None:
+def make_directory(path: Path) -> None:
+    """Make a directory for results. Raises CliError."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         what = f"the results directory cannot be made: {error.strerror}"
-        raise CliError(what, str(path), "choose another with --out") from error
+        raise CliError(what, str(path), "choose another directory with --out") from error
 
 
 def _progress(text: str) -> None:

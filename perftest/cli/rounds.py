@@ -13,6 +13,7 @@ import click
 
 from perftest.cli.exits import CliError, Exit, three_lines
 from perftest.cli.measure import measure, report_or_doubt
+from perftest.cli.measured_broker import make_directory
 from perftest.cli.session_options import Options
 from perftest.cli.ui.summary import where_and_next
 from perftest.results.reader import Run, read_manifest, read_run
@@ -136,12 +137,12 @@ def _new_directory(plan: Plan, options: Options, rounds: Rounds) -> Path:
         "random": rounds.random,
         "plan": plan_to_json(replace(plan, uris=())),
     }
+    make_directory(place)
     try:
-        place.mkdir(parents=True)
         (place / STATE).write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
-        what = f"the results directory cannot be made: {error.strerror}"
-        raise CliError(what, str(place), "choose another with --out") from error
+        what = f"the state of the rounds cannot be written: {error.strerror}"
+        raise CliError(what, str(place / STATE), "choose another directory with --out") from error
     return place
 
 

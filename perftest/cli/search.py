@@ -20,6 +20,7 @@ from perftest.cli.sections import (
     SectionedCommand,
     json_option,
     option,
+    options,
 )
 from perftest.cli.target import only_one_target, split_uris, target_options
 
@@ -47,6 +48,53 @@ class NumbersType(click.ParamType[tuple[float, ...]]):
 NUMBERS: Final = NumbersType()
 
 
+# fmt: off
+_search_options = options(
+    option("--workload", "workload", section="Load", default=None, metavar="WORKLOAD",
+           help="Take queues and load from a workload file or a bundled workload. The options below change its load."),
+    option("-x", "--producers", "publishers", section="Load", type=COUNT, default=None,
+           help="Number of publishers.  [default: 1]"),
+    option("-y", "--consumers", "consumers", section="Load", type=COUNT, default=None,
+           help="Number of consumers.  [default: 1]"),
+    option("-c", "--confirm", "--in-flight", "in_flight", section="Load", type=IN_FLIGHT, default=None,
+           help="Most unconfirmed messages of each publisher (in-flight limit); unlimited: confirms without a limit; "
+                "no_confirms: no confirms.  [default: 1000]"),
+    option("-q", "--qos", "--prefetch", "prefetch", section="Load", type=PREFETCH, default=None,
+           help="Prefetch: most unacknowledged messages of each consumer; 0 or unlimited: no limit.  [default: 1000]"),
+    option("-A", "--multi-ack-every", "--ack-interval", "ack_interval", section="Load", type=ACK_INTERVAL,
+           default=None,
+           help="Acknowledge every N deliveries together; automatic: automatic acknowledgement.  [default: 1]"),
+    option("-s", "--size", "size_bytes", section="Load", type=SIZE, default=None,
+           help="Size of each message body in octets.  [default: 1000]"),
+    option("--slo", "slos", section="Judgement", metavar="EXPR", multiple=True,
+           help='Objective that each probe must meet, such as "e2e.p99<20ms". Repeatable.'),
+    option("--tolerance", section="Judgement", type=PART, default="5%",
+           help="The search ends when the lowest rate that fails is at most this part above the highest rate that "
+                "passes."),
+    option("--repeats", section="Judgement", type=COUNT, default="3",
+           help="Number of probes that confirm each end of the bracket, or each of the best settings; an odd number."),
+    option("--max-probes", section="Judgement", type=COUNT, default="24",
+           help="Number of probes after which the search ends in any case."),
+    option("--frontier", section="Judgement", is_flag=True,
+           help="Compare settings (in-flight limit, prefetch, ack interval) instead of searching for a rate."),
+    option("--in-flights", section="Judgement", type=NUMBERS, default="10,100,1000",
+           help="In-flight limits that --frontier compares."),
+    option("--prefetches", section="Judgement", type=NUMBERS, default="100,1000",
+           help="Prefetches that --frontier compares."),
+    option("--ack-parts", section="Judgement", type=NUMBERS, default="0.1%,5%,10%,50%",
+           help="Ack intervals that --frontier compares, as parts of the prefetch."),
+    option("--time", "duration_s", section="Timing", type=DURATION, default="10s",
+           help="Length of each probe, warm-up included."),
+    option("--warmup", "warmup_s", section="Timing", type=DURATION, default="2s",
+           help="First part of each probe, which is left out of its result."),
+    option("--drain", "drain_s", section="Timing", type=DURATION, default="10s",
+           help="Longest wait after each probe until every confirmed message has been delivered."),
+    option("--out", section="Output", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"),
+           help="Directory in which the run directories of the probes are created."),
+)
+# fmt: on
+
+
 @click.command(
     cls=SectionedCommand,
     exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.MISSED, Exit.UNTRUSTED, Exit.INTERRUPTED),
@@ -57,155 +105,7 @@ NUMBERS: Final = NumbersType()
     ),
 )
 @target_options
-@option(
-    "--workload",
-    "workload",
-    section="Load",
-    default=None,
-    metavar="WORKLOAD",
-    help="Take queues and load from a workload file or a bundled workload. The options below change its load.",
-)
-@option(
-    "-x",
-    "--producers",
-    "publishers",
-    section="Load",
-    type=COUNT,
-    default=None,
-    help="Number of publishers.  [default: 1]",
-)
-@option(
-    "-y",
-    "--consumers",
-    "consumers",
-    section="Load",
-    type=COUNT,
-    default=None,
-    help="Number of consumers.  [default: 1]",
-)
-@option(
-    "-c",
-    "--confirm",
-    "--in-flight",
-    "in_flight",
-    section="Load",
-    type=IN_FLIGHT,
-    default=None,
-    help="Most unconfirmed messages of each publisher (in-flight limit); unlimited: confirms without a limit; "
-    "no_confirms: no confirms.  [default: 1000]",
-)
-@option(
-    "-q",
-    "--qos",
-    "--prefetch",
-    "prefetch",
-    section="Load",
-    type=PREFETCH,
-    default=None,
-    help="Prefetch: most unacknowledged messages of each consumer; 0 or unlimited: no limit.  [default: 1000]",
-)
-@option(
-    "-A",
-    "--multi-ack-every",
-    "--ack-interval",
-    "ack_interval",
-    section="Load",
-    type=ACK_INTERVAL,
-    default=None,
-    help="Acknowledge every N deliveries together; automatic: automatic acknowledgement.  [default: 1]",
-)
-@option(
-    "-s",
-    "--size",
-    "size_bytes",
-    section="Load",
-    type=SIZE,
-    default=None,
-    help="Size of each message body in octets.  [default: 1000]",
-)
-@option(
-    "--slo",
-    "slos",
-    section="Judgement",
-    metavar="EXPR",
-    multiple=True,
-    help='Objective that each probe must meet, such as "e2e.p99<20ms". Repeatable.',
-)
-@option(
-    "--tolerance",
-    section="Judgement",
-    type=PART,
-    default="5%",
-    help="The search ends when the lowest rate that fails is at most this part above the highest rate that passes.",
-)
-@option(
-    "--repeats",
-    section="Judgement",
-    type=COUNT,
-    default="3",
-    help="Number of probes that confirm each end of the bracket, or each of the best settings; an odd number.",
-)
-@option(
-    "--max-probes",
-    section="Judgement",
-    type=COUNT,
-    default="24",
-    help="Number of probes after which the search ends in any case.",
-)
-@option(
-    "--frontier",
-    section="Judgement",
-    is_flag=True,
-    help="Compare settings (in-flight limit, prefetch, ack interval) instead of searching for a rate.",
-)
-@option(
-    "--in-flights",
-    section="Judgement",
-    type=NUMBERS,
-    default="10,100,1000",
-    help="In-flight limits that --frontier compares.",
-)
-@option(
-    "--prefetches", section="Judgement", type=NUMBERS, default="100,1000", help="Prefetches that --frontier compares."
-)
-@option(
-    "--ack-parts",
-    section="Judgement",
-    type=NUMBERS,
-    default="0.1%,5%,10%,50%",
-    help="Ack intervals that --frontier compares, as parts of the prefetch.",
-)
-@option(
-    "--time",
-    "duration_s",
-    section="Timing",
-    type=DURATION,
-    default="10s",
-    help="Length of each probe, warm-up included.",
-)
-@option(
-    "--warmup",
-    "warmup_s",
-    section="Timing",
-    type=DURATION,
-    default="2s",
-    help="First part of each probe, which is left out of its result.",
-)
-@option(
-    "--drain",
-    "drain_s",
-    section="Timing",
-    type=DURATION,
-    default="10s",
-    help="Longest wait after each probe until every confirmed message has been delivered.",
-)
-@option(
-    "--out",
-    section="Output",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("runs"),
-    help="Directory in which the run directories of the probes are created.",
-)
+@_search_options
 @json_option
 @click.pass_context
 def search(ctx: click.Context, /, frontier: bool, **flags: Any) -> None:

@@ -90,6 +90,17 @@ def option(*names: str, section: str, **settings: Any) -> Callable[[Any], Any]:
     return click.option(*names, cls=SectionedOption, section=section, **settings)
 
 
+def options(*declared: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Declare several options, in the order of the help."""
+
+    def decorate(function: Any) -> Any:
+        for each in reversed(declared):
+            function = each(function)
+        return function
+
+    return decorate
+
+
 def json_option(function: Any) -> Any:
     """Declare ``--json``, which every command has that prints something."""
     return option("--json", "as_json", section="Output", is_flag=True, help="Print JSON instead of text.")(function)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from perftest.cli.exits import CliError, Exit
-from perftest.cli.sections import COUNT, HTTP_URL, SectionedCommand, json_option, option
+from perftest.cli.sections import COUNT, HTTP_URL, SectionedCommand, json_option, option, options
 from perftest.cli.target import only_one_target, out_options, split_uris, target_options, typed_again
 
 if TYPE_CHECKING:
@@ -34,6 +34,35 @@ _GRID: Final = "sweep={grid: {"
 """The beginning of the override that ``--vary`` becomes."""
 
 
+# fmt: off
+_sweep_options = options(
+    option("--set", "overrides", section="Load", metavar="PATH=VALUE", multiple=True,
+           help="Change a key of the workload, such as load.prefetch=100 or sweep.values=[1,10]. Repeatable."),
+    option("--vary", "varied", section="Load", metavar="SETTING=V1,V2", multiple=True,
+           help="Sweep these values instead of the workload's, such as in_flight=10,100. With several --vary, every "
+                "combination is a step. Repeatable."),
+    option("--broker-metrics", section="Target", type=HTTP_URL, multiple=True,
+           help="URL where the broker tells its own figures: http://host:15692/metrics (Prometheus) or "
+                "http://user:password@host:15672 (RabbitMQ's management API). Repeatable, once for each node."),
+    option("--quick", section="Timing", is_flag=True,
+           help="Run the workload's short steps: seconds instead of minutes."),
+    option("--isolated", section="Measurement", is_flag=True,
+           help="Start every step with fresh queues and connections."),
+    option("--random", "in_random_order", section="Measurement", is_flag=True,
+           help="Run the steps in a random order, which the seed of the workload determines."),
+    option("--repeats", section="Measurement", type=COUNT, default="1",
+           help="Most rounds to measure. Each round runs all steps and is a run of its own."),
+    option("--until", section="Measurement", metavar="METRIC=PART", default=None,
+           help="Stop repeating once METRIC is known to PART of its value in every step, such as e2e.p99=5%."),
+    option("--dry-run", section="Measurement", is_flag=True,
+           help="Show the steps and the total time, and exit without a run."),
+    option("--resume", section="Measurement", type=click.Path(path_type=Path, file_okay=False, exists=True),
+           default=None,
+           help="Continue an interrupted sweep. DIRECTORY is that of its run, or of its rounds."),
+)
+# fmt: on
+
+
 @click.command(
     cls=SectionedCommand,
     exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.UNTRUSTED, Exit.INTERRUPTED),
@@ -45,64 +74,7 @@ _GRID: Final = "sweep={grid: {"
 )
 @click.argument("name", metavar="[WORKLOAD]", required=False)
 @target_options
-@option(
-    "--set",
-    "overrides",
-    section="Load",
-    metavar="PATH=VALUE",
-    multiple=True,
-    help="Change a key of the workload, such as load.prefetch=100 or sweep.values=[1,10]. Repeatable.",
-)
-@option(
-    "--vary",
-    "varied",
-    section="Load",
-    metavar="SETTING=V1,V2",
-    multiple=True,
-    help="Sweep these values instead of the workload's, such as in_flight=10,100. With several --vary, every "
-    "combination is a step. Repeatable.",
-)
-@option(
-    "--broker-metrics",
-    section="Target",
-    type=HTTP_URL,
-    multiple=True,
-    help="URL where the broker tells its own figures: http://host:15692/metrics (Prometheus) or "
-    "http://user:password@host:15672 (RabbitMQ's management API). Repeatable, once for each node.",
-)
-@option("--quick", section="Timing", is_flag=True, help="Run the workload's short steps: seconds instead of minutes.")
-@option("--isolated", section="Measurement", is_flag=True, help="Start every step with fresh queues and connections.")
-@option(
-    "--random",
-    "in_random_order",
-    section="Measurement",
-    is_flag=True,
-    help="Run the steps in a random order, which the seed of the workload determines.",
-)
-@option(
-    "--repeats",
-    section="Measurement",
-    type=COUNT,
-    default="1",
-    help="Most rounds to measure. Each round runs all steps and is a run of its own.",
-)
-@option(
-    "--until",
-    section="Measurement",
-    metavar="METRIC=PART",
-    default=None,
-    help="Stop repeating once METRIC is known to PART of its value in every step, such as e2e.p99=5%.",
-)
-@option(
-    "--dry-run", section="Measurement", is_flag=True, help="Show the steps and the total time, and exit without a run."
-)
-@option(
-    "--resume",
-    section="Measurement",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    default=None,
-    help="Continue an interrupted sweep. DIRECTORY is that of its run, or of its rounds.",
-)
+@_sweep_options
 @out_options
 @option("--report/--no-report", section="Output", default=True, help="Make an HTML report after the sweep, or none.")
 @json_option

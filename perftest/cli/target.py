@@ -3,66 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from perftest.cli.exits import CliError, Exit
-from perftest.cli.sections import option
+from perftest.cli.sections import option, options
 from perftest.cli.ui import UI_NAMES
 
-
-def target_options(function: Any) -> Any:
-    """``-h``, ``-H`` and ``--cluster``."""
-    for decorate in (
-        option(
-            "--cluster",
-            section="Target",
-            type=click.Path(path_type=Path, file_okay=False),
-            default=None,
-            help="Measure the local cluster that `perftest broker start` keeps in DIRECTORY.",
-        ),
-        option(
-            "-H",
-            "--uris",
-            section="Target",
-            default=None,
-            metavar="URIS",
-            help="AMQP URIs of several brokers, separated by commas.",
-        ),
-        option(
-            "-h",
-            "--uri",
-            section="Target",
-            default=None,
-            metavar="URI",
-            help="AMQP URI of the broker. Without a URI, a local three-node cluster is started for this command.",
-        ),
-    ):
-        function = decorate(function)
-    return function
-
-
-def out_options(function: Any) -> Any:
-    """``--out`` and ``--ui``."""
-    for decorate in (
-        option(
-            "--ui",
-            section="Output",
-            type=click.Choice(UI_NAMES),
-            default="auto",
-            help="How progress is shown: live screen, line per interval, plain lines of PerfTest, JSON lines, or none.",
-        ),
-        option(
-            "--out",
-            section="Output",
-            type=click.Path(path_type=Path, file_okay=False),
-            default=Path("runs"),
-            help="Directory in which the run directory is created.",
-        ),
-    ):
-        function = decorate(function)
-    return function
+# fmt: off
+target_options = options(
+    option("-h", "--uri", section="Target", default=None, metavar="URI",
+           help="AMQP URI of the broker. Without a URI, a local three-node cluster is started for this command."),
+    option("-H", "--uris", section="Target", default=None, metavar="URIS",
+           help="AMQP URIs of several brokers, separated by commas."),
+    option("--cluster", section="Target", type=click.Path(path_type=Path, file_okay=False), default=None,
+           help="Measure the local cluster that `perftest broker start` keeps in DIRECTORY."),
+)
+"""``-h``, ``-H`` and ``--cluster``."""
+out_options = options(
+    option("--out", section="Output", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"),
+           help="Directory in which the run directory is created."),
+    option("--ui", section="Output", type=click.Choice(UI_NAMES), default="auto",
+           help="How progress is shown: live screen, line per interval, plain lines of PerfTest, JSON lines, or none."),
+)
+"""``--out`` and ``--ui``."""
+# fmt: on
 
 
 def only_one_target(uris: tuple[str, ...], cluster: Path | None) -> None:

@@ -10,7 +10,7 @@ import click
 
 from perftest.cli.broker.common import command, load, node_argument, say
 from perftest.cli.broker.state import print_status
-from perftest.cli.sections import option
+from perftest.cli.sections import option, options
 
 if TYPE_CHECKING:
     from infra.local_cluster import Cluster
@@ -25,33 +25,31 @@ def _role(name: str, what: str) -> Callable[[Any], Any]:
     return option(name, section="Target", type=click.Path(path_type=Path, file_okay=False), help=text)
 
 
+# fmt: off
+_start_options = options(
+    option("--nodes", section="Topology", type=click.Choice(["1", "3", "5"]),
+           help=_AS_BEFORE.format("Number of nodes.", 3)),
+    option("--node", section="Topology", metavar="NODE", help="Start only this node, with its data and on its ports."),
+    option("--replace", section="Topology", is_flag=True,
+           help="Start the node of --node without data. The other nodes must agree first; then its files are "
+                "removed, and it learns everything from them."),
+    option("--port", section="Target", type=click.IntRange(1, 65_000),
+           help=_AS_BEFORE.format(
+        "AMQP port of the first node; the other nodes use the next ports. Peer, control and metrics ports are 100, 200 "
+        "and 300 higher.",
+        5691,
+    )),
+)
+# fmt: on
+
+
 @command(
     "start",
     "perftest broker start --nodes 5 --port 6000 --wal-dir /mnt/fast/wal",
     "perftest broker start --node node2                  start a node again that was killed",
     "perftest broker start --node node2 --replace        replace a node that lost its directories",
 )
-@option(
-    "--nodes", section="Topology", type=click.Choice(["1", "3", "5"]), help=_AS_BEFORE.format("Number of nodes.", 3)
-)
-@option("--node", section="Topology", metavar="NODE", help="Start only this node, with its data and on its ports.")
-@option(
-    "--replace",
-    section="Topology",
-    is_flag=True,
-    help="Start the node of --node without data. The other nodes must agree first; then its files are removed, and "
-    "it learns everything from them.",
-)
-@option(
-    "--port",
-    section="Target",
-    type=click.IntRange(1, 65_000),
-    help=_AS_BEFORE.format(
-        "AMQP port of the first node; the other nodes use the next ports. Peer, control and metrics ports are 100, 200 "
-        "and 300 higher.",
-        5691,
-    ),
-)
+@_start_options
 @_role("--wal-dir", "the write-ahead logs")
 @_role("--segment-dir", "the segment files")
 @_role("--logs-dir", "the log files with messages for operators")
