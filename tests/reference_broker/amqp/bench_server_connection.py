@@ -64,7 +64,7 @@ def main() -> None:
     report("receive 1 with a message id each", lambda: server.receive(next(turns), 0.0), 1)
 
     def deliver(run: MessageRun, count: int) -> None:
-        server.deliver(1, "c", server.channels[1].next_delivery_tag, [(run, 0, count, 1)], 0)
+        server.deliver(1, "c", server._channels[1].next_delivery_tag, [(run, 0, count, 1)], 0)
         server.take_output()
 
     uniform, ragged = run_of(one * 200), run_of(b"".join(varied[:200]))
@@ -78,7 +78,7 @@ def main() -> None:
             for _ in range(20_000 // count)
         ]
         given_out += 20_000
-        while server.channels[1].next_delivery_tag <= given_out:
+        while server._channels[1].next_delivery_tag <= given_out:
             deliver(uniform, 200)
         acks = iter(batches)
         report(f"receive {count} acks", lambda acks=acks: server.receive(next(acks), 0.0), count, len(batches) // 7)  # type: ignore[misc]

@@ -366,7 +366,7 @@ def test_announced_length_allocates_nothing() -> None:
     client = ScriptedClient()
     client.open()
     client.raw(PUBLISHED + content_header(b"\x00\x00", size=128 * 1024 * 1024))
-    partial = client.server.channels[1].content
+    partial = client.server._channels[1].content
     assert partial is not None
     assert sum(map(len, partial.frames)) < 100
 

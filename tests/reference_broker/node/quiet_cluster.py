@@ -6,7 +6,7 @@ that a thousand queues are cheap.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -15,7 +15,8 @@ from typing import Any
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node.config import Limits, Member, NodeConfig
 from reference_broker.node.shard import Shard
-from reference_broker.queues.port import Queue
+from reference_broker.queues.kinds import KINDS
+from reference_broker.queues.port import Queue, QueueKind
 from reference_broker.raft.roles import Role
 from reference_broker.sim.loop import Scheduler, SimLoop
 from reference_broker.sim.network import Network
@@ -31,7 +32,8 @@ _EPOCH_MS = 1_700_000_000_000
 class QuietCluster:
     """Three nodes that start, serve, and start again on what they have written."""
 
-    def __init__(self, **limits: int) -> None:
+    def __init__(self, kinds: Mapping[str, QueueKind] = KINDS, **limits: int) -> None:
+        self.kinds = kinds
         self.chance = Random(1)
         self.scheduler = Scheduler(self.chance, Trace(0))
         self.network = Network(self.scheduler)
@@ -65,6 +67,7 @@ class QuietCluster:
                 threads=False,
                 now_ms=lambda: _EPOCH_MS + int(self.scheduler.now * 1000),
                 random_bits=self.chance.getrandbits,
+                kinds=self.kinds,
             )
             loop.on_idle = lambda: self._write(shard)
             loop.create_task(shard.start())
@@ -139,9 +142,9 @@ def names(count: int, prefix: str = "q") -> list[str]:
 
 
 @contextmanager
-def quiet_cluster(**limits: int) -> Iterator[QuietCluster]:
+def quiet_cluster(kinds: Mapping[str, QueueKind] = KINDS, **limits: int) -> Iterator[QuietCluster]:
     """A cluster that has started; its loops end with the block."""
-    cluster = QuietCluster(**limits)
+    cluster = QuietCluster(kinds, **limits)
     try:
         cluster.start()
         yield cluster
