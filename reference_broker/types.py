@@ -83,6 +83,14 @@ class ConsumerId(NamedTuple):
     tag: str
 
 
+IdRange = tuple[int, int]
+"""First and last message id, both included."""
+
+NO_TTL: Final = -1
+TTL_MS_MAX: Final = 315_360_000_000
+"""Ten years: the longest time to live that RabbitMQ takes, too."""
+
+
 class Priority(IntEnum):
     """Which of a node's two sequences of commands to a group a command belongs to; the lower number goes first."""
 

@@ -51,12 +51,19 @@ MAY_IMPORT = {
         "reference_broker.amqp",
         "reference_broker.types",
         "reference_broker.message_run",
-        "reference_broker.machines.commands",
     ),
     "reference_broker.queues": (
         "reference_broker.queues",
         "reference_broker.anatomy",
         "reference_broker.machines",
+        "reference_broker.types",
+        "reference_broker.message_run",
+    ),
+    # No commands, no machine and no kind of queue: a node knows queues through their port.
+    "reference_broker.node": (
+        *(f"reference_broker.{each}" for each in ("node", "amqp", "anatomy", "log", "raft", "storage")),
+        *(f"reference_broker.queues.{each}" for each in ("arguments", "kinds", "port", "session")),
+        *(f"reference_broker.machines.{each}" for each in ("effects", "metadata")),
         "reference_broker.types",
         "reference_broker.message_run",
     ),

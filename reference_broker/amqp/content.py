@@ -13,7 +13,7 @@ from reference_broker.amqp.errors import BASIC_PUBLISH, HardError, ReplyCode, So
 from reference_broker.amqp.fields import check_properties
 from reference_broker.amqp.frames import BASIC_CLASS, BODY, CONTENT_HEAD, FRAME_HEAD, HEADER, reframe
 from reference_broker.amqp.state import ConnectionState
-from reference_broker.machines.commands import NO_TTL
+from reference_broker.types import NO_TTL
 
 _PROPERTY_FLAGS_OCTETS: Final = 2
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from reference_broker.machines.commands import NO_TTL, IdRange
 from reference_broker.message_run import MessageRun
-from reference_broker.types import Outcome
+from reference_broker.types import NO_TTL, IdRange, Outcome
 
 FieldValue = object
 """A value of an AMQP field table, as pamqp decodes it."""

@@ -51,9 +51,8 @@ from reference_broker.amqp.frames import (
 )
 from reference_broker.amqp.state import ConnectionState
 from reference_broker.amqp.unacked import Taken, joined
-from reference_broker.machines.commands import NO_TTL, IdRange
 from reference_broker.message_run import MessageRun
-from reference_broker.types import Outcome
+from reference_broker.types import NO_TTL, IdRange, Outcome
 
 ROUTES_MAX: Final = 1024
 RUN_MESSAGES_MAX: Final = 1024

@@ -23,7 +23,7 @@ from pamqp import base, commands, decode
 from pamqp.exceptions import PAMQPException
 
 from reference_broker.amqp.errors import BASIC_PUBLISH, HardError, MethodId, ReplyCode, SoftError
-from reference_broker.machines.commands import NO_TTL, TTL_MS_MAX
+from reference_broker.types import NO_TTL, TTL_MS_MAX
 
 TABLE_DEPTH_MAX: Final = 100
 TABLE_FIELDS_MAX: Final = 4096

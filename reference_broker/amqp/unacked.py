@@ -18,7 +18,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from reference_broker.machines.commands import IdRange
+from reference_broker.types import IdRange
 
 
 @dataclass(slots=True)

@@ -33,7 +33,6 @@ from reference_broker.machines.commands import (
     Discard,
     Enqueue,
     Get,
-    IdRange,
     NodeDown,
     NodeUp,
     Purge,
@@ -44,7 +43,7 @@ from reference_broker.machines.commands import (
 )
 from reference_broker.machines.config import DamagedConfigError, FifoConfig
 from reference_broker.message_run import DamagedRunError
-from reference_broker.types import CHANNEL_ID_SIZE, ChannelId, ConsumerId, NodeId
+from reference_broker.types import CHANNEL_ID_SIZE, ChannelId, ConsumerId, IdRange, NodeId
 
 BATCH_VERSION: Final = 3
 TAG_SIZE_MAX: Final = 255

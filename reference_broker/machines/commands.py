@@ -7,18 +7,10 @@ entry was being written. See docs/internals/commands.md for the octets.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from reference_broker.machines.config import FifoConfig
 from reference_broker.message_run import MessageRun
-from reference_broker.types import ChannelId, ConsumerId, NodeId
-
-IdRange = tuple[int, int]
-"""First and last message id, both included."""
-
-NO_TTL: Final = -1
-TTL_MS_MAX: Final = 315_360_000_000
-"""Ten years: the longest time to live that RabbitMQ takes, too."""
+from reference_broker.types import NO_TTL, ChannelId, ConsumerId, IdRange, NodeId
 
 
 @dataclass(frozen=True, slots=True)

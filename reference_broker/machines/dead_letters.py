@@ -24,11 +24,11 @@ from typing import Final, Self
 import numpy as np
 
 from reference_broker.machines.backlog import counts_of
-from reference_broker.machines.commands import IdRange
 from reference_broker.machines.effects import DeadLetterReason
 from reference_broker.machines.held_ranges import HeldRange, release
 from reference_broker.machines.origins import Origin
 from reference_broker.machines.records import Columns, Records
+from reference_broker.types import IdRange
 
 WINDOW: Final = 1024
 """Dead letters that may be on their way at a time, per queue; at most once, that an entry may send on their way."""

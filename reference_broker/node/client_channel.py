@@ -29,7 +29,6 @@ from reference_broker.amqp.events import (
     QueuePurge,
     Settled,
 )
-from reference_broker.machines.commands import IdRange
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import RunSlice
 from reference_broker.node import declaration
@@ -40,7 +39,7 @@ from reference_broker.node.local_clients import Connection, LocalClients
 from reference_broker.node.requests import Answer, Answered
 from reference_broker.queues.port import Queue
 from reference_broker.queues.session import NOTHING_YET, ConsumeSession, PublishSession
-from reference_broker.types import NOBODY, ConsumerId, GroupId, Outcome
+from reference_broker.types import NOBODY, ConsumerId, GroupId, IdRange, Outcome
 
 GETTER: Final = ""
 """The tag under which a queue knows the gets of a channel: no consumer can have it, for an empty one is replaced."""

@@ -27,7 +27,6 @@ from typing import Final, Protocol
 
 from reference_broker.amqp.death import Death, dead_letter, is_cycle
 from reference_broker.amqp.frames import short_string
-from reference_broker.machines.commands import IdRange
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import Policy, QueueRecord, with_policy
 from reference_broker.message_run import MessageRun, RunSlice
@@ -35,7 +34,7 @@ from reference_broker.node.config import Limits
 from reference_broker.node.local_clients import Connection, LocalClients
 from reference_broker.queues.port import DeadMessage, Queue
 from reference_broker.queues.session import PublishSession
-from reference_broker.types import ConsumerId, GroupId
+from reference_broker.types import ConsumerId, GroupId, IdRange
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from reference_broker.machines.commands import TTL_MS_MAX
 from reference_broker.machines.metadata import ArgumentValue
+from reference_broker.types import TTL_MS_MAX
 
 Arguments = Mapping[str, object]
 """All arguments of a declaration, as pamqp decodes them."""

@@ -25,7 +25,6 @@ from typing import Any, Final, Protocol
 
 from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.anatomy.track import Track
-from reference_broker.machines.commands import IdRange
 from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.inspection import QueueCounts
 from reference_broker.machines.metadata import QueueRecord
@@ -38,6 +37,7 @@ from reference_broker.types import (
     ConsumerId,
     Entry,
     GroupId,
+    IdRange,
     LogIndex,
     NodeId,
     Outcome,

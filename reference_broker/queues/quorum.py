@@ -20,7 +20,6 @@ from reference_broker.machines.commands import (
     Discard,
     Enqueue,
     Get,
-    IdRange,
     NodeDown,
     NodeUp,
     Purge,
@@ -34,7 +33,7 @@ from reference_broker.queues.arguments import ArgumentRule
 from reference_broker.queues.port import Queue, QueueKind
 from reference_broker.queues.quorum_member import SMALL_COMMAND_BYTES, QuorumMember, asks
 from reference_broker.queues.session import ConsumeSession, PublishSession
-from reference_broker.types import ChannelId, NodeId, Outcome, Priority
+from reference_broker.types import ChannelId, IdRange, NodeId, Outcome, Priority
 
 _RANGE_BYTES: Final = 16
 _UNTRACKED: Final = 0

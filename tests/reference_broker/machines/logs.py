@@ -20,7 +20,6 @@ from reference_broker.machines.commands import (
     Discard,
     Enqueue,
     Get,
-    IdRange,
     NodeDown,
     NodeUp,
     Purge,
@@ -46,7 +45,7 @@ from reference_broker.machines.effects import (
 from reference_broker.machines.fifo import FifoMachine, Meta
 from reference_broker.machines.fifo_snapshot import decode_state
 from reference_broker.message_run import MessageRun
-from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId, Term
+from reference_broker.types import ChannelId, ConsumerId, IdRange, LogIndex, NodeId, Term
 
 from .oracle import Delivery, Letter, Told
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from reference_broker import message_run
 from reference_broker.machines.batch import BATCH_VERSION, DamagedBatchError, decode_batch, encode_batch
 from reference_broker.machines.commands import (
-    TTL_MS_MAX,
     Cancel,
     ChannelDown,
     Checkout,
@@ -33,7 +32,7 @@ from reference_broker.machines.commands import (
 )
 from reference_broker.machines.config import DamagedConfigError, DeadLetterStrategy, FifoConfig, Overflow
 from reference_broker.message_run import MessageRun
-from reference_broker.types import ChannelId, ConsumerId, NodeId
+from reference_broker.types import TTL_MS_MAX, ChannelId, ConsumerId, NodeId
 
 EXACT = settings(max_examples=150, deadline=None, derandomize=True, database=None)
 

@@ -8,18 +8,17 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from reference_broker.anatomy.track import Track
-from reference_broker.machines.commands import IdRange
 from reference_broker.machines.inspection import QueueCounts
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import MessageRun
 from reference_broker.queues import arguments
 from reference_broker.queues.port import Buffers, Channels, MemberPorts, Queue, QueueKind
 from reference_broker.queues.session import ConsumeSession, PublishSession
-from reference_broker.types import ChannelId, ConsumerId, Entry, LogIndex, NodeId, Outcome, Priority, Term
+from reference_broker.types import ChannelId, ConsumerId, Entry, IdRange, LogIndex, NodeId, Outcome, Priority, Term
 
 NOBODY = ChannelId(NodeId(0), 0, 0, 0)
 
@@ -151,8 +150,7 @@ class LastValueMember:
             case "end":
                 self.state["tags"] = [each for each in self.state["tags"] if each[0] != tag[0]]
                 return
-        reply = replace(command)
-        self._effects.append((command.channel, lambda to: to.reply(reply.channel, reply.correlation, value)))
+        self._effects.append((command.channel, lambda to: to.reply(command.channel, command.correlation, value)))
 
     def _deliver(self, consumer: ConsumerId) -> None:
         key = str([list(consumer.channel), consumer.tag])
