@@ -33,12 +33,12 @@ from reference_broker.node.nodes import Nodes
 from reference_broker.node.peers import Kind
 from reference_broker.node.proposals import UnappliedCommands
 from reference_broker.node.proxy import Proxy
+from reference_broker.node.queue_services import QueueServices
 from reference_broker.node.ticks import Campaigns
 from reference_broker.queues.port import (
     GONE,
     Channels,
     HostedMachine,
-    MemberPorts,
     Proposer,
     QueueKind,
     QueueMember,
@@ -60,13 +60,14 @@ _BUSIEST: Final = 4
 _Unapplied = dict[Priority, UnappliedCommands]
 
 
-class HostingPorts(GroupPorts, MemberPorts, QueuePorts, Protocol):
+class HostingPorts(GroupPorts, QueuePorts, Protocol):
     """What members, proxies and queues need of their node, and who hears when they come and go."""
 
     config: NodeConfig
     log: LogSystem
     nodes: Nodes
     metadata: MetadataHost
+    services: QueueServices
 
     @property
     def clients(self) -> Channels:
@@ -80,9 +81,6 @@ class HostingPorts(GroupPorts, MemberPorts, QueuePorts, Protocol):
 
     def reconcile(self, runner: GroupRunner) -> None:
         """The queue's members or settings may have to change, if this node leads the queue."""
-
-    def lead_lost(self, group: GroupId) -> None:
-        """This node does not lead the group any more."""
 
     def queue_gone(self, record: QueueRecord) -> None:
         """The queue was deleted."""
@@ -323,7 +321,7 @@ class Hosting:
         runner = self.runners.pop(record.group)
         runner.stop()
         self._member_gone(record.group)
-        self._ports.lead_lost(record.group)
+        self._ports.services.lead_lost(record.group)
         self._ports.log.delete_group(record.group)
         self._stand_in(record, runner.unapplied).attach()
 
@@ -339,7 +337,7 @@ class Hosting:
     def _run_queue(
         self, record: QueueRecord, state: RecoveredGroup | None, unapplied: _Unapplied | None = None
     ) -> GroupRunner:
-        member = self.kinds[record.kind].member(record, self._ports.clients, self._ports, self._ports.now_ms)
+        member = self.kinds[record.kind].member(record, self._ports.clients, self._ports.services, self._ports.now_ms)
         members, replica_id = record.first_configuration(self.node), record.membership_epoch(self.node)
         elected = record.elected_by(self.node)
         runner = self._run(record.group, members, member, state, unapplied, replica_id=replica_id, elected=elected)

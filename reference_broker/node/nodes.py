@@ -1,30 +1,19 @@
-"""The nodes of the cluster as one of them sees them: who they are, which are up, and who wants to hear of that.
-
-A leader of a queue *watches* the nodes of the queue's channels: it has the queue's machine know when such a node goes
-down or comes up.
-"""
+"""The nodes of the cluster as one of them sees them: their names, and which are up."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from reference_broker.node.config import Member
-from reference_broker.types import GroupId, NodeId
-
-Tell = Callable[[GroupId, NodeId, int | None], None]
-"""Has the leader of a group, if it is here, know the boot id of a node: None while the node is down."""
+from reference_broker.types import NodeId
 
 
 class Nodes:
     """All nodes, this one included. ``up`` has the boot id of each node that can be reached."""
 
-    def __init__(self, members: tuple[Member, ...], here: NodeId, boot_id: int, tell: Tell) -> None:
+    def __init__(self, members: tuple[Member, ...], here: NodeId, boot_id: int) -> None:
         self.here = here
         self.all = [member.node for member in members]
         self.up: dict[NodeId, int] = {here: boot_id}
         self._names = {member.node: member.name for member in members}
-        self._watchers: dict[NodeId, set[GroupId]] = {}
-        self._tell = tell
 
     @property
     def running(self) -> list[NodeId]:
@@ -47,13 +36,3 @@ class Nodes:
     def names(self) -> list[str]:
         """The names of all nodes."""
         return list(self._names.values())
-
-    def watch(self, group: GroupId, node: NodeId) -> None:
-        """Tell the leader of the group how a node stands, now and whenever that changes."""
-        self._watchers.setdefault(node, set()).add(group)
-        self._tell(group, node, self.up.get(node))
-
-    def tell_watchers(self, node: NodeId) -> None:
-        """The node went down or came up."""
-        for group in self._watchers.get(node, ()):
-            self._tell(group, node, self.up.get(node))

@@ -29,7 +29,6 @@ from reference_broker.log.config import LogConfig
 from reference_broker.log.notices import Notice
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
-from reference_broker.machines.effects import DeadLetter
 from reference_broker.machines.metadata import Policy, QueueRecord
 from reference_broker.node import declaration
 from reference_broker.node.alarms import NO_ALARM, Alarm, Alarms
@@ -48,6 +47,7 @@ from reference_broker.node.nodes import Nodes
 from reference_broker.node.operations import Operations
 from reference_broker.node.peer_answers import PeerAnswers
 from reference_broker.node.peers import Kind, Peers
+from reference_broker.node.queue_services import QueueServices
 from reference_broker.node.reads import Reads
 from reference_broker.node.reconciliation import Reconciliation
 from reference_broker.node.replacement import ReplacementSteps
@@ -56,7 +56,7 @@ from reference_broker.node.sender import AnswerTimes
 from reference_broker.node.ticks import Ticks
 from reference_broker.node.turns import Turns
 from reference_broker.queues.kinds import KINDS
-from reference_broker.queues.port import DeadMessage, Queue, QueueKind
+from reference_broker.queues.port import Queue, QueueKind
 from reference_broker.raft.quorum import majority
 from reference_broker.raft.roles import Role
 from reference_broker.storage.errors import START_BLANK
@@ -114,7 +114,7 @@ class Shard:
         self.boot_id = boot_id
         self.limits = config.limits
         self.nobody = ChannelId(config.node, boot_id, 0, 0)
-        self.nodes = Nodes(config.members, config.node, boot_id, self._tell)
+        self.nodes = Nodes(config.members, config.node, boot_id)
         self.hosting = Hosting(self, kinds)
         self.queues = self.hosting.queues
         self.runners = self.hosting.runners
@@ -127,7 +127,6 @@ class Shard:
         self.now_ns = time.monotonic_ns if threads else lambda: int(loop.time() * 1e9)
         self.anatomy = Anatomy(host_clock() if threads else 1)
         self.answers = AnswerTimes()
-        self._timers: dict[GroupId, asyncio.TimerHandle] = {}
         self._tick_task: asyncio.Task[None] | None = None
         self.turns = turns = Turns(
             self.anatomy, self.now_ns, config.limits.suspect_after_ms, failed=failed,
@@ -164,6 +163,10 @@ class Shard:
         self.reads = Reads(self.runners, self.proposer, ask, later, self.limits.read_timeout_ms)
         self.operations = Operations(self.nodes, self.metadata, ask, later, self.limits)
         self._reconciliation = Reconciliation(self.hosting.groups, self.metadata, self.wake)
+        self.services = QueueServices(
+            self.hosting.groups, self.nodes, self.metadata, self.dead_letters, self.reads, self._reconciliation,
+            self.now_ms, self.turns.stood_still,
+        )  # fmt: skip
         self._frames = Frames(self.hosting, self.requests, self.clients, self.turns.guarded, self.leader_found)
 
     # Life
@@ -241,48 +244,11 @@ class Shard:
         for connection in list(self.clients.connections):
             self.touch(connection)
 
-    # queues.port.MemberPorts
-
-    def watch_node(self, group: GroupId, node: NodeId) -> None:
-        """A leader wants to know about a node: tell it how things stand, and keep telling."""
-        self.nodes.watch(group, node)
-
-    def dead_letter(self, group: GroupId, letters: DeadLetter, contents: list[DeadMessage]) -> None:
-        """Send them on their way."""
-        if (queue := self.hosting.by_group.get(group)) is not None:
-            self.dead_letters.route(queue, letters, contents)
-
-    def set_timer(self, group: GroupId, at_ms: int) -> None:
-        """Keep the time, and propose a tick when it has come."""
-        self._drop_timer(group)
-        delay_s = max(0, at_ms - self.now_ms()) / 1000
-        self._timers[group] = self._loop.call_later(delay_s, self._timer_due, group)
-
-    def queue_expired(self, group: GroupId) -> None:
-        """Delete the queue as a client would."""
-        if (queue := self.hosting.by_group.get(group)) is not None:
-            self.delete(queue.record, lambda: None)
-
-    def when_current(self, group: GroupId, call: Callable[[], None]) -> None:
-        """Ask its leader. An answer that came in while this process stood still is too old, and nobody looked yet."""
-
-        def caught_up() -> None:
-            self.turns.stood_still()
-            call()
-
-        self.reads.catch_up(caught_up, group)
-
-    def settings_changed(self, group: GroupId) -> None:
-        """See whether they are those that the policies make."""
-        if (runner := self.runners.get(group)) is not None:
-            self._reconciliation.settings_changed(runner)
-
     # node.hosting
 
     def queue_gone(self, record: QueueRecord) -> None:
         """Tell every connection."""
-        self._drop_timer(record.group)
-        self.dead_letters.queue_removed(record)
+        self.services.queue_gone(record)
         for connection in list(self.clients.connections):
             connection.queue_removed(record)
             self.touch(connection)
@@ -325,14 +291,9 @@ class Shard:
             self.hosting.tell_non_members(runner)
             self.reconcile(runner)
         else:
-            self.lead_lost(runner.group)
+            self.services.lead_lost(runner.group)
         if runner.core.leader != NOBODY:
             self.leader_found()
-
-    def lead_lost(self, group: GroupId) -> None:
-        """Leave to the new leader what only a leader does for a queue."""
-        self._drop_timer(group)
-        self.dead_letters.lead_lost(group)
 
     def leader_found(self) -> None:
         """Let the reads go on that waited for a leader."""
@@ -344,7 +305,7 @@ class Shard:
         """A peer is there: groups resume with it, leaders tell their machines."""
         self.nodes.up[node] = boot_id
         self.hosting.peer_up(node, up=self.nodes.up)
-        self.nodes.tell_watchers(node)
+        self.services.node_changed(node)
 
     def peer_down(self, node: NodeId) -> None:
         """A peer is gone: groups suspect it, leaders tell their machines."""
@@ -353,7 +314,7 @@ class Shard:
         self.turns.link_broken(node)
         self.requests.peer_down(node)
         self.hosting.peer_down(node)
-        self.nodes.tell_watchers(node)
+        self.services.node_changed(node)
 
     def stop(self, error: StaleDirectoryError | OSError) -> None:
         """A directory that has forgotten, or that cannot be written: nothing more may be promised on it."""
@@ -404,28 +365,6 @@ class Shard:
             memtable_bytes=self.limits.memtable_bytes,
             sync=self.config.sync,
         )
-
-    def _tell(self, group: GroupId, node: NodeId, boot_id: int | None) -> None:
-        if (queue := self._led_queue(group)) is None:
-            return
-        if boot_id is None:
-            queue.node_down(node)
-        else:
-            queue.node_up(node, boot_id)
-
-    def _timer_due(self, group: GroupId) -> None:
-        del self._timers[group]
-        if (queue := self._led_queue(group)) is not None:
-            queue.timer_due()
-
-    def _led_queue(self, group: GroupId) -> Queue | None:
-        """The group's queue, if this node leads it."""
-        runner = self.runners.get(group)
-        return self.hosting.by_group.get(group) if runner is not None and runner.core.role is Role.LEADER else None
-
-    def _drop_timer(self, group: GroupId) -> None:
-        if (timer := self._timers.pop(group, None)) is not None:
-            timer.cancel()
 
     def _forget_bodies(self, runners: list[Runner]) -> None:
         """Let the memory go of bodies that no message of the state lies in any more."""

@@ -79,6 +79,7 @@ class SimShard(Shard):
         setattr(self.log, "write", partial(owner.write, self.log))  # noqa: B010 - a method, for this log alone
         self._show_looks()
         self._show_deliveries()
+        self._show_letters()
 
     def _show_looks(self) -> None:
         """Have the ledger hear when nobody could tell whether a queue exists."""
@@ -206,12 +207,17 @@ class SimShard(Shard):
             self.owner.moment("election", self.owner)
         super().leader_changed(runner)
 
-    def dead_letter(self, group: GroupId, letters: DeadLetter, contents: list[DeadMessage]) -> None:
+    def _show_letters(self) -> None:
         """Show dead letters that are about to be routed."""
-        self.story.buries(self.node, group, letters, contents)
-        self.owner.checkers.letters.sent(self.node, group, letters)
-        self.owner.moment("letters", self.owner)
-        super().dead_letter(group, letters, contents)
+        dead_letter = self.services.dead_letter
+
+        def shown(group: GroupId, letters: DeadLetter, contents: list[DeadMessage]) -> None:
+            self.story.buries(self.node, group, letters, contents)
+            self.owner.checkers.letters.sent(self.node, group, letters)
+            self.owner.moment("letters", self.owner)
+            dead_letter(group, letters, contents)
+
+        setattr(self.services, "dead_letter", shown)  # noqa: B010 - a method that is shown, not replaced
 
     def _show_deliveries(self) -> None:
         """Show which node executes which delivery."""

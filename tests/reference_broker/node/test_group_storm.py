@@ -130,7 +130,7 @@ class Node:
         self.log, recovered = LogSystem.open(
             config, self.files, self.notice, policy=OwnersThread(), new_store=lambda: store
         )
-        self.clients = self.nobody = self
+        self.clients = self.nobody = self.services = self
         self.hosting = Hosting(self, KINDS)  # type: ignore[arg-type]
         self.group = MetadataGroup()
         self.hosting.runners[METADATA_GROUP] = self.group  # type: ignore[assignment]

@@ -42,7 +42,7 @@ class Others:
         members = tuple(
             Member(node=node, name=f"node{node}", host="", amqp_port=1, peer_port=2, control_port=3) for node in ALL
         )
-        self.nodes = Nodes(members, ME, 1, lambda _group, _node, _boot_id: None)
+        self.nodes = Nodes(members, ME, 1)
         self.nodes.up[ALL[1]] = 1
         self.core = SimpleNamespace(configuration=Configuration(ALL))
         self.leader = ME

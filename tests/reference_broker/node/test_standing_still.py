@@ -195,7 +195,7 @@ def test_an_answer_that_waited_meanwhile_is_too_old() -> None:
         shard, before, called = run.cluster.shards[node], run.doubts(), list[int]()
         shard.reads.catch_up = lambda call, group: call()  # type: ignore[method-assign]
         shard.turns._awake_ns -= int(SUSPECT_S * 1e9)
-        run.cluster.loops[node].run(shard.when_current, run.group, lambda: called.append(run.doubts()[node]))
+        run.cluster.loops[node].run(shard.services.when_current, run.group, lambda: called.append(run.doubts()[node]))
         assert called == [before[node] + 1]
 
 
