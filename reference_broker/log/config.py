@@ -32,16 +32,16 @@ class LogConfig:
         sees elections, new queues and snapshots; the segment directory holds the bodies of backlogs. An empty
         ``segment_dir`` stands for ``segments`` below ``data_dir``.
     cluster, node
-        Written into both directories on first use and compared ever after.
+        Written into the directories on first use and compared at every later start.
     wal_file_bytes
-        64 MiB: a file lasts a second at the highest rates and a few minutes at low ones, so that a snapshot per
-        group and file stays cheap; a node has four such files and two spares, whatever its backlog.
+        64 MiB: a file lasts a second at the highest rates and a few minutes at low rates, so that a snapshot per group
+        and file stays cheap. The number of files does not depend on the backlog.
     wal_files_waiting
-        A WAL file is copied into segments once the file so many behind it is half full. Two at least: in between every
-        group is asked for a snapshot twice, when the file was closed and when what was on its way then is settled. More
-        of them take drive space and make a start longer, and spare a backlog of their size the copy.
+        How many closed WAL files wait before the oldest is copied into segments. At least two: then every group is
+        asked for a snapshot twice in between, when the file was closed, and when the messages of that moment are
+        settled. More files take drive space and make a start longer, but a backlog of their size is never copied.
     segment_bytes
-        64 MiB: what a segment holds at most, and so what a compaction reads and writes at most in one go.
+        64 MiB: the largest segment, and so the most that a compaction reads and writes in one go.
     memtable_bytes
         128 MiB: two WAL files' worth of entries are served from memory; older ones are read back from their file.
     recycle_files

@@ -1,4 +1,4 @@
-"""What can go wrong with a log, in words for the person who runs the node.
+"""The errors of a log, in words for the person who runs the node.
 
 Each message has three parts: what happened, where (file, offset, group), and what to do about it.
 """
@@ -24,7 +24,7 @@ class ForeignDirectoryError(LogError):
 
 
 class DamagedLogError(LogError):
-    """Octets that were synced are no longer what was written. Starting anyway could break promises."""
+    """Synced octets have changed since they were written. A start with them could break promises."""
 
     def __init__(self, path: str, offset: int, reason: str) -> None:
         super().__init__(
@@ -47,7 +47,7 @@ class OtherFormatError(LogError):
 
 
 class MissingEntriesError(LogError):
-    """The files are sound one by one, but together they do not hold what the log needs."""
+    """Each file is sound, but together the files lack entries that the log needs."""
 
     def __init__(self, group: GroupId, first: int, last: int, reason: str) -> None:
         super().__init__(
@@ -78,7 +78,7 @@ class SnapshotGoneError(LogError):
 
 
 class DamagedSnapshotError(LogError):
-    """A snapshot, on disk or as received, is not what was written or sent."""
+    """A snapshot has changed since it was written or sent."""
 
 
 class UnknownGroupError(LogError):

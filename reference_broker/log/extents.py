@@ -7,8 +7,8 @@ indexes in one file, with one array element per entry (25 octets). Extents never
 Three operations change them, and recovery uses the same three on the rows it reads back, so memory and disk
 cannot disagree: :meth:`Extents.add`, :meth:`Extents.truncate_from`, :meth:`Extents.clear`.
 
-Invariants: a file that an extent names is needed (I11); ``add`` of an index at or below the last one first drops what
-stood there, as the log does.
+Invariants: a file that an extent names is needed (I11); ``add`` of an index at or below the last index first drops the
+entries at and above that index, as the log does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Ranges = Sequence[tuple[int, int]]
 
 
 class Place(NamedTuple):
-    """Where one payload is, and what identifies it."""
+    """Where a payload is, and the numbers that identify it."""
 
     file: int
     offset: int
@@ -99,7 +99,7 @@ class Extents:
         return self._extents[-1].last if self._extents else 0
 
     def add(self, index: int, place: Place) -> None:
-        """Note that ``index`` is at ``place``; what stood at or above it is gone."""
+        """Note that ``index`` is at ``place``. Earlier places at or above the index are forgotten."""
         tail = self._extents[-1] if self._extents else None
         if tail is not None and index <= tail.last:
             self.truncate_from(index)
@@ -136,7 +136,7 @@ class Extents:
         ]
 
     def add_run(self, run: Extent) -> None:
-        """Note where a run of entries is; what stood at or above its first index is gone."""
+        """Note where a run of entries is. Earlier places at or above its first index are forgotten."""
         if run.first <= self.last:
             self.truncate_from(run.first)
         self._extents.append(run)
@@ -148,7 +148,7 @@ class Extents:
     def move(self, files: Container[int], moved: Sequence[Extent], end: int) -> None:
         """Entries up to ``end`` that lie in ``files`` were copied: ``moved`` says where they are now.
 
-        What was not copied is forgotten, and what the log dropped since they were copied stays dropped.
+        Entries that were not copied are forgotten, and entries that the log dropped since the copy stay dropped.
         """
         extents: list[Extent] = []
         for extent in self._extents:

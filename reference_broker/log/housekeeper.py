@@ -1,11 +1,11 @@
-"""The housekeeping thread: what must be durable but may take its time.
+"""The housekeeping thread: snapshots, segments and WAL files, which must be durable but may take their time.
 
 Snapshots of dozens of groups are due at about the same moment, with two syncs each; a new WAL file is 64 MB of
-zeros. None of that may stand between an entry and its sync, so it has a thread of its own.
+zeros. None of this work may stand between an entry and its sync, so a thread of its own does it.
 
-Order: a snapshot is durable before the entries it covers count as dead; a segment is durable before the tables point
-into it; the tables change before WAL files go; WAL files go oldest first, each removal synced before the next
-(:mod:`reference_broker.log.plan`).
+Order: a snapshot is durable before the entries that it covers count as dead. A segment is durable before the tables
+point into it. The tables change before WAL files go. WAL files go oldest first, and each removal is synced before the
+next (:mod:`reference_broker.log.plan`).
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ class Housekeeper:
         self._incoming: dict[GroupId, _Incoming] = {}
 
     def handle(self, operations: list[HousekeeperOp]) -> None:
-        """Carry out operations in order, then remove what is dead. Raises :class:`OSError` if the disk fails.
+        """Carry out operations in order, then remove dead files. Raises :class:`OSError` if the disk fails.
 
-        What deleted groups left goes first, before a group of the same id gets segments. Then comes the next WAL file:
-        until it is there, the current one grows.
+        The files of deleted groups go first, before a group of the same id gets segments. Then comes the next WAL file,
+        because the current file grows until the next is there.
         """
         for operation in sorted(operations, key=_urgency):
             match operation:
@@ -134,8 +134,8 @@ class Housekeeper:
         self._sweep_snapshots(group)
 
     def _rewrites_kept(self, group: Group, operation: TakeSnapshot) -> bool:
-        """Whether the file that an installed snapshot left holds little that is still needed: one old message must not
-        keep the backlog of that day."""
+        """Whether few entries in the file of an installed snapshot are still needed: one old message must not keep the
+        whole backlog of that day on disk."""
         with self._state.lock:
             table, live = group.table, operation.live
             if group.pinned is not None or not intersects(live, 1, table.kept_floor):
@@ -144,8 +144,8 @@ class Housekeeper:
             return rewrites_kept(table.kept.octets(0), octets)
 
     def _take_whole(self, group: Group, operation: TakeSnapshot) -> bool:
-        """Take a snapshot that brings its live entries along, as an installed one does. False if it came to nothing,
-        because the group is gone or a newer snapshot was installed meanwhile."""
+        """Take a snapshot that brings its live entries along, as an installed snapshot does. False if there is none in
+        the end, because the group is gone or a newer snapshot was installed meanwhile."""
         state, key, table = operation.state, operation.key, group.table
         head = SnapshotHead(group.id, group.log_uid, key, True, key, len(state), zlib.crc32(state), operation.live)
         name = f"{self.directory(group.id)}/{OUTGOING}"
@@ -171,8 +171,8 @@ class Housekeeper:
         return True
 
     def _exchange_kept(self, group: Group, head: SnapshotHead, places: Extents, file: File) -> File:
-        """Let the table point into the new file; returns the file that is not read any more. One that is being sent
-        stays: then the next snapshot tries again."""
+        """Let the table point into the new file; returns the file that is not read any more. A file that is being sent
+        stays, and the next snapshot tries again."""
         table = group.table
         is_newest = head.key.last_index > table.floor and not group.deleted
         if is_newest and group.pinned is None and group.kept_file is not None:
@@ -199,7 +199,7 @@ class Housekeeper:
         self._files.sync_dir(directory)
 
     def _adopt(self, group: Group, head: SnapshotHead) -> None:
-        """The snapshot is durable: what it covers and does not list as live is dead from now on."""
+        """The snapshot is durable. Entries that it covers and does not list as live are dead from now on."""
         table = group.table
         if head.key.last_index <= table.floor or group.deleted:
             return
@@ -243,7 +243,7 @@ class Housekeeper:
         self._sweep_snapshots(group)
 
     def _install(self, group: Group, incoming: _Incoming) -> Notice:
-        """Check what was received, make it durable, and only then give it its name."""
+        """Check the received snapshot, make it durable, and only then give it its name."""
         directory, key, file = self.directory(group.id), incoming.key, incoming.file
         name = f"{directory}/{INCOMING}"
         head = read_head(file.read, name)
@@ -278,7 +278,7 @@ class Housekeeper:
     # Removing what nobody needs
 
     def _sweep_snapshots(self, group: Group) -> None:
-        """Remove the group's snapshot files that are superseded. One that survives a crash is merely old."""
+        """Remove the group's superseded snapshot files. A file that survives a crash does no harm."""
         with self._state.lock:
             if group.deleted:
                 return

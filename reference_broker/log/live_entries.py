@@ -4,8 +4,8 @@ Theory of operation
 -------------------
 A snapshot's stream is cut into chunks, and an entry may be much larger than a chunk. So such an entry is read in
 pieces, each piece once, and is never in memory as a whole. A piece from disk is believed if the entry is still where
-the piece was read: a file goes, and its octets are used again, only after no place names it. Damage of the drive shows
-when the last piece is read: the CRC of the pieces is not that of the entry.
+the piece was read: a file goes, and its octets are used again, only after no place names the file. When the last piece
+is read, damage of the drive shows, because the CRC of the pieces differs from the CRC of the entry.
 
 The lock is held for some hundred look-ups at most, however many entries are live.
 """
@@ -24,7 +24,7 @@ PLACES_AT_ONCE: Final = 256
 
 
 class LiveEntries:
-    """Those of one group that must stay readable while this is used: pinned ones, or those of the newest snapshot."""
+    """The live entries of one group. They must stay readable: they are pinned, or belong to the newest snapshot."""
 
     __slots__ = ("_checked", "_group", "_state")
 
@@ -75,8 +75,8 @@ class LiveEntries:
                 )
 
     def _passes(self, index: int, place: Place, offset: int, octets: bytes) -> bool:
-        """Whether the pieces read so far can be those of the entry: False if the last of them shows that they are
-        not. Two receivers read at their own pace, so a piece may come twice."""
+        """Whether the pieces read so far can be the entry's: False if the last piece shows that the CRC differs. Two
+        receivers read at their own pace, so a piece may come twice."""
         end = offset + len(octets)
         done, crc = self._checked.get(index, (0, 0))
         if offset <= done < end:

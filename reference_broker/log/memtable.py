@@ -10,8 +10,8 @@ That is cheap to know: the WAL is first in, first out. When the entry at ``index
 very object that the log holds there, then every log entry below it has been written too. ``synced`` is the highest such
 index; a truncation lowers it.
 
-Memory is bounded by bytes over all groups, oldest entry first. Entries not yet on disk cannot be dropped: their bound
-is the owner's, who sees ``backlog_bytes``.
+Memory is bounded by bytes over all groups, and the oldest entry is dropped first. Entries that are not on disk yet
+cannot be dropped; the owner, who sees ``backlog_bytes``, bounds them.
 
 Invariants
 * the entries in memory ascend in dict order;
@@ -40,10 +40,10 @@ class Table:
     """The log of one group.
 
     ``floor`` and ``floor_term`` are the snapshot's last index and term (0, 0: none); ``live`` are the indexes up to
-    ``floor`` that must stay readable; ``kept`` holds the places of those that came with an installed snapshot, which
-    are authoritative up to ``kept_floor``. ``pinned`` are ranges that a snapshot being sent still needs.
-    ``asked_floor`` and ``asked_live`` are what ``floor`` and ``live`` will be once the newest snapshot that the owner
-    asked for is on disk: what it covers is final.
+    ``floor`` that must stay readable; ``kept`` holds the places of the live entries that came with an installed
+    snapshot, and counts up to ``kept_floor``. ``pinned`` are ranges that a snapshot being sent still needs.
+    ``asked_floor`` and ``asked_live`` are the values that ``floor`` and ``live`` will have once the newest snapshot
+    that the owner asked for is on disk: the entries that it covers are final.
     """
 
     group: GroupId
@@ -89,7 +89,7 @@ class Table:
         self._lowest = floor + 1
 
     def prune(self) -> None:
-        """Forget the places of what nobody can ask for any more."""
+        """Forget the places of entries that nobody can ask for any more."""
         if not self.resets:
             self.disk.keep(self.floor, list(clipped(self.live, self.kept_floor + 1, self.floor)), self.pinned)
         if not intersects(self.live, 1, self.kept_floor) and not intersects(self.pinned, 1, self.kept_floor):
@@ -109,7 +109,7 @@ class Memory:
         self.entries = 0
 
     def append(self, table: Table, entries: Sequence[Entry]) -> None:
-        """Put entries, which :meth:`Table.check_append` accepted, at their indexes; what stood there is gone."""
+        """Put entries, which :meth:`Table.check_append` accepted, at their indexes, in the place of earlier entries."""
         first = entries[0].index
         if first <= table.last:
             self.truncate(table, first)
@@ -148,7 +148,7 @@ class Memory:
         table._lowest = max(table._lowest, end)
 
     def forget_dead(self, table: Table) -> None:
-        """Drop what a new snapshot made unreadable."""
+        """Drop the entries that a new snapshot made unreadable."""
         dead = []
         for index in table.memory:
             if index > table.floor:

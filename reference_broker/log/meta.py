@@ -1,12 +1,12 @@
 """The meta log: which groups exist, and the term and vote of each.
 
-An append-only log of small batches in the format of the WAL. When a file is full, what is still true is written into
-the next one, which gets its name only once it is synced; then the old one is removed. Each start does the same, so
-a torn tail is never written behind.
+The meta log is an append-only log of small batches in the format of the WAL. When a file is full, the rows that are
+still true are written into the next file, which gets its name only once it is synced; then the old file is removed.
+Each start does the same, so nothing is ever written behind a torn tail.
 
-A vote that was synced and is forgotten is given twice, and no other member has a copy of it. So each batch is written
-twice, at the same offset of both halves of the file, and synced once: after the sync both copies are sound, and what
-damages one of them leaves the other. Neither is sound only where the sync never returned. (``docs/decisions``, 9)
+A forgotten vote could be given twice, and no other member has a copy of it. So each batch is written twice, at the same
+offset of both halves of the file, and synced once. After the sync both copies are sound, and damage to one copy leaves
+the other. Both copies can be unsound only if the sync never returned (``docs/decisions``, 9).
 
 Invariants: a term never goes back across a crash, and never comes without its vote (one row holds both, I6);
 a group's creation is on disk before any of its entries, because the writer thread syncs this log before the WAL.
@@ -40,7 +40,8 @@ SUFFIX: Final = ".meta"
 HALF_BYTES: Final = 256 * 1024
 """Half a file. Room for 500 elections between two rewrites; small, because each start fills a file with zeros."""
 _APART: Final = 4096
-"""The sectors that a drive says are 512 octets are parts of larger ones, as a rule of this size, which rot as one."""
+"""A drive that reports sectors of 512 octets has larger physical sectors, mostly of this size, and damage takes a whole
+physical sector."""
 
 
 class MetaLog:
@@ -64,7 +65,7 @@ class MetaLog:
         self._payloads: list[bytes] = []
 
     def recover(self, *, expected: bool = False) -> dict[GroupId, GroupRecord]:
-        """Read the newest file, rewrite what it says, and remove every other file.
+        """Read the newest file, write its rows into a new file, and remove every other file.
 
         ``expected`` says that there must be one. Raises :class:`DamagedLogError` if it is damaged or missing.
         """
@@ -115,7 +116,7 @@ class MetaLog:
         self._payloads.append(payload)
 
     def flush(self) -> bool:
-        """Write and sync what was noted. False if there was nothing."""
+        """Write and sync the rows that were noted. False if there are none."""
         if not self._rows:
             return False
         octets = sum(map(len, self._payloads))

@@ -1,9 +1,10 @@
-"""What the log tells its owner, from its own threads, in the order in which it became true.
+"""The notices that the log gives its owner, from the log's threads, in the order in which they became true.
 
 Nothing is noticed before it would survive the loss of power. After :class:`Failed` nothing is noticed at all.
 
-What concerns one group names its ``log_uid``, the number that :meth:`LogSystem.create_group` returned. A group that is
-deleted and made again has another one: notices of the former may still be on their way, and mean nothing to the latter.
+A notice about a group names the group's ``log_uid``, the number that :meth:`LogSystem.create_group` returned. A group
+that is deleted and made again has another log uid, so a late notice about the former group is never taken for news of
+the new group.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ IndexRange = tuple[int, int]
 class Written:
     """All entries of ``group`` handed over up to ``index``, whose term is ``term``, are on disk.
 
-    An entry may have been overwritten in memory since: who counts must compare the term. ``begun_ns``, ``written_ns``
-    and ``synced_ns`` say when the write of the batch began and ended and when its sync ended, on the host's monotonic
-    clock; they are no part of what makes two notices equal, nor is ``log_uid``.
+    An entry may have been overwritten in memory since, so whoever counts entries must compare the term. ``begun_ns``,
+    ``written_ns`` and ``synced_ns`` say when the write of the batch began and ended and when its sync ended, on the
+    host's monotonic clock. Two notices are equal even if these times or the ``log_uid`` differ.
     """
 
     group: GroupId
@@ -85,7 +86,7 @@ class SnapshotInstalled:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRejected:
-    """What was received is not a valid snapshot, or is older than what this member has. It was dropped."""
+    """The received snapshot is not valid, or older than this member's own snapshot. It was dropped."""
 
     group: GroupId
     index: LogIndex
@@ -103,7 +104,7 @@ class RolledOver:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """A sync beside those of the WAL took ``ns``: of the meta log, a snapshot's file or a segment's (``role``)."""
+    """A sync of the meta log, of a snapshot file or of a segment (``role``) took ``ns``."""
 
     role: StorageRole
     ns: int

@@ -60,12 +60,12 @@ class SnapshotRef:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredGroup:
-    """What a group's owner needs to go on.
+    """The state of a group after a start, for its owner.
 
     The log holds ``first_index..last_index`` (empty if ``last_index`` is lower); ``terms`` gives their terms as pairs
-    of (first index of the term, term). ``state`` is the machine's state at ``snapshot``, and ``live`` the entries below
-    that it refers to. ``special`` are the entries of the log that Raft itself must know of, no-ops and configurations,
-    in order. ``meta`` is what ``create_group`` was given, ``log_uid`` what it returned.
+    of (first index of the term, term). ``state`` is the machine's state at ``snapshot``, and ``live`` are the earlier
+    entries that the state refers to. ``special`` are the entries of the log that Raft itself must know of, no-ops and
+    configurations, in order. ``create_group`` was called with ``meta`` and returned ``log_uid``.
     """
 
     meta: bytes
@@ -229,9 +229,9 @@ def _read_snapshots(
 
 
 def _read_newest(files: Files, directory: str, group: Group) -> tuple[SnapshotFacts, bytes]:
-    """Put a group behind its newest valid snapshot, and remove older ones and unfinished ones.
+    """Put a group behind its newest valid snapshot, and remove older and unfinished snapshots.
 
-    Damaged ones stay: should the log turn out to need one, somebody may be able to mend it.
+    Damaged snapshots stay: if the log needs such a snapshot, somebody may be able to mend it.
     """
     table = group.table
     names = files.names(directory)
@@ -327,7 +327,7 @@ def _read_segments(files: Files, segment_files: SegmentFiles, store: bytes, grou
 def _read_wal(
     files: Files, state: LogState, wal_files: WalFiles, store: bytes, records: Mapping[GroupId, GroupRecord]
 ) -> WalRecovery:
-    """Replay every WAL file in order of number, and sync what was read."""
+    """Replay every WAL file in order of number, and sync the files that were read."""
     tables = {id_: group.table.disk for id_, group in state.groups.items()}
     recovery = WalRecovery(store, tables, {id_: record.since for id_, record in records.items()})
     names = files.names(wal_files.directory)

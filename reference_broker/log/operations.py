@@ -1,4 +1,4 @@
-"""What the log's threads are asked to do, as values."""
+"""The operations that the owner asks of the log's threads, as values."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from reference_broker.types import Entry, GroupId, LogIndex, NodeId, Term
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Entries, consecutive; they supersede what stands at and above the first. ``octets`` are those of their payloads,
-    which count as backlog until the writer is done with the operation."""
+    """Append consecutive entries; earlier entries at and above the first index are gone. ``octets`` is the size of the
+    payloads, which count as backlog until the writer is done with the operation."""
 
     group: Group
     entries: Sequence[Entry]

@@ -1,8 +1,8 @@
-"""What the housekeeping decides: which WAL files go, which segments are rewritten, who takes a snapshot. Pure.
+"""The decisions of the housekeeper: which WAL files go, which segments are rewritten, who takes a snapshot. Pure.
 
-WAL files go oldest first and without holes, so what is left is always the end of the WAL. A start replays it on top
-of the segments, and finds the same log whether a file of it was copied into segments before or not: below the lowest
-index that these files touch nothing changed since, and from there on they say it all.
+WAL files go oldest first and without holes, so the remaining files are always the end of the WAL. A start replays them
+on top of the segments, and finds the same log whether one of them was copied into segments before or not. Below the
+lowest index that these files touch nothing changed since, and from that index on the files say everything.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from reference_broker.types import GroupId
 _STAGGER: Final = 0x9E3779B97F4A7C15
 """The golden ratio as a 64-bit fraction: spreads small node ids evenly."""
 REPLAY_FILES: Final = 4
-"""A start hands at most about so many WAL files' worth of a group's entries to its owner: then a snapshot is due
-although it frees nothing."""
+"""A start should not hand more than about this many WAL files' worth of entries to the owner of a group. From there on
+a snapshot is due even if it frees nothing."""
 SNAPSHOT_SMALL: Final = 65_536
 """A snapshot up to this size costs as much as the smallest segment: its syncs."""
 MERGE_COUNT: Final = 8
-"""So many small segments in a row become one."""
+"""How many small segments in a row become one segment."""
 SMALL_PART: Final = 16
 """A segment is small below this part of the full size."""
 
 
 def dead_files(numbers: Iterable[int], needed: set[int], current: int) -> list[int]:
-    """The WAL files that may go, oldest first: those below ``current`` and below every one that is needed."""
+    """The WAL files that may go, oldest first: the files below ``current`` and below every needed file."""
     end = min([current, *needed])
     return [number for number in sorted(numbers) if number < end]
 
 
 def files_to_flush(numbers: Iterable[int], current: int, waiting: int) -> list[int]:
-    """The closed WAL files whose time has come, oldest first: those so many files behind the current one."""
+    """The closed WAL files that are at least ``waiting`` files behind the current file, oldest first."""
     return [number for number in sorted(numbers) if number <= current - waiting]
 
 
@@ -47,7 +47,7 @@ class Part(NamedTuple):
 
 
 def removable(chain: Sequence[Part]) -> list[Segment]:
-    """The segments that may simply go, in order: those without a needed entry that hide nothing in an older one."""
+    """The segments that may simply go, in order: no entry is needed, and they hide no entry of an older segment."""
     gone: list[Segment] = []
     kept: list[Segment] = []
     for segment, entries, _octets in chain:
@@ -61,8 +61,8 @@ def removable(chain: Sequence[Part]) -> list[Segment]:
 def to_compact(chain: Sequence[Part], segment_bytes: int) -> list[Part]:
     """Adjacent segments that should become one; empty if there are none.
 
-    Those of which less than half is needed, and those that are small, as long as the result is not larger than a
-    segment: a compaction reads and writes ``segment_bytes`` at most.
+    Segments are joined if they are small, or if less than half of them is needed, as long as the result is not larger
+    than a segment: a compaction reads and writes ``segment_bytes`` at most.
     """
     at = 0
     while at < len(chain):
@@ -84,11 +84,11 @@ def _is_poor(part: Part, segment_bytes: int) -> bool:
 
 
 class DiskUsage(NamedTuple):
-    """What a group has on disk, in octets of payload, and what of it its owner still refers to.
+    """The octets of payload that a group has on disk, and how many of them its owner still refers to.
 
-    ``unflushed`` lie above its snapshot in closed WAL files, ``unflushed_live`` of them are live; ``total`` is all that
-    it has anywhere, ``live`` of it is live; ``replayed`` is what a start would hand to the owner; ``snapshot`` is what
-    its last snapshot took.
+    ``unflushed`` lie above the group's snapshot in closed WAL files, and ``unflushed_live`` of them are live. ``total``
+    counts all octets of the group in all files, and ``live`` of them are live. A start would hand ``replayed`` octets
+    to the owner. The last snapshot has ``snapshot`` octets.
     """
 
     group: GroupId
@@ -101,12 +101,13 @@ class DiskUsage(NamedTuple):
 
 
 def snapshots_due(usages: Iterable[DiskUsage], closed: int, wal_file_bytes: int) -> list[GroupId]:
-    """The groups to ask for a snapshot, those that save most first.
+    """The groups to ask for a snapshot. Groups that save most come first.
 
-    A snapshot pays in three ways. What is settled in closed WAL files need not be copied into segments: due if that is
-    more than half. What is settled anywhere is freed: due if that is more than a file, or a part of one that becomes
-    smaller as ``closed`` files wait, and more than the snapshot itself is likely to take. And a start has less to hand
-    to the owner: due at four files' worth.
+    A snapshot pays in three ways. First, settled entries in closed WAL files need not be copied into segments; the
+    snapshot is due if more than half of these entries are settled. Second, settled entries anywhere are freed; the
+    snapshot is due if they take more than a file, or more than a part of a file that becomes smaller as ``closed``
+    files wait, and more than the snapshot itself is likely to take. Third, a start has less to hand to the owner; the
+    snapshot is due at four files' worth.
     """
     due: list[tuple[int, GroupId]] = []
     for usage in usages:

@@ -1,13 +1,13 @@
 """From the octets of WAL and meta files back to logs. Pure.
 
-Segments come first; the WAL files that are left are replayed on top, in ascending order. Each sound batch is replayed
+Segments come first; the remaining WAL files are replayed on top, in ascending order. Each sound batch is replayed
 row by row through the same operations that the running log uses. Where the sound batches of a file end, the numbers
 decide (:mod:`reference_broker.log.wal_codec`): a batch that is missing although a later one exists had been synced, so
 this is damage and recovery refuses, naming file and offset; a batch that is missing at the very end was never confirmed
 to anybody, and is dropped.
 
-What cannot be told apart in a WAL: damage to the very last batch that was synced, and a last batch that was torn. In
-the meta log it can be: everything stands in it twice.
+A WAL cannot tell two cases apart: damage to the very last batch that was synced, and a last batch that was torn. The
+meta log can, because everything stands in it twice.
 
 Invariants: nothing that was noticed as written is dropped silently (I10); the log above the snapshot has no hole, and
 every live entry is there, or recovery refuses.
@@ -113,7 +113,7 @@ def replay_row(extents: Extents, row: Row, file: int, offset: int) -> None:
 
 
 def replay_segment(extents: Extents, truncates: int, runs: Iterable[Extent]) -> None:
-    """Carry out one segment: what it truncates, then its runs of entries."""
+    """Carry out one segment: first its truncation, then its runs of entries."""
     if truncates:
         extents.truncate_from(truncates)
     for run in runs:
@@ -122,7 +122,7 @@ def replay_segment(extents: Extents, truncates: int, runs: Iterable[Extent]) -> 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFacts:
-    """What recovery must know of a group's newest sound snapshot. ``kept`` holds the live entries up to ``kept_floor``;
+    """What recovery knows of a group's newest sound snapshot. ``kept`` holds the live entries up to ``kept_floor``;
     ``damaged`` is the last index of a newer snapshot that cannot be used (0: there is none)."""
 
     index: int = 0
@@ -135,13 +135,13 @@ class SnapshotFacts:
 
 
 def join_snapshot(group: GroupId, extents: Extents, snapshot: SnapshotFacts) -> bool:
-    """Bring what was replayed in line with the snapshot, and check that log and live entries are whole.
+    """Bring the replayed log in line with the snapshot, and check that log and live entries are whole.
 
     A snapshot that was installed right before a crash may meet a log that knows nothing of it. If that log has
     another term at the snapshot's index, it is a dead branch and is dropped (Figure 13, step 7); then the
     result is True, and a reset must be written before anything is appended, or the branch would return.
 
-    Raises :class:`MissingEntriesError` if something is not there.
+    Raises :class:`MissingEntriesError` if an entry is missing.
     """
     dropped = False
     if snapshot.installed:
@@ -172,8 +172,9 @@ def _check_live(group: GroupId, extents: Extents, snapshot: SnapshotFacts, first
 
 @dataclass(slots=True)
 class GroupRecord:
-    """What the meta log says about a group. Its entries are in WAL batches after ``since``, and ``log_uid`` stands in
-    its snapshots and segments: whatever an earlier group of the same id left is not its own."""
+    """The meta log's record of a group. The group's entries are in WAL batches after ``since``, and its ``log_uid``
+    stands in its snapshots and segments. So the files of an earlier group of the same id are never taken for its
+    own."""
 
     meta: bytes
     term: int = 0
@@ -184,9 +185,9 @@ class GroupRecord:
 
 @dataclass(slots=True)
 class MetaRecovery:
-    """What a meta file says: which groups exist, and how sound the file was found.
+    """The contents of a meta file: which groups exist, and how sound the file was.
 
-    ``torn`` tells of a batch at the end that was never synced; ``single`` counts what only one copy of was sound.
+    ``torn`` tells of a batch at the end that was never synced; ``single`` counts batches with only one sound copy.
     """
 
     records: dict[GroupId, GroupRecord] = field(default_factory=dict)
@@ -197,8 +198,8 @@ class MetaRecovery:
 def replay_meta(name: str, octets: bytes, number: int, store: bytes) -> MetaRecovery:
     """Read meta file ``number``, whose two halves say the same.
 
-    What one half lost the other one has. Raises :class:`DamagedLogError` if both are unsound where something was
-    synced, or if it is another file; what neither half holds whole at the very end was never synced, and is dropped.
+    If one half lost a batch, the other half has it. Raises :class:`DamagedLogError` if both halves lost a synced batch,
+    or if it is another file. A batch at the very end that neither half holds whole was never synced, and is dropped.
     """
     half = len(octets) // 2
     halves = [Windows.of(octets[:half]), Windows.of(octets[half:])]
