@@ -1,12 +1,12 @@
 """The octets of a segment: a header, an index in columns, and the payloads. Pure.
 
-A segment holds entries of one group that somebody still needs although their WAL file goes. It is written once, gets
-its name when all of it is synced, and never changes. A group's segments, replayed in order of number, give its log as
-it was when the last of them was written: a run of entries replaces what stood at or above its first index, and a
-segment that *truncates* first drops what stands at or above an index. That is what the rows of the WAL do, so the WAL
-files that are left are replayed on top, whether they were copied into segments already or not.
+A segment holds entries of one group that somebody still needs although their WAL file goes. A segment is written once,
+gets its name when all of it is synced, and never changes. A group's segments, replayed in order of number, give the log
+of the group at the moment when the last segment was written. A run of entries replaces earlier entries at or above its
+first index, and a segment that *truncates* first drops entries at or above an index. The rows of the WAL do the same,
+so the remaining WAL files are replayed on top, whether they were copied into segments already or not.
 
-The index stands in columns: a million entries are read with five copies of memory and not with a million steps.
+The index stands in columns, so that a million entries are read with five copies of memory instead of a million steps.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COLUMNS: Final = 25
 
 
 class DamagedSegmentError(Exception):
-    """A segment is not what was written. ``offset`` is where."""
+    """A segment has changed since it was written; ``offset`` says where."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -44,7 +44,7 @@ class DamagedSegmentError(Exception):
 @dataclass(frozen=True, slots=True)
 class SegmentHead:
     """All of a segment but its entries. ``truncates`` is the index from which on older segments' entries are gone
-    (0: none); ``log_uid`` tells a group from an earlier one of the same id, as in the meta log."""
+    (0: none); ``log_uid`` tells a group from an earlier group of the same id, as in the meta log."""
 
     group: GroupId
     number: int
@@ -68,7 +68,7 @@ class SegmentHead:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Segment:
-    """What is known of one segment file without looking into it. ``first`` and ``last`` are 0 if it has no entries."""
+    """The facts about a segment file that stay in memory. ``first`` and ``last`` are 0 if it has no entries."""
 
     number: int
     truncates: int
@@ -79,7 +79,7 @@ class Segment:
 
     @property
     def lowest(self) -> int:
-        """The index from which on it replaces what older segments say."""
+        """The index from which on this segment replaces older segments."""
         return self.truncates or self.first
 
 
@@ -102,7 +102,7 @@ def chain_last(segments: Iterable[Segment]) -> int:
 
 
 def file_of(number: int) -> int:
-    """What stands for segment ``number`` as the file of a place: WAL files count from 1 upwards."""
+    """The file number of segment ``number`` in a place. It is negative, because WAL files count from 1 upwards."""
     return -number
 
 

@@ -1,15 +1,15 @@
-"""Moves what is still needed out of WAL files that are to go, and keeps the segments small.
+"""Moves needed entries out of WAL files that are to go, and keeps the segments small.
 
 Theory of operation
 -------------------
-A WAL file that was closed is copied group by group. Which entries are needed (those above the snapshot, live ones, and
-those of a snapshot being sent) is read anew before each segment: what was settled since the file was closed is not
-copied at all, and a queue whose consumers keep up has nothing here. A segment is whole and synced before the table
-points into it; what the log dropped in the meantime stays dropped.
+A closed WAL file is copied group by group. Needed entries are entries above the snapshot, live entries, and entries of
+a snapshot that is being sent. The writer finds them anew before each segment, so an entry that was settled since the
+file was closed is not copied, and a queue whose consumers keep up has no segments. A segment is whole and synced before
+the table points into it; entries that the log dropped in the meantime stay dropped.
 
-Segments are never changed. One in which nothing is needed is removed; adjacent ones of which little is needed are
-copied into one, which stands behind them in the order of numbers, and removed then, oldest first. So at any moment the
-files that are there, replayed in order, give the same log.
+Segments are never changed. A segment without needed entries is removed. Adjacent segments with few needed entries are
+copied into one segment, which stands behind them in the order of numbers; then they are removed, oldest first. So at
+any moment the existing files, replayed in order, give the same log.
 
 Everything here runs in the housekeeping thread.
 """
@@ -44,7 +44,7 @@ class SegmentWriter:
     # Out of the WAL
 
     def flush(self, number: int) -> None:
-        """Copy what is needed of WAL file ``number``. Afterwards no table refers to it."""
+        """Copy the needed entries of WAL file ``number``. Afterwards no table refers to the file."""
         with self._state.lock:
             groups = list(self._state.groups.values())
         copied = sum(self._flush_group(group, number) for group in groups)
@@ -68,7 +68,8 @@ class SegmentWriter:
             copied += segment.entries
 
     def settle(self) -> None:
-        """Before a WAL file goes: note in the segments what its rows truncated, overwrote or reset in them."""
+        """Before a WAL file goes, note in the segments which of their entries its rows truncated, overwrote or
+        reset."""
         with self._state.lock:
             stale = [
                 (group, truncates)
@@ -121,7 +122,7 @@ class SegmentWriter:
     # Keeping them small
 
     def sweep(self, groups: Iterable[Group]) -> list[Group]:
-        """Remove segments in which nothing is needed, and rewrite one run of poor ones per group.
+        """Remove segments without needed entries, and rewrite one run of poor segments per group.
 
         Returns the groups for which there may be more to do.
         """
@@ -140,7 +141,7 @@ class SegmentWriter:
         return bool(run) and self._compact(group, [part.segment for part in run])
 
     def _compact(self, group: Group, old: list[Segment]) -> bool:
-        """Copy what is needed of adjacent segments into one that takes their place."""
+        """Copy the needed entries of adjacent segments into one segment that takes their place."""
         number = old[-1].number + 1
         files = [file_of(segment.number) for segment in old]
         if any(segment.number == number for segment in group.segments):
@@ -177,7 +178,7 @@ def _following(group: Group) -> int:
 def needed(table: Table, extents: Iterable[Extent]) -> Iterator[Extent]:
     """The parts of the extents that somebody can ask for. Call with the lock held.
 
-    As long as a reset is not on disk, a start would need what stands before it: all of it stays.
+    While a reset is not on disk, a start would need the entries before the reset, so all of them stay.
     """
     wanted = [(0, _END)] if table.resets else merged(table.live, table.pinned, [(table.floor + 1, _END)])
     for extent in extents:
@@ -191,10 +192,10 @@ def _part(table: Table, segment: Segment) -> Part:
 
 
 def _truncates(group: Group, older: Sequence[Segment]) -> int:
-    """From which index on a segment behind ``older`` must drop what they hold; 0 if there is nothing of that kind.
+    """The index from which on the next segment must drop entries of the segments ``older``; 0 if it need not.
 
-    What a start would find in them behind the last entry that is still part of the log was truncated, or reset: by a
-    row in a WAL file that may go now.
+    The older segments may hold entries behind the last entry that is still part of the log. A row in a WAL file
+    truncated or reset these entries, and that file may go now.
     """
     files = [file_of(segment.number) for segment in older]
     first = max((extent.last for extent in group.table.disk.inside(files)), default=0) + 1

@@ -8,10 +8,10 @@ sender continues the same octets with the live entries; the receiver stores the 
 checked, renaming the file installs state and entries in one step.
 
 The newest snapshot wins. A member that installed a snapshot and later takes its own may still need live entries that
-came with the installed one: the new head names it (``kept``), and the old file stays for its entries.
+came with the installed snapshot. Then the new head names the installed snapshot (``kept``), and its file stays.
 
 Invariants: a ``.snapshot`` name appears only after the content is synced; a file is checked in full before it is
-believed; what a sender reads stays pinned until it is released.
+believed; the files that a sender reads stay pinned until they are released.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Read = Callable[[int, int], bytes]
 
 
 class SnapshotKey(NamedTuple):
-    """What names a snapshot within its group."""
+    """The name of a snapshot within its group."""
 
     last_index: int
     last_term: int
@@ -71,7 +71,8 @@ NO_SNAPSHOT: Final = SnapshotKey(0, 0)
 class SnapshotHead:
     """All of a snapshot but its state and entries. ``kept`` names the file with live entries, (0, 0): none.
 
-    ``log_uid`` tells a group from an earlier one of the same id, as in the meta log; 0 in what is sent.
+    ``log_uid`` tells a group from an earlier group of the same id, as in the meta log; it is 0 in a stream that is
+    sent.
     """
 
     group: GroupId
@@ -152,7 +153,7 @@ def read_state(read: Read, head: SnapshotHead, name: str) -> bytes:
 
 
 def read_entries(read: Read, size: int, head: SnapshotHead, name: str) -> Extents:
-    """Read and check the entries of an installed snapshot of ``size`` octets: exactly the live ones, in order.
+    """Read and check the entries of an installed snapshot of ``size`` octets: exactly the live entries, in order.
 
     Payloads are checked and not kept. Raises :class:`DamagedSnapshotError`.
     """
@@ -215,8 +216,8 @@ class Entries(Protocol):
 class SnapshotSource:
     """A snapshot as the stream that another member receives: any part of it, at any time, until released.
 
-    The stream is never built as a whole: it may be much larger than memory. Where its entries start is found out as far
-    as chunks were asked for; so the first chunk costs what it holds, however many entries are live.
+    The stream is never built as a whole, because it may be much larger than memory. The places of its entries are found
+    only as far as chunks were asked for, so the first chunk costs the same however many entries are live.
     ``read_state(offset, size)`` reads the state's octets.
     """
 

@@ -1,7 +1,7 @@
-"""What the owner's thread and the two log threads share, under one lock that is held for microseconds.
+"""The state that the owner's thread and the two log threads share, under one lock that is held for microseconds.
 
-File work never happens under the lock. A read from disk takes a place under the lock and reads without it; should the
-entry be moved to a segment, or its file go, in between, the payload's CRC and a second look at the table tell.
+File work never happens under the lock. A read from disk takes a place under the lock and reads without the lock. If the
+entry is moved to a segment in between, or its file goes, the payload's CRC and a second look at the table tell.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, Term
 
 Op = TypeVar("Op")
 READS: Final = 3
-"""So often a place may return other octets than were written before that counts as damage: the file may have been
-closed under the reader."""
+"""How often a place may return other octets than were written before that counts as damage. Once or twice the file may
+have been closed under the reader."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +64,7 @@ class Group:
 
     ``expected`` is the chunk to come next (its snapshot and number) and belongs to the owner's thread. ``kept`` names
     the snapshot file that holds live entries, and ``kept_file`` is open on it. ``segments`` ascend by number; the
-    housekeeping thread alone changes the list. ``log_uid`` tells the group from an earlier one of the same id.
+    housekeeping thread alone changes the list. ``log_uid`` tells the group from an earlier group of the same id.
     """
 
     table: Table
@@ -171,7 +171,7 @@ class LogState:
                 return
             try:
                 handle(operations)
-            except Exception as error:  # whatever it was: what is on disk is unknown from here on
+            except Exception as error:  # after any failure the state of the disk is unknown
                 self.fail(where, error)
 
         return run
@@ -212,8 +212,8 @@ class LogState:
         return wal_file.file if wal_file else None
 
     def read_at(self, group: Group, file: File | None, place: Place, offset: int, size: int) -> bytes:
-        """Octets ``offset..offset + size`` of what is at a place; fewer or others if the file was closed because it
-        went, or is unreadable."""
+        """Octets ``offset..offset + size`` of a place. Fewer or other octets if the file is unreadable, or was closed
+        because it went."""
         try:
             if place.file < KEPT_FILE:
                 file = self.segment_files.opened(group.id, -place.file)
@@ -249,7 +249,7 @@ def _describe(where: str, error: Exception) -> str:
 
 
 def disk_usage(group: Group, live: Ranges, closed: range) -> DiskUsage:
-    """What a group has on disk. Call with the lock held."""
+    """The disk usage of a group. Call with the lock held."""
     table, disk = group.table, group.table.disk
     above = list(clipped(live, table.floor + 1, table.last))
     replayed = disk.octets(table.floor)

@@ -2,18 +2,18 @@
 
 Theory of operation
 -------------------
-One thread, the owner's (the event loop), calls the methods below. None of them waits for a disk, except to read an
-entry that is no longer in memory, or a chunk of a snapshot. All raise UnknownGroupError for a group that is not
-there. What became durable comes back as notices, from the log's own threads, in lists: one call of ``notify`` per
-sync. The owner passes a function that hands the list to its loop.
+One thread, the owner's (the event loop), calls the methods below. No method waits for a disk, except to read an entry
+that is no longer in memory, or a chunk of a snapshot. All methods raise UnknownGroupError for a group that does not
+exist. The log tells in notices what became durable, from its own threads, in lists: one call of ``notify`` per sync.
+The owner passes a function that hands the list to its loop.
 
-The order that the owner can rely on: whatever it asks of one group is made durable in that order, so the notice for a
-later thing implies all earlier ones. After a failed write or sync comes one ``Failed`` and nothing else; what is
-asked of the log from then on is accepted and never confirmed, as if the node had stopped already.
+The owner can rely on the order: the operations on one group become durable in the order of the calls, so the notice for
+a later operation implies all earlier operations. After a failed write or sync comes one ``Failed`` and no other notice.
+From then on the log accepts operations and never confirms them, as if the node had stopped already.
 
-The invariants are I9 to I12 of the design: no gap is ever accepted; whatever was noticed as written is there after any
-crash; no WAL file goes while an entry in it can be asked for; every entry from the snapshot to the end, and every
-live one, can be read at any time.
+The invariants are I9 to I12 of the design: no gap is ever accepted; entries that were noticed as written are there
+after any crash; no WAL file goes while an entry in it can be asked for; every entry from the snapshot to the end, and
+every live entry, can be read at any time.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class LogSystem:
         gather: Callable[[], None] | None = None,
         new_store: Callable[[], bytes] = _new_store,
     ) -> tuple[Self, dict[GroupId, RecoveredGroup]]:
-        """Read what is there, or start afresh, and begin to write.
+        """Read an existing log, or make a new log, and begin to write.
 
         ``policy`` says in which threads the log works (default: threads of its own), and ``notify`` is called from
         these threads. If the policy has none, the owner drives the log with :meth:`run_pending`, or its
@@ -119,7 +119,7 @@ class LogSystem:
         return system, parts.recovered
 
     def _write_resets(self, resets: list[Group]) -> None:
-        """Dead branches that recovery dropped must not come back at the next start."""
+        """Write down that recovery dropped dead branches, so that they do not come back at the next start."""
         for group in resets:
             table = group.table
             table.resets += 1
@@ -127,9 +127,8 @@ class LogSystem:
         self._writing.run_pending()
 
     def write(self) -> None:
-        """Have what was asked so far written: in this thread if it is little and the disk fast, else by the log's own.
-
-        Notices come during the call then, from this thread.
+        """Have the waiting operations written. The calling thread writes a small batch itself while the disk is fast,
+        and notices come during the call then. Otherwise the log's own thread writes.
         """
         config = self._config
         quick = self._parts.wal.recent_ns <= 1000 * config.inline_us_max
@@ -148,7 +147,7 @@ class LogSystem:
         return self._writing, self._housekeeping
 
     def close(self) -> None:
-        """Make durable what waits, stop the threads, close the files. Notices still come until this returns."""
+        """Make the waiting operations durable, stop the threads, close the files. Notices come until this returns."""
         if self._closed:
             return
         self._closed = True
@@ -166,12 +165,12 @@ class LogSystem:
 
     @property
     def groups_meta(self) -> dict[GroupId, bytes]:
-        """What each group that was recovered was created with."""
+        """The ``meta`` that each recovered group was created with."""
         return {group: recovered.meta for group, recovered in self._parts.recovered.items()}
 
     @property
     def durability(self) -> str:
-        """What "written" means here, in words, for status pages and results."""
+        """The meaning of "written", in words, for status pages and results."""
         return "fdatasync before each notice" if self._config.sync else "NOT SYNCED: confirmed messages can be lost"
 
     def _group(self, group: GroupId) -> Group:
@@ -215,7 +214,7 @@ class LogSystem:
     # The log
 
     def append(self, group: GroupId, entries: Sequence[Entry]) -> None:
-        """Append consecutive entries; an index that exists is overwritten, and what stands above it is gone.
+        """Append consecutive entries. Existing entries at and above the first index are gone.
 
         Readable at once; :class:`Written` comes when they are on disk. The entries are shared, never copied.
         Raises :class:`~reference_broker.log.errors.AppendGapError` for entries that do not fit (I9).
@@ -231,7 +230,8 @@ class LogSystem:
         self._writing.submit(Append(found, entries, octets))
 
     def truncate_from(self, group: GroupId, index: LogIndex) -> None:
-        """Drop ``index`` and everything above. Raises :class:`ValueError` for what a snapshot covers: that is final."""
+        """Drop ``index`` and everything above. Raises :class:`ValueError` for an entry that a snapshot covers: such an
+        entry is final."""
         found = self._group(group)
         table = found.table
         if index <= table.asked_floor:
@@ -243,7 +243,7 @@ class LogSystem:
         self._writing.submit(Truncate(found, index))
 
     def reset(self, group: GroupId, index: LogIndex, term: Term) -> None:
-        """Start the log anew behind the snapshot that was just installed: the next entry is ``index + 1``.
+        """Start the log again behind the snapshot that was just installed: the next entry is ``index + 1``.
 
         Raises :class:`ValueError` if no such snapshot was noticed as installed.
         """
@@ -404,7 +404,7 @@ class LogSystem:
         return True
 
     def counters(self) -> dict[str, int]:
-        """The current figures; :data:`~reference_broker.log.counters.COUNTERS` says what each means."""
+        """The current figures, as :data:`~reference_broker.log.counters.COUNTERS` explains them."""
         counters = self._state.counters
         counters.memtable_bytes = self._state.memory.bytes
         counters.wal_files = len(self._state.wal_files)

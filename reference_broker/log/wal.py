@@ -1,11 +1,11 @@
-"""The files of the WAL: which exist, which is written, which stand ready or wait to be used again.
+"""The files of the WAL: which file is written, which stands ready, which wait to be used again.
 
 Theory of operation
 -------------------
 The writer thread owns the current file and appends batches to it; it never creates, renames or removes a file.
 The housekeeping thread makes the next file ready while the current one fills (:meth:`WalFiles.prepare`), so rolling
-over is the exchange of one reference. Should the next file be late, the current one grows beyond its size: slower,
-never wrong.
+over is the exchange of one reference. If the next file is late, the current file grows beyond its size, which is
+slower and never wrong.
 
 A dead file is renamed to ``.spare`` and becomes a next file by a new header and a rename; its old batches do
 not have the mark of the new number. Each step is synced before the next, so that a crash leaves either name and never a
@@ -39,7 +39,7 @@ SUFFIX: Final = ".wal"
 SPARE: Final = ".spare"
 TEMPORARY: Final = ".tmp"
 _RECENT: Final = 8
-"""About so many batches weigh in :attr:`Wal.recent_ns`."""
+"""About how many batches weigh in :attr:`Wal.recent_ns`."""
 _UNKNOWN_NS: Final = 1_000_000_000
 
 
@@ -121,9 +121,9 @@ class Wal:
         self._sync = sync
         self._next_file: WalFile | None = None
         self.times = (0, 0, 0)
-        """Of the last batch, monotonic ns: its write began, its write ended, its sync ended."""
+        """When the write of the last batch began and ended, and when its sync ended, in monotonic ns."""
         self.recent_ns = _UNKNOWN_NS
-        """What a batch took lately: a running mean."""
+        """The time that a batch took lately: a running mean."""
 
     def offer(self, file: WalFile) -> None:
         """The next file is ready. One reference, stored at once: needs no lock."""

@@ -56,8 +56,8 @@ STORE_ID_SIZE: Final = 16
 MARK_SIZE: Final = 8
 _MISSING: Final = -1
 WINDOW_BYTES: Final = 4 << 20
-"""So small that the C library has memory for one at hand: windows of 32 MiB are mapped and unmapped each time, and a
-start took twice the CPU. A larger batch is read whole. A multiple of a sector."""
+"""The size of a window, a multiple of a sector. It is so small that the C library has memory at hand: windows of 32 MiB
+are mapped and unmapped each time, and a start took twice the CPU. A batch larger than a window is read whole."""
 
 
 class RowKind(IntEnum):
@@ -101,7 +101,7 @@ class Batch(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The head of a batch: its number, the octets of its payloads, how many rows it has, and their CRC."""
+    """The head of a batch: its number, the octets of its payloads, the number of rows, and the CRC of the rows."""
 
     number: int
     octets: int
@@ -110,11 +110,11 @@ class Head(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """Where the sound batches of a file end, and what was found there.
+    """Where the sound batches of a file end, and why.
 
     ``damage`` is the offset of a batch, or of a payload within one, that fails its check (-1: no sound head stands
-    there). ``later`` is the offset of a later batch's sound head behind it (-1: none), which proves that what is
-    missing had been synced.
+    there). ``later`` is the offset of a later batch's sound head behind it (-1: none), which proves that the missing
+    batch was synced.
     """
 
     end: int
@@ -126,7 +126,7 @@ pack_row = _ROW.pack
 
 
 def mark_of(store: bytes, number: int) -> bytes:
-    """What marks the batches in file ``number`` of a store. Only who knows the store's id can tell it."""
+    """The mark of the batches in file ``number`` of a store. Only somebody who knows the store's id can make it."""
     return blake2b(number.to_bytes(8), key=store, digest_size=MARK_SIZE).digest()
 
 
@@ -142,9 +142,9 @@ def encode_file_header(magic: bytes, number: int, store: bytes, flags: int = 0) 
 
 
 def check_file_header(path: str, data: bytes | memoryview, magic: bytes, number: int, store: bytes) -> str | None:
-    """What is wrong with a file header; None if it is the one that belongs to this name and store.
+    """The fault of a file header; None if the header belongs to this name and store.
 
-    Raises :class:`OtherFormatError` for a sound one of another version.
+    Raises :class:`OtherFormatError` for a sound header of another version.
     """
     if len(data) < SECTOR:
         return "the file is shorter than its header"
@@ -181,7 +181,7 @@ def batch_size(rows: int, payload_octets: int) -> int:
 
 
 def read_head(octets: memoryview, at: int, mark: bytes) -> Head | None:
-    """The head of a batch at ``at``; None if there is none that the log wrote into this use of the file."""
+    """The head of a batch at ``at``; None unless the log wrote a head there in this use of the file."""
     head, crc = octets[at : at + _HEAD.size], octets[at + _HEAD.size : at + HEAD_SIZE]
     if head[:MARK_SIZE] != mark or len(crc) < _CRC_SIZE or zlib.crc32(head) != int.from_bytes(crc):
         return None
@@ -229,7 +229,7 @@ class Windows:
 
 
 def read_batch(file: Windows, offset: int, mark: bytes) -> Batch | int:
-    """The batch at ``offset``; if it fails a check, the offset of what is damaged, or -1 if its head is not sound."""
+    """The batch at ``offset``. If it fails a check, the offset of the damage, or -1 if its head is not sound."""
     head = read_head(file.part(offset, offset + HEAD_SIZE), 0, mark)
     if head is None:
         return _MISSING
@@ -248,7 +248,7 @@ def read_batch(file: Windows, offset: int, mark: bytes) -> Batch | int:
 
 
 def batches(file: Windows, mark: bytes) -> Iterator[Batch | Tail]:
-    """Every sound batch of a file in order, and last the :class:`Tail` that says why there are no more."""
+    """Every sound batch of a file in order, and last the :class:`Tail` that says why no batch follows."""
     offset = FIRST_BATCH
     number = 0
     while isinstance(found := read_batch(file, offset, mark), Batch):

@@ -2,11 +2,12 @@
 
 Theory of operation
 -------------------
-The thread takes everything that waits and makes one batch of it: one write, one sync, one notice list. What
-arrives meanwhile waits for the next batch, so a slow disk makes batches larger and not the queue longer in syncs.
+The thread takes all waiting operations and makes one batch of them: one write, one sync, one list of notices.
+Operations that arrive meanwhile wait for the next batch. So a slow disk makes the batches larger, and an operation does
+not wait for more syncs.
 
-Order within one turn: the meta log first (a new group, a new term), then the WAL, then what had to come after
-(snapshots, removal of groups). So an entry is never on disk before its group or its term is.
+Order within one turn: the meta log first (a new group, a new term), then the WAL, then the operations that must come
+after (snapshots, removal of groups). So an entry is never on disk before its group or its term is.
 
 Back of the envelope, one entry: wake-up 5 us, batch 5 us, tables 2 us, notice 2 us of CPU beside the sync.
 """
@@ -48,8 +49,8 @@ _ENTRY: Final = int(RowKind.ENTRY)
 
 @dataclass(slots=True)
 class _Batch:
-    """``octets`` of payload are to be written; ``backlog`` of them were handed over, with those of groups that were
-    deleted since, which nobody writes."""
+    """``octets`` of payload are to be written. ``backlog`` octets were handed over, including the payloads of groups
+    that were deleted since, which are not written."""
 
     rows: list[bytes] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
