@@ -34,11 +34,11 @@ class PipelineError(ReportError):
     """Base of every error of the pipeline that a person can act on."""
 
 
-class RunDirectoryError(PipelineError):
+class UnusableRunError(PipelineError):
     """A directory is no run directory, or one of a version or shape that this reader does not know."""
 
 
-class DamagedRunError(RunDirectoryError):
+class DamagedRunError(UnusableRunError):
     """A file without which a run cannot be reported is damaged."""
 
 

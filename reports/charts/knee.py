@@ -1,4 +1,4 @@
-"""The knee curve: what each setting delivers, and what that costs in latency."""
+"""The knee curve: the delivered rate of each setting, and its latency."""
 
 from __future__ import annotations
 

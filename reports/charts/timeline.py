@@ -61,8 +61,8 @@ class Panel:
 def thin(intervals: pd.DataFrame, *, columns_max: int = COLUMNS_MAX) -> tuple[pd.DataFrame, int]:
     """At most about ``columns_max`` rows, and how many intervals each row stands for.
 
-    Rates are means over the group, for they come from counts; of each latency the group's worst interval is kept, for
-    a mean of percentiles is the percentile of nothing. Groups never span two steps or two phases.
+    Rates come from counts, so the rate of a row is the mean over its intervals. A mean of percentiles would be the
+    percentile of nothing, so the latency of a row is that of its worst interval. No row spans two steps or two phases.
     """
     size = ceil(len(intervals) / columns_max) if len(intervals) else 1
     if size == 1:
@@ -189,7 +189,7 @@ def _latency_traces(intervals: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _mark_traces(marks: Sequence[Mark]) -> list[dict[str, Any]]:
-    """Points at the top edge that say on hover what the vertical lines are."""
+    """Points at the edge that name, on hover, the event of each vertical line."""
     if not marks:
         return []
     return [

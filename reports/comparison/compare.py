@@ -1,4 +1,4 @@
-"""Two sides, metric by metric: the change, its bounds, and the word for it."""
+"""Compare two sides metric by metric: the change, its bounds, and the verdict."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Comparison:
     """Steps that not every run has."""
 
     def count(self, verdict: Verdict) -> int:
-        """How many metrics got it."""
+        """How many metrics got this verdict."""
         return sum(line.verdict is verdict for line in self.lines)
 
 
@@ -76,7 +76,7 @@ def compare(
     noise_rate: float = NOISE_RATE,
     noise_latency: float = NOISE_LATENCY,
 ) -> Comparison:
-    """Compare two sides. ``metrics`` are parts of names; none: all."""
+    """Compare two sides. ``metrics`` are parts of names; without any, all metrics are compared."""
     found = differences(base[0], candidate[0])
     unlike = [each for side in (base, candidate) for other in side[1:] for each in repeats_differ(side[0], other)]
     faults = [each for other in (*base[1:], *candidate[1:]) for each in differences(other, other) if _is_fault(each)]
@@ -146,7 +146,7 @@ def _too_few(result: Comparison) -> str:
 
 
 def _complete(run: Run) -> Run:
-    """A run that was killed gets the result that its intervals tell."""
+    """The run; of a killed run, with the result derived from its intervals."""
     if run.result is None:
         run.result = summarise(run)
     return run

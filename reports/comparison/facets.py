@@ -1,8 +1,8 @@
-"""What differs between two runs beside the figures, by what it does to a comparison.
+"""Differences between two runs themselves, by their meaning for a comparison.
 
-A difference of the experiment (plan, load host, durability) or an untrustworthy side makes the figures speak of
-something else than the broker: they are refused. A difference of the broker or of the tool is usually what one wants to
-know about: it is shown.
+A difference of the experiment (plan, load host, durability), or a side that cannot be trusted, makes a comparison of
+the brokers impossible: the comparison is refused. A difference of the broker or of the tool is usually the reason for
+the comparison: the difference is shown.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from perftest.results.reader import Run
 
 
 class Facet(StrEnum):
-    """What of a run may differ. The first five are refused unless allowed."""
+    """The aspects in which runs may differ. Differences in the first five are refused unless allowed."""
 
     PLAN = "plan"
     HOST = "host"
@@ -36,7 +36,7 @@ _NO_PART_OF_THE_PLAN: Final = ("uris", "digest", "name", "title", "source")
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is not the same: ``where`` is a key of the manifest; the sides as text."""
+    """One difference: ``where`` is a key of the manifest, and the sides are texts."""
 
     facet: Facet
     where: str
@@ -45,13 +45,13 @@ class Difference:
 
 
 def differences(base: Run, candidate: Run) -> list[Difference]:
-    """Everything that differs, those that are refused first."""
+    """All differences; the differences that are refused come first."""
     found = [*_plan(base, candidate), *_facts(base, candidate), *_faults(base, candidate)]
     return sorted(found, key=lambda each: list(Facet).index(each.facet))
 
 
 def repeats_differ(first: Run, other: Run) -> list[Difference]:
-    """What keeps two runs from being repetitions of one measurement: anything but the tool's own state."""
+    """Differences that keep two runs from being repetitions of one measurement: all but the state of the tool."""
     found = [*_plan(first, other), *_facts(first, other)]
     return [each for each in found if each.facet is not Facet.TOOL]
 
@@ -104,7 +104,7 @@ def _fields(
 
 
 def _faults(base: Run, candidate: Run) -> Iterator[Difference]:
-    """What is wrong with either side by itself."""
+    """The faults of each side by itself."""
     words = [_fault(run) for run in (base, candidate)]
     if any(words):
         yield Difference(Facet.VALIDITY, "result.valid", *(word or "trustworthy" for word in words))
@@ -114,7 +114,7 @@ def _faults(base: Run, candidate: Run) -> Iterator[Difference]:
 
 
 def _fault(run: Run) -> str:
-    """Why the figures of a run are not those of its broker; harm to messages is told apart."""
+    """Why a run cannot be trusted; harm to messages has a facet of its own."""
     if run.killed:
         return "the run never ended"
     result = run.result or {}

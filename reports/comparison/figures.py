@@ -1,4 +1,4 @@
-"""What was measured: one value of each metric from each repetition.
+"""The measured figures: one value of each metric from each repetition.
 
 A *side* of a comparison is one run or several repetitions of it. A run gives one value of a metric, whatever its
 length: its intervals are not independent of each other, and say nothing about how runs differ.
@@ -51,12 +51,12 @@ class Side:
         return set.intersection(*(set(rows[label]["latency"]) for rows in self.rows))
 
     def values(self, label: str, metric: Metric) -> list[float]:
-        """The metric of a step in each repetition; empty where one of them lacks it."""
+        """The metric of a step in each repetition; empty if a repetition lacks the metric."""
         values = [_of_row(rows[label], metric) for rows in self.rows]
         return [] if None in values else [value for value in values if value is not None]
 
     def doubt(self, label: str, metric: Metric) -> str:
-        """Why the metric says little, if it does."""
+        """Why the metric says little; empty if there is no doubt."""
         zeros = self.values(label, metric).count(0)
         if zeros:
             return f"{zeros} of {len(self.rows)} repetitions measured 0"
@@ -68,8 +68,11 @@ class Side:
 
 
 def metrics_of(series: set[str]) -> Iterator[Metric]:
-    """What is compared of a step that has these latency series: the latency from the intended time where there is a
-    schedule, for the other one forgets the time that a message had to wait before it left."""
+    """The metrics to compare of a step that has these latency series.
+
+    Where there is a schedule, latency counts from the intended time, because the latency from the send leaves out the
+    time that a message waited before it left.
+    """
     yield Metric("delivered/s", "msg/s", True, column="delivered_per_s")
     yield Metric("published/s", "msg/s", True, column="published_per_s")
     for plain, scheduled in ((Series.E2E, Series.E2E_SCHED), (Series.CONFIRM, Series.CONFIRM_SCHED)):

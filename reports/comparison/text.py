@@ -24,7 +24,7 @@ def rows(result: Comparison) -> list[tuple[str, ...]]:
 
 
 def sentences(result: Comparison) -> list[str]:
-    """What to know beside the table: the summary first."""
+    """The sentences beside the table, the summary first."""
     counts = [(result.count(verdict), verdict) for verdict in Verdict]
     found = [", ".join(f"{count} {verdict}" for count, verdict in counts if count) or "nothing could be compared"]
     found += _basis(result) if result.repeated else _not_repeated(result)
@@ -47,17 +47,17 @@ def _doubts(result: Comparison) -> list[str]:
 
 
 def refusal(result: Comparison) -> str:
-    """Why the runs are not compared, in a line for each thing that differs."""
+    """Why the runs are not compared: a line for each difference."""
     return "\n".join(_difference(each) for each in result.refused)
 
 
 def shown_differences(result: Comparison) -> list[str]:
-    """What else differs between the sides."""
+    """The differences that are shown and not refused."""
     return [_difference(each) for each in result.differences if each not in result.refused]
 
 
 def markdown(result: Comparison) -> str:
-    """For a review: the verdict, the table, what differs, how it was judged."""
+    """The comparison for a review: the verdict, the table, the differences, the basis of the verdict."""
     summary, *rest = sentences(result)
     parts = [f"**{summary}**", _table(rows(result))]
     if different := shown_differences(result):
@@ -69,7 +69,7 @@ def markdown(result: Comparison) -> str:
 
 
 def to_json(result: Comparison) -> dict[str, Any]:
-    """For a program. Bounds that are not known are null."""
+    """The comparison for a program. Unknown bounds are null."""
     return {
         "base": [str(run.path) for run in result.base],
         "candidate": [str(run.path) for run in result.candidate],

@@ -1,8 +1,7 @@
-"""From the page as values to one HTML text that needs nothing else: no request, no second file.
+"""Render a page as one HTML file that makes no request and needs no second file.
 
-Every value goes through the template engine's escaping. The only texts that are inserted as they are: our own style
-sheet and script, plotly.js, and the JSON island, in which ``<`` is written as an escape so that no value can end the
-element.
+Every value goes through the template engine's escaping. Only four texts are inserted as they are: our own style sheet
+and script, plotly.js, and the JSON island, in which ``<`` is written as an escape so that no value can end the element.
 The content security policy allows exactly the two scripts, by their digests, and no connection to anywhere.
 """
 
@@ -81,7 +80,7 @@ def content_policy(*scripts: str) -> str:
 
 
 def style_sheet() -> str:
-    """The style sheet with the palettes as custom properties in front: system's choice first, the reader's wins."""
+    """The style sheet, with the palettes as custom properties. The theme of the reader overrides that of the system."""
     light, dark = (_properties(theme.PALETTES[name]) for name in theme.THEMES)
     return (
         f":root{{color-scheme:light;{light}}}"
@@ -98,7 +97,7 @@ def island(data: Any) -> str:
 
 
 def cell(value: Cell, column: Column) -> str:
-    """What a cell shows; latencies in the unit the page starts with."""
+    """The text of a cell. Latencies are in the unit that the page starts with."""
     if value is None:
         return words.NOT_MEASURED
     if isinstance(value, str):

@@ -50,7 +50,7 @@ def write_report(store: Path, out: Path, *, target: Path, command: Sequence[str]
 
 
 def summary(made: Page, tables: Tables) -> dict[str, Any]:
-    """What the page says, for programs: per run its sentences, trust list and steps (units as in the store)."""
+    """The content of the page for programs: the sentences, trust list and steps of each run (units as in the store)."""
     return {
         "schema": SUMMARY_VERSION,
         "banners": [banner.text for banner in made.banners],

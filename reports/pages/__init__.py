@@ -1,4 +1,4 @@
-"""What stands on the page: tables of a store go in, a :class:`reports.pages.model.Page` comes out.
+"""The content of a page: tables of a store go in, a :class:`reports.pages.model.Page` comes out.
 
 This layer chooses, counts and words; it knows no HTML (:mod:`reports.html` renders) and no colours
 (:mod:`reports.charts` draws).

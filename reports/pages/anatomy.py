@@ -1,7 +1,7 @@
 """The section "Where the time went": the stages of a message's way through the broker, step by step.
 
-Means add up, so the bars are of means; percentiles do not (the slowest hundredth of one stage are not the messages that
-are slowest in the next), so they stand in a table and nothing sums them.
+Means add up, so the bars show means. Percentiles do not add up, because the messages that are slowest in one stage are
+not the slowest in the next. Percentiles therefore stand in a table, and nothing sums them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ COVERED_ENOUGH: Final = 0.95
 
 
 def anatomy(run: pd.Series[Any], tables: Tables, *, prefix: str) -> Anatomy | None:
-    """The section of one run; None for a broker that does not tell."""
+    """The section of one run; None for a broker that keeps no latency anatomy."""
     stages = tables.stages
     steps = tables.steps[tables.steps["step"].isin(stages["step"])].reset_index(drop=True)
     if stages.empty or steps.empty:
@@ -193,7 +193,7 @@ def _in_words(stage: object, more: str = "") -> str:
 
 
 def _uncovered(steps: pd.DataFrame, delivery: pd.DataFrame) -> list[str]:
-    """The shares speak for the messages that were followed; say so where these are not nearly all."""
+    """A sentence for steps in which many messages could not be followed from the first stamp to the last."""
     followed = delivery[delivery["stage"] == TOTAL].set_index("step")["count"]
     delivered = steps.set_index("step")["e2e_count"]
     covered = (followed.reindex(delivered.index).fillna(0) / delivered).dropna()

@@ -1,4 +1,4 @@
-"""The figures of a run's section: chooses what each draws, says how to read it and what it shows, and tables it."""
+"""The figures of a run: the data that each figure draws, how to read it, its finding, and its table."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def timeline_chart(
     *,
     prefix: str,
 ) -> Chart | None:
-    """What happened when; None for a run without intervals."""
+    """The timeline of a run; None for a run without intervals."""
     if intervals.empty:
         return None
     series = lead_series(run, "e2e")
@@ -218,7 +218,7 @@ def _timeline_frame(intervals: pd.DataFrame, series: str, rates: Sequence[str]) 
 
 
 def _rates(run: pd.Series[Any]) -> list[str]:
-    """The rates to draw: in a closed loop nothing but what was published was intended."""
+    """The rates to draw. A closed loop has no intended rate of its own."""
     return [name for name, *_ in timeline.RATES if run["loop"] != "closed" or name != "intended_per_s"]
 
 
@@ -262,7 +262,7 @@ def _lanes(brokers: pd.DataFrame) -> list[timeline.Panel]:
 
 
 def _told_over_http(brokers: pd.DataFrame) -> pd.DataFrame:
-    """With what a broker that was asked over HTTP tells besides: the depth of its queues, and its memory."""
+    """Samples with the figures of a broker that was asked over HTTP: the depth of its queues, and its memory."""
     told = [json.loads(text or "{}").get("messages") for text in brokers["metrics"]]
     messages = pd.Series(told, index=brokers.index, dtype="float64")
     memory = (brokers["rss_bytes"] / 2**20).where(messages.notna())

@@ -24,7 +24,7 @@ _ENOUGH: Final = f"{100 * knee.ENOUGH:g} %"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """What a sweep shows, and its steps in words, row by row."""
+    """The knee curve of a sweep, and the steps of the sweep in words, row by row."""
 
     sweep: knee.Sweep
     names: tuple[str, ...]
@@ -60,7 +60,7 @@ def curve(run: pd.Series[Any], steps: pd.DataFrame) -> Curve | None:
 def sentences(
     run: pd.Series[Any], steps: pd.DataFrame, ledger: pd.Series[Any] | None, *, prefix: str
 ) -> list[Sentence]:
-    """What a reader with one minute should take away; a broken promise first."""
+    """The sentences for a reader with one minute; a broken promise comes first."""
     found = curve(run, steps)
     said = _of_sweep(found, prefix) if found else _of_steps(run, steps, prefix)
     safety = Sentence(text=ledger_sentence(ledger), anchor=f"{prefix}ledger", see="ledger")
@@ -95,7 +95,7 @@ def _wrong(ledger: pd.Series[Any]) -> list[str]:
 
 
 def headline(run: pd.Series[Any], steps: pd.DataFrame) -> Table | None:
-    """The settings a reader would choose between and what speaks for each; of a run without a sweep, its steps."""
+    """The settings to choose between, and the merits of each; of a run without a sweep, its steps."""
     series = lead_series(run, "e2e")
     found = curve(run, steps)
     measures = (
@@ -176,7 +176,7 @@ def _peak(found: Curve) -> str:
 
 
 def _rivals(found: Curve, merit: pd.Series[float], best: int) -> str:
-    """The settings whose merit is so near the best one's that another run may put them before it."""
+    """The settings that come so near the best that another run may put them first."""
     near = [row for row in range(len(merit)) if row != best and merit.iloc[row] * NOTICEABLE > merit.iloc[best]]
     if not near:
         return ""
@@ -186,14 +186,14 @@ def _rivals(found: Curve, merit: pd.Series[float], best: int) -> str:
 
 
 def _p99(found: Curve, row: int) -> str:
-    """The p99 of a step; with the number of samples where they are too few for it."""
+    """The p99 of a step, with the number of samples where there are too few for a p99."""
     text = words.latency(found.sweep.latency_ns_at(row))
     samples = int(found.steps[found.sweep.latency.replace("_p99_ns", "_count")].iloc[row])
     return text if supports(samples, "p99") else f"{text} (of only {words.plural(samples, 'sample')})"
 
 
 def knee_sentences(found: Curve) -> str:
-    """The knee, and beside it the setting that a reader who wants rate first would take."""
+    """The knee, and the setting for a reader who wants rate first."""
     sweep = found.sweep
     if all(each.row == sweep.knee for each in sweep.enough):
         return _knee(found)
@@ -207,7 +207,7 @@ def _enough(found: Curve, least: knee.Enough) -> str:
 
 
 def _knee(found: Curve) -> str:
-    """Where the knee is, by which rule, and what is given up there."""
+    """Where the knee is, by which rule, and how much rate is given up there."""
     sweep = found.sweep
     name = found.names[sweep.knee]
     part = words.share(sweep.rate_at(sweep.knee) / sweep.rate_at(sweep.peak))
@@ -259,7 +259,7 @@ def _change(more: float) -> str:
 
 
 def _of_steps(run: pd.Series[Any], steps: pd.DataFrame, prefix: str) -> list[Sentence]:
-    """One setting, or one step that counts: no knee to speak of, and the page says so."""
+    """The sentences of a run with one setting, or with one step that counts: there is no knee."""
     series = lead_series(run, "e2e")
     names = settings.long(steps, settings.swept(run))
     said = [_step_sentence(row, name, series) for (_, row), name in zip(steps.iterrows(), names, strict=True)]

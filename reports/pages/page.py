@@ -1,4 +1,4 @@
-"""The page of a store: one section a run, and what compares the runs when there are several."""
+"""The page of a store: a part for each run, and an overview when there are several runs."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _points_table(paths: Sequence[knee.Path]) -> Table:
 
 
 def _overview(loads: Sequence[Tables]) -> Table:
-    """One row per run: what it was and the best it did."""
+    """One row per run: the run, and its highest delivered rate."""
     columns = (
         Column(name="run", title="run"),
         Column(name="queue_types", title="queue"),

@@ -20,7 +20,7 @@ from reports.pages.tables import files_table
 def provenance(
     run: pd.Series[Any], hosts: pd.DataFrame, *, rebuild: Sequence[str], files: Sequence[tuple[str, int]]
 ) -> Provenance:
-    """All that is known of a run's origin; what the run did not record is left out, never guessed."""
+    """All that is known of the origin of a run. Facts that the run did not record are left out, never guessed."""
     manifest = manifest_of(run)
     plan = manifest.get("plan", {})
     groups = [

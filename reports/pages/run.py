@@ -1,4 +1,4 @@
-"""The section of one run, top to bottom."""
+"""One run as the page shows it, from top to bottom."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _unfinished(run: pd.Series[Any], begun: int) -> Banner:
 
 
 def _notes(run: pd.Series[Any], steps: pd.DataFrame) -> list[Sentence]:
-    """What a reader would look for and not find."""
+    """Why there is no knee curve, for a reader who looks for one."""
     if findings.curve(run, steps) is not None:
         return []
     why = "only one step delivered messages" if settings.swept(run) else "no setting was swept"
@@ -127,7 +127,7 @@ _ORDER: Final = (Status.FAIL, Status.WARN, Status.NOTE, Status.PASS)
 
 
 def worst_first(found: Sequence[Check]) -> list[Check]:
-    """The checks as a reader wants them: failures, warnings, what to know, and what is well."""
+    """The checks in the order in which a reader wants them: failures, warnings, notes, passes."""
     return sorted(found, key=lambda check: _ORDER.index(check.status))
 
 
@@ -150,7 +150,7 @@ def remarks(found: Sequence[Check], step: int) -> str:
 
 
 def caution(found: Sequence[Check], *, prefix: str) -> list[Sentence]:
-    """What must be known before the figures are read: the failed checks, by name."""
+    """The failed checks by name, as a warning before the figures."""
     failed = [check.check for check in found if check.status is Status.FAIL]
     if not failed:
         return []

@@ -1,4 +1,4 @@
-"""The tables of a run's section: every number the page has, before any figure."""
+"""The tables of a run: every number that the page has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table is made of: columns of few types, each with its unit in words, and the Arrow schema they make."""
+"""The parts of a table: columns of few types, each with its unit in words, and the Arrow schema of the columns."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ class Table:
 
 
 def text(name: str, doc: str, nullable: bool = False) -> Column:
-    """Text."""
+    """A column of texts."""
     return Column(name, Type.TEXT, doc, nullable)
 
 
 def integer(name: str, doc: str, nullable: bool = False) -> Column:
-    """Whole numbers of 64 bits."""
+    """A column of whole numbers of 64 bits."""
     return Column(name, Type.INT, doc, nullable)
 
 
 def real(name: str, doc: str, nullable: bool = False) -> Column:
-    """Numbers of double precision."""
+    """A column of numbers of double precision."""
     return Column(name, Type.FLOAT, doc, nullable)
 
 
 def flag(name: str, doc: str, nullable: bool = False) -> Column:
-    """Yes or no."""
+    """A column of yes or no."""
     return Column(name, Type.BOOL, doc, nullable)

@@ -61,7 +61,7 @@ def conform(frame: DataFrame, table: Table) -> DataFrame:
     """Exactly the table's columns, in its order and types.
 
     Spark reconciles with the whole structure in one call; columns are nullable to it, because it cannot know that a
-    sum over existing rows is never null. What must not be null is what the tests of the tables check.
+    sum over existing rows is never null. Tests check the columns that must not be null.
     """
     return frame.to(nullable(struct_of(table.arrow)))
 

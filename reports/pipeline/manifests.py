@@ -1,7 +1,7 @@
-"""What the tables take from manifests and ledgers: plain dicts in, rows out.
+"""Rows of the tables that come from manifests and ledgers.
 
-A manifest is written by the tool, but it may be of a killed run or of another version's making: a part that is absent
-leaves its columns empty, it does not stop the report.
+The tool writes the manifest, but the run may have been killed, or another version may have written the manifest. A part
+that is absent leaves its columns empty; it does not stop the report.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Run the pipeline: run directories in, a published store out. The only place that starts Spark jobs.
 
-The tables are independent of each other once lines are parsed and slots are merged, so these are kept (persisted) and
-the tables are written by two threads: each small write waits more than it works.
+The tables are independent of each other once lines are parsed and slots are merged. So parsed lines and merged slots
+are kept (persisted), and two threads write the tables, because a small write waits more than it works.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def run(spark: SparkSession, paths: Sequence[Path], target: Path) -> Published:
     A run that the store already has is replaced; other runs of the store stay as they are. A damaged or empty run is
     left out, unless no other is left.
 
-    :raises RunDirectoryError: a directory is no run, or the only run is damaged
+    :raises UnusableRunError: a directory is no run, or the only run is damaged
     :raises EmptyRunError: no run has a usable interval
     :raises StoreError: the store cannot be written or is of another version
     :raises SparkError: a job failed
@@ -78,7 +78,7 @@ def run_sources(spark: SparkSession, opened: source.Sources, target: Path) -> Pu
 
 @contextmanager
 def _jobs(target: Path) -> Iterator[None]:
-    """Spark's own failures as ours."""
+    """Translates the failures of Spark."""
     try:
         yield
     except PySparkException as error:

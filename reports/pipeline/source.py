@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from perftest.results import schema as files
 from perftest.results.folder import LocalFolder, read_object
-from reports.errors import DamagedRunError, EmptyRunError, RunDirectoryError
+from reports.errors import DamagedRunError, EmptyRunError, UnusableRunError
 
 SPLIT_BYTES: Final = 8 * 1024 * 1024
 """Large enough that a split costs seconds of work at most, small enough that one long run keeps every core busy."""
@@ -79,7 +79,7 @@ class Sources:
 def open_runs(paths: Iterable[Path]) -> Sources:
     """Read the manifests of these run directories. A damaged or empty run is left out, unless no other is left.
 
-    :raises RunDirectoryError: no directory, no manifest, unknown version, repeated id; or damage in the only run
+    :raises UnusableRunError: no directory, no manifest, unknown version, repeated id; or damage in the only run
     :raises EmptyRunError: the only run has no interval
     """
     found: dict[str, RunSource] = {}
@@ -92,14 +92,14 @@ def open_runs(paths: Iterable[Path]) -> Sources:
             continue
         other = found.get(run.run_id)
         if other is not None:
-            raise RunDirectoryError(
+            raise UnusableRunError(
                 f"two directories hold the run {run.run_id}", f"{other.path} and {path}", "give one of them"
             )
         found[run.run_id] = run
     if not found and problems:
         raise next(iter(problems.values()))
     if not found:
-        raise RunDirectoryError("no run was given", "the list of run directories is empty", "name at least one")
+        raise UnusableRunError("no run was given", "the list of run directories is empty", "name at least one")
     left_out = (LeftOut(path=path, reason=error.what) for path, error in problems.items())
     return Sources(runs=tuple(found.values()), left_out=tuple(left_out))
 
@@ -137,7 +137,7 @@ def _open_run(path: Path) -> RunSource:
     manifest = _read_manifest(path)
     version = manifest.get("schema")
     if version != files.SCHEMA_VERSION:
-        raise RunDirectoryError(
+        raise UnusableRunError(
             f"schema version {version!r} of the run directory is not known here",
             f"{path / files.MANIFEST}: schema",
             f"read it with a version of this tool that knows it; this one knows {files.SCHEMA_VERSION}",
@@ -176,7 +176,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         return read_object(LocalFolder(path), files.MANIFEST)
     except OSError as error:
-        raise RunDirectoryError(
+        raise UnusableRunError(
             f"not a run directory: {error.strerror or error}", file, "give a directory that perftest wrote"
         ) from error
     except ValueError as error:

@@ -76,7 +76,7 @@ def read_tables(place: Path | Folder, runs: Sequence[str] | None = None) -> Tabl
 
 
 def read_manifest(place: Path | Folder) -> StoreManifest:
-    """What a store holds.
+    """The manifest of a store.
 
     :raises StoreError: no store, or one of an unknown version
     """

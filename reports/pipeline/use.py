@@ -1,4 +1,4 @@
-"""What the broker's nodes and the load hosts used over each step, from their samples.
+"""CPU, WAL and host figures of each step, from the samples of the broker's nodes and of the load hosts.
 
 A node and a host serve every group of load: each group of a step has the figures of the whole node and the whole host.
 """

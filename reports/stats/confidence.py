@@ -1,17 +1,15 @@
-"""Intervals of confidence from repetitions: how much a figure could have been another one.
+"""Intervals of confidence from repetitions: how much a figure may vary by chance; and the verdict on a change.
 
-The repetitions of a measurement are what is independent, and they are few. The intervals within one run are neither:
-one slow second follows another, and all of them share what was special about that run. So a run counts as one value,
-however long it was, and one run has no interval.
+Repetitions of a measurement are independent of each other, and few. The seconds within one run are many, and not
+independent: one slow second follows another, and all of them share what was special about that run. So a run counts as
+one value, however long it was, and one run has no interval of confidence.
 
 Bounds are Student's: means of the logarithms, Welch's allowance for sides that vary differently (B. L. Welch, 1947).
 Logarithms, because a change is a ratio. Student's, because a bootstrap of three values can only say the three values
 again: its interval of 95 % leaves out the truth in one of ten comparisons.
 
-Verdicts. What a change means, in one of five words.
-
-Both bounds of the interval of confidence decide, never the change alone: one figure says nothing about how far chance
-carries it. The noise is what nobody would act on.
+The verdict on a change is one of five words. Both bounds of the interval decide, never the change alone, because one
+figure says nothing about chance. The noise is a change that nobody would act on.
 
 =========================  ==================================
 both bounds                verdict
@@ -39,7 +37,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Candidate over baseline, less 1, and the bounds of its interval; infinite where nothing is known of them."""
+    """Candidate over baseline, less 1, and the bounds of its interval. Unknown bounds are infinite."""
 
     value: float
     low: float = -inf

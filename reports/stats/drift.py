@@ -1,8 +1,8 @@
 """Whether a step was steady: its first half against its second.
 
-The intervals of one step are not independent of each other, so no test of significance is made of them: a drift is a
-size, and its limit is chosen. The p50 of a half is the median of its slots' p50: a comparison between halves, never a
-result.
+The intervals of one step are not independent of each other, so a test of significance would be wrong. A drift is a
+size, and its limit is chosen. The p50 of a half is the median of the p50 of its slots; that serves to compare the
+halves, and is never a result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The checks of the figures: enough samples, all of them, of a steady state, by clocks that agree?"""
+"""The checks of the figures: are there enough samples, is any missing, was the state steady, do the clocks agree?"""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def samples(tables: Tables) -> Check:
 
 
 def accounted(tables: Tables) -> Check:
-    """Has every delivery its latency?"""
+    """Does every delivery have a latency?"""
     steps = tables.steps[tables.steps["delivered"] > 0]
     recorded = steps["e2e_count"].fillna(0) + steps["negative_latencies"]
     missing = ((recorded - steps["delivered"]).abs() / steps["delivered"]).dropna()

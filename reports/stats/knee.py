@@ -4,11 +4,11 @@ The knee is the step with the highest power, rate / p99 (Kleinrock): before it, 
 latency grows faster than the rate. Beside it stands a rule that asks for rate first: the smallest setting with at least
 95 % of the peak. The two differ when the curve bends slowly, and then both are worth saying.
 
-The knee and the peak need no order. What is smaller, next or beyond is said of one setting while the others are held:
+The knee and the peak need no order. "Smaller", "next" and "beyond" speak of one setting while the others are held,
 along the lines of :mod:`reports.stats.axes`.
 
-A step in which the load generator was the limit says nothing of the broker: it is left out, and what is found of the
-others is a lower bound.
+A step in which the load generator was the limit says nothing about the broker. Such a step is left out, and the
+figures of the other steps are then a lower bound.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The latency to lead with: from the intended time in a step that had a schedule, else from the send.
 
-Decided step by step: a sweep over rates may have a step without a rate. Of a run of both kinds the columns
-``e2e_lead_*`` and ``confirm_lead_*`` hold each step's own; :func:`with_lead` adds them.
+Each step decides by itself, because a sweep over rates may have a step without a rate. :func:`with_lead` adds the
+columns ``e2e_lead_*`` and ``confirm_lead_*``, which hold the leading latency of each step.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ def opened(steps: pd.DataFrame) -> pd.Series[Any]:
 
 
 def lead_series(run: pd.Series[Any], kind: str) -> str:
-    """What the columns of the series to lead with begin with; ``kind`` is e2e or confirm. Those of a mixed run are
-    there after :func:`with_lead`."""
+    """The prefix of the columns of the leading series; ``kind`` is e2e or confirm.
+
+    The columns of a mixed run exist after :func:`with_lead`.
+    """
     return {"open": f"{kind}_sched", "mixed": f"{kind}_lead"}.get(str(run["loop"]), kind)
 
 

@@ -1,4 +1,4 @@
-"""The checks of the load: was it what was asked for, and was the generator or its machine the limit?"""
+"""The checks of the load: was the load as planned, and was the generator or its machine the limit?"""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STEAL_WARN, STEAL_FAIL = 100 * trust.STEAL_WARN, 100 * trust.STEAL_FAIL
 
 
 def schedule(tables: Tables) -> Check:
-    """Open loop: was the schedule kept, in time? Closed loop: say what that means."""
+    """Open loop: did messages leave on time? Closed loop: say what a closed loop means."""
     if run_of(tables)["loop"] == "closed":
         text = "Closed loop: a slow broker slows the load down, so these latencies hold at the rate reached, not above."
         return Check(check="schedule lag", status=Status.NOTE, text=text)
@@ -112,7 +112,7 @@ def generator(tables: Tables) -> Check:
 
 
 def limited(steps: pd.DataFrame) -> tuple[int, ...]:
-    """Steps that measured the load generator or its machine: nothing is known of the broker from them."""
+    """Steps that measured the load generator or its machine instead of the broker."""
     stolen = numbers(steps[steps["host_steal_percent"].fillna(0.0) >= STEAL_FAIL])
     return tuple(sorted({*_client_limited(steps), *stolen}))
 
@@ -128,7 +128,7 @@ def _client_limited(steps: pd.DataFrame) -> tuple[int, ...]:
 
 
 def _hindered(tables: Tables) -> tuple[int, ...]:
-    """Steps in which a worker had work to do all the time and could not do it for want of a core."""
+    """Steps in which a worker had work to do all the time and did not get a core for all of it."""
     columns = (tables.steps[name].fillna(0.0) for name in ("step", "worker_cpu_share", "worker_wait_share"))
     return tuple(
         int(step) for step, cpu, wait in zip(*columns, strict=True) if trust.is_hindered(float(cpu), float(wait))
@@ -149,13 +149,13 @@ def _scheduled(tables: Tables) -> pd.DataFrame:
 
 
 def _unscheduled(tables: Tables) -> str:
-    """Which steps a sentence about schedules does not speak of, as a sentence to add to it."""
+    """A sentence that names the steps without a schedule; empty if every step has one."""
     labels = tables.steps.loc[~opened(tables.steps), "label"]
     return f" Without a schedule, a closed loop: {', '.join(labels)}." if len(labels) else ""
 
 
 def load_host(tables: Tables) -> Check | None:
-    """Had the load host time to spare?"""
+    """Did the load host have CPU time to spare?"""
     steps = tables.steps
     busy, steal = steps["host_cpu_percent"].dropna(), steps["host_steal_percent"].dropna()
     if busy.empty:

@@ -1,4 +1,4 @@
-"""The checks of what became of messages, records and connections."""
+"""The checks of the fate of messages, records and connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trust list of a run: what speaks for its numbers and what against them, computed from its tables.
+"""The trust list of a run: the reasons to trust its figures or not, computed from its tables.
 
 Here are the list, and the checks of the run as a whole.
 """
@@ -47,7 +47,7 @@ def repetitions(tables: Tables) -> Check:
 
 
 def machine(tables: Tables) -> Check | None:
-    """Say when everything shared a machine."""
+    """Say whether generator and brokers shared a machine."""
     if not run_of(tables)["one_machine"]:
         return None
     text = "Generator and brokers shared one machine: they competed for its CPU and disk, and no network was crossed."
@@ -55,7 +55,7 @@ def machine(tables: Tables) -> Check | None:
 
 
 def background(tables: Tables) -> Check | None:
-    """Say what else the broker had to do."""
+    """Name the background loads that the broker served."""
     beside = json.loads(run_of(tables)["manifest"] or "{}").get("plan", {}).get("background") or []
     if not beside:
         return None
@@ -74,7 +74,7 @@ def durability(tables: Tables) -> Check:
 
 
 def broker_cpu(tables: Tables) -> Check | None:
-    """Say when the broker's CPU time is not all of it."""
+    """Say whether the broker's CPU time lacks the time of its kernel."""
     if (json.loads(run_of(tables)["manifest"] or "{}").get("broker") or {}).get("cpu_kind") != "user":
         return None
     return Check(check="broker CPU", status=Status.NOTE, text=sentence(USER_CPU_ONLY))

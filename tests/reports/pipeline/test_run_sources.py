@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from perftest.results import hlog
 from perftest.results import schema as files
-from reports.errors import DamagedRunError, EmptyRunError, PipelineError, RunDirectoryError
+from reports.errors import DamagedRunError, EmptyRunError, PipelineError, UnusableRunError
 from reports.pipeline import source
 from reports.pipeline.__main__ import main
 
@@ -28,11 +28,11 @@ def without_column(run: Path) -> None:
 
 
 SPOILED: dict[str, tuple[Callable[[Path], object], type[PipelineError], str]] = {
-    "no directory": (shutil.rmtree, RunDirectoryError, "not a run directory"),
-    "no manifest": (lambda run: (run / files.MANIFEST).unlink(), RunDirectoryError, "not a run directory"),
+    "no directory": (shutil.rmtree, UnusableRunError, "not a run directory"),
+    "no manifest": (lambda run: (run / files.MANIFEST).unlink(), UnusableRunError, "not a run directory"),
     "manifest cut": (lambda run: (run / files.MANIFEST).write_text('{"schema": 1,'), DamagedRunError, "not JSON"),
     "manifest a list": (lambda run: (run / files.MANIFEST).write_text("[]"), DamagedRunError, "not a JSON object"),
-    "later version": (lambda run: change_manifest(run, schema=2), RunDirectoryError, "version 2"),
+    "later version": (lambda run: change_manifest(run, schema=2), UnusableRunError, "version 2"),
     "no id": (lambda run: change_manifest(run, id=None), DamagedRunError, "no usable id"),
     "an id that climbs": (lambda run: change_manifest(run, id="../x"), DamagedRunError, "no usable id"),
     "manifest nested without end": (
@@ -71,8 +71,8 @@ def test_a_damaged_or_empty_run_is_left_out_beside_others(
     spoil, kind, words = SPOILED[name]
     good, other = (make_run(tmp_path / run_id, run_id=run_id, steps=(1,)) for run_id in ("good", "other"))
     spoil(other)
-    if kind is RunDirectoryError:
-        with pytest.raises(RunDirectoryError):
+    if kind is UnusableRunError:
+        with pytest.raises(UnusableRunError):
             source.open_runs([good, other])
         return
     opened = source.open_runs([other, good])
@@ -97,7 +97,7 @@ def test_the_same_directory_twice_is_one_run_and_a_copy_is_refused(
     assert len(source.open_runs([run, tmp_path / "." / "run"]).runs) == 1
     copy = tmp_path / "copy"
     shutil.copytree(run, copy)
-    with pytest.raises(RunDirectoryError, match="two directories"):
+    with pytest.raises(UnusableRunError, match="two directories"):
         source.open_runs([run, copy])
 
 
