@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from random import Random
 
-from reference_broker.sim.fifo_checks import Absences, Deliveries, Letters
+from reference_broker.sim.fifo_checks import AbsenceChecks, DeadLetterChecks, DeliveryChecks
 from reference_broker.sim.ledger import Ledger
 from reference_broker.sim.loop import Scheduler
 from reference_broker.sim.network import Network
@@ -42,8 +42,8 @@ class Checkers:
     def __init__(self, scheduler: Scheduler) -> None:
         self.raft = RaftChecks()
         self.members = MemberChecks()
-        self.deliveries = Deliveries()
-        self.letters = Letters()
-        self.absences = Absences()
+        self.deliveries = DeliveryChecks()
+        self.dead_letters = DeadLetterChecks()
+        self.absences = AbsenceChecks()
         self.ledger = Ledger()
         self.story = Story(scheduler)

@@ -99,7 +99,7 @@ def _look_at_limits(where: str, machine: FifoMachine) -> None:
     check(not over or config.overflow is not Overflow.DROP_HEAD, "I28", f"{where}: {over} over its limits")
 
 
-class Letters:
+class DeadLetterChecks:
     """Dead letters that are sent at most once: one leader sends each of them, whoever leads later (X7)."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class Letters:
                 self._sent.add(place)
 
 
-class Absences:
+class AbsenceChecks:
     """A node that was away must apply everything that it missed before it delivers (X8)."""
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class Absences:
         check(applied >= due, "X8", f"node {node} has applied {applied} and not {due} yet, and delivers {what}")
 
 
-class Deliveries:
+class DeliveryChecks:
     """Which node executes which delivery (I25, I26), and that message ids have no gaps (I20)."""
 
     def __init__(self) -> None:

@@ -213,7 +213,7 @@ class SimShard(Shard):
 
         def shown(group: GroupId, letters: DeadLetter, contents: list[DeadMessage]) -> None:
             self.story.buries(self.node, group, letters, contents)
-            self.owner.checkers.letters.sent(self.node, group, letters)
+            self.owner.checkers.dead_letters.sent(self.node, group, letters)
             self.owner.moment("letters", self.owner)
             dead_letter(group, letters, contents)
 
@@ -542,8 +542,3 @@ class SimNode:
     def is_ready(self) -> bool:
         """Whether the node knows a leader of the metadata group."""
         return self.shard is not None and self.shard.runners[METADATA_GROUP].core.leader != 0
-
-
-def sim_limits(**changes: int) -> Limits:
-    """Limits that are so small that everything happens often."""
-    return replace(Limits(), **changes)

@@ -417,9 +417,5 @@ class MemberChecks:
         good, so the time does not matter. The next membership of the same node is a new one."""
         for node in set(former.members) - set(now.members):
             epoch = former.replica_id_of(node)
-            wanted = (group, node, epoch) in self._leaving
-            check(
-                wanted,
-                "X4",
-                f"group {group:x}: node {node} is removed in membership epoch {epoch}, which nobody asked for",
-            )
+            text = f"group {group:x}: node {node} is removed in membership epoch {epoch}, which nobody asked for"
+            check((group, node, epoch) in self._leaving, "X4", text)

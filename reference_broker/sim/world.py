@@ -21,7 +21,7 @@ from reference_broker.sim.environment import Checkers, Environment
 from reference_broker.sim.invariants import check
 from reference_broker.sim.nemesis import Moments, Nemesis
 from reference_broker.sim.network import WINDOWS, Weather
-from reference_broker.sim.node import SimNode, SimShard, sim_limits
+from reference_broker.sim.node import SimNode, SimShard
 from reference_broker.sim.operator import Operator
 from reference_broker.sim.trace import KEPT
 from reference_broker.types import METADATA_GROUP, ChannelId, NodeId
@@ -64,9 +64,9 @@ class World:
         self.nemesis = moments.nemesis = Nemesis(env, self.nodes, self.operator, self.is_whole)
 
     def _limits(self) -> Limits:
-        chance = self.env.chance
+        chance = self.env.chance  # limits are so small that everything happens often
         fast = chance.random() < 0.8
-        return sim_limits(
+        return Limits(
             tick_ms=10 if fast else 50,
             heartbeat_ms=50 if fast else 250,
             suspect_after_ms=200 if fast else 2000,

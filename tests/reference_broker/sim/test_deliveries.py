@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reference_broker.sim.fifo_checks import Deliveries
+from reference_broker.sim.fifo_checks import DeliveryChecks
 from reference_broker.sim.invariants import ViolationError
 from reference_broker.types import ChannelId, ConsumerId, NodeId
 
@@ -16,7 +16,7 @@ Delivery = tuple[int, int, bool, int]
 
 
 def execute(*deliveries: Delivery) -> None:
-    known = Deliveries()
+    known = DeliveryChecks()
     for first, count, gap, breaks in deliveries:
         known.executed(NODE, LIFE, CONSUMER, first, count, gap, breaks)
 
@@ -50,14 +50,14 @@ def test_what_may_not_be(deliveries: list[Delivery], number: str) -> None:
 
 
 def test_in_another_queue_of_the_name_ids_begin_anew() -> None:
-    known = Deliveries()
+    known = DeliveryChecks()
     for _ in range(2):
         known.executed(NODE, LIFE, CONSUMER, 0, 8, False, 0)
         known.queue_gone({CONSUMER.channel})
 
 
 def test_the_end_of_another_queue_changes_nothing() -> None:
-    known = Deliveries()
+    known = DeliveryChecks()
     known.executed(NODE, LIFE, CONSUMER, 0, 8, False, 0)
     known.queue_gone({CONSUMER.channel}, {CONSUMER})
     with pytest.raises(ViolationError, match="I20"):
@@ -66,7 +66,7 @@ def test_the_end_of_another_queue_changes_nothing() -> None:
 
 def test_a_channel_that_is_closed_begins_nothing_anew() -> None:
     """The next leader tells a node without a member what is held there, and that node has yet to say who is gone."""
-    known = Deliveries()
+    known = DeliveryChecks()
     known.executed(NODE, LIFE, CONSUMER, 0, 8, False, 1)
     known.queue_gone(set())
     known.executed(NODE, LIFE, CONSUMER, 5, 1, False, 2)
