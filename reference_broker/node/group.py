@@ -1,8 +1,8 @@
-"""One member of one Raft group, at work: the core, the log and the hosted machine, wired together.
+"""One member of one Raft group: its core, its log and the machine that it hosts, wired together.
 
-The runner turns inputs (frames from peers, notices from the log, commands of local channels, ticks) into calls of
-the pure core, and carries out what the core's :class:`~reference_broker.raft.ready.Ready` asks for, in the order
-written there. How commands become entries is for :mod:`~reference_broker.node.batcher`, how entries and messages get
+The runner turns inputs (frames from peers, notices from the log, commands of local channels, ticks) into calls of the
+pure core. It carries out what the core's :class:`~reference_broker.raft.ready.Ready` asks for, in the order written
+there. How commands become entries is for :mod:`~reference_broker.node.batcher`, how entries and messages get
 to other members for :mod:`~reference_broker.node.sender`.
 
 Work is done once per turn of the event loop (:meth:`GroupRunner.turn`), after all sockets were read.
@@ -34,7 +34,7 @@ from reference_broker.types import NOBODY, Entry, EntryKind, GroupId, LogIndex, 
 log = logging.getLogger(__name__)
 
 _APPLY_BYTES: Final = 8 * 1024 * 1024
-"""So many octets of entries are read at a time to be applied: a member that is far behind must not read all of them."""
+"""Octets of entries that are read at a time to be applied: a member that is far behind must not read all at once."""
 
 
 class GroupPorts(ProposingPorts, SenderPorts, Protocol):
@@ -100,7 +100,7 @@ class GroupRunner:
 
     @property
     def leader(self) -> NodeId:
-        """Who leads, as far as this member knows."""
+        """The node that leads, as far as this member knows."""
         return self.core.leader
 
     # Inputs
@@ -121,7 +121,7 @@ class GroupRunner:
                 non_member.leading(term, *applied)
 
     def non_member_left(self, node: NodeId) -> None:
-        """Nobody there wants to be told any more."""
+        """The node has no clients of the group any more."""
         self._non_members.pop(node, None)
 
     def highest_applied(self, node: NodeId, boot_id: int) -> tuple[int, int]:
@@ -180,7 +180,7 @@ class GroupRunner:
         self._node.wake(self)
 
     def snapshot_rejected(self, index: LogIndex) -> None:
-        """What was received is not sound."""
+        """The snapshot that was received is damaged."""
         self._storing = False
         self.core.install_failed(index)
         self._node.wake(self)
@@ -195,8 +195,8 @@ class GroupRunner:
             self.host.restore(snapshot.state)
 
     def read(self, answered: Callable[[LogIndex | None], None]) -> None:
-        """On the leader: have ``answered`` called once everything is applied here that was committed when this was
-        called, with the index of the last of it; with None if the leadership is lost before that is known."""
+        """On the leader: call ``answered`` once everything is applied here that is committed now, with the index of the
+        last such entry; with None if the leadership is lost before that is known."""
         token, self._next_read = self._next_read, self._next_read + 1
         self.core.read(token)
         self._reads[token] = answered
@@ -220,19 +220,20 @@ class GroupRunner:
             self._reads.pop(token)(None)
 
     def lead_if_nobody_does(self) -> None:
-        """Ask for votes at once instead of when a timer ends. Pre-vote makes it harmless if somebody leads."""
+        """Ask for votes at once instead of when a timer ends. Because of pre-vote this does no harm if a leader
+        exists."""
         if not self.core.leader:
             self.core.campaign()
             self._node.wake(self)
 
     def tick(self) -> None:
-        """One unit of Raft's time: a turn follows only if something came of it."""
+        """One unit of Raft's time. A turn follows only if the core has something to do."""
         self.core.tick()
         if self.core.has_ready:
             self._node.wake(self)
 
     def stood_still(self) -> None:
-        """This process stood still for so long that others may think that its node is gone."""
+        """This process stood still for so long that other nodes may have given its node up."""
         self._non_members.clear()
         self._doubt()
 
@@ -241,7 +242,7 @@ class GroupRunner:
             self.host.doubt()
 
     def peer_up(self, node: NodeId) -> None:
-        """The link to ``node`` stands again: whatever was under way to it may be lost."""
+        """The link to ``node`` is up again: what was under way to it may be lost."""
         self.core.node_up(node)
         if node == self.core.leader:
             self._doubt()
@@ -275,7 +276,7 @@ class GroupRunner:
         self._node.when_writable(node, self)
 
     def stop(self) -> None:
-        """The group is gone from this node, its log with it: whatever still calls, nothing more happens."""
+        """The group is gone from this node, and its log too. Later calls do nothing."""
         self._stopped = True
         self.host.stop()
         self._sender.stop()
@@ -338,7 +339,7 @@ class GroupRunner:
             self._tell_awaiting()
 
     def _stamp(self, entries: Sequence[Entry]) -> None:
-        """Entries go to this node's log."""
+        """Note when entries were handed to this node's log."""
         now_ns = self._node.now_ns()
         for entry in entries:
             if entry.kind is EntryKind.COMMAND:
@@ -346,7 +347,7 @@ class GroupRunner:
                 self.track.handed(entry.index, clock, made_ns, now_ns)
 
     def _install(self, index: LogIndex, snapshot: GroupSnapshot) -> None:
-        """Jump to the state of a snapshot. The log is ready for it: what the state refers to can be read."""
+        """Jump to the state of a snapshot. The log is ready: it can read the entries that the state refers to."""
         self._installing = None
         if not self._may_apply(snapshot.machine_version):
             return

@@ -1,13 +1,7 @@
-"""One shard of one node: a log, a set of Raft groups, the links to the peers, the channels of its clients.
+"""One shard of one node: it makes the objects of the node, hands each the ports that it needs, and drives them.
 
-A node is one shard today. Nothing here is global to the process, so that a node may become several processes, each
-owning whole queues.
-
-The shard decides when things run. All inputs of one turn of the event loop (sockets, notices of the log, timers)
-are taken first;
-then every group that has something to do gets one :meth:`~reference_broker.node.group.GroupRunner.turn`, and at
-last every
-connection that has something to say is flushed. So one turn makes at most one entry per queue and one write per socket.
+A node is one shard today. Nothing here is global to the process, so a node may become several processes, each of which
+owns whole queues. docs/internals/node.md says what the objects are.
 """
 
 from __future__ import annotations
@@ -76,8 +70,8 @@ def _now_ms() -> int:
 
 
 def host_clock() -> int:
-    """A number above 0 that processes share exactly when their monotonic clocks are one: same boot of the same host,
-    same time namespace. Where the system does not say, a number of this process's own."""
+    """A number above 0 that two processes share exactly when they have one monotonic clock: same boot of the same host,
+    same time namespace. Where the system does not say, the number is this process's own."""
     try:
         name = f"{_BOOT.read_text().strip()} {_NAMESPACE.readlink()}"
     except OSError:
@@ -86,7 +80,7 @@ def host_clock() -> int:
 
 
 class Shard:
-    """Everything of one node but its listening sockets."""
+    """One node, except for the sockets on which clients and operators connect."""
 
     def __init__(
         self,
@@ -169,7 +163,7 @@ class Shard:
         )  # fmt: skip
         self._frames = Frames(self.hosting, self.requests, self.clients, self.turns.guarded, self.leader_found)
 
-    # Life
+    # Start and stop
 
     async def start(self) -> None:
         """Join the cluster."""
@@ -178,15 +172,15 @@ class Shard:
         self._tick_task = self._loop.create_task(self._tick())
 
     def close(self) -> None:
-        """Leave, orderly: nothing that was confirmed depends on it."""
+        """Leave the cluster in order. Nothing that was confirmed depends on this."""
         if self._tick_task is not None:
             self._tick_task.cancel()
         self.peers.close()
         self.log.close()
 
     def when_ready(self, call: Callable[[], None]) -> None:
-        """Call once this node knows of every queue that is there: the metadata group has a leader, and what was
-        committed when it was found is applied here."""
+        """Call once this node knows of every queue: the metadata group has a leader, and this node has applied what was
+        committed when the leader was found."""
         self.reads.catch_up(call)
 
     # What connections use
@@ -198,7 +192,7 @@ class Shard:
         return self.place(declaration.new_record(event, name, nodes, self.random_bits, self.hosting.kinds))
 
     def place(self, record: QueueRecord) -> QueueRecord:
-        """Choose where a new queue's members go."""
+        """The record with its members and its first leader."""
         return placed(record, self.node, self.nodes.all, self.nodes.up, self.hosting.census)
 
     def declare(self, record: QueueRecord, answered: Callable[[Queue], None]) -> None:
@@ -235,7 +229,7 @@ class Shard:
         return self.metadata.machine.policies.values()
 
     def check_alarms(self) -> None:
-        """Look whether the node has disk and memory enough; connections and peers notice a change at once."""
+        """See whether the node has enough disk and memory. Connections and peers hear of a change at once."""
         if self.alarms.check():
             self.peers.tell_alarms(self.alarms.own)
             self._touch_all()
@@ -247,17 +241,17 @@ class Shard:
     # node.hosting
 
     def queue_gone(self, record: QueueRecord) -> None:
-        """Tell every connection."""
+        """A queue was deleted: tell every connection."""
         self.services.queue_gone(record)
         for connection in list(self.clients.connections):
             connection.queue_removed(record)
             self.touch(connection)
 
     def runner_made(self, runner: GroupRunner, state: RecoveredGroup | None) -> None:
-        """A member begins here, with what recovery found of it. Nothing to do; a simulation looks on."""
+        """A member begins here, with the state that recovery found. A simulation overrides this to watch members."""
 
     def electing(self) -> int:
-        """How many groups with a member here have no leader, and voters enough that can be reached to elect one."""
+        """How many groups with a member here have no leader, but enough voters that can be reached to elect one."""
         voters = [self.runners[group].core.configuration.voters for group in self.hosting.census.leaderless]
         return sum(bool(of) and sum(node in self.nodes.up for node in of) >= majority(len(of)) for of in voters)
 
@@ -266,7 +260,7 @@ class Shard:
         self._reconciliation.reconcile(runner)
 
     def members_committed(self, runner: GroupRunner) -> None:
-        """The next change may begin."""
+        """A change of members is committed, so the next change may begin."""
         self.reconcile(runner)
 
     # node.group.GroupPorts
@@ -281,7 +275,7 @@ class Shard:
         return self.peers.congested
 
     def leader_changed(self, runner: GroupRunner) -> None:
-        """Note it, and let those go on who waited for a leader."""
+        """A member's role, leader or term has changed: tell everything that depends on it."""
         if runner.core.leader != NOBODY:
             self._ticks.leader_found(runner)
         self.hosting.census.member_knows(runner.group, runner.core.leader)
@@ -296,19 +290,19 @@ class Shard:
             self.leader_found()
 
     def leader_found(self) -> None:
-        """Let the reads go on that waited for a leader."""
+        """A group has a leader: reads that waited for one go on."""
         self.reads.leader_found()
 
     # node.peers.PeerEvents
 
     def peer_up(self, node: NodeId, boot_id: int) -> None:
-        """A peer is there: groups resume with it, leaders tell their machines."""
+        """A peer is up: groups resume with it, and leaders tell their machines."""
         self.nodes.up[node] = boot_id
         self.hosting.peer_up(node, up=self.nodes.up)
         self.services.node_changed(node)
 
     def peer_down(self, node: NodeId) -> None:
-        """A peer is gone: groups suspect it, leaders tell their machines."""
+        """A peer is down: groups suspect it, and leaders tell their machines."""
         self.nodes.up.pop(node, None)
         self.peer_alarms(node, NO_ALARM)
         self.turns.link_broken(node)
@@ -317,7 +311,7 @@ class Shard:
         self.services.node_changed(node)
 
     def stop(self, error: StaleDirectoryError | OSError) -> None:
-        """A directory that has forgotten, or that cannot be written: nothing more may be promised on it."""
+        """Stop the node: its directory is an older copy or cannot be written, so nothing more may be promised on it."""
         if isinstance(error, StaleDirectoryError):
             self._failed(str(self._stale_directory(error)))
         else:
@@ -330,7 +324,7 @@ class Shard:
         return ConfigError(what, str(self.config.data_dir), fix)
 
     def peer_alarms(self, node: NodeId, alarms: int) -> None:
-        """Publishers stop for the alarms of any node."""
+        """A peer's alarms have changed. Publishers stop for the alarms of any node."""
         if self.alarms.told(node, Alarm(alarms)):
             self._touch_all()
 
@@ -341,7 +335,7 @@ class Shard:
         self._frames.take(node, kind, body)
 
     def peer_writable(self, node: NodeId) -> None:
-        """Those go on who wait for the link."""
+        """Runners that wait for the link go on."""
         self.turns.link_writable(node)
 
     # Inside
@@ -367,10 +361,10 @@ class Shard:
         )
 
     def _forget_bodies(self, runners: list[Runner]) -> None:
-        """Let the memory go of bodies that no message of the state lies in any more."""
+        """Free the payloads of entries that no message of the state lies in any more."""
         for runner in runners:
             if not isinstance(runner, GroupRunner) or self.runners.get(runner.group) is not runner:
-                continue  # no log here, or removed in this very turn
+                continue  # a proxy has no log here; or the member was removed in this very turn
             lowest = runner.host.lowest_live_entry()
             self.log.drop_payloads(runner.group, LogIndex(runner.applied if lowest is None else lowest))
 
