@@ -49,7 +49,9 @@ def import_command_lines(text: str, file: str) -> Imported:
     notes = Notes(file)
     lines = lines_of(text, notes)
     if not lines and not notes.problems:
-        notes.problem("", "there is no command line of PerfTest in it", "give one, such as `perf-test -x 1 -y 2`")
+        notes.problem(
+            "", "the source has no command line of PerfTest", "give a command line, such as `perf-test -x 1 -y 2`"
+        )
     stem = name_of("perftest" if file == INLINE else file.rpartition("/")[2].rpartition(".")[0] or file, 70)
     found = []
     for number, line in enumerate(lines, start=1):

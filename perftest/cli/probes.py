@@ -186,7 +186,7 @@ def _prober(asked: SearchPlan, flags: Mapping[str, Any]) -> Iterator[Prober]:
 def find_rate(asked: SearchPlan, flags: Mapping[str, Any]) -> Exit:
     """Find the highest rate that meets every objective. Raises CliError if there is no objective."""
     if not asked.objectives:
-        fix = '--slo "e2e.p99<20ms", or --frontier to compare settings'
+        fix = 'give an objective, such as --slo "e2e.p99<20ms", or compare settings with --frontier'
         raise CliError("there is no objective to meet", "--slo", fix, Exit.USAGE)
     with _prober(asked, flags) as prober:
         settings = asked.plan.steps[0].settings

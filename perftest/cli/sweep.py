@@ -205,8 +205,8 @@ def _resumed(place: Path, name: str | None, asked: dict[str, Any]) -> tuple[Plan
 
     changed = [flag for flag in ("overrides", "varied", "quick", "isolated", "in_random_order", "until") if asked[flag]]
     if name is not None or changed:
-        fix = "give --resume alone, with the target and how to show it"
-        raise CliError("a sweep that goes on cannot be changed", "--resume", fix, Exit.USAGE)
+        fix = "with --resume, give only options about the broker and the output"
+        raise CliError("a continued sweep cannot be changed", "--resume", fix, Exit.USAGE)
     if (place / STATE).exists():
         return rounds_of(place)
     return remaining(place), Rounds(repeats=1, until=None, part=0.0, random=False)

@@ -116,7 +116,7 @@ def _converted(source: str, topologies: Path | None) -> Imported:
         if is_command_line(source):
             return import_command_lines(source, INLINE)
         fix = "give a file that can be read, or a command line in quotes: 'perf-test -x 1 -y 2'"
-        raise CliError(f"this is no file, and no command line of PerfTest: {source}", "SOURCE", fix, Exit.USAGE)
+        raise CliError(f"this is neither a file nor a command line of PerfTest: {source}", "SOURCE", fix, Exit.USAGE)
     text, data = _read(path)
     if is_playlist(data):
         return import_playlist(text, source, _Neighbours(path, topologies).text_of)

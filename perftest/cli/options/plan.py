@@ -149,7 +149,7 @@ def _size_bytes(choices: Choices, bodies: Bodies) -> int:
     if choices.is_given("size") and choices["variable_size"]:
         choices.problem(["size", "variable_size"], "-s and -vs: two sizes at once", "use one of them", size)
     if size < SIZE_BYTES_MIN:
-        choices.note(f"-s {size}: bodies have {SIZE_BYTES_MIN} octets, which the time stamps take")
+        choices.note(f"-s {size}: bodies have {SIZE_BYTES_MIN} octets, because the time stamps take {SIZE_BYTES_MIN}")
     return max(size, SIZE_BYTES_MIN)
 
 
@@ -162,7 +162,7 @@ def _publishing(choices: Choices, *, alike: bool) -> Publishing:
     bodies = _bodies(choices)
     sizes = choices["variable_size"]
     if is_stamped(bodies) and any(size < SIZE_BYTES_MIN for size, _ in sizes):
-        choices.note(f"-vs: bodies have {SIZE_BYTES_MIN} octets or more, for the time stamps take {SIZE_BYTES_MIN}")
+        choices.note(f"-vs: bodies have {SIZE_BYTES_MIN} octets or more, because the time stamps take {SIZE_BYTES_MIN}")
         sizes = tuple((max(size, float(SIZE_BYTES_MIN)), held) for size, held in sizes)
     keys, key, cache = _routing(choices, alike=alike)
     return Publishing(
@@ -199,7 +199,7 @@ def _consuming(choices: Choices, together: int) -> Consuming:
     """The behaviour of consumers, each of which takes from ``together`` queues on a channel for each queue."""
     of_each = [BY_KEY[key].flag for key in _OF_EACH_QUEUE if together > 1 and choices.is_given(key)]
     if of_each:
-        choices.note(f"-u with several names: each queue of a consumer has its own {' '.join(of_each)}")
+        choices.note(f"-u with several names: {' '.join(of_each)} holds for each queue of a consumer by itself")
     choices.useless("requeue", "-na", unless=choices["nack"])
     choices.useless("polling_interval", "-po", unless=choices["polling"])
     if choices["polling"]:
@@ -326,7 +326,7 @@ def _routing(choices: Choices, *, alike: bool) -> tuple[RoutingKeys, str, int]:
     if choices["random_routing_key"]:
         if key is not None:
             choices.problem(
-                ["routing_key", "random_routing_key"], "-k and -K: two kinds of keys", "use one of them", key
+                ["routing_key", "random_routing_key"], "-k and -K: two kinds of routing keys", "use one of them", key
             )
         return RoutingKeys.RANDOM, "", cache
     if key is not None:
@@ -390,7 +390,7 @@ def _type_of(choices: Choices, arguments: dict[str, Argument]) -> QueueType:
         choices.problem(["queue_arguments"], rule, f"use {' or '.join(QueueType)}", told)
     elif told == QueueType.CLASSIC and choices["quorum"]:
         choices.problem(
-            ["queue_arguments", "quorum"], "x-queue-type=classic and -qq: two types", "use one of them", told
+            ["queue_arguments", "quorum"], "x-queue-type=classic and -qq: two types of queue", "use one of them", told
         )
     elif told is not None and not choices.local:
         return QueueType(str(told))

@@ -44,7 +44,7 @@ def _text(text: str) -> str:
 
 def _path(text: str) -> str:
     if not text:
-        raise UnitError("an empty path", "write the path of a file")
+        raise UnitError("the path is empty", "write the path of a file")
     return text
 
 
@@ -152,7 +152,9 @@ def _held(text: str) -> tuple[str, float]:
     """A value, and the seconds for which it holds."""
     value, colon, seconds = text.partition(":")
     if not colon or not value:
-        raise UnitError(f"{text!r} is no value and its time", "write 100:60, that is the value, a colon and seconds")
+        raise UnitError(
+            f"{text!r} is not a value with its time", "write 100:60, that is the value, a colon and seconds"
+        )
     return value, parse_duration_s(seconds)
 
 
@@ -160,7 +162,7 @@ def _rate_cycle(text: str) -> tuple[float, float]:
     value, held = _held(text)
     rate = parse_rate(value)
     if rate is None:
-        raise UnitError(f"{value!r} is no rate to hold for some time", "write 1000:60")
+        raise UnitError(f"{value!r} is not a rate", "write 1000:60")
     return rate, held
 
 
@@ -198,7 +200,7 @@ def _gauges(text: str) -> dict[str, float]:
     try:
         return {name: float(value) for name, value in _pairs(text).items()}
     except ValueError as error:
-        raise UnitError(f"{text!r} are no gauges", "write expected_published=50000") from error
+        raise UnitError(f"{text!r} is not a list of gauges", "write expected_published=50000") from error
 
 
 def _labels(text: str) -> dict[str, str]:
@@ -206,7 +208,7 @@ def _labels(text: str) -> dict[str, str]:
     found = {name: str(value) for name, value in _pairs(text).items()}
     wrong = next((name for name in found if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name)), None)
     if wrong is not None:
-        raise UnitError(f"{wrong!r} is no name of a label", "use letters, digits and _")
+        raise UnitError(f"{wrong!r} is not the name of a label", "use letters, digits and _")
     return found
 
 
@@ -224,7 +226,7 @@ def _arrivals(text: str) -> tuple[Arrivals, str]:
     """The kind of schedule, and the path of its file if it is a trace."""
     kind, _, path = text.partition(":")
     if kind not in list(Arrivals) or (kind == Arrivals.TRACE) is not bool(path):
-        raise UnitError(f"{text!r} is no schedule", "write fixed, poisson or trace:FILE")
+        raise UnitError(f"{text!r} is not a schedule", "write fixed, poisson or trace:FILE")
     return Arrivals(kind), path
 
 
@@ -232,9 +234,9 @@ def _percentiles(text: str) -> tuple[float, ...]:
     try:
         found = tuple(float(part.strip().lstrip("p")) for part in text.split(","))
     except ValueError as error:
-        raise UnitError(f"{text!r} are no percentiles", "write 50,90,99.9") from error
+        raise UnitError(f"{text!r} is not a list of percentiles", "write 50,90,99.9") from error
     if not all(0 < percent <= 100 for percent in found):
-        raise UnitError(f"{text!r} are no percentiles", "use numbers above 0, up to 100")
+        raise UnitError(f"{text!r} is not a list of percentiles", "use numbers above 0, up to 100")
     return found
 
 

@@ -96,14 +96,14 @@ def test_strict_ends_with_2_for_what_has_no_equivalent(line: str, code: int, cal
 
 
 ERRORS = {
-    "no file": (["nothing.json"], "this is no file, and no command line of PerfTest: nothing.json"),
+    "no file": (["nothing.json"], "this is neither a file nor a command line of PerfTest: nothing.json"),
     "unknown options": (["perf-test --produces 3 -zz 1"], "no such option: --produces"),
     "streams": (["perf-test -sq"], "-sq: streams are not measured"),
     "contradictions": (["perf-test -u q -c 10 -m 5"], "a channel cannot have transactions and confirms"),
     "several in one file": (["playlist.json", "-o", "one.yaml"], "3 workloads do not fit into one file"),
     "the same name twice": (["omb_one.yaml", "omb_one.yaml", "-o", "/nowhere"], "two workloads have the name"),
     "PerfTestMulti": (["java com.rabbitmq.perf.PerfTestMulti a.json b.json -x 1 perf-test"], "files of scenarios"),
-    "open quotes": (["perf-test -u 'q"], "this is no file"),
+    "open quotes": (["perf-test -u 'q"], "this is neither a file"),
 }
 
 
