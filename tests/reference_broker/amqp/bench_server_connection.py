@@ -14,8 +14,8 @@ import click
 from pamqp import commands
 
 from reference_broker.amqp.events import Publish
-from reference_broker.amqp.testing import ScriptedClient, method, publish
 from reference_broker.message_run import MessageRun
+from tests.reference_broker.amqp.testing import ScriptedClient, method, publish
 
 Properties = commands.Basic.Properties
 BODY = b"x" * 1024

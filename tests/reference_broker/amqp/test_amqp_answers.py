@@ -15,7 +15,7 @@ from reference_broker.amqp.events import (
     QueueDelete,
     QueuePurge,
 )
-from reference_broker.amqp.testing import ScriptedClient, method, publish
+from tests.reference_broker.amqp.testing import ScriptedClient, method, publish
 
 Basic, Queue = commands.Basic, commands.Queue
 

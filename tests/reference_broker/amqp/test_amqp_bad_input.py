@@ -10,7 +10,7 @@ from pamqp import commands
 
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.events import ChannelClosed, ConnectionClosed
-from reference_broker.amqp.testing import PROTOCOL_HEADER, ScriptedClient, content, method, publish, raw_frame
+from tests.reference_broker.amqp.testing import PROTOCOL_HEADER, ScriptedClient, content, method, publish, raw_frame
 
 Basic, Queue, Exchange = commands.Basic, commands.Queue, commands.Exchange
 SETTLE = struct.Struct(">BHIHHQBB")

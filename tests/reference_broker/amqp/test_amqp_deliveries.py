@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from pamqp import body, commands, header
 
 from reference_broker.amqp.events import Publish, Settled
-from reference_broker.amqp.testing import Heard, ScriptedClient, publish
 from reference_broker.message_run import MessageRun, decode
 from reference_broker.types import Outcome
+from tests.reference_broker.amqp.testing import Heard, ScriptedClient, publish
 
 Basic = commands.Basic
 Properties = Basic.Properties

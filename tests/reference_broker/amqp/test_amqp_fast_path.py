@@ -16,7 +16,7 @@ from pamqp import commands, frame
 
 from reference_broker.amqp.events import Event, Publish, Settled
 from reference_broker.amqp.fastpath import RUN_MESSAGES_MAX, RUN_OCTETS_MAX
-from reference_broker.amqp.testing import ScriptedClient, content, method, publish
+from tests.reference_broker.amqp.testing import ScriptedClient, content, method, publish
 
 Properties = commands.Basic.Properties
 CONSUMERS = ("a", "b")

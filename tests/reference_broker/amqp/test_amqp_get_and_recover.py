@@ -7,9 +7,9 @@ from pamqp import body, commands, header
 
 from reference_broker.amqp.events import Get, Publish, Settled
 from reference_broker.amqp.properties import with_delivery_count
-from reference_broker.amqp.testing import ScriptedClient, content, parse, publish
 from reference_broker.message_run import MessageRun
 from reference_broker.types import Outcome
+from tests.reference_broker.amqp.testing import ScriptedClient, content, parse, publish
 
 Basic = commands.Basic
 Properties = commands.Basic.Properties

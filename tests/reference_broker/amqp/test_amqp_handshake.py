@@ -14,7 +14,7 @@ from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.events import ChannelClosed, ConnectionClosed, ConnectionOpened
 from reference_broker.amqp.handshake import STEPS
 from reference_broker.amqp.state import Phase
-from reference_broker.amqp.testing import PROTOCOL_HEADER, ScriptedClient, method, raw_frame
+from tests.reference_broker.amqp.testing import PROTOCOL_HEADER, ScriptedClient, method, raw_frame
 
 Connection = commands.Connection
 AMQPLAIN = b"\x05LOGINS\x00\x00\x00\x05guest\x08PASSWORDS\x00\x00\x00\x05guest"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pamqp import commands
 
 from reference_broker.amqp.confirms import ConfirmTracker
-from reference_broker.amqp.testing import parse
+from tests.reference_broker.amqp.testing import parse
 
 ACK, NACK = "ack", "nack"
 

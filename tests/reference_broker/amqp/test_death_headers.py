@@ -9,7 +9,7 @@ import pytest
 from pamqp import body, commands, header
 
 from reference_broker.amqp.death import Death, dead_letter, is_cycle
-from reference_broker.amqp.testing import content, parse
+from tests.reference_broker.amqp.testing import content, parse
 
 Properties = commands.Basic.Properties
 AT_S = 1_700_000_000

@@ -13,12 +13,12 @@ from typing import Any
 from pamqp import base, commands
 
 from reference_broker.amqp.config import ConnectionConfig
-from reference_broker.amqp.testing import PROTOCOL_HEADER, method, parse, publish
 from reference_broker.node.client import ClientConnection
 from reference_broker.node.config import Limits, Member, NodeConfig
 from reference_broker.node.shard import Shard
 from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import METADATA_GROUP, NodeId
+from tests.reference_broker.amqp.testing import PROTOCOL_HEADER, method, parse, publish
 
 Basic, Connection = commands.Basic, commands.Connection
 ME = Member(node=NodeId(1), name="node1", host="127.0.0.1", amqp_port=1, peer_port=2, control_port=3)

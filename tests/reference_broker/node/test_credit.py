@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pamqp.commands import Basic
 
-from reference_broker.amqp.testing import publish
 from reference_broker.queues.session import ConsumeSession
 from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId
+from tests.reference_broker.amqp.testing import publish
 from tests.reference_broker.node.test_back_pressure import Client, World, delivery_tags, run
 
 

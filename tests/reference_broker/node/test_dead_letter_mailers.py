@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from reference_broker.amqp.testing import content
 from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.machines.commands import ChannelDown, DeadLetterSettled, Enqueue
 from reference_broker.machines.effects import DeadLetter, DeadLetterReason
@@ -21,6 +20,7 @@ from reference_broker.node.dead_letters import DeadLetters
 from reference_broker.queues.port import DeadMessage
 from reference_broker.queues.quorum import QUORUM
 from reference_broker.types import ChannelId, GroupId, NodeId, Priority
+from tests.reference_broker.amqp.testing import content
 
 ROUTE = b"\x00\x06source"
 SOURCE = QueueRecord(

@@ -10,8 +10,8 @@ from pamqp import base
 from pamqp.body import ContentBody
 from pamqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue, Tx
 
-from reference_broker.amqp.testing import method, publish
 from reference_broker.amqp.unread import Unread
+from tests.reference_broker.amqp.testing import method, publish
 from tests.reference_broker.node.test_back_pressure import Client, World, run
 
 QUORUM: dict[str, Any] = {"x-queue-type": "quorum"}

@@ -9,7 +9,7 @@ import pytest
 from pamqp import base
 from pamqp.commands import Basic, Channel, Queue
 
-from reference_broker.amqp.testing import method, publish
+from tests.reference_broker.amqp.testing import method, publish
 from tests.reference_broker.node.test_back_pressure import Client, World, run
 
 QUORUM: dict[str, Any] = {"x-queue-type": "quorum"}

@@ -12,7 +12,7 @@ import pytest
 from pamqp import base
 from pamqp.commands import Basic, Channel, Queue
 
-from reference_broker.amqp.testing import publish
+from tests.reference_broker.amqp.testing import publish
 from tests.reference_broker.node.test_back_pressure import Client, World, delivery_tags, run
 
 QUORUM: dict[str, Any] = {"x-queue-type": "quorum"}

@@ -10,10 +10,10 @@ import pytest
 from pamqp.commands import Basic, Channel, Queue
 from pamqp.header import ContentHeader
 
-from reference_broker.amqp.testing import publish
 from reference_broker.queues.kinds import KINDS
 from reference_broker.queues.port import QueueMember
 from reference_broker.types import NodeId
+from tests.reference_broker.amqp.testing import publish
 from tests.reference_broker.node.quiet_cluster import NODES, QuietCluster, quiet_cluster
 from tests.reference_broker.node.test_back_pressure import Client
 from tests.reference_broker.queues.last_value import LAST_VALUE, LastValueMember

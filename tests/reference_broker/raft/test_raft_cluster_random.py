@@ -17,8 +17,8 @@ from reference_broker.raft.config import RaftConfig
 from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.errors import ChangeUnderWayError, TransferUnderWayError
 from reference_broker.raft.roles import Role
-from reference_broker.raft.testing import Cluster, Disk, Member
 from reference_broker.types import LogIndex, NodeId
+from tests.reference_broker.raft.testing import Cluster, Disk, Member
 
 STEPS = int(os.environ.get("RAFT_STEPS", "4000"))
 SEEDS = (

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference_broker.raft.quorum import VoteResult, committed_index, describe, majority, vote_result
-from reference_broker.raft.testing import replay
 from reference_broker.types import LogIndex, NodeId
+from tests.reference_broker.raft.testing import replay
 
 TABLE = Path(__file__).parent / "data" / "quorum.txt"
 NODES = tuple(NodeId(node) for node in range(1, 8))

@@ -29,8 +29,8 @@ import pytest
 from reference_broker.raft.config import RaftConfig
 from reference_broker.raft.errors import ChangeUnderWayError, NotLeaderError, TransferUnderWayError
 from reference_broker.raft.ready import HardState
-from reference_broker.raft.testing import Cluster, Disk, Member, replay
 from reference_broker.types import NOBODY, Entry, EntryKind, LogIndex, NodeId, Term
+from tests.reference_broker.raft.testing import Cluster, Disk, Member, replay
 
 DATA = Path(__file__).parent / "data"
 TRANSCRIPTS = sorted(path.name for path in DATA.glob("*.txt") if path.name != "quorum.txt")

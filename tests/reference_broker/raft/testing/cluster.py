@@ -10,10 +10,10 @@ from reference_broker.raft.config import Jitter, RaftConfig
 from reference_broker.raft.configuration import Configuration
 from reference_broker.raft.ready import Ready
 from reference_broker.raft.roles import Role
-from reference_broker.raft.testing.checker import Checker, Violation
-from reference_broker.raft.testing.disk import Disk
-from reference_broker.raft.testing.member import Member
 from reference_broker.types import NOBODY, EntryKind, LogIndex, NodeId
+from tests.reference_broker.raft.testing.checker import Checker, Violation
+from tests.reference_broker.raft.testing.disk import Disk
+from tests.reference_broker.raft.testing.member import Member
 
 CONFIG: Final = EntryKind.CONFIG
 

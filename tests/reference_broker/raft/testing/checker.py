@@ -10,8 +10,8 @@ from reference_broker.raft.core import RaftCore
 from reference_broker.raft.messages import AppendReply, Message, VoteReply
 from reference_broker.raft.quorum import majority
 from reference_broker.raft.roles import Role
-from reference_broker.raft.testing.disk import Disk
 from reference_broker.types import Entry, LogIndex, NodeId, Term
+from tests.reference_broker.raft.testing.disk import Disk
 
 
 class Violation(AssertionError):  # noqa: N818 - a failed check, not an error to be handled

@@ -16,10 +16,10 @@ from reference_broker.raft.errors import NotLeaderError
 from reference_broker.raft.messages import InstallSnapshot, VoteReply
 from reference_broker.raft.ready import Outgoing, Ready, Send, SendEntries, SendSnapshot
 from reference_broker.raft.roles import Role
-from reference_broker.raft.testing.checker import Checker, Violation
-from reference_broker.raft.testing.disk import Disk, Snapshot, Write
-from reference_broker.raft.testing.transcript import sketch
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
+from tests.reference_broker.raft.testing.checker import Checker, Violation
+from tests.reference_broker.raft.testing.disk import Disk, Snapshot, Write
+from tests.reference_broker.raft.testing.transcript import sketch
 
 GROUP: Final = GroupId(7)
 _CHUNK_ENTRIES: Final = 3

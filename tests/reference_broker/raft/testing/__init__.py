@@ -13,10 +13,10 @@ disks, so it sees a claim that no member could see to be false.
 One simplification: a snapshot's state is the list of (term, CRC) of all entries up to it, so that states compare.
 """
 
-from reference_broker.raft.testing.checker import Checker, Violation
-from reference_broker.raft.testing.cluster import Cluster
-from reference_broker.raft.testing.disk import Disk, Snapshot
-from reference_broker.raft.testing.member import Member
-from reference_broker.raft.testing.transcript import replay, sketch
+from tests.reference_broker.raft.testing.checker import Checker, Violation
+from tests.reference_broker.raft.testing.cluster import Cluster
+from tests.reference_broker.raft.testing.disk import Disk, Snapshot
+from tests.reference_broker.raft.testing.member import Member
+from tests.reference_broker.raft.testing.transcript import replay, sketch
 
 __all__ = ["Checker", "Cluster", "Disk", "Member", "Snapshot", "Violation", "replay", "sketch"]
