@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 Jitter = Callable[[int, int], int]
-"""``jitter(low, high)``: a number, both ends included. Chance comes from outside, so that a seed replays a cluster."""
+"""``jitter(low, high)`` draws a number, both ends included. Chance comes from outside, so that a seed replays a
+cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,16 +15,18 @@ class RaftConfig:
     """Settings of one group. All times are in ticks; only the shell knows how long a tick is.
 
     election_ticks_min, election_ticks_max
-        A member without a leader waits this long before it asks for votes. With 50 ms ticks 200..600 ms, Ra's short
-        timer: long enough for a round of votes with two syncs, wide enough that three members rarely collide.
+        A member without a leader waits this long before it asks for votes: 200..600 ms with ticks of 50 ms, which is
+        Ra's short timer. That is long enough for a round of votes with two syncs, and wide enough that three members
+        rarely collide.
     resend_ticks
-        How long the leader waits for an answer before it probes. One second at 50 ms: links are TCP, so silence means
-        a slow disk far more often than a lost message, and the shell reports broken links itself.
+        How long the leader waits for an answer before it probes: one second with ticks of 50 ms. Links are TCP, so
+        silence means a slow disk far more often than a lost message, and the shell reports broken links itself.
     max_pipeline_entries
         Entries sent to a follower and not yet on its disk. An entry is a batch of commands, so 64 of them cover a sync
         of 10 ms at any rate that the disks can bear.
     max_entries_per_append
-        Bounds one message, so that a follower that catches up answers (and yields to other groups) now and then.
+        Entries in one message. The bound makes a follower that catches up answer, and yield to other groups, now and
+        then.
     """
 
     election_ticks_min: int = 4

@@ -12,7 +12,7 @@ runs. A newer machine comes into effect at the same entry on every member. A mem
 and must neither lead nor apply the entries that follow (as in Ra).
 
 One voter is added or removed at a time (thesis 4.1): then any majority of the old configuration shares a member with
-any majority of the new one, and it does not matter which of the two a member counts by.
+any majority of the new one, so a member may count by either configuration.
 
 Back of the envelope: a configuration of three members is 41 octets; most groups append one.
 """
@@ -38,12 +38,13 @@ T = TypeVar("T")
 class Configuration:
     """The members of a group. Voters decide; learners receive the log and decide nothing yet (thesis 4.2.1).
 
-    Both are kept sorted, so equal configurations are equal octets. Raises ValueError if a node is named twice.
+    Voters and learners are kept sorted, so equal configurations are equal octets. Raises ValueError if a node is named
+    twice.
 
-    ``replica_ids`` tells apart the replicas that one node had in this group, one after the other: (node, replica id)
-    where the id is not 0. A replica that begins anew receives the old log, which names the node as the voter that the
-    former replica was. The new replica must not take that voter for itself, because it has forgotten what the voter
-    promised. Alone in that configuration it would elect itself.
+    A node may have several replicas in a group, one after the other. ``replica_ids`` tells them apart: pairs of node
+    and replica id where the id is not 0. A replica that begins again receives the old log, which names the node as the
+    voter that the former replica was. The new replica must not take that voter for itself, because it has forgotten
+    what the voter promised. Alone in that configuration it would elect itself.
     """
 
     voters: tuple[NodeId, ...]

@@ -11,8 +11,8 @@ three parts do the rest. ``follower`` writes what a leader sends, ``installation
 ``leadership``, made anew for each term, replicates as the leader. The role changes in one place, by the table in
 ``roles``.
 
-What it takes from the paper it takes unchanged: terms, the vote and its log comparison, log matching, commitment by
-counting, for entries of the own term only, membership by one-at-a-time changes. What differs is Ra's:
+As in the paper: terms, the vote and its log comparison, log matching, commitment by counting for entries of the own
+term only, membership by one-at-a-time changes. As in Ra:
 
 * Every member, the leader too, counts for what it has on *disk*. The leader's write runs beside the followers' writes,
   and an entry may be committed before the leader itself has it on disk (thesis 10.2.1).
@@ -107,7 +107,7 @@ class RaftCore:
         machine_version: int = 1,
         replica_id: int = 0,
     ) -> None:
-        """``log`` and ``hard_state`` are what recovery found; ``jitter`` is the only source of chance.
+        """Recovery found ``log`` and ``hard_state``; ``jitter`` is the only source of chance.
 
         ``members`` are the voters that the group was created with; none for a member that joins a group, which knows
         of no configuration before it receives one. ``replica_id`` tells this replica from an earlier replica of the
@@ -135,15 +135,15 @@ class RaftCore:
         self._token = jitter(0, _TOKEN_MAX)
         self._round: Round | None = None
         self._transfer = False
-        # Entries and hard state are written side by side, so a crash may leave an entry of a term that the hard
-        # state never heard of. No message of that term has left: it is as good as a term just heard of.
+        # Entries and hard state are written side by side, so a crash may leave an entry of a higher term than that of
+        # the hard state. No message of that term has left, so the member treats the term as if it heard of it now.
         self._raise_term(max(hard_state.term, log.last_term))
         self._reconsider_timer()
 
     # Recovery
 
     def restored(self, configuration: Configuration, machine_version: int = 0) -> None:
-        """The member's own snapshot was restored: the configuration, and the machine version, at its last entry."""
+        """The member's own snapshot was restored; its last entry had this configuration and machine version."""
         self.log.configurations.reset(configuration)
         self.log.versions.reset(machine_version)
         self._reconfigured()
@@ -155,13 +155,13 @@ class RaftCore:
             self._reconfigured()
 
     def founded(self, leader: NodeId, *, blank: bool) -> None:
-        """The decision that created the group has elected the leader of its first term: every founder's vote in it is
-        given to ``leader``. Call it on each founder after each start, before any input.
+        """The decision that created the group has elected the leader of the first term: every founder gives its vote in
+        that term to ``leader``. Call this on each founder after each start, before any input.
 
-        Since all founders begin in that term, nobody can stand for it, and ``leader`` needs to ask nobody. It leads
-        at once if it is ``blank``, that is, if nothing of this replica was found on disk: then nobody has heard
-        anything of it, as no message leaves before the term is on disk. Otherwise it may have led that term before, and
-        waits for an election like all others.
+        All founders begin in that term, so nobody can stand for it, and ``leader`` needs to ask nobody. The leader
+        leads at once if it is ``blank``, that is, if nothing of this replica was found on disk: no message leaves
+        before the term is on disk, so nobody has heard of the replica. Otherwise it may have led that term before, and
+        waits for an election like the other founders.
         """
         if self.term > FIRST_TERM:
             return
@@ -302,14 +302,15 @@ class RaftCore:
         self._led().transfer(to)
 
     def read(self, token: int) -> None:
-        """Have ``token`` come back in ``Ready.reads`` with an index that covers everything committed before this call,
-        or in ``Ready.reads_refused``. Raises NotLeaderError."""
+        """Ask for a consistent read. ``token`` comes back in ``Ready.reads``, with an index that covers everything
+        committed before this call, or in ``Ready.reads_refused``. Raises NotLeaderError."""
         self._led().read(token)
 
     # Snapshots
 
     def snapshot_taken(self, index: LogIndex, term: Term) -> None:
-        """An own snapshot up to ``index`` is durable: the log up to there may go. An older one than known is ignored.
+        """An own snapshot up to ``index`` is durable: the log up to there may go. A snapshot older than the newest
+        known is ignored.
 
         Raises ValueError for a snapshot of entries that are not committed.
         """
@@ -332,8 +333,9 @@ class RaftCore:
     def installed(self, index: LogIndex, term: Term, configuration: Configuration, machine_version: int = 0) -> None:
         """A snapshot received from the leader is durable. ``Ready.reset_to`` says whether it replaces the log.
 
-        ``configuration`` is the one at its last entry, as the sender's :meth:`configuration_at` said.
-        If meanwhile the log came to hold the same entries, nothing is reset: entries on disk may have been counted.
+        ``configuration`` was in effect at the snapshot's last entry, as the sender's :meth:`configuration_at` said.
+        If the log came to hold the same entries meanwhile, nothing is reset, because entries on disk may have been
+        counted.
         """
         replaces = not self._installation.covers(index, term)
         if replaces:
@@ -346,7 +348,7 @@ class RaftCore:
         self._next.pending = True
 
     def install_failed(self, index: LogIndex) -> None:
-        """What was received for the snapshot up to ``index`` is unsound: ask for it again."""
+        """The received snapshot up to ``index`` is unsound: ask for it again."""
         self._answer_install(index, done=False)
 
     def _replace_log(self, index: LogIndex, term: Term, configuration: Configuration, machine_version: int) -> None:
@@ -375,7 +377,7 @@ class RaftCore:
         return self._next.pending or self._follower.answer_due
 
     def ready(self) -> Ready:
-        """Take everything accumulated; an empty Ready when there is nothing."""
+        """Take everything that the inputs made necessary; an empty Ready if that is nothing."""
         next_ready = self._next
         if self._leadership is not None:
             self._leadership.collect()
@@ -479,7 +481,7 @@ class RaftCore:
         return leader not in (NOBODY, self.node) and leader not in self.down and leader in self.configuration.voters
 
     def status(self) -> dict[str, Any]:
-        """For people: what a member knows, with each follower's progress on the leader."""
+        """The state of this member for people, with each follower's progress on the leader."""
         return {
             "node": self.node,
             "role": str(self.role),
@@ -531,7 +533,7 @@ class RaftCore:
         self._next.pending = True
 
     def _follow_anew(self) -> None:
-        """What the leader before said is void."""
+        """The promises to a former leader are void."""
         self._follower.follow()
         self._installation.over()
 
@@ -542,7 +544,7 @@ class RaftCore:
         self._reconsider_timer()
 
     def _reconsider_timer(self) -> None:
-        """Whom this member trusts, or the configuration, has changed: does the timer of a follower have to run?"""
+        """Trust in the leader, or the configuration, has changed: start or stop the timer of a follower."""
         if self.role is not Role.FOLLOWER:
             return
         if self.trusts_leader or not self.may_campaign:
@@ -579,7 +581,8 @@ class RaftCore:
     def _stand(self, event: RoleEvent) -> None:
         """Raise the term and ask for votes.
 
-        A member whose machine is older than the log's gives up: it could not apply what it would have to commit.
+        A member whose machine is older than the log's gives up, because it could not apply the entries that it would
+        have to commit.
         """
         if self._machine_version < self.machine_version_in_effect:
             self._become_follower(RoleEvent.MACHINE_TOO_OLD, self.term)
@@ -670,7 +673,7 @@ class RaftCore:
     # Granting votes
 
     def _on_pre_vote_request(self, sender: NodeId, message: PreVoteRequest) -> None:
-        """Would this member vote for the sender? The question raises no member's term, unless the member is behind."""
+        """Would this member vote for the sender? The question raises the term of this member only if it is behind."""
         leadership = self._leadership
         if leadership is not None and message.term <= self.term and sender in leadership.progress:
             leadership.progress[sender].announce()

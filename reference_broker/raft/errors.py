@@ -1,4 +1,4 @@
-"""What can go wrong in Raft: misuse by the shell, and the one thing that must never happen."""
+"""The errors of Raft: misuse by the shell, and the contradiction that must never happen."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from reference_broker.types import NOBODY, NodeId
 
 
 class NotLeaderError(Exception):
-    """Only the leader takes proposals. ``leader`` is who to ask instead, or NOBODY while that is unknown."""
+    """Only the leader takes proposals. ``leader`` is the node to ask instead, or NOBODY while no leader is known."""
 
     def __init__(self, leader: NodeId) -> None:
         hint = f"ask node {leader}" if leader != NOBODY else "no leader is known, try again after the election"
@@ -15,24 +15,24 @@ class NotLeaderError(Exception):
 
 
 class SafetyViolationError(Exception):
-    """Two members disagree about something that Raft proves they cannot disagree about.
+    """Two members disagree although Raft proves that they cannot.
 
-    Going on would spread the damage, so the group must stop on this node. Causes outside this code: two nodes
-    with one id, a data directory copied from another node or restored from a backup.
+    To go on would spread the damage, so the group must stop on this node. Causes outside this code are two nodes with
+    one id, and a data directory that was copied from another node or restored from a backup.
     """
 
 
 class ChangeUnderWayError(Exception):
-    """The leader takes one change of membership at a time, and none before its first entry is committed.
+    """The leader takes one change of membership at a time, and no change before its first entry is committed.
 
     Try again once :attr:`RaftCore.change_under_way` is false.
     """
 
 
 class TransferUnderWayError(Exception):
-    """The leader is handing over to ``to`` and takes no proposals; it takes them again if that comes to nothing.
+    """The leader is handing over to ``to`` and takes no proposals. It takes them again if it stays the leader.
 
-    Look at :attr:`RaftCore.accepting` first, and keep what is to be proposed.
+    Look at :attr:`RaftCore.accepting` first, and keep the commands until then.
     """
 
     def __init__(self, to: NodeId) -> None:

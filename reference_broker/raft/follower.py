@@ -2,9 +2,9 @@
 
 Theory of operation
 -------------------
-A follower knows its log to equal its leader's only up to ``verified``, the end of the last AppendEntries that fitted.
-Everything said to the leader, and everything committed on its word, stays at or below ``verified``: behind it there may
-be entries of a former leader that nobody has compared yet.
+A follower knows its log to equal its leader's log only up to ``verified``, the end of the last AppendEntries that
+fitted. Everything that the follower tells the leader or commits stays at or below ``verified``, because nobody has
+compared the entries behind it yet: they may be a former leader's.
 
 The follower answers success when its disk has come further: one answer a sync, however many messages the sync covers.
 It answers at once when there was nothing to write, and not at all when the message was only a new commit index (see
@@ -141,12 +141,12 @@ class Follower:
     # Answers
 
     def synced(self) -> None:
-        """The disk has come further: the leader wants to know, if it is about entries of its own."""
+        """The disk has come further. The leader wants to know, if verified entries are among the newly synced."""
         if self._synced() > self._told or (self._blocked_at is not None and self._log.is_synced):
             self.answer_due = True
 
     def answer(self, term: Term) -> AppendReply:
-        """The answer that is due, with what is true now."""
+        """The answer that is due, with the state of now."""
         self.answer_due = False
         if self._blocked_at is not None and self._log.is_synced:
             wanted, self._blocked_at = self._blocked_at, None

@@ -82,7 +82,7 @@ class Leadership:
         next_ready: NextReady,
         step_down: Callable[[RoleEvent], None],
     ) -> None:
-        """``node`` leads in ``term``; the nodes ``down`` are suspected now and told to :meth:`node_up` later."""
+        """``node`` leads in ``term``; the nodes ``down`` are suspected now until :meth:`node_up` says otherwise."""
         self._node, self._replica_id, self._term = node, replica_id, term
         self._log, self._down, self._config, self._next = log, down, config, next_ready
         self._step_down = step_down
@@ -124,7 +124,7 @@ class Leadership:
     # Commitment
 
     def append_answered(self, sender: NodeId, message: AppendReply) -> None:
-        """A follower says what it wants next and what it has on disk."""
+        """A follower names the entry that it wants next and its last entry on disk."""
         progress = self.progress.get(sender)
         if progress is None:
             return
@@ -321,7 +321,7 @@ class Leadership:
             self._count_reachable()
 
     def node_up(self, node: NodeId) -> None:
-        """Begin again with ``node``: what was under way may be lost."""
+        """Begin again with ``node``, because messages under way may be lost."""
         if node in self.progress:
             self.progress[node].reconnect()
             self._count_reachable()

@@ -13,11 +13,11 @@ The view changes at once when the core decides to append; the disk follows. ``sy
 that is known to be on disk, told by notices of the WAL. A notice travels between threads and may be late, so it
 counts only if the view still has its term at its index.
 
-That is not enough by itself. An entry that was written, overwritten and then written *again* could be counted because
-of its first writing, while a crash would bring back what overwrote it. So the log is truncated only while every
-entry in it is known to be on disk: then no notice is under way, and none can be mistaken for a later one.
-(Tried before: to ignore notices of terms below that of the leader that truncated. It is safe, but a follower whose
-window is full of such entries never gets to the one that would count.)
+That check is not enough by itself. An entry that was written, overwritten and then written *again* could be counted
+because of its first writing, while a crash would bring back the entry that overwrote it. So the log is truncated only
+while every entry in it is known to be on disk: then no notice is under way, and no notice can be mistaken for a later
+notice. (Tried before: to ignore notices of terms below the term of the leader that truncated. It is safe, but a
+follower whose window is full of such entries never gets to the entry that would count.)
 
 Invariants: ``snapshot_index <= synced_index <= last_index``; ``snapshot_index <= commit_index``; the commit index only
 rises; runs are ascending in index and in term; the first run starts at ``snapshot_index + 1``.
@@ -93,11 +93,11 @@ class LogView:
     def recovered(
         cls, snapshot: SnapshotPoint | None, runs: Sequence[tuple[LogIndex, Term]], last_index: LogIndex
     ) -> LogView:
-        """The view of what the log layer found on disk. Entries that the snapshot covers too are left out.
+        """The view of the log that was found on disk. Entries that the snapshot covers, too, are left out.
 
-        A log that has *another* entry where the snapshot ends is left out whole: the node crashed between taking
-        over its leader's snapshot and dropping the log that the snapshot replaces. The shell sees that by
-        ``last_index`` and must then reset the log on disk too, before it appends to it.
+        A log that has *another* entry where the snapshot ends is left out whole. In that case the node crashed after it
+        took over its leader's snapshot and before it dropped the log that the snapshot replaces. The shell sees this by
+        ``last_index``, and must reset the log on disk before it appends to the log.
         Raises ValueError as the constructor does.
         """
         if snapshot is None:
@@ -178,13 +178,13 @@ class LogView:
         return self.last_index
 
     def append_entry(self, entry: Entry) -> None:
-        """Add the next entry, with what it says to Raft itself."""
+        """Add the next entry, and the configuration or machine version that it brings."""
         self.append(entry.term)
         if entry.kind is not EntryKind.COMMAND:
             self.note(entry)
 
     def note(self, entry: Entry) -> None:
-        """Take in what an entry that is in the log says to Raft itself."""
+        """Take in the configuration or machine version that an entry of the log brings."""
         if entry.kind is EntryKind.CONFIG:
             self.configurations.append(entry.index, Configuration.decode(entry.payload))
         elif entry.kind is EntryKind.NOOP:

@@ -78,8 +78,8 @@ class AppendReply:
     """Figure 2, AppendEntries results, with two indexes instead of none.
 
     ``next_index`` is the entry the follower wants next (flow); ``synced_index`` is the last entry that is on
-    its disk (durability). They differ while a write is under way: one stops the leader from sending
-    entries again that are merely in flight, the other keeps it from counting what a crash could take.
+    its disk (durability). They differ while a write is under way. ``next_index`` keeps the leader from sending entries
+    in flight again, and ``synced_index`` keeps the leader from counting entries that a crash could take.
     ``synced_term`` is the term of that entry: a late reply about an overwritten entry must not count.
     """
 

@@ -1,23 +1,25 @@
-"""What the leader knows of one follower, and what it may send next.
+"""The leader's knowledge of one follower, and which messages the leader may send it next.
 
 Theory of operation
 -------------------
 ``PROBE``
-    The leader does not know where the logs part. It sends one empty AppendEntries and waits for the answer; a
-    rejection names an earlier index and the leader asks again. One question at a time, so one divergence costs a few
-    small messages and never a storm.
+    The leader does not know where the logs differ. It sends one empty AppendEntries and waits for the answer; a
+    rejection names an earlier index, and the leader asks again. With one question at a time a divergence costs a few
+    small messages.
 ``PIPELINE``
     The logs agree up to ``next_index - 1``. Entries go out as they come, ``next_index`` moves when they are *sent*;
     ``match_index`` moves when the follower has them *on disk*. The window bounds the difference.
 ``SNAPSHOT``
-    The next entry is compacted away. Chunks go one at a time, each asked for by the answer to the one before.
+    The next entry is compacted away. The leader sends one chunk of the snapshot at a time, and the next chunk after the
+    answer.
 
 A probe carries a commit index of zero. So an empty AppendEntries that *raises* a follower's commit index is always a
-mere notice, which a follower need not answer: that spares two messages a commit on a quiet queue. Since nobody answers
-a notice, one that is lost would go unseen; ``tick`` repeats the last one once, and the follower that knew it answers.
+commit notice, which a follower need not answer: that spares two messages a commit on a quiet queue. Since nobody
+answers a commit notice, nobody would see that one is lost. So ``tick`` repeats the last notice once, and a follower
+that knew the commit index already answers.
 
-Invariants: ``match_index < next_index``; ``match_index`` counts only what the follower said is on its disk and
-whose term is the leader's; in PROBE and SNAPSHOT at most one message is unanswered.
+Invariants: ``match_index < next_index``; ``match_index`` counts only entries that the follower said are on its disk and
+whose term is the term in the leader's log; in PROBE and SNAPSHOT at most one message is unanswered.
 """
 
 from __future__ import annotations
@@ -81,7 +83,8 @@ class Progress:
         self.chunk = 0
 
     def reconnect(self) -> None:
-        """The link is new: what was under way may be lost, and so may be the follower's disk. Undercounting is safe."""
+        """The link is new: messages under way may be lost, and so may the follower's disk. To count too little is
+        safe."""
         self.reachable = True
         self.match_index = LogIndex(0)
         self._quiet_ticks = 0
@@ -101,7 +104,7 @@ class Progress:
     # Sending
 
     def collect(self, log: LogView, term: Term, commit: LogIndex, config: RaftConfig, out: list[Outgoing]) -> None:
-        """Add to ``out`` what may be sent now, and count it as sent."""
+        """Add to ``out`` the messages that may be sent now, and count them as sent."""
         if not self.reachable and not self._announce:
             return
         if self.flow is Flow.PIPELINE and self.next_index <= log.snapshot_index:
@@ -187,10 +190,10 @@ class Progress:
         return reply.synced_index <= log.snapshot_index or log.term_at(reply.synced_index) == reply.synced_term
 
     def rejected(self, wanted: LogIndex) -> bool:
-        """The logs part before what was sent; the follower wants ``wanted``. True when that calls for a new probe.
+        """The logs differ before the entries that were sent; the follower wants ``wanted``. True for a new probe.
 
-        A rejection answers something sent earlier, so a real one wants less than ``next_index``. Anything else is an
-        echo: of messages pipelined behind the first one that was rejected, or of a network that reorders.
+        A rejection answers an earlier message, so a real rejection wants less than ``next_index``. Any other rejection
+        is an echo: of messages pipelined behind the first rejected message, or of a network that reorders.
         """
         if self.flow is Flow.SNAPSHOT or not self.match_index < wanted < self.next_index:
             return False
@@ -229,7 +232,8 @@ class Progress:
         )
 
     def tick(self, resend_ticks: int) -> bool:
-        """One tick without an answer. True when it was one too many and there is something to send again."""
+        """One tick without an answer. True when the follower was silent too long and there is something to send
+        again."""
         if not self.waits:
             return False
         self._quiet_ticks += 1

@@ -1,7 +1,7 @@
 """Majorities: which index is committed, and who won a vote. Pure functions that can draw themselves.
 
-A majority of n members is n // 2 + 1, so any two majorities share a member: that member carries what the first one
-decided into the second (section 5.2, 5.4). Only indexes known to be on a member's *disk* may be passed in.
+A majority of n members is n // 2 + 1, so any two majorities share a member. That member carries the decision of the
+first majority into the second (section 5.2, 5.4). Only indexes known to be on a member's *disk* may be passed in.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def vote_result(members: Sequence[NodeId], votes: Mapping[NodeId, bool]) -> Vote
 
 
 def describe(synced: Mapping[NodeId, LogIndex]) -> str:
-    """Draw who has what on disk, one line a member, and what that commits.
+    """Draw how far each member's disk is, one line a member, and which index that commits.
 
     The bar grows with the member's place in the ascending order of indexes; ``>`` marks the committed index.
     """

@@ -1,9 +1,9 @@
 """Consistent queries without the log: ReadIndex (section 8, thesis 6.4), batched by rounds.
 
-A read asks three things of its leader: that an entry of its own term is committed, so that its commit index is not
-behind a former leader's; which index that is; and that a majority still knows of no later term. The last costs one
-round of heartbeats, and all reads that came before the round began share it. A round begun before a read came proves
-nothing for it.
+A read needs three things of its leader. An entry of the leader's own term must be committed, so that its commit index
+is not behind a former leader's. The leader must take its commit index. And a majority must still know of no later term.
+The last takes one round of heartbeats, and all reads that came before the round began share the round. A round that
+began before a read came proves nothing for that read.
 """
 
 from __future__ import annotations

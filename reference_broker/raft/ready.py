@@ -1,4 +1,4 @@
-"""What the Raft core asks its shell to do: the durability contract.
+"""The work that the Raft core asks of its shell: the durability contract.
 
 The core never waits and never does I/O. After each input the shell takes one :class:`Ready` and carries it out
 in the order written beside the fields. Nothing may be reordered across a line that says "before".
@@ -25,8 +25,8 @@ from reference_broker.types import Entry, LogIndex, NodeId, Term
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardState:
-    """What a member must never forget (Figure 2, "persistent state on all servers"). One record, one write:
-    a new term and its cleared vote cannot be torn apart."""
+    """The state that a member must never forget (Figure 2, "persistent state on all servers"). It is one record and one
+    write, so a new term and its cleared vote cannot be torn apart."""
 
     term: Term
     voted_for: NodeId
@@ -51,10 +51,9 @@ class SendEntries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendSnapshot:
-    """Start (or go on) sending the newest snapshot to ``to``: its next entry is no longer in the log.
-    ``index`` says which snapshot, ``number`` the chunk wanted. Chunk 1 may as well be that of a newer snapshot, and
-    has to be when the wanted chunk cannot be read any more. What was begun must stay readable while
-    :meth:`RaftCore.pinned_snapshots` names it."""
+    """Start (or go on) sending the newest snapshot to ``to``: its next entry is no longer in the log. ``index`` names
+    the snapshot, ``number`` the wanted chunk. Chunk 1 may come from a newer snapshot instead, and has to if the wanted
+    chunk cannot be read any more. A snapshot must stay readable while :meth:`RaftCore.pinned_snapshots` names it."""
 
     to: NodeId
     term: Term
@@ -88,7 +87,7 @@ Outgoing = SendEntries | SendSnapshot | Send
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """All that one input, or several in a row, made necessary.
+    """Everything that one input, or several in a row, made necessary.
 
     hard_state
         Write and fsync **before** any message of this Ready, or of a later one, leaves the node. Entries may be
@@ -97,23 +96,25 @@ class Ready:
         Drop every entry at or above this index **before** ``append``: a new leader overwrote them. All of them are
         on disk by then, so no notice about them is under way.
     append
-        Hand to the WAL, in order. The core need not hear before sending: it is told by ``synced()`` once they
-        are on disk, and counts them only then (thesis 10.2.1: the leader writes in parallel with its followers).
+        Hand to the WAL, in order. Messages need not wait for the write: ``synced()`` tells the core once the entries
+        are on disk, and the core counts them only then (thesis 10.2.1: the leader writes in parallel with its
+        followers).
     messages
-        Send **after** ``hard_state`` is durable. Losing one is harmless, sending one twice too.
+        Send **after** ``hard_state`` is durable. To lose a message is harmless, and so is to send it twice.
     commit
         Entries up to here may be applied; at once, in order, each exactly once. Never goes back.
     role, leader
-        Where this member stands now. The machine is told of a change **after** entries up to ``commit`` are applied.
+        The present role, and the known leader. Tell the machine of a change **after** entries up to ``commit`` are
+        applied.
     reset_to
-        A snapshot was taken over whole: drop the log, **before** ``append``; the next entry is ``reset_to + 1``. None
-        otherwise, also when a snapshot was installed but the log holds all of it: then the log must stay, because
+        A snapshot replaces the log: drop the log, **before** ``append``; the next entry is ``reset_to + 1``. Otherwise
+        None, also when a snapshot was installed whose entries the log holds already: then the log must stay, because
         entries behind the snapshot may have been counted.
     reads
-        (token, index): what was asked with ``read(token)`` may be answered **after** entries up to ``index`` are
-        applied here; the answer is then no older than the question.
+        (token, index): answer ``read(token)`` **after** entries up to ``index`` are applied here; then the answer is
+        not older than the question.
     reads_refused
-        Tokens of reads that were lost with the leadership: to be asked of the new leader.
+        Tokens of reads that were lost with the leadership: ask the new leader.
     """
 
     hard_state: HardState | None

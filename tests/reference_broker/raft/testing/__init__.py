@@ -2,13 +2,14 @@
 
 Theory of operation
 -------------------
-Each :class:`Member` is a shell as the node's is: it carries out Readys in their order, keeps messages back until the
-hard state is on disk, and passes every message through the wire codec. A :class:`Disk` has what is durable and what
-is merely written; a crash loses any tail of the latter. Nothing happens by itself: whoever drives the :class:`Cluster`
-(a transcript, a seeded random walk) chooses what is delivered, synced, noticed, lost or crashed next.
+Each :class:`Member` is a shell like the node's: it carries out Readys in their
+order, keeps messages back until the hard state is on disk, and passes every message through the wire codec. A
+:class:`Disk` knows durable writes and writes that are not synced; a crash loses any tail of the latter. Nothing happens
+by itself: the driver of the :class:`Cluster` (a transcript, a seeded random walk) chooses which message is delivered,
+synced, noticed or lost, and who crashes next.
 
-:class:`Checker` compares everything anybody does with what everybody did before. It knows the true content of the
-disks, so it sees a claim that no member could see to be false.
+:class:`Checker` compares each action of a member with all actions before. It knows the true content of the disks, so it
+sees a false claim that no member could see.
 
 One simplification: a snapshot's state is the list of (term, CRC) of all entries up to it, so that states compare.
 """

@@ -19,7 +19,8 @@ class Violation(AssertionError):  # noqa: N818 - a failed check, not an error to
 
 
 class CheckedMember(Protocol):
-    """What the checker looks at of a member. ``changes`` are the entries of its log that hold configurations."""
+    """The parts of a member that the checker looks at. ``changes`` are the entries of its log that hold
+    configurations."""
 
     node: NodeId
     core: RaftCore
@@ -73,7 +74,7 @@ class Checker:
     def commits(self, member: CheckedMember, index: LogIndex, counted: Sequence[Configuration]) -> None:
         """I5: a leader commits what a majority of the configuration in effect has on disk.
 
-        ``counted`` are the configurations that were in effect since its last Ready, nearly always one.
+        ``counted`` are the configurations that were in effect since its last Ready, nearly always one configuration.
         """
         term = member.term_of(index)
         holders = self._holders(index, term)
@@ -114,7 +115,7 @@ class Checker:
         self._reads[token] = len(self.committed)
 
     def forgotten(self, token: int) -> None:
-        """Who was asked crashed."""
+        """The member that was asked crashed."""
         self._reads.pop(token, None)
 
     def answered(self, member: CheckedMember, token: int, index: LogIndex) -> None:
@@ -149,6 +150,6 @@ class Checker:
             raise Violation(f"{member.node} claims {message.synced_index}@{message.synced_term}, not on its disk")
 
     def voted(self, member: CheckedMember, candidate: NodeId, message: VoteReply) -> None:
-        """One vote a term, whatever crashes in between."""
+        """One vote a term, even over crashes."""
         if self._votes.setdefault((member.node, message.term), candidate) != candidate:
             raise Violation(f"I6: {member.node} voted twice in term {message.term}")

@@ -45,12 +45,12 @@ class Cluster:
         self.members = {node: Member(self, node, disks[node]) for node in self.nodes}
 
     def say(self, line: str) -> None:
-        """Tell whoever listens."""
+        """Tell the listener, if there is one."""
         if self.trace is not None:
             self.trace(line)
 
     def say_ready(self, member: Member, ready: Ready) -> None:
-        """What a Ready asks for, apart from its messages: they are told when they leave."""
+        """Tell what a Ready asks for, except for its messages, which are told when they leave."""
         if self.trace is None:
             return
         parts = []
@@ -75,7 +75,7 @@ class Cluster:
             self.say(f"{member.node}: {', '.join(parts)}")
 
     def forget(self, node: NodeId) -> None:
-        """``node`` starts again: what was said about it is no longer so."""
+        """``node`` starts again: forget what was said about it."""
         self._said.pop(node, None)
 
     def send(self, sender: NodeId, to: NodeId, body: bytes) -> None:

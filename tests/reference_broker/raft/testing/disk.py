@@ -1,4 +1,4 @@
-"""What one member has on disk, and what a crash would leave of it."""
+"""The disk of one member, and what a crash leaves of it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Write:
 
 @dataclass
 class Disk:
-    """What one member has on disk, and what it has written but not synced. Hard states have a file of their own."""
+    """The durable state of one member, and its writes that are not synced. Hard states have a file of their own."""
 
     hard_state: HardState = field(default_factory=lambda: HardState(term=Term(0), voted_for=NOBODY))
     snapshot: Snapshot | None = None

@@ -26,7 +26,7 @@ _CHUNK_ENTRIES: Final = 3
 
 
 class ClusterPorts(Protocol):
-    """What a member needs of its cluster: settings, the checker, links to the other members, and a listener."""
+    """The parts of a cluster that a member needs: settings, the checker, links to other members, and a listener."""
 
     config: RaftConfig
     jitter: Jitter
@@ -41,13 +41,13 @@ class ClusterPorts(Protocol):
         """Everything under way from or to ``node`` is lost."""
 
     def say(self, line: str) -> None:
-        """Tell whoever listens."""
+        """Tell the listener, if there is one."""
 
     def say_ready(self, member: Member, ready: Ready) -> None:
         """Tell what a Ready asks for."""
 
     def forget(self, node: NodeId) -> None:
-        """``node`` starts again: what was said about it is no longer so."""
+        """``node`` starts again: forget what was said about it."""
 
 
 class Member:
