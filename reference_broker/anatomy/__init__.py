@@ -1,4 +1,4 @@
-"""Where a message's time goes inside the broker: stages between stamps, kept as histograms. Pure: times are arguments.
+"""The stages of a message's way through the broker, between stamps, as histograms. Pure: times are arguments.
 
 Start with :mod:`~reference_broker.anatomy.stages`; docs/internals/latency-anatomy.md draws the stages.
 """

@@ -18,9 +18,9 @@ from reference_broker.anatomy.histogram import Histograms, Values, bucket_index,
 from reference_broker.anatomy.stages import CHAINS, CROSS_NODE, Chain, EntryTimes, Stage, telescoped
 
 ENTRIES_MAX: Final = 8192
-"""Entries of all groups whose stamps are kept: about 5 MB."""
+"""How many entries' stamps are kept, over all groups: about 5 MB."""
 ROWS: Final = 512
-"""Rows that wait to be bucketed: so few that nobody notices the 0.2 ms."""
+"""How many rows wait to be bucketed. Few enough that nobody notices the 0.2 ms."""
 
 Row = tuple[Chain, int, tuple[int, ...]]
 """Chain, messages, stamps but for the last."""
@@ -34,7 +34,8 @@ class Series:
     total: int
 
     def cumulated(self, bits: range) -> list[tuple[int, int]]:
-        """For each power of two: it, and how many values lie below. From 2**11 on these are edges of buckets: exact."""
+        """Each power of two, and how many values lie below it. From 2**11 on powers of two are edges of buckets:
+        exact."""
         edges = bucket_index(np.array([1 << bit for bit in bits], np.int64))
         return [(1 << bit, int(self.counts[:edge].sum())) for bit, edge in zip(bits, edges.tolist(), strict=True)]
 
@@ -63,7 +64,7 @@ class Snapshot:
 
 
 class ChainRecorder:
-    """The stages of one chain, in its order, and at last the whole chain; cumulative since the start."""
+    """The histograms of one chain since the start: its stages in order, and last the whole chain."""
 
     __slots__ = ("_buffer", "_width", "chain", "histograms")
 
@@ -81,7 +82,7 @@ class ChainRecorder:
             self.fold()
 
     def fold(self) -> None:
-        """Bucket what waits. Call it before the histograms are read."""
+        """Bucket the waiting rows. Call this before the histograms are read."""
         if not self._buffer:
             return
         rows = np.frombuffer(self._buffer, np.int64).reshape(-1, self._width).copy()
@@ -96,14 +97,14 @@ class ChainRecorder:
 
 
 class Anatomy:
-    """One node's. ``clock`` names the clock that its stamps are taken from (0 stands for none)."""
+    """The anatomy of one node. ``clock`` names the clock of its stamps (0 stands for none)."""
 
     def __init__(self, clock: int, entries_max: int = ENTRIES_MAX) -> None:
         self.clock = clock
         self.foreign = 0
         """Messages whose stamps come from several clocks: recorded without the cross-node stages."""
         self.forgotten = 0
-        """Messages whose entry, or whose own stamp, is not known any more: not recorded."""
+        """Messages whose entry or own stamp is not known any more. They are not recorded."""
         self._recorders = {chain: ChainRecorder(chain) for chain in Chain}
         self._gauges: dict[str, Histograms] = {}
         self._gauged: dict[str, list[int]] = {}
@@ -114,7 +115,7 @@ class Anatomy:
         self._last_sync = 0
 
     def keep(self, entries: dict[int, EntryTimes], index: int) -> None:
-        """An entry's stamps begin; those of the oldest entry go if there are too many."""
+        """An entry's stamps begin. The stamps of the oldest entry go if there are too many."""
         self._kept.append((entries, index))
         if len(self._kept) > self._entries_max:
             old, number = self._kept.popleft()
@@ -123,7 +124,7 @@ class Anatomy:
     # Rows
 
     def begin(self, chain: Chain, count: int, stamps: tuple[int, ...]) -> None:
-        """A row that lacks its last stamp."""
+        """Begin a row that lacks its last stamp."""
         self._begun.append((chain, count, stamps))
 
     def hold(self, connection: object) -> None:
@@ -133,7 +134,7 @@ class Anatomy:
             self._begun.clear()
 
     def drop(self) -> None:
-        """The rows begun since the last :meth:`hold` come to nothing."""
+        """Drop the rows that were begun since the last :meth:`hold`."""
         self._begun.clear()
 
     def written(self, connection: object, now: int) -> None:
@@ -147,7 +148,7 @@ class Anatomy:
         return bool(self._open)
 
     def record(self, chain: Chain, count: int, stamps: tuple[int, ...]) -> None:
-        """A whole row."""
+        """Record a whole row."""
         self._recorders[chain].add(count, stamps)
 
     # Gauges
@@ -159,7 +160,7 @@ class Anatomy:
             self.gauge("fsync.wal", synced - written)
 
     def gauge(self, name: str, value: int) -> None:
-        """Count a value that is no stage: octets or messages of a batch, an fsync of a drive's role."""
+        """Count a value that is no stage: octets or messages of a batch, an fsync of a file in some role."""
         waiting = self._gauged.setdefault(name, [])
         waiting.append(value)
         if len(waiting) >= 512:

@@ -1,8 +1,8 @@
 """Histograms with HdrHistogram's very buckets, several side by side: 1 ns to 1 hour, 3 significant figures.
 
-Up to 2047 every value has a bucket of its own, and each further power of two is cut into 1024. Which one a value falls
-into follows from the exponent of the value as a double (exact: values stay below 2**53), so an array of values is
-bucketed in a few numpy operations. The format on the wire is left to ``hdrhistogram``.
+Up to 2047 every value has a bucket of its own, and each further power of two is cut into 1024 buckets. The bucket of a
+value follows from the exponent of the value as a double (exact, because values stay below 2**53), so a few numpy
+operations bucket an array of values. The format on the wire is left to ``hdrhistogram``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def lowest_value(index: int) -> int:
 
 
 def highest_value(index: int) -> int:
-    """The greatest value counted at ``index``: what a percentile reports."""
+    """The greatest value counted at ``index``, which a percentile reports."""
     return lowest_value(index) + (1 << max((index >> _HALF_BITS) - 1, 0)) - 1
 
 

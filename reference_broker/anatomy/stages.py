@@ -1,20 +1,20 @@
-"""The stages, and between which two stamps each lies.
+"""The stages, and the two stamps between which each lies.
 
 Theory of operation
 -------------------
 A run of messages is stamped once per arrow of its way, in nanoseconds of the host's monotonic clock. A *chain* is a
 list of stamps in the order of the way; a *stage* is the time between two neighbours. So the stages of a chain
-telescope: whatever the stamps are, they sum to the last stamp minus the first.
+telescope: they always sum to the last stamp minus the first.
 
 The way forks where an entry is written: the leader's disk, the followers' disks and the wire work side by side, and a
 majority is enough. Each node stamps what it sees itself. The rule that keeps the sum (:func:`telescoped`):
 
-1. Did this node's own sync end after the entry was known as committed (or is its end not known yet), its own disk was
-   not what the message waited for: the three stages of the own WAL are 0 and all the time is REPLICATE.
-2. A stamp that lies before its predecessor is moved up to it: the stage is 0, the one after it shorter.
+1. If this node's own sync ended after the entry was known as committed (or its end is not known yet), the message did
+   not wait for this node's disk. Then the three stages of the own WAL are 0 and all the time is REPLICATE.
+2. A stamp that lies before its predecessor is moved up to the predecessor: that stage is 0, the next stage shorter.
 
-Stamps of two nodes are compared only when both run on one clock (one boot of one host). If not, the stages up to the
-one that ends at ``handed`` are left out, and the messages counted as ``foreign``.
+Stamps of two nodes are compared only when both run on one clock (one boot of one host). Otherwise the stages up to the
+stage that ends at ``handed`` are left out, and the messages counted as ``foreign``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Stamps = npt.NDArray[np.int64]
 
 
 class Chain(StrEnum):
-    """What is followed from its first stamp to its last."""
+    """A way that is followed from its first stamp to its last."""
 
     DELIVERY = "delivery"
     CONFIRM = "confirm"
@@ -56,7 +56,7 @@ class Stage(StrEnum):
 
 
 class StageSpec(NamedTuple):
-    """From where to where a stage lies, and what happens in it."""
+    """The stamps at both ends of a stage, and what happens in it."""
 
     stage: Stage
     begins: str
@@ -100,13 +100,13 @@ CHAINS: Final[dict[Chain, tuple[Stage, ...]]] = {
 """The stages of each chain in order; a chain of n stages has n + 1 stamps."""
 
 CROSS_NODE: Final = 4
-"""So many stages at the head of DELIVERY and CONFIRM begin at a stamp that may be another node's."""
+"""How many stages at the head of DELIVERY and CONFIRM begin at a stamp that may be another node's."""
 
 _HANDED, _BEGUN, _SYNCED, _COMMITTED = 4, 5, 7, 8
 
 
 class EntryTimes:
-    """The stamps of one entry as this node sees them, in ns; 0: not yet. ``clock`` is that of ``made``."""
+    """The stamps of one entry as this node sees them, in ns; 0: not yet. ``clock`` is the clock of ``made``."""
 
     __slots__ = ("applied", "begun", "clock", "committed", "handed", "made", "synced", "written")
 
@@ -120,7 +120,7 @@ class EntryTimes:
 def telescoped(stamps: Stamps) -> Stamps:
     """The durations of the stages, shape (n, stages), of ``stamps``, shape (n, stages + 1); see the rules above.
 
-    None is negative, and each row sums to its last stamp (moved up, if it had to be) minus its first.
+    No duration is negative, and each row sums to its last stamp (moved up, if necessary) minus its first.
     """
     ordered = stamps.copy()
     if ordered.shape[1] > _COMMITTED:

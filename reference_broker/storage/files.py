@@ -1,8 +1,8 @@
-"""The port through which the log touches a file system, and its real implementation.
+"""The port through which stores touch a file system, and its real implementation.
 
-The port is as small as the log's needs, so that three worlds can stand behind it: the real one below, the one in
-memory that can lose power (:mod:`reference_broker.storage.memory_files`), and a modelled drive. Durability is
-explicit: content is safe after ``datasync``, a name (created, renamed, removed) after ``sync_dir``.
+The port is small, so that three implementations can stand behind it: the real file system below, the file system in
+memory that can lose power (:mod:`reference_broker.storage.memory_files`), and a modelled drive. Durability is explicit:
+content is safe after ``datasync``, a name (created, renamed, removed) after ``sync_dir``.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class File(Protocol):
 
 
 class Files(Protocol):
-    """A file system, as far as the log needs one. Paths are strings with ``/``; every failure is an OSError."""
+    """The part of a file system that stores need. Paths are strings with ``/``; every failure is an OSError."""
 
     def create(self, path: str, size: int = 0) -> File:
-        """A new file of ``size`` zeros (allocated, not sparse); replaces what was there."""
+        """A new file of ``size`` zeros (allocated, not sparse); replaces an existing file."""
 
     def open(self, path: str) -> File:
         """An existing file, to be read and written."""
 
     def names(self, directory: str) -> list[str]:
-        """What is in a directory, sorted; empty if there is no such directory."""
+        """The names in a directory, sorted; empty if there is no such directory."""
 
     def rename(self, old: str, new: str) -> None:
         """Within one directory, atomically; replaces ``new``."""
@@ -86,7 +86,7 @@ class RealFile:
         self._path = path
 
     def write(self, buffers: Sequence[Buffer], offset: int) -> None:
-        """One ``pwritev`` per 1024 buffers, and again for what the kernel left over."""
+        """One ``pwritev`` per 1024 buffers, and further writes for octets that the kernel left over."""
         for start in range(0, len(buffers), BUFFERS_PER_WRITE):
             part = buffers[start : start + BUFFERS_PER_WRITE]
             size = sum(map(len, part))

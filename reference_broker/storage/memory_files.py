@@ -1,14 +1,14 @@
 """A file system in memory that loses power, tears writes, fills up and rots, on command.
 
-It keeps two versions of everything: what the process sees, and what the platter holds. ``datasync`` copies a file's
-content to the platter, ``sync_dir`` a directory's names. :meth:`MemoryFiles.crash` throws the first version away;
-given a random generator, some of what was not synced survives, as on a real drive: a prefix of the unsynced
-writes of each file, the last one torn at any octet, and a prefix of the unsynced changes of each directory.
+It keeps two versions of everything: the version that the process sees, and the version on the platter. ``datasync``
+copies a file's content to the platter, ``sync_dir`` a directory's names. :meth:`MemoryFiles.crash` throws the first
+version away. Given a random generator, some unsynced changes survive, as on a real drive: a prefix of the unsynced
+writes of each file, the last write torn at any octet, and a prefix of the unsynced changes of each directory.
 
 Faults have names and happen at a numbered call, so that a test can try each of them:
 
 * :meth:`MemoryFiles.fail_at`: the n-th changing call raises; a failing write leaves half of its octets. With
-  ``sticky``, all later ones raise too, which is how a test stops a node at that instruction;
+  ``sticky``, all later calls raise too, which is how a test stops a node at that instruction;
 * :meth:`MemoryFiles.fill_up`: the drive has no room for more octets (ENOSPC);
 * :meth:`MemoryFiles.flip`: one bit on the platter is another.
 
@@ -95,7 +95,7 @@ class MemoryFile:
         return bytes(self._node.seen[offset : offset + size])
 
     def datasync(self) -> None:
-        """Bring the platter up to what is seen."""
+        """Bring the platter up to date with the version that the process sees."""
         self._check_open()
         self._files.changing("datasync", self._path)
         for offset, octets in self._node.unsynced:
@@ -128,7 +128,7 @@ class MemoryFiles:
     # Faults
 
     def fail_at(self, call: int, error: int = errno.EIO, *, sticky: bool = False) -> None:
-        """Let changing call number ``call`` (from now on, counted from 1) raise; ``sticky``: all later ones too."""
+        """Let changing call number ``call`` (from now on, counted from 1) raise; ``sticky``: all later calls too."""
         self._fail_at, self._error, self._sticky = self.calls + call, error, sticky
 
     def fill_up(self, room: int = 0) -> None:
@@ -146,7 +146,7 @@ class MemoryFiles:
         node.platter[offset] ^= mask
 
     def crash(self, chance: Chance | None = None) -> None:
-        """Lose power: only what was synced is left, and, with ``chance``, some of what was not."""
+        """Lose power: only synced changes are left, and, with ``chance``, some unsynced changes."""
         self.heal()
         self._crash_directory(self._root, chance)
 
@@ -180,7 +180,7 @@ class MemoryFiles:
     # The port
 
     def create(self, path: str, size: int = 0) -> File:
-        """A new node under this name; whoever has the old one open keeps it."""
+        """A new file under this name; a process that has the old file open keeps it."""
         self.changing("create", path, size)
         directory, name = self._parent(path)
         node = _Node(bytearray(size), unsynced=[(0, bytes(size))] if size else [])
@@ -188,7 +188,7 @@ class MemoryFiles:
         return MemoryFile(self, path, node)
 
     def open(self, path: str) -> File:
-        """Open what the name stands for now."""
+        """Open the file that has the name now."""
         return MemoryFile(self, path, self._file(path))
 
     def names(self, directory: str) -> list[str]:
@@ -234,7 +234,7 @@ class MemoryFiles:
         directory.change(lambda names: names.pop(name))
 
     def sync_dir(self, path: str) -> None:
-        """Bring the platter's names up to what is seen."""
+        """Bring the names on the platter up to date with the names that the process sees."""
         directory = self._directory(path)
         self.changing("sync_dir", path)
         _sync(directory)
