@@ -17,6 +17,7 @@ from typing import Final, cast
 
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.connection import ServerConnection
+from reference_broker.amqp.errors import ReplyCode
 from reference_broker.amqp.events import ChannelClosed, ConnectionClosed, ConnectionOpened, Event
 from reference_broker.amqp.state import Phase
 from reference_broker.machines.metadata import QueueRecord
@@ -26,8 +27,6 @@ log = logging.getLogger(__name__)
 
 _HELD_OCTETS_MAX: Final = 1 << 20
 """Behind the busy channels of one connection."""
-_CONNECTION_FORCED: Final = 320
-_INTERNAL_ERROR: Final = 541
 
 
 class ClientConnection(asyncio.Protocol):
@@ -65,7 +64,7 @@ class ClientConnection(asyncio.Protocol):
             self._take_all(self.core.receive(data, self._loop.time()))
         except Exception:
             log.exception("defect while serving a client")
-            self.take(self.core.connection_error(_INTERNAL_ERROR, "defect in the broker, see its log"))
+            self.take(self.core.connection_error(ReplyCode.INTERNAL_ERROR, "defect in the broker, see its log"))
         self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -100,7 +99,7 @@ class ClientConnection(asyncio.Protocol):
 
     def close(self, text: str) -> None:
         """The node stops: tell the client."""
-        self.take(self.core.connection_error(_CONNECTION_FORCED, text))
+        self.take(self.core.connection_error(ReplyCode.CONNECTION_FORCED, text))
         self.flush()
 
     def queue_removed(self, record: QueueRecord) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from reference_broker.amqp.connection import ServerConnection
+from reference_broker.amqp.errors import ReplyCode
 from reference_broker.amqp.events import (
     Cancel,
     Consume,
@@ -44,7 +45,6 @@ from reference_broker.types import NOBODY, ConsumerId, GroupId, IdRange, Outcome
 GETTER: Final = ""
 """The tag under which a queue knows the gets of a channel: no consumer can have it, for an empty one is replaced."""
 _EVERYTHING: Final = 2**63
-_NO_ROUTE: Final = 312
 
 
 class ClientPorts(Protocol):
@@ -291,7 +291,8 @@ class ClientChannel:
             self._core.reject(event.channel, event.first_seq, last_seq)
             return
         if event.mandatory:
-            self._core.returned(event.channel, _NO_ROUTE, "NO_ROUTE", event.exchange, event.routing_key, event.run)
+            code = ReplyCode.NO_ROUTE
+            self._core.returned(event.channel, code, code.name, event.exchange, event.routing_key, event.run)
         if event.first_seq:
             self._core.confirm(event.channel, event.first_seq, last_seq)
 
@@ -385,7 +386,7 @@ class ClientChannel:
     def _refuse_uncounted(self, queue: Queue, why: Answer, method: str) -> None:
         """With the code that RabbitMQ gives for a durable queue whose node is down."""
         text = f"queue '{queue.record.name}' in vhost '/' does not answer: {why['error']}"
-        self._refuse(declaration.NOT_FOUND, text, method)
+        self._refuse(ReplyCode.NOT_FOUND, text, method)
 
     def _delete(self, event: QueueDelete) -> None:
         queue = self._node.queues.get(event.queue)
@@ -405,7 +406,7 @@ class ClientChannel:
         if full or (event.if_unused and consumers):
             why = "not empty" if full else "in use"
             text = f"queue '{event.queue}' in vhost '/' {why}"
-            self._refuse(declaration.PRECONDITION_FAILED, text, "queue.delete")
+            self._refuse(ReplyCode.PRECONDITION_FAILED, text, "queue.delete")
             return
         queue = self._node.queues.get(event.queue)
         if queue is None:
@@ -552,7 +553,7 @@ class ClientChannel:
         return queue
 
     def _refuse_missing(self, event: QueuePurge | Consume | Get, method: str) -> None:
-        self._refuse(declaration.NOT_FOUND, f"no queue '{event.queue}' in vhost '/'", method)
+        self._refuse(ReplyCode.NOT_FOUND, f"no queue '{event.queue}' in vhost '/'", method)
 
     def _looks_again(self, event: Event) -> bool:
         """What is not known here may have been declared on another node a moment ago: the event comes again when this

@@ -13,16 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from reference_broker.amqp.errors import ReplyCode
 from reference_broker.amqp.events import Consume, FieldValue, QueueDeclare
 from reference_broker.machines.metadata import DEFAULT_KIND, ArgumentValue, QueueRecord
 from reference_broker.queues.arguments import WrongArgumentError, any_integer, type_name
 from reference_broker.queues.port import Queue, QueueKind
 from reference_broker.types import GroupId, NodeId
-
-NOT_FOUND: Final = 404
-ACCESS_REFUSED: Final = 403
-RESOURCE_LOCKED: Final = 405
-PRECONDITION_FAILED: Final = 406
 
 QUEUE_TYPE: Final = "x-queue-type"
 _RABBITMQ_TYPES: Final = ("classic", "quorum", "stream")
@@ -47,13 +43,13 @@ def new_record(
     """The record of a queue that does not exist yet, of one of ``kinds``, with a group id of its own. Raises
     :class:`DeclarationError`."""
     if event.queue.startswith("amq."):
-        raise DeclarationError(ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
+        raise DeclarationError(ReplyCode.ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
     named = event.arguments.get(QUEUE_TYPE, "classic")
     kind = kinds.get(named) if isinstance(named, str) else None
     arguments = _arguments(event, name, kind or kinds[DEFAULT_KIND], kinds)
     if kind is None:
         text = f"queue type '{named}' is not available here; declare '{name}' with {QUEUE_TYPE}={DEFAULT_KIND}"
-        raise DeclarationError(PRECONDITION_FAILED, text)
+        raise DeclarationError(ReplyCode.PRECONDITION_FAILED, text)
     _check_properties(event, name, kind)
     return QueueRecord(
         name=name, group=new_group(random_bits), members=tuple(sorted(nodes)), arguments=arguments, kind=kind.name
@@ -70,7 +66,7 @@ def consumer_priority(event: Consume, kind: QueueKind) -> int:
     RabbitMQ 3.10 ignores *exclusive* for a quorum queue, but a client that asks for it relies on it."""
     if event.exclusive and not kind.takes_exclusive_consumers:
         text = f"exclusive consumers are not supported by {kind.name} queues; use x-single-active-consumer"
-        raise DeclarationError(PRECONDITION_FAILED, text)
+        raise DeclarationError(ReplyCode.PRECONDITION_FAILED, text)
     try:
         return any_integer(event.arguments.get("x-priority", 0), event.arguments)
     except WrongArgumentError as wrong:
@@ -84,13 +80,13 @@ def check_get(queue: Queue) -> None:
             f"cannot obtain access to locked queue '{queue.record.name}' in vhost '/'. basic.get operations are not "
             f"supported by {queue.kind.name} queues with single active consumer"
         )
-        raise DeclarationError(RESOURCE_LOCKED, text)
+        raise DeclarationError(ReplyCode.RESOURCE_LOCKED, text)
 
 
 def check(event: QueueDeclare, queue: Queue | None) -> Queue:
     """The queue, if the declaration fits what exists. Raises :class:`DeclarationError`."""
     if queue is None:
-        raise DeclarationError(NOT_FOUND, f"no queue '{event.queue}' in vhost '/'")
+        raise DeclarationError(ReplyCode.NOT_FOUND, f"no queue '{event.queue}' in vhost '/'")
     if event.passive:
         return queue
     name = queue.record.name
@@ -110,7 +106,7 @@ def _check_flags_equal(event: QueueDeclare, name: str) -> None:
             "that of the original declaration."
         )
         text = f"cannot obtain exclusive access to locked queue '{name}' in vhost '/'. {why}"
-        raise DeclarationError(RESOURCE_LOCKED, text)
+        raise DeclarationError(ReplyCode.RESOURCE_LOCKED, text)
     if not event.durable:
         raise _inequivalent("durable", name, "'false'", "'true'")
     if event.auto_delete:
@@ -119,7 +115,7 @@ def _check_flags_equal(event: QueueDeclare, name: str) -> None:
 
 def _inequivalent(key: str, name: str, received: str, current: str) -> DeclarationError:
     text = f"inequivalent arg '{key}' for queue '{name}' in vhost '/': received {received} but current is {current}"
-    return DeclarationError(PRECONDITION_FAILED, text)
+    return DeclarationError(ReplyCode.PRECONDITION_FAILED, text)
 
 
 def _difference(received: FieldValue, current: FieldValue) -> tuple[str, str]:
@@ -146,7 +142,7 @@ def _check_properties(event: QueueDeclare, name: str, kind: QueueKind) -> None:
     ):
         if wrong and prop in kind.refused_properties:
             text = f"invalid property '{prop}' for queue '{name}' in vhost '/'"
-            raise DeclarationError(PRECONDITION_FAILED, text)
+            raise DeclarationError(ReplyCode.PRECONDITION_FAILED, text)
 
 
 def _arguments(
@@ -176,9 +172,9 @@ def _check_queue_type(kind: FieldValue, name: str, kinds: Mapping[str, QueueKind
 def _wrong(key: str, name: str, value: FieldValue, why: str) -> DeclarationError:
     if key == "x-dead-letter-exchange":
         text = f"invalid type '{type_name(value)}' for arg '{key}' in queue '{name}' in vhost '/'"
-        return DeclarationError(PRECONDITION_FAILED, text)
+        return DeclarationError(ReplyCode.PRECONDITION_FAILED, text)
     return _invalid(key, name, f": {why}")
 
 
 def _invalid(key: str, name: str, why: str) -> DeclarationError:
-    return DeclarationError(PRECONDITION_FAILED, f"invalid arg '{key}' for queue '{name}' in vhost '/'{why}")
+    return DeclarationError(ReplyCode.PRECONDITION_FAILED, f"invalid arg '{key}' for queue '{name}' in vhost '/'{why}")
