@@ -26,18 +26,18 @@ COUNTED_S: Final = 3600.0
 CONFIRM_TIMEOUT_S: Final = 3600.0
 
 _OF_THE_COMMAND: Final = {
-    "uri": "a workload names no broker; `perftest sweep FILE -h URI` does",
-    "uris": "a workload names no broker; `perftest sweep FILE -H URIS` does",
-    "cluster": "a workload names no broker; `perftest sweep FILE --cluster DIRECTORY` does",
-    "id": "a run is named after its workload; change name:",
+    "uri": "a workload names no broker; use `perftest sweep FILE -h URI`",
+    "uris": "a workload names no broker; use `perftest sweep FILE -H URIS`",
+    "cluster": "a workload names no broker; use `perftest sweep FILE --cluster DIRECTORY`",
+    "id": "a run is named after its workload; change the key name",
     "output_file": "results are in intervals.csv of the run directory",
-    "metrics_format": "PerfTest's lines are printed by `perftest run` only",
-    "use_millis": "the clock is that of the host: microseconds",
-    "out": "`perftest sweep FILE --out DIRECTORY` does it",
-    "ui": "`perftest sweep FILE --ui NAME` does it",
-    "as_json": "`perftest sweep FILE --json` does it",
-    "report": "`perftest sweep FILE --report` does it",
-    "no_report": "`perftest sweep FILE --no-report` does it",
+    "metrics_format": "only `perftest run` prints PerfTest's lines",
+    "use_millis": "a workload always uses the clock of the host, in microseconds",
+    "out": "a workload does not say where results go; use `perftest sweep FILE --out DIRECTORY`",
+    "ui": "a workload does not say how progress is shown; use `perftest sweep FILE --ui NAME`",
+    "as_json": "a workload does not say what is printed; use `perftest sweep FILE --json`",
+    "report": "a workload does not ask for a report; use `perftest sweep FILE --report`",
+    "no_report": "a workload does not ask for a report; use `perftest sweep FILE --no-report`",
 }
 """Options about the command and not about the load, and the command that has the same option."""
 _OF_RUN_ONLY: Final = ("hlog", "slo", "percentiles", "legacy_latency", "broker_metrics")
@@ -116,13 +116,11 @@ def note_options(given: Mapping[str, list[str]], place: str, notes: Notes) -> No
             what, _, fix = _OF_THE_COMMAND[key].partition("; ")
             notes.different(where, what, fix)
         elif option.section == "Metrics":
-            notes.without(where, "a workload serves no metrics", "`perftest run` does, with the same option")
+            notes.without(where, "a workload serves no metrics", "use `perftest run` with the same option")
         elif key in _OF_RUN_ONLY:
-            notes.without(
-                where, "a workload says what is run, not how results are shown or judged", "see `perftest run`"
-            )
+            notes.without(where, "a workload does not say how results are shown or judged", "see `perftest run`")
         elif key in _SHOWN:
-            notes.without(where, "it only prints something")
+            notes.without(where, "the option only prints something")
 
 
 def _named(plan: Plan, given: Mapping[str, list[str]], name: str) -> Plan:
@@ -149,26 +147,32 @@ def _finite(plan: Plan, choices: Choices, place: str, notes: Notes) -> Plan:
         consuming = plan.consuming
         counted = plan.publishing.messages or consuming.messages or consuming.exit_when is not ExitWhen.NEVER
         seconds = COUNTED_S if counted else UNTIL_STOPPED_S
-        words = "at most an hour, for a step has a longest time" if counted else "a minute, not until it is stopped"
-        notes.different(f"{place} -z/--time".strip(), f"it lasts {words}", "change step.duration")
+        words = "at most an hour, because a step needs a longest time" if counted else "a minute, and not until Ctrl-C"
+        notes.different(f"{place} -z/--time".strip(), f"the run lasts {words}", "change step.duration")
         warmup_s = step.warmup_s if choices.is_given("warmup") else 0.0 if counted else 5.0
         plan = plan.changed(steps=(replace(step, duration_s=seconds, warmup_s=warmup_s),))
     if not math.isfinite(plan.confirm_timeout_s):
-        notes.different(f"{place} -ct/--confirm-timeout".strip(), "a confirm is waited for an hour, not for ever")
+        notes.different(
+            f"{place} -ct/--confirm-timeout".strip(), "the longest wait for a confirm is an hour, not unlimited"
+        )
         plan = replace(plan, confirm_timeout_s=CONFIRM_TIMEOUT_S)
     if not plan.delete_queues:
         what = "queues are emptied before the run and deleted after it, unless they are predeclared"
-        notes.different(place, what, "to keep what is in them, declare them yourself, and set predeclared: true")
+        notes.different(
+            place, what, "to keep the messages in the queues, declare them yourself and set predeclared: true"
+        )
     if plan.declare_missing:
         notes.different(
-            f"{place} -p/--predeclared".strip(), "what is predeclared has to be there: it is never declared"
+            f"{place} -p/--predeclared".strip(), "predeclared queues and exchanges must exist: they are never declared"
         )
     if plan.connecting.shutdown_timeout_s < 0:  # means the same as 0
         plan = replace(plan, connecting=replace(plan.connecting, shutdown_timeout_s=0.0))
     queues, consumers = len(plan.queues), step.settings.consumers
     wanted = -(-queues // plan.consuming.channels)
     if 0 < consumers < wanted:
-        notes.different(f"{place} -y/--consumers".strip(), f"{wanted}, that each queue has one, not {consumers}")
+        notes.different(
+            f"{place} -y/--consumers".strip(), f"there are {wanted} consumers, one for each queue, not {consumers}"
+        )
         (step,) = plan.steps
         plan = plan.changed(steps=(replace(step, settings=replace(step.settings, consumers=wanted)),))
     return replace(plan, delete_queues=True, declare_missing=False, uris=())
@@ -176,6 +180,4 @@ def _finite(plan: Plan, choices: Choices, place: str, notes: Notes) -> Plan:
 
 def refused(problems: list[Problem]) -> SpecError:
     """The problems of a converted workload, as an error about its source."""
-    return SpecError(
-        [replace(each, rule=f"the workload that comes of it is refused: {each.rule}") for each in problems]
-    )
+    return SpecError([replace(each, rule=f"the converted workload is refused: {each.rule}") for each in problems])

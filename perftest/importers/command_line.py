@@ -102,7 +102,7 @@ def _until_operator(words: list[str], place: str, notes: Notes) -> list[str]:
     """The words before the first operator of the shell."""
     end = next((at for at, word in enumerate(words) if word in _OPERATORS or word.startswith((">", "2>"))), len(words))
     if end < len(words):
-        notes.without(place, f"the shell's part is left out: {' '.join(words[end:])}")
+        notes.without(place, f"the part for the shell is left out: {' '.join(words[end:])}")
     return words[:end]
 
 

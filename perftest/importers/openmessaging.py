@@ -63,7 +63,7 @@ def _resolved(text: str, notes: Notes) -> str:
         if default is None:
             notes.problem(f"${{{name}}}", "this variable has no default", f"write a value, or ${{{name}:-VALUE}}")
             return "0"
-        notes.different(f"${{{name}}}", f"the variable's default is taken: {default}")
+        notes.different(f"${{{name}}}", f"the variable gets its default: {default}")
         return str(default)
 
     lines = (line if line.lstrip().startswith("#") else _VARIABLE.sub(replace, line) for line in text.splitlines())
@@ -80,7 +80,9 @@ def _workload(source: Section, find: Find) -> dict[str, Any]:
     title = source.text("name").strip() or "OpenMessaging workload"
     stem = name_of(title)
     if topics > 1 and subscriptions == 1:
-        source.different("topics", "messages go to each topic's only queue by its name, without an exchange of a topic")
+        source.different(
+            "topics", "messages go to the only queue of each topic by its name, without an exchange for the topic"
+        )
         load = {**load, "publishers": load["publishers"] * topics, "consumers": load["consumers"] * topics}
         routing: dict[str, Any] = {"queues": [_queue(f"{stem}_{number}") for number in range(1, topics + 1)]}
     else:
@@ -120,7 +122,10 @@ def _load(source: Section, topics: int, producers: int) -> dict[str, Any]:
     source.notes.different("", f"{driver} messages in classic queues", "change load: and queues: for safe settings")
     size, rate = source.count("messageSize", default=SIZE_BYTES_MIN), source.number("producerRate")
     if size < SIZE_BYTES_MIN:
-        source.different("messageSize", f"bodies have {SIZE_BYTES_MIN} octets, which the time stamps take, not {size}")
+        source.different(
+            "messageSize",
+            f"bodies have {SIZE_BYTES_MIN} octets, not {size}: the time stamps take {SIZE_BYTES_MIN}",
+        )
     window: str | int = UNLIMITED
     if not rate:
         what = "0 asks for the highest rate: this workload publishes as fast as 1000 messages in flight allow"
@@ -138,7 +143,7 @@ def _bodies(source: Section, find: Find) -> dict[str, Any]:
     ratio, pool = source.number("randomBytesRatio"), source.count("randomizedPayloadPoolSize")
     if random:
         what = f"bodies are our filler, not {pool or 'some'} random ones of which a part of {ratio:g} is random"
-        source.without("useRandomizedPayloads", what, "with publishing.bodies.files, bodies are what you give")
+        source.without("useRandomizedPayloads", what, "give bodies of your own with publishing.bodies.files")
     if not payload or random:
         return {}
     path = find(payload)
@@ -162,8 +167,8 @@ def _times(source: Section, load: dict[str, Any]) -> tuple[dict[str, Any], dict[
             what = f"consumers begin after {wait_s:.0f} s, when so much lies in the queues, and the step lasts longer"
             source.different("consumerBacklogSizeGB", f"{what} by as much")
         else:
-            fix = "set consuming.start_delay: consumers begin when a backlog is there"
-            source.without("consumerBacklogSizeGB", "without a rate no time gives that backlog", fix)
+            fix = "set consuming.start_delay, so that consumers begin when there is a backlog"
+            source.without("consumerBacklogSizeGB", "without a rate, the time for that backlog is unknown", fix)
             wait_s = 0.0
     wait_s = float(round(wait_s)) if load["consumers"] else 0.0
     step = {"duration": duration((test + warmup) * 60 + wait_s)}
@@ -178,7 +183,9 @@ def _increments(source: Section, producers: int) -> dict[str, Any]:
     seconds, end = source.number("producerIncrementSeconds", default=60), source.number("producerRate")
     if not grows:
         if end and source.has("producerStartRate"):
-            source.without("producerStartRate", "where the search for the highest rate begins: there is a rate")
+            source.without(
+                "producerStartRate", "the key says where a search for the highest rate begins, but there is a rate"
+            )
         return {}
     if not producers or not end or start >= end or (end - start) / grows >= STEPS_MAX:
         source.without("producerIncrementRate", "the rate does not grow from producerStartRate to producerRate in a "
@@ -199,10 +206,14 @@ def _other_topics(
     if topics == 1 or subscriptions == 1:
         return []
     shown = min(topics - 1, BACKGROUNDS_MAX)
-    source.different("topics", f"the first topic is measured, {shown} others are background loads in no figure")
+    source.different(
+        "topics", f"the first topic is measured; {shown} other topics are background loads, which are in no figure"
+    )
     if shown < topics - 1:
         fix = "run the rest from further hosts"
-        source.without("topics", f"{topics - 1 - shown} topics are left out: each would be a process", fix)
+        source.without(
+            "topics", f"{topics - 1 - shown} topics are left out, because each topic would be a process", fix
+        )
     return [
         {
             "name": f"topic_{number}",
@@ -222,9 +233,9 @@ def _say_what_is_missing(source: Section) -> None:
         source.without("partitionsPerTopic", what, "raise topics: instead, for queues in parallel")
     if keys.upper() != "NO_KEY":
         source.without("keyDistributor", "a fanout exchange, or a queue's name, ignores keys")
-    source.drop("what the tool takes as a backlog while it looks for a rate", "acceptableBacklog",
+    source.drop("the key says what the tool counts as a backlog while it searches for a rate", "acceptableBacklog",
                 fix="`perftest search` asks that 99 % be delivered")  # fmt: skip
-    source.drop("the draining of a backlog is not watched", "backlogDrainRatio", "producerPauseBeforeDrain",
+    source.drop("the run does not watch how a backlog drains", "backlogDrainRatio", "producerPauseBeforeDrain",
                 "producerPauseDuringDrain", unless=(0, 0.0))  # fmt: skip
     source.drop("subscriptions have no filters", "messageRateReceivedForSubscription", unless=(100,))
     source.drop("the warm-up has the rate of the test", "warmupProducerRate", fix="use publishing.rate_cycle")

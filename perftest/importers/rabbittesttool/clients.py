@@ -59,7 +59,7 @@ def publishers_of(source: Section) -> Publishers | None:
     confirms = source.section("publishMode")
     window = _window(confirms)
     _is_amqp(confirms)
-    confirms.drop("this is for streams", *_STREAM, unless=(0, 1, 1000, 64000, "single"))
+    confirms.drop("the key is about streams", *_STREAM, unless=(0, 1, 1000, 64000, "single"))
     confirms.finish()
     transient = source.choice("deliveryMode", default="persistent", known={"persistent": "", "transient": "yes"})
     load: dict[str, Any] = {
@@ -90,7 +90,7 @@ def _is_included(source: Section) -> bool:
 def _window(source: Section) -> int | str:
     confirms, limit = source.flag("useConfirms"), source.count("inFlightLimit")
     if confirms and not limit:
-        source.different("inFlightLimit", "confirms without a limit are unlimited ones")
+        source.different("inFlightLimit", "confirms without a limit become in_flight: unlimited")
     return (limit or UNLIMITED) if confirms else 0
 
 
@@ -102,7 +102,7 @@ def _is_amqp(source: Section) -> None:
 def size_of(size: int, source: Section, key: str) -> int:
     """The size of a body, raised if the time stamps need more room."""
     if size < SIZE_BYTES_MIN:
-        source.different(key, f"bodies have {SIZE_BYTES_MIN} octets, which the time stamps take, not {size}")
+        source.different(key, f"bodies have {SIZE_BYTES_MIN} octets, not {size}: the time stamps take {SIZE_BYTES_MIN}")
     return max(size, SIZE_BYTES_MIN)
 
 
@@ -119,7 +119,7 @@ def _headers(source: Section) -> dict[str, Any]:
     if number > len(headers):
         source.wrong("headersPerMessage", f"there are {len(headers)} availableHeaders, not {number}", "name more")
     if 0 < number < len(headers):
-        what = f"each message has the first {number} of {len(headers)} headers: they are not drawn anew"
+        what = f"every message has the first {number} of {len(headers)} headers, not random headers"
         source.different("headersPerMessage", what)
     return dict(list(headers.items())[:number])
 
@@ -129,7 +129,9 @@ def _destination(source: Section, found: Publishers) -> None:
     if to_queues.data:
         found.queue_prefix = to_queues.text("queuePrefix", "queueGroup")
         if to_queues.choice("mode", default="counterpart", known={"counterpart": "", "random": "yes"}):
-            to_queues.different("mode", "each publisher keeps to one queue, in turn: none draws a queue per message")
+            to_queues.different(
+                "mode", "each publisher has one queue, in turn: no publisher draws a queue for each message"
+            )
     elif to_exchange.data:
         found.exchange = to_exchange.text("exchange")
         found.mode = to_exchange.choice("routingKeyMode", default="none", known=ROUTING)
@@ -155,7 +157,7 @@ def consumers_of(source: Section) -> Consumers | None:
                       source.text("queuePrefix", "queueGroup"), {})  # fmt: skip
     found.load = _acknowledging(acks, prefetch, interval, after_ms) if manual else {"prefetch": 0, "ack_interval": 0}
     if acks.flag("globalPrefetch") and manual:
-        acks.different("globalPrefetch", "the prefetch is that of each consumer: a channel has one consumer")
+        acks.different("globalPrefetch", "the prefetch counts for each consumer, because a channel has one consumer")
     acks.drop("no message goes back to its queue", "requeueEveryNth", "requeueEveryN", unless=(0,),
               fix="consuming.nack: true sends every message back")  # fmt: skip
     acks.finish()
@@ -174,10 +176,16 @@ def _acknowledging(acks: Section, prefetch: int, interval: int, after_ms: int) -
         prefetch = PREFETCH_MAX
     interval = max(interval, 1)
     if 0 < prefetch < interval:
-        acks.different("ackInterval", f"{prefetch}, the prefetch, not {interval}: more never wait")
+        acks.different(
+            "ackInterval",
+            f"the ack interval is {prefetch}, like the prefetch, not {interval}: more messages never wait",
+        )
         interval = prefetch
     if interval > 1:
-        acks.different("ackInterval", f"acknowledged is at {interval} exactly; the tool does at one more")
+        acks.different(
+            "ackInterval",
+            f"an acknowledgement follows exactly {interval} messages; the tool waits for one message more",
+        )
     load: dict[str, Any] = {"prefetch": prefetch, "ack_interval": interval}
     if after_ms and interval > 1:
         load["ack_after"] = f"{after_ms}ms"

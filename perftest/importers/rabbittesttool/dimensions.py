@@ -88,7 +88,9 @@ def _timing(source: Section, workload: dict[str, Any], seconds: float, key: str)
     if not seconds:
         source.wrong(key, "a step needs time", "write 1 or more")
     if warmup >= seconds:
-        source.different("rampUpSeconds", "the step lasts longer by the warm-up, which would leave nothing of it")
+        source.different(
+            "rampUpSeconds", "the step is longer by the warm-up, because the warm-up would take the whole step"
+        )
         seconds += warmup
     step = {"duration": duration(seconds)}
     if warmup:
@@ -112,7 +114,9 @@ def _single(source: Section, scope: Scope) -> Steps:
         source.wrong("values", "there are no values to step through", "write at least one")
     prefix = scope.publishers if setting in _OF_PUBLISHERS else scope.consumers
     if setting and applied and applied != prefix:
-        source.without("applyToPrefix", f"{applied!r} is not in the measured load: its settings do not change")
+        source.without(
+            "applyToPrefix", f"the settings of {applied!r} do not change, because it is not in the measured load"
+        )
         return []
     if not setting:
         return []
@@ -134,7 +138,7 @@ def _multiple(source: Section, scope: Scope) -> Steps:
     names = [str(name) for name in source.values("dimensions")]
     settings = [_setting(source, name, "dimensions", scope) for name in names]
     if source.has("applyToPrefix"):
-        source.different("applyToPrefix", "has no effect where several dimensions change, as in the tool")
+        source.different("applyToPrefix", "this key has no effect if several dimensions change, as in the tool")
     steps: Steps = []
     rows = source.raw("multiValues", default=[])
     if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) >= len(names) for row in rows):
@@ -161,7 +165,7 @@ def _setting(source: Section, dimension: str, key: str, scope: Scope) -> str:
             "prefetch": "acknowledgements"}  # fmt: skip
     off = scope.load.get("in_flight") == 0 if setting == "in_flight" else scope.load.get("ack_interval") == 0
     if setting in idle and off:
-        source.without(key, f"{dimension}: there are no {idle[setting]}, so that it changes nothing")
+        source.without(key, f"{dimension}: there are no {idle[setting]}, so the dimension changes nothing")
         return ""
     return setting
 
@@ -203,10 +207,10 @@ def _accepted(source: Section, steps: Steps, scope: Scope) -> Steps:
     for step in steps:
         prefetch = step.get("prefetch", scope.load.get("prefetch", 0))
         if 0 < prefetch < step.get("ack_interval", 0):
-            source.different(key, f"an ack interval is {prefetch}, the prefetch, not {step['ack_interval']}")
+            source.different(key, f"an ack interval is {prefetch}, like the prefetch, not {step['ack_interval']}")
             step["ack_interval"] = prefetch
         if 0 < step.get("consumers", 0) < scope.queues:
-            source.different(key, f"a step has {scope.queues} consumers, one of each queue, not {step['consumers']}")
+            source.different(key, f"a step has {scope.queues} consumers, one for each queue, not {step['consumers']}")
             step["consumers"] = scope.queues
     busy = [step for step in steps if any({**scope.load, **step}[name] for name in ("publishers", "consumers"))]
     if len(busy) < len(steps):
@@ -229,7 +233,7 @@ def _sweep(source: Section, workload: dict[str, Any], steps: Steps, seconds: flo
         if len(names) == 1 and names[0] in _CYCLES and UNLIMITED not in [step[names[0]] for step in steps]:
             _cycle(source, workload, names[0], [step[names[0]] for step in steps], seconds)
             return
-        source.different(key, f"{len(once)} steps, not {len(steps)}: what comes again is measured once")
+        source.different(key, f"there are {len(once)} steps, not {len(steps)}: repeated values are measured once")
     load = workload["load"]
     for name in names:
         load.pop(name, None)
@@ -244,7 +248,7 @@ def _lower_ack_interval(source: Section, load: dict[str, Any], steps: Steps, key
     """Lower a constant ack interval to the smallest prefetch of the sweep."""
     smallest = min((step["prefetch"] for step in steps if step.get("prefetch")), default=0)
     if smallest and load.get("ack_interval", 0) > smallest:
-        source.different(key, f"the ack interval is {smallest}, the smallest prefetch: more never wait")
+        source.different(key, f"the ack interval is {smallest}, like the smallest prefetch: more messages never wait")
         load["ack_interval"] = smallest
 
 

@@ -81,9 +81,11 @@ def read_group(source: Section, policies: list[Policy]) -> Group:
     kinds = {"single-vhost": "", "multiple-vhost": "yes", "multiple-vhosts": "yes"}
     many_vhosts = source.choice("scaleType", default="multiple-vhosts", known=kinds) and copies > 1
     if many_vhosts:
-        source.different("scaleType", f"{copies} virtual hosts become one: their queues have names of their own")
+        source.different(
+            "scaleType", f"{copies} virtual hosts become one virtual host, in which each queue has a name of its own"
+        )
     else:
-        source.different("name", f"its virtual host {name!r} is the one of the URI")
+        source.different("name", f"the group uses the virtual host of the URI, not {name!r}")
     source.drop("there is one cluster", "federation", unless=("upstream",))
     exchanges = dict(filter(None, (_exchange(each) for each in source.sections("exchanges"))))
     prefixes = [""]
@@ -157,7 +159,7 @@ def _type(source: Section, arguments: dict[str, Any]) -> str:
 def _dead_letters(source: Section, arguments: dict[str, Any]) -> None:
     if source.data and source.flag("hasDlx"):
         arguments["x-dead-letter-exchange"] = source.text("name")
-        source.different("name", "dead letters go there, but the exchange has to be there: it is not declared")
+        source.different("name", "dead letters go to this exchange, which must exist: it is not declared")
     source.ignore("name")
     source.finish()
 
@@ -166,7 +168,7 @@ def _binding(source: Section) -> list[str]:
     keys = [str(key) for key in source.values("bindingKeys")]
     if source.has("bindingKey"):
         keys.append(source.text("bindingKey"))
-    source.drop("a queue is bound once", "bindingKeysPerQueue", unless=(1,))
+    source.drop("each queue is bound once", "bindingKeysPerQueue", unless=(1,))
     if properties(source):
         source.different("properties", "queues are bound without arguments: all of them get every message")
     source.finish()
@@ -214,14 +216,16 @@ def _say_what_is_idle(group: Group, units: list[Unit]) -> None:
     used = [queues for unit in units for queues in unit.queues]
     for queues in group.queues:
         if queues not in used:
-            queues.source.without("prefix", f"nobody publishes to {queues.prefix!r} or consumes from it: left out")
+            queues.source.without(
+                "prefix", f"the queues {queues.prefix!r} are left out, because they have no publisher and no consumer"
+            )
 
 
 def _unit(group: Group, queues: list[Queues], publishers: Publishers | None, consumers: list[Consumers]) -> Unit:
     first = consumers[0] if consumers else None
     for each in consumers[1:]:
         if first is not None and each.load != first.load:
-            each.source.different("prefix", f"{each.prefix!r} consumes as {first.prefix!r} does")
+            each.source.different("prefix", f"the consumers {each.prefix!r} consume like {first.prefix!r}")
     unit = Unit(
         queues=queues,
         publishers=publishers,
@@ -233,7 +237,9 @@ def _unit(group: Group, queues: list[Queues], publishers: Publishers | None, con
     if publishers is not None and publishers.exchange:
         _route(group, unit, publishers)
     if 0 < unit.consumer_count < unit.names and first is not None:
-        first.source.different("scale", f"{unit.names} consumers, one of each queue, not {unit.consumer_count}")
+        first.source.different(
+            "scale", f"there are {unit.names} consumers, one for each queue, not {unit.consumer_count}"
+        )
         unit.consumer_count = unit.names
     return unit
 
@@ -260,12 +266,14 @@ def _keys(source: Section, publishers: Publishers, kind: str, bound: list[str]) 
     if mode == "Random":
         return {"routing_keys": "random"}
     if mode == "MultiValue" and set(bound) <= {"self"}:
-        source.different(place, "each publisher keeps to the name of its queue as the key")
+        source.different(place, "each publisher uses the name of its queue as the routing key")
         return {}
     if mode in ("MultiValue", "Index"):
         source.different(place, f"all messages have the first routing key: {mode} has no equivalent")
     if mode == "StreamKey":
-        source.different(place, "each publisher keeps to the name of its queue as the key, not a sequence's number")
+        source.different(
+            place, "each publisher uses the name of its queue as the routing key, not the number of a sequence"
+        )
         return {}
     key = publishers.keys[0] if publishers.keys and mode != "None" else ""
     others = [pattern for pattern in bound if pattern != key]

@@ -107,7 +107,7 @@ def _benchmark(own: Section, common: Mapping[str, Any], find: Find, stem: str, e
     _background(entry, workload, find, notes)
     _cluster(entry)
     entry.ignore("description")
-    entry.drop("there is no grace period: draining waits for what was confirmed", "gracePeriodSec", unless=(0,))
+    entry.drop("there is no grace period: the drain waits for all confirmed messages", "gracePeriodSec", unless=(0,))
     entry.drop("the dimensions of the topology say it", "stepSeconds", "stepRepeat", "stepMsgLimit", unless=(0,))
     _misplaced(entry, data)
     return Converted(workload, notes.found)
@@ -138,7 +138,7 @@ def _policies(entry: Entry, key: str, variables: str, find: Find, notes: Notes) 
     name, given = entry.text(key), entry.section(variables).data
     if not name or name == "none":
         for variable in given:
-            entry.notes.unknown(entry.places(variables)(variable), "there is no policy: it has no effect",
+            entry.notes.unknown(entry.places(variables)(variable), "there is no policy, so the variable has no effect",
                                 f"add {key}")  # fmt: skip
         return []
     return read_policies(name, find("policies", name), given, notes, entry.at(key), entry.places(variables))
@@ -179,14 +179,16 @@ def _cluster(entry: Entry) -> None:
     if action and active:
         fix = _ACTIONS.get(action, "do it by hand")
         entry.without(
-            "brokerAction", f"{action} at {when} {trigger}: nothing is done to brokers", f"at that time, {fix}"
+            "brokerAction", f"{action} at {when} {trigger}: a run does nothing to brokers", f"at that time, {fix}"
         )
     elif action:
-        entry.without("brokerAction", "hasBrokerActions is false: it has no effect")
+        entry.without("brokerAction", "hasBrokerActions is false, so the action has no effect")
     shaped = {key: entry.raw(key) for key in _TC if entry.has(key)}
     if shaped:
         words = ", ".join(f"{key} {value}" for key, value in shaped.items())
-        entry.without(next(iter(shaped)), f"the network is left as it is: {words}", f"{_netem(shaped)} on each host")
+        entry.without(
+            next(iter(shaped)), f"the run does not change the network: {words}", f"{_netem(shaped)} on each host"
+        )
 
 
 def _netem(shaped: Mapping[str, Any]) -> str:

@@ -107,7 +107,9 @@ def _units(source: Section, policies: list[Policy]) -> list[Unit]:
         for queues in read.queues:
             if taken & {*queues.names}:
                 queues.names = [f"{read.name}-{name}" for name in queues.names]
-                group.different("name", "its queues get the name of the group: all are in one virtual host")
+                group.different(
+                    "name", "the queues of the group get its name, because all queues are in one virtual host"
+                )
         units += units_of(read)
     for unit in units[BACKGROUNDS_MAX + 1 :]:
         what = f"more than {BACKGROUNDS_MAX} loads beside the measured one: this one is left out"
@@ -157,11 +159,11 @@ def _frame_max(units: list[Unit]) -> dict[str, Any]:
     least = min(sizes - {0})
     if len(sizes) > 1:
         client = next(client for client in clients if client.frame_max == least)
-        client.source.different("frameMax", f"{least} is asked for by all connections, not only by these")
+        client.source.different("frameMax", f"all connections request {least}, not only these")
     return {"frame_max": least}
 
 
 def _say_what_is_beside(units: list[Unit]) -> None:
     for unit in units[:BACKGROUNDS_MAX]:
         source = unit.publishers.source if unit.publishers else unit.queues[0].source
-        source.different("prefix", "this load is in the background: it is made, and in none of the figures")
+        source.different("prefix", "this load becomes a background load, which is in none of the figures")
