@@ -3,7 +3,7 @@
 A consumer belongs to a channel, a channel to one start of a node. A channel that ends takes its consumers with it, and
 what they held goes back to the queue. A node that cannot be reached may live on out of sight: its consumers stay and go
 on with their ids when it is back, but hold nothing meanwhile (RabbitMQ: ``suspected_down``). A node that comes back in
-another life ends the channels of all earlier ones.
+another start ends the channels of all earlier starts.
 
 Every node with a channel here is monitored, and again with each change that may rest on old news: whoever leads then
 says how things stand.

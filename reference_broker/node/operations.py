@@ -14,16 +14,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from reference_broker.machines.metadata import AddMember, QueueRecord, RemoveMember
-from reference_broker.node.config import Limits
-from reference_broker.node.metadata import MetadataHost
-from reference_broker.node.nodes import Nodes
 from reference_broker.node.policies import read_policy
-from reference_broker.node.replacement import Replacement
+from reference_broker.node.replacement import ClusterPorts, Replacement
 from reference_broker.node.requests import (
     Answer,
     Answered,
-    Ask,
-    Later,
     Method,
     RequestError,
     answer_by,
@@ -39,12 +34,11 @@ _NO_QUEUES: Final = "none is declared: declare one; perftest deletes the queues 
 class Operations:
     """The requests of operators."""
 
-    def __init__(self, nodes: Nodes, metadata: MetadataHost, ask: Ask, later: Later, limits: Limits) -> None:
-        self._nodes = nodes
-        self._metadata = metadata
-        self._ask = ask
-        self._later = later
-        self._limits = limits
+    def __init__(self, cluster: ClusterPorts) -> None:
+        self._cluster = cluster
+        self._nodes = cluster.nodes
+        self._metadata = cluster.metadata
+        self._ask = cluster.ask
         self._methods: dict[str, Method] = {
             "quorum-status": self._quorum_status,
             "add-member": self._add_member,
@@ -122,16 +116,7 @@ class Operations:
         self._metadata.change(RemoveMember, record, node, self._once(committed, answered, what))
 
     def _replace_node(self, request: Answer, answered: Answered) -> None:
-        replacement = Replacement(
-            self._node(request),
-            answered,
-            nodes=self._nodes,
-            metadata=self._metadata,
-            ask=self._ask,
-            later=self._later,
-            limits=self._limits,
-        )
-        replacement.begin()
+        Replacement(self._node(request), answered, self._cluster).begin()
 
     # Leaders
 
@@ -267,13 +252,13 @@ class Operations:
             if open_.pop() if open_ else False:
                 call()
 
-        limits, leader = self._limits, self._metadata.member.leader
+        limits, leader = self._cluster.limits, self._metadata.member.leader
         known = f"its leader is node {leader}" if leader != NOBODY else "it has no leader"
         late = failure(
             f"{what}: the metadata group did not commit it within {limits.change_timeout_ms} ms; {known}",
             "start a majority of the nodes; the change is still under way and may be done later",
         )
-        self._later(limits.change_timeout_ms / 1000, lambda: finish(lambda: answered(late)))
+        self._cluster.later(limits.change_timeout_ms / 1000, lambda: finish(lambda: answered(late)))
         return lambda record: finish(lambda: done(record))
 
     def _await(
@@ -285,7 +270,7 @@ class Operations:
         result: Answer,
     ) -> None:
         """Look at the queue's members until ``done``, then answer with ``result``."""
-        rounds = max(1, int(self._limits.change_timeout_ms / 1000 / _LOOK_AGAIN_S))
+        rounds = max(1, int(self._cluster.limits.change_timeout_ms / 1000 / _LOOK_AGAIN_S))
         nodes = sorted({*record.members, *record.leaving})
 
         def look(left: int) -> None:
@@ -295,7 +280,7 @@ class Operations:
             if done(answers):
                 answered({"ok": True, **result})
             elif left:
-                self._later(_LOOK_AGAIN_S, lambda: look(left - 1))
+                self._cluster.later(_LOOK_AGAIN_S, lambda: look(left - 1))
             else:
                 answered(failure(late, "see quorum-status; the change is still under way if a majority runs"))
 

@@ -20,6 +20,7 @@ way.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from reference_broker.machines.metadata import QueueRecord, ReplaceMember
@@ -39,27 +40,26 @@ _LOOK_AGAIN_S: Final = 0.05
 _NAMES_MAX: Final = 10
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterPorts:
+    """What it takes to change the cluster: its nodes, its metadata, questions to nodes, and time."""
+
+    nodes: Nodes
+    metadata: MetadataHost
+    ask: Ask
+    later: Later
+    limits: Limits
+
+
 class Replacement:
     """One replacement of one node. ``answered`` is called once."""
 
-    def __init__(
-        self,
-        node: NodeId,
-        answered: Answered,
-        *,
-        nodes: Nodes,
-        metadata: MetadataHost,
-        ask: Ask,
-        later: Later,
-        limits: Limits,
-    ) -> None:
+    def __init__(self, node: NodeId, answered: Answered, cluster: ClusterPorts) -> None:
         self._node = node
-        self._nodes = nodes
-        self._metadata = metadata
-        self._ask = ask
-        self._later = later
-        self._limits = limits
-        self._what = f"node {nodes.name(node)!r}"
+        self._cluster = cluster
+        self._nodes = cluster.nodes
+        self._metadata = cluster.metadata
+        self._what = f"node {cluster.nodes.name(node)!r}"
         self._answered: Answered | None = answered
         self._boot_id = 0
         self._queues: list[str] = []
@@ -74,8 +74,10 @@ class Replacement:
         """Begin once this node has applied everything that is committed. Raises RequestError if the lost node runs."""
         if self._nodes.boot_id_of(self._node) is not None:
             raise RequestError(f"{self._what} runs", "only a node that is down can be replaced: stop it first")
-        self._later(self._limits.read_timeout_ms / 1000, lambda: None if self._boot_id else self._give_up())
-        self._later(self._limits.change_timeout_ms / 1000, self._give_up)
+        self._cluster.later(
+            self._cluster.limits.read_timeout_ms / 1000, lambda: None if self._boot_id else self._give_up()
+        )
+        self._cluster.later(self._cluster.limits.change_timeout_ms / 1000, self._give_up)
         self._metadata.when_current(self._look_for_queues)
 
     def _look_for_queues(self) -> None:
@@ -105,7 +107,7 @@ class Replacement:
         if self._metadata_done and not self._lost_epochs:
             self._finish({"ok": True, "life": self._boot_id, "queues": self._queues})
         else:
-            self._later(_LOOK_AGAIN_S, self._look)
+            self._cluster.later(_LOOK_AGAIN_S, self._look)
 
     def _step_queues(self) -> None:
         records = {record.group: record for record in self._records()}
@@ -126,7 +128,7 @@ class Replacement:
         leader = self._metadata.member.leader
         if leader and not self._asking and not self._metadata_done:
             self._asking = True
-            self._ask(leader, {"op": "replace-replica", "node": self._node, "life": self._boot_id}, answered)
+            self._cluster.ask(leader, {"op": "replace-replica", "node": self._node, "life": self._boot_id}, answered)
 
     def _ask_all(self, request: Answer, go_on: Callable[[list[Answer]], None]) -> None:
         """Ask every node that runs, and go on with all answers. A node that gives no answer ends the replacement."""
@@ -141,7 +143,7 @@ class Replacement:
                 go_on(answers)
 
         for node in nodes:
-            self._ask(node, request, note)
+            self._cluster.ask(node, request, note)
 
     def _give_up(self) -> None:
         waiting = sorted(record.name for record in self._records() if record.group in self._lost_epochs)

@@ -44,7 +44,7 @@ from reference_broker.node.peers import Kind, Peers
 from reference_broker.node.queue_services import QueueServices
 from reference_broker.node.reads import Reads
 from reference_broker.node.reconciliation import Reconciliation
-from reference_broker.node.replacement import ReplacementSteps
+from reference_broker.node.replacement import ClusterPorts, ReplacementSteps
 from reference_broker.node.requests import Requests
 from reference_broker.node.sender import AnswerTimes
 from reference_broker.node.ticks import Ticks
@@ -155,7 +155,7 @@ class Shard:
         self.requests = Requests(self, self.peer_answers.answer)
         ask, later = self.requests.ask, self.later
         self.reads = Reads(self.runners, self.proposer, ask, later, self.limits.read_timeout_ms)
-        self.operations = Operations(self.nodes, self.metadata, ask, later, self.limits)
+        self.operations = Operations(ClusterPorts(self.nodes, self.metadata, ask, later, self.limits))
         self._reconciliation = Reconciliation(self.hosting.groups, self.metadata, self.wake)
         self.services = QueueServices(
             self.hosting.groups, self.nodes, self.metadata, self.dead_letters, self.reads, self._reconciliation,

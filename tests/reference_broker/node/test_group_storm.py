@@ -99,7 +99,7 @@ class MetadataGroup:
 
 
 class Node:
-    """One node: what lives in memory dies with :meth:`crash`, ``files`` and the number of lives stay."""
+    """One node: what lives in memory dies with :meth:`crash`, ``files`` and the boot id stay."""
 
     def __init__(self, node: NodeId, world: World) -> None:
         self.node = node
@@ -108,7 +108,7 @@ class Node:
         self.config = SimpleNamespace(members=[SimpleNamespace(node=each) for each in world.all])
         self.files = MemoryFiles()
         self.boot_id = 0
-        self.known = 0  # entries of the metadata log that were applied here, in this life or an earlier one
+        self.known = 0  # entries of the metadata log that were applied here, since this start or an earlier one
         self.alive = False
         self.start()
 
@@ -142,7 +142,7 @@ class Node:
         self.frames = Frames(self.hosting, requests, self, lambda call, *arguments: call(*arguments), lambda: None)
         self.hosting.recover_queues(recovered)
         self.written_before = len(self.world.metadata)
-        # The metadata group's own snapshot may be older than what was applied in the life before.
+        # The metadata group's own snapshot may be older than what was applied before the crash.
         self.applied = self.world.chance.randint(0, self.known)
         if self.applied:
             self.metadata.restore(self.world.metadata_at(self.applied))

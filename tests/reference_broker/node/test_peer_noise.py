@@ -209,7 +209,7 @@ def test_a_well_formed_lie_is_at_most_a_contradiction(messages: list[Message]) -
 
 
 def test_what_a_node_must_remember_can_be_read_again() -> None:
-    """A life beyond what a file may hold would keep the node from starting."""
+    """A boot id beyond what a file may hold would keep the node from starting."""
 
     async def scenario() -> None:
         node = Node()

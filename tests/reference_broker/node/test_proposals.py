@@ -35,7 +35,7 @@ def test_priorities_are_numbered_apart() -> None:
 
 
 def test_commands_of_a_former_life_are_skipped() -> None:
-    """A node that restarted numbers from 1 again; what its former life left in some outbox must not count for it."""
+    """A node that restarted numbers from 1 again; what it left before that in some outbox must not count for it."""
     dedup = DedupTable()
     assert dedup.take([(NodeId(1), Priority.LOW, 1, 1, 5)]) == frozenset()
     assert dedup.take([(NodeId(1), Priority.LOW, 2, 1, 2)]) == frozenset()

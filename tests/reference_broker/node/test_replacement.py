@@ -20,7 +20,7 @@ from reference_broker.machines.metadata import (
 from reference_broker.node.config import Limits, Member
 from reference_broker.node.metadata import MetadataHost
 from reference_broker.node.nodes import Nodes
-from reference_broker.node.replacement import STRIDE, Replacement
+from reference_broker.node.replacement import STRIDE, ClusterPorts, Replacement
 from reference_broker.raft.configuration import Configuration
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
@@ -61,16 +61,8 @@ class Others:
         answered({"life": 7} if request["op"] == "known-life" else {"ok": True, "done": True})
 
     def replace(self) -> None:
-        replacement = Replacement(
-            LOST,
-            self.answers.append,
-            nodes=self.nodes,
-            metadata=self.metadata,
-            ask=self.ask,
-            later=self.later,
-            limits=self.limits,
-        )
-        replacement.begin()
+        cluster = ClusterPorts(self.nodes, self.metadata, self.ask, self.later, self.limits)
+        Replacement(LOST, self.answers.append, cluster).begin()
 
     def look_again(self) -> None:
         """The shortest time that anybody waits for is over."""
