@@ -228,7 +228,7 @@ def _table(run: pd.Series[Any], stages: pd.DataFrame, named: Mapping[int, str], 
         latency_column("p50_ns", "p50"),
         latency_column("p99_ns", "p99"),
         latency_column("p999_ns", "p99.9"),
-        latency_column("max_ns", "at most"),
+        latency_column("max_ns", "max"),
         Column(name="slowest", title="slowest at p99"),
         Column(name="meaning", title="what happens"),
     )

@@ -110,7 +110,7 @@ def headline(run: pd.Series[Any], steps: pd.DataFrame) -> Table | None:
     heading = [Column(name="setting", title=settings.words_of(names) if names else "step")]
     leads: list[tuple[int, tuple[str, ...]]]
     if found is not None:
-        heading.append(Column(name="merit", title="because"))
+        heading.append(Column(name="merit", title="best at"))
         leads = [(row, (settled[row], merit)) for row, merit in _merits(found.sweep)]
     else:
         leads = [(row, (name,)) for row, name in enumerate(settled[:8])]

@@ -105,12 +105,12 @@ def _step_columns(run: pd.Series[Any]) -> list[Column]:
         *(latency_column(f"{confirm}_{p}_ns", f"confirm {word}") for p, word in (_PERCENTILES[0], _PERCENTILES[2])),
         *([latency_column("e2e_p50_ns", "service p50"), latency_column("e2e_p99_ns", "service p99")] if rated else []),
         *([latency_column("lag_p99_ns", "schedule lag p99")] if rated else []),
-        Column(name=f"{e2e}_count", title="samples", kind=Kind.COUNT),
-        Column(name="length_s", title="steady", kind=Kind.NUMBER, unit="s"),
+        Column(name=f"{e2e}_count", title="end-to-end samples", kind=Kind.COUNT),
+        Column(name="length_s", title="steady time", kind=Kind.NUMBER, unit="s"),
         Column(name="broker_cpu_us_per_message", title="broker CPU", kind=Kind.NUMBER, unit="µs/msg"),
         Column(name="worker_cpu_us_per_message", title="generator CPU", kind=Kind.NUMBER, unit="µs/msg"),
         Column(name="wal_syncs_per_s", title="WAL syncs", kind=Kind.RATE, unit="1/s"),
-        Column(name="wal_bytes_per_message", title="WAL", kind=Kind.RATE, unit="B/msg"),
+        Column(name="wal_bytes_per_message", title="WAL bytes", kind=Kind.RATE, unit="B/msg"),
     ]
 
 

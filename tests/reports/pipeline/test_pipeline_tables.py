@@ -7,6 +7,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -16,16 +17,20 @@ from pyspark.sql import SparkSession
 
 from perftest.metrics.histogram import HIGHEST_NS, LOWEST_NS, SIGNIFICANT_FIGURES
 from perftest.results import schema as files
+from perftest.results.reader import read_run
+from perftest.results.writer import RunWriter
 from reports.errors import EmptyRunError
 from reports.pipeline import schema, store
 from reports.pipeline.run import Published, run
 from reports.pipeline.tables import Tables
+from tests.perftest.results import records
 
 pytestmark = pytest.mark.spark
 
 SWEEP, OPEN, KILLED, BARE, MIXED, LATE = "run-sweep", "run-open", "run-killed", "run-bare", "run-mixed", "run-late"
 SPOILED, GROUPS = "run-spoiled", "run-groups"
 NAMES = ("small", "large")
+WRITTEN = "run-written"
 OFFSET_NS = 300_000_000
 STAGES = ("stage.delivery.fsync", "stage.delivery.total", "stage.confirm.fsync")
 
@@ -64,8 +69,22 @@ def runs(tmp_path_factory: pytest.TempPathFactory, make_run: Callable[..., Path]
     groups = make_run(
         base / GROUPS, run_id=GROUPS, steps=(4, 16), hosts=2, clock_offset_ns=OFFSET_NS, groups=NAMES, ledger=accounts
     )
+    write_groups(base / "written").rename(base / WRITTEN)
     found = {SWEEP: sweep, OPEN: opened, KILLED: killed, BARE: bare, MIXED: mixed, LATE: late, SPOILED: spoiled}
-    return found | {GROUPS: groups}
+    return found | {GROUPS: groups, WRITTEN: base / WRITTEN}
+
+
+def write_groups(base: Path) -> Path:
+    """The run directory that the generator's own writer makes of two groups of load on two hosts."""
+    writer = RunWriter(base, records.plan(), ["perftest"], now_ns=records.STARTED_NS)
+    writer.manifest["id"] = WRITTEN
+    writer.manifest["hosts"] = [{"name": host, "cores": 2} for host in ("east", "west")]
+    for at, (host, group) in enumerate((host, group) for host in ("east", "west") for group in NAMES):
+        for record in records.intervals(writer.plan, seed=at, messages=100 * (at + 1)):
+            writer.interval(replace(record, host=host, group=group))
+    writer.ledger(records.ledger())
+    writer.finish("finished", "finished")
+    return writer.path
 
 
 def _spoil(run: Path) -> None:
@@ -413,3 +432,22 @@ def test_groups_of_load_on_two_hosts_are_kept_apart_and_merged_exactly(
     one = published[1].of(GROUPS, "small")
     assert {*one.steps["group"], *one.intervals["group"], *one.spectrum["group"], *one.ledger["group"]} == {"small"}
     assert [load for load in published[1].loads if load[0] == GROUPS] == [(GROUPS, name) for name in sorted(NAMES)]
+
+
+def test_the_report_of_groups_on_two_hosts_has_the_figures_of_the_generators_summary(
+    published: tuple[Published, Tables], runs: dict[str, Path]
+) -> None:
+    """Writer, reader and pipeline merge the same intervals: what the terminal said is what the page says."""
+    run = read_run(runs[WRITTEN])
+    tables = published[1].of(WRITTEN)
+    assert {line.host for line in run.histograms} == {"east", "west"}
+    assert (tables.steps["workers"] == 2).all(), "a worker named 0 on each host"
+    rows = {(row["step"], row["group"]): row for row in (run.result or {})["steps"]}
+    steps = {(row["step"], row["group"]): row for _, row in tables.steps.iterrows()}
+    assert rows.keys() == steps.keys() == {(step, group) for step in (1, 2, 3) for group in NAMES}
+    for place, row in rows.items():
+        for name in ("published", "delivered", "published_per_s", "delivered_per_s"):
+            assert steps[place][name] == pytest.approx(row[name], abs=5e-4)
+        for series, figures in row["latency"].items():
+            of_table = {name: steps[place][f"{series}_{name}"] for name in figures}
+            assert of_table == pytest.approx(figures, abs=0.05)
