@@ -19,7 +19,7 @@ from perftest.cli.options.table import BY_KEY
 from perftest.cli.target import typed_again
 from perftest.spec.condense import duration, written
 from perftest.spec.plan import Plan, Settings
-from perftest.spec.sweeping import FIELD_OF_SETTING
+from perftest.spec.sweep import FIELD_OF_SETTING
 from perftest.spec.units import AUTOMATIC_ACK, UNLIMITED, in_words
 
 LOAD_FLAGS: Final = ("publishers", "consumers", "in_flight", "prefetch", "ack_interval", "size_bytes")

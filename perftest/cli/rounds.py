@@ -21,7 +21,7 @@ from perftest.results.writer import run_id
 from perftest.spec.codec import plan_from_json, plan_to_json
 from perftest.spec.plan import Plan, Step
 from perftest.spec.slo import Objective, measured, parse_objective, shown
-from perftest.spec.sweeping import in_order
+from perftest.spec.sweep import in_order
 from reports.stats.confidence import half_width
 
 STATE: Final = "sweep.json"

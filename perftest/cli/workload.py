@@ -39,7 +39,7 @@ def list_(as_json: bool) -> None:
     import workloads
     from perftest.cli.ui.table import print_table
     from perftest.spec.load import load_workload
-    from perftest.spec.sweeping import settings_swept
+    from perftest.spec.sweep import settings_swept
 
     rows = []
     for name in workloads.names():
@@ -115,7 +115,7 @@ def validate(ctx: click.Context, names: tuple[str, ...], overrides: tuple[str, .
 
 def values_of(sweep: Sweep) -> list[object]:
     """The values of the setting that is swept, or the number of steps if several settings change."""
-    from perftest.spec.sweeping import points
+    from perftest.spec.sweep import points
 
     return list(sweep.values) or [f"{len(points(sweep))} steps"]
 

@@ -16,11 +16,12 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from perftest.engine.schedule.line import SECOND_NS
+
 _CLOCK_MONOTONIC: Final = 1
 _TFD_NONBLOCK: Final = 0o4000
 _TFD_CLOEXEC: Final = 0o2000000
 _TFD_TIMER_ABSTIME: Final = 1
-_SECOND_NS: Final = 1_000_000_000
 
 
 class _TimerSpec(ctypes.Structure):
@@ -76,12 +77,12 @@ class Wakeups:
             return
         when_ns = self._armed_ns = self._heap[0][0]
         if self._fd >= 0 and self._libc is not None:
-            spec = _TimerSpec(0, 0, *divmod(max(when_ns, 1), _SECOND_NS))
+            spec = _TimerSpec(0, 0, *divmod(max(when_ns, 1), SECOND_NS))
             self._libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, ctypes.byref(spec), None)
             return
         if self._handle is not None:
             self._handle.cancel()
-        delay_s = max(when_ns - time.monotonic_ns(), 0) / _SECOND_NS
+        delay_s = max(when_ns - time.monotonic_ns(), 0) / SECOND_NS
         self._handle = self._loop.call_later(delay_s, self._run_due)
 
     def _on_timer(self) -> None:

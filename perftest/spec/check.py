@@ -27,7 +27,7 @@ from perftest.spec.rules import (
 from perftest.spec.rules import (
     place as own_name,
 )
-from perftest.spec.sweeping import (
+from perftest.spec.sweep import (
     FIELD_OF_SETTING,
     field_of,
     points,

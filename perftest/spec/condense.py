@@ -14,7 +14,7 @@ from typing import Any, Final
 from perftest.spec.behaviour import Connecting, Consuming, Cycle, Publishing
 from perftest.spec.models import SCHEMA_VERSION
 from perftest.spec.plan import Group, Isolation, Plan, QueueSpec, Settings, Step
-from perftest.spec.sweeping import FIELD_OF_SETTING, in_order
+from perftest.spec.sweep import FIELD_OF_SETTING, in_order
 from perftest.spec.units import UNLIMITED, WORDS, UnitError, parse_duration_s
 
 ALWAYS: Final = ("in_flight", "prefetch", "ack_interval", "size", "publishers", "consumers")

@@ -9,7 +9,7 @@ from perftest.spec import models
 from perftest.spec.behaviour import Bodies, Connecting, Consuming, Cycle, Exchange, Publishing, Tls
 from perftest.spec.models import Load, Queue, Workload
 from perftest.spec.plan import Group, Isolation, Plan, QueueSpec, Settings, Step
-from perftest.spec.sweeping import field_of, in_order, label, points, settings_swept, swept_value
+from perftest.spec.sweep import field_of, in_order, label, points, settings_swept, swept_value
 from perftest.spec.units import WORDS, format_duration
 
 

@@ -1,7 +1,7 @@
 """A consumer: gets deliveries, works on them, acknowledges exactly every N-th, and notes each for the accounts.
 
 A message passes three objects. A :class:`~perftest.engine.consuming.source.Source` brings it. With a latency or a rate
-it waits in the :class:`~perftest.engine.consuming.work_queue.WorkQueue`; without, it is done at once. The
+it waits in the :class:`~perftest.engine.consuming.processing.WorkQueue`; without, it is done at once. The
 :class:`~perftest.engine.consuming.acknowledger.Acknowledger` acknowledges it. End-to-end latency ends when the message
 is here, before any work on it. The latency of the acknowledgement counts from there.
 
@@ -21,14 +21,13 @@ from perftest.engine.connections import topology
 from perftest.engine.connections.client import Client
 from perftest.engine.connections.link import Link
 from perftest.engine.consuming.acknowledger import Acknowledger
-from perftest.engine.consuming.exit_condition import ExitCondition
 from perftest.engine.consuming.own_queue import OwnQueue
-from perftest.engine.consuming.processing import TagRun
+from perftest.engine.consuming.processing import TagRun, WorkQueue
 from perftest.engine.consuming.source import Poller, Subscription, anchor
-from perftest.engine.consuming.work_queue import WorkQueue
 from perftest.engine.context import Context
 from perftest.engine.schedule.cycle import CycleTimer, CycleTimes
-from perftest.spec.behaviour import ExitWhen
+from perftest.engine.schedule.line import SECOND_NS
+from perftest.spec.behaviour import Consuming, ExitWhen
 from perftest.spec.plan import QueueSpec, Settings
 
 MESSAGE_LIMIT: Final = "Consumer reached message limit"
@@ -36,7 +35,12 @@ QUEUE_EMPTY: Final = "Consumer queue(s) empty"
 CONSUMER_IDLE: Final = "Consumer is idle for more than 1 second"
 """Reasons for a consumer to leave, in PerfTest's words."""
 
-SECOND_NS: Final = 1_000_000_000
+
+IDLE_NS: Final = 1_000_000_000
+"""A consumer without a message for so long is idle (PerfTest's ``-ew idle``)."""
+
+LOOK_NS: Final = 200_000_000
+"""A consumer without a message for so long asks whether the queue is empty."""
 
 
 class Consumer(Client):
@@ -359,3 +363,50 @@ class Consumer(Client):
         await connection.close_channel(channel)
         await self.attach(connection)
         self.context.emit("reconnected", f"{self.name} is subscribed to queue {self.queue_name!r} again")
+
+
+class ExitCondition:
+    """How many messages one consumer has taken, and whether it has enough."""
+
+    def __init__(self, consuming: Consuming) -> None:
+        self.exit_when = consuming.exit_when
+        self._messages = consuming.messages
+        self._taken = 0
+        self._done = 0
+        self._last_ns = 0
+
+    def begin(self, now_ns: int) -> None:
+        """The time without messages counts from now on."""
+        self._last_ns = now_ns
+
+    def take(self, count: int, now_ns: int) -> int:
+        """``count`` messages came; returns how many of them the consumer takes."""
+        self._last_ns = now_ns
+        if self._messages:
+            count = min(count, self._messages - self._taken)
+        self._taken += count
+        return count
+
+    def done(self, count: int) -> None:
+        """The consumer is done with ``count`` messages."""
+        self._done += count
+
+    def lose(self, count: int) -> None:
+        """``count`` messages that were taken will come again."""
+        self._taken -= count
+
+    @property
+    def satisfied(self) -> bool:
+        """Whether the consumer has taken as many messages as it may."""
+        return bool(self._messages) and self._taken >= self._messages
+
+    @property
+    def finished(self) -> bool:
+        """Whether the consumer is done with as many messages as it may take."""
+        return bool(self._messages) and self._done >= self._messages
+
+    def quiet_at_ns(self) -> int:
+        """When the consumer may think of leaving, if no message comes until then."""
+        if self.exit_when is ExitWhen.IDLE or not self._taken:  # publishers may only be starting
+            return self._last_ns + IDLE_NS
+        return self._last_ns + LOOK_NS

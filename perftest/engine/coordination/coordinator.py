@@ -110,6 +110,7 @@ class _Run:
         self._aborting = asyncio.Event()
         self._broker = BrokerProperties()
         self._offset_ns = epoch_offset_ns()
+        self._workers: dict[str, int] = {}
         self._measured: list[Load] = []
         self._background: list[Load] = []
         self._publishing_background: list[Load] = []
@@ -146,7 +147,7 @@ class _Run:
     async def _drive(self, moments: Sequence[Moment]) -> RunOutcome:
         self._event("run_started", text=self._plan.title or self._plan.name)
         if not self._stopping.is_set():
-            self._check_files()
+            self._workers = self._choose_workers()
             await self._play(moment for moment in moments if not isinstance(moment.action, EndBackground))
         if self._stopping.is_set():
             self._event("interrupted", text="stopped by the user; what was recorded is kept")
@@ -342,29 +343,25 @@ class _Run:
     def _loads(self) -> list[Load]:
         return [*self._background, *self._measured]
 
-    def _workers(self) -> dict[str, int]:
+    def _choose_workers(self) -> dict[str, int]:
         """How many workers each measured group gets."""
-        cores, files = _cores(), files_allowed()
-        groups = ((group.name, self._plan.only(group)) for group in self._plan.measured)
-        return {name: choose_workers(plan, cores=cores, files=files) for name, plan in groups}
-
-    def _check_files(self) -> None:
-        allowed, workers = files_allowed(), self._workers()
+        cores, allowed, chosen = _cores(), files_allowed(), {}
         for group in self._plan.measured:
             plan = self._plan.only(group)
-            needed = files_needed(plan, workers[group.name])
+            workers = chosen[group.name] = choose_workers(plan, cores=cores, files=allowed)
+            needed = files_needed(plan, workers)
             if needed > allowed:
-                raise WorkerError(_too_few_files(plan, workers[group.name], needed, allowed))
+                raise WorkerError(_too_few_files(plan, workers, needed, allowed))
+        return chosen
 
     async def _start_measured(self) -> None:
-        numbers = self._workers()
         for group in self._plan.measured:
             prefix = f"{group.name} " if group.name else ""
-            names = [f"{prefix}{index}" for index in range(numbers[group.name])]
+            names = [f"{prefix}{index}" for index in range(self._workers[group.name])]
             self._measured.append(Load(self._plan, group, names, self._on_worker_event, self._start_worker))
         for load in self._measured:
             await load.start(self._offset_ns)
-        workers = sum(numbers.values())
+        workers = sum(self._workers.values())
         if workers > 1:
             self._event("workers", text=f"{workers} worker processes share the clients", workers=workers)
 

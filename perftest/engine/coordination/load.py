@@ -18,13 +18,12 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from perftest.engine.accounting.ledger import merge_records
 from perftest.engine.accounting.routing import is_fleeting, is_transient, keeps_messages
 from perftest.engine.api import RunError
-from perftest.engine.consuming.exit_condition import in_words
 from perftest.engine.workers import wire
 from perftest.engine.workers.remote_worker import RemoteWorker, StartWorker, Worker, WorkerError
 from perftest.engine.workers.shares import Share
@@ -245,7 +244,7 @@ class Load:
         self._reasons[index] = event["reasons"]
         if not any(self._waiting):
             reasons: Counter[str] = sum((Counter(part) for part in self._reasons.values()), Counter())
-            told = {"t_ns": event["t_ns"], "kind": "limit_reached", "text": in_words(reasons)}
+            told = {"t_ns": event["t_ns"], "kind": "limit_reached", "text": _in_words(reasons)}
             self._on_event(told)
             self.exhausted.set()
 
@@ -286,3 +285,8 @@ async def _those_that_answer(calls: Iterable[Awaitable[Any]]) -> list[Any]:
         if isinstance(answer, BaseException) and not isinstance(answer, WorkerError | TimeoutError):
             raise answer
     return [None if isinstance(answer, BaseException) else answer for answer in answers]
+
+
+def _in_words(reasons: Mapping[str, int]) -> str:
+    """The reasons for which clients left, with the number of clients for each, in PerfTest's words."""
+    return ", ".join(f"{reason} [{count}]" for reason, count in sorted(reasons.items()))

@@ -27,7 +27,6 @@ from perftest.engine.connections.client import Client
 from perftest.engine.connections.link import Links
 from perftest.engine.connections.plan_topology import PlanTopology
 from perftest.engine.consuming.consumer import Consumer
-from perftest.engine.consuming.exit_condition import in_words
 from perftest.engine.consuming.queue_keeper import SETTLE_S, QueueKeeper
 from perftest.engine.context import Context, Counters, Emit
 from perftest.engine.publishing import material
@@ -346,8 +345,7 @@ class Session:
         """A client left by itself. With the last such client the load of this worker is over."""
         self._finished[name] = reason
         if not self.waiting():
-            reasons = Counter(self._finished.values())
-            self.context.emit("limit_reached", in_words(reasons), reasons=reasons)
+            self.context.emit("limit_reached", reasons=Counter(self._finished.values()))
 
     # Watching
 

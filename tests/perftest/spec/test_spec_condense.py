@@ -28,7 +28,7 @@ from perftest.spec.condense import duration, inexpressible, workload_of
 from perftest.spec.expand import expand
 from perftest.spec.load import parse_workload
 from perftest.spec.plan import Group
-from perftest.spec.sweeping import in_order, label
+from perftest.spec.sweep import in_order, label
 from perftest.spec.units import IN_FLIGHT_UNLIMITED, parse_duration_s
 
 counts = st.integers(0, 10**6)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perftest.spec.sweeping import swept_value
+from perftest.spec.sweep import swept_value
 from perftest.spec.units import (
     IN_FLIGHT_UNLIMITED,
     WORDS,
