@@ -224,7 +224,7 @@ class ServerConnection:
         if self._phase is Phase.HEADER:
             at = self._protocol_header(buffer)
         try:
-            while self._phase not in OVER and self._phase is not Phase.HEADER:
+            while at < len(buffer) and self._phase not in OVER and self._phase is not Phase.HEADER:
                 reached, need = self._read_some(buffer, at, number)
                 if need:
                     self._stop(buffer, reached, number, need)
