@@ -128,7 +128,6 @@ class QuantityType(click.ParamType[Any]):
 DURATION: Final = QuantityType("duration", "parse_duration_s")
 SIZE: Final = QuantityType("size", "parse_size_bytes")
 COUNT: Final = QuantityType("count", "parse_count")
-RATE: Final = QuantityType("rate", "parse_rate")
 HTTP_URL: Final = QuantityType("url", "parse_http_url")
 IN_FLIGHT: Final = QuantityType("count", "parse_in_flight")
 PREFETCH: Final = QuantityType("count", "parse_prefetch")

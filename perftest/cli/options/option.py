@@ -33,7 +33,7 @@ class Option:
     ``short``, ``long``
         names without dashes; for an option of PerfTest, the first long name is PerfTest's.
     ``kind``
-        function of :mod:`perftest.cli.options.values` that reads a value.
+        name of the reader in :mod:`perftest.cli.options.values` that reads a value.
     ``default``, ``local``
         default with a URI, and default with the bundled cluster where it differs, as a user would write them.
     ``shown``
@@ -97,7 +97,7 @@ def value(names: str, kind: str, metavar: str, **settings: Any) -> Option:
 
 def flag(names: str, **settings: Any) -> Option:
     """An option without a value."""
-    return _option(names, kind="switch", arity=Arity.FLAG, **settings)
+    return _option(names, arity=Arity.FLAG, **settings)
 
 
 def many(names: str, kind: str, metavar: str, **settings: Any) -> Option:

@@ -8,11 +8,12 @@ units are understood as well.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from perftest.cli.ui import METRICS_FORMATS, UI_NAMES
 from perftest.spec.behaviour import Allocation, Argument, Arrivals, ExitWhen
-from perftest.spec.slo import Objective, parse_objective
+from perftest.spec.slo import parse_objective
 from perftest.spec.units import (
     IN_FLIGHT_UNLIMITED,
     NO_CONFIRMS,
@@ -33,15 +34,6 @@ _PATTERN: Final = re.compile(r"^(?:[^%]|%%)*%(?P<zero>0?)(?P<width>\d*)d(?:[^%]|
 _INTERVAL_MIN_S: Final = 0.1
 
 
-def read(kind: str, text: str) -> Any:
-    """The value of an option of this kind. Raises UnitError."""
-    return globals()[f"_{kind}"](text)
-
-
-def _text(text: str) -> str:
-    return text
-
-
 def _path(text: str) -> str:
     if not text:
         raise UnitError("the path is empty", "write the path of a file")
@@ -55,22 +47,10 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _paths(text: str) -> tuple[str, ...]:
-    return _names(text)
-
-
-def _switch(text: str) -> bool:
-    return text.lower() in ("", "true")
-
-
 def _boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise UnitError(f"{text!r} is neither true nor false", "write true or false")
     return text.lower() == "true"
-
-
-def _count(text: str) -> int:
-    return parse_count(text)
 
 
 def _signed(text: str) -> int:
@@ -86,10 +66,6 @@ def _in_flight(text: str) -> int:
     return IN_FLIGHT_UNLIMITED if _is_zero(text) else parse_in_flight(text)
 
 
-def _prefetch(text: str) -> int:
-    return parse_prefetch(text)
-
-
 def _ack_interval(text: str) -> int:
     """PerfTest's -A: 0 acknowledges each message by itself. The words of a workload file are understood, too."""
     return 1 if _is_zero(text) else parse_ack_interval(text)
@@ -97,10 +73,6 @@ def _ack_interval(text: str) -> int:
 
 def _signed_rate(text: str) -> float | None:
     return None if _is_negative(text) else parse_rate(text)
-
-
-def _size(text: str) -> int:
-    return parse_size_bytes(text)
 
 
 def _octets(text: str) -> int:
@@ -115,10 +87,6 @@ def _octets(text: str) -> int:
 
 def _signed_octets(text: str) -> int:
     return 0 if _is_negative(text) else _octets(text)
-
-
-def _duration_s(text: str) -> float:
-    return parse_duration_s(text)
 
 
 def _limit_s(text: str) -> float:
@@ -240,47 +208,70 @@ def _percentiles(text: str) -> tuple[float, ...]:
     return found
 
 
-def _http_url(text: str) -> str:
-    return parse_http_url(text)
-
-
-def _objective(text: str) -> Objective:
-    return parse_objective(text)
-
-
-def _message_flag(text: str) -> str:
-    return _choice(text, ("persistent", "mandatory"))
-
-
-def _exit_when(text: str) -> ExitWhen:
-    return ExitWhen(_choice(text, ("empty", "idle", "never")))
-
-
-def _allocation(text: str) -> Allocation:
-    return Allocation(_choice(text, tuple(Allocation)))
-
-
-def _leader_locator(text: str) -> str:
-    return _choice(text, ("client-local", "balanced"))
-
-
-def _ui(text: str) -> str:
-    return _choice(text, UI_NAMES)
-
-
-def _metrics_format(text: str) -> str:
-    return _choice(text, METRICS_FORMATS)
-
-
-def _choice(text: str, known: tuple[str, ...]) -> str:
-    if text not in known:
-        raise UnitError(f"{text!r} is not one of {', '.join(known)}", f"write {' or '.join(known)}")
-    return text
-
-
 def _is_zero(text: str) -> bool:
     return re.fullmatch(r"0+", text.strip()) is not None
 
 
 def _is_negative(text: str) -> bool:
     return re.fullmatch(r"-\d+(\.\d+)?", text) is not None
+
+
+def _one_of(*known: str) -> Callable[[str], str]:
+    """A reader of one of some words."""
+
+    def read_word(text: str) -> str:
+        if text not in known:
+            raise UnitError(f"{text!r} is not one of {', '.join(known)}", f"write {' or '.join(known)}")
+        return text
+
+    return read_word
+
+
+_exit_when: Final = _one_of("empty", "idle", "never")
+_allocation: Final = _one_of(*Allocation)
+
+_READERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "ack_interval": _ack_interval,
+    "allocation": lambda text: Allocation(_allocation(text)),
+    "arrivals": _arrivals,
+    "boolean": _boolean,
+    "count": parse_count,
+    "duration_s": parse_duration_s,
+    "exchange": _exchange,
+    "exit_when": lambda text: ExitWhen(_exit_when(text)),
+    "gauges": _gauges,
+    "http_url": parse_http_url,
+    "in_flight": _in_flight,
+    "interval_s": _interval_s,
+    "labels": _labels,
+    "latency_cycle": _latency_cycle,
+    "latency_us": _latency_us,
+    "leader_locator": _one_of("client-local", "balanced"),
+    "limit_s": _limit_s,
+    "message_flag": _one_of("persistent", "mandatory"),
+    "metrics_format": _one_of(*METRICS_FORMATS),
+    "names": _names,
+    "objective": parse_objective,
+    "octets": _octets,
+    "pairs": _pairs,
+    "path": _path,
+    "paths": _names,
+    "pattern": _pattern,
+    "percentiles": _percentiles,
+    "prefetch": parse_prefetch,
+    "range_s": _range_s,
+    "rate_cycle": _rate_cycle,
+    "signed": _signed,
+    "signed_octets": _signed_octets,
+    "signed_rate": _signed_rate,
+    "signed_s": _signed_s,
+    "size": parse_size_bytes,
+    "size_cycle": _size_cycle,
+    "text": str,
+    "ui": _one_of(*UI_NAMES),
+}
+
+
+def read(kind: str, text: str) -> Any:
+    """The value of an option of this kind. Raises UnitError."""
+    return _READERS[kind](text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perftest.cli.options import tokens
+from perftest.cli.options import tokens, values
 from perftest.cli.options.option import Arity, Effect
 from perftest.cli.options.table import BY_LONG, BY_SHORT, OPTIONS
 from perftest.cli.options.tokens import from_environment, listing
@@ -120,3 +120,10 @@ def test_variables_may_have_a_prefix() -> None:
     environment = {"RABBITMQ_PERF_TEST_ENV_PREFIX": "PERF_TEST_", "RATE": "1", "PERF_TEST_RATE": "2"}
     assert from_environment(environment) == {"rate": ["2"]}
     assert ("PERF_TEST_RATE", "[2] Messages per second") in [(name, text[:23]) for name, text in listing(environment)]
+
+
+def test_every_default_can_be_read() -> None:
+    """A default that its own option refuses would end every run with an error about something nobody typed."""
+    for each in OPTIONS:
+        for text in filter(None, (each.default, each.local)):
+            values.read(each.kind, text)
