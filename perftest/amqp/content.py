@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from perftest.amqp.fastpath import STAMP_HEADER, STAMP_OCTETS
+from perftest.amqp.fastpath import STAMP_MARK, STAMP_OCTETS
 
 Value = str | int | float | bool
 
@@ -55,8 +55,7 @@ def header_frame(channel: int, *, body_size: int, properties: Mapping[str, Value
 
 def stamp_offset(frame: bytes) -> int:
     """The offset of the stamp in a ``stamped`` header frame. The stamp is the last header."""
-    mark = short_string(STAMP_HEADER) + b"S" + struct.pack(">I", STAMP_OCTETS)
-    return frame.index(mark + bytes(STAMP_OCTETS)) + len(mark)
+    return frame.index(STAMP_MARK + bytes(STAMP_OCTETS)) + len(STAMP_MARK)
 
 
 def _property(name: str, value: Value) -> bytes:
@@ -85,7 +84,7 @@ def short_string(text: str) -> bytes:
 def _table(headers: Mapping[str, Value], *, stamped: bool) -> bytes:
     octets = b"".join(short_string(name) + _field(value) for name, value in headers.items())
     if stamped:
-        octets += short_string(STAMP_HEADER) + b"S" + struct.pack(">I", STAMP_OCTETS) + bytes(STAMP_OCTETS)
+        octets += STAMP_MARK + bytes(STAMP_OCTETS)
     return struct.pack(">I", len(octets)) + octets
 
 

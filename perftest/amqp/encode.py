@@ -26,6 +26,8 @@ import numpy.typing as npt
 from pamqp import body, frame
 
 from perftest.amqp.content import BODY_SIZE_AT, Value, header_frame, short_string, stamp_offset
+from perftest.amqp.events import Octets
+from perftest.amqp.fastpath import STAMP_OCTETS
 
 FRAME_OVERHEAD: Final = 8
 BURST_OCTETS: Final = 256 * 1024
@@ -34,13 +36,11 @@ NO_LIMIT: Final = 1 << 30
 _ROWS: Final = 4
 """The rows of a new table. Thousands of slow publishers never need more."""
 
-_STAMP_OCTETS: Final = 28
 _END: Final = b"\xce"
 _EXCHANGE_AT: Final = 7 + 4 + 2
 """Offset of the exchange's length in a basic.publish frame."""
 
 Nanoseconds = npt.NDArray[np.int64]
-Octets = npt.NDArray[np.uint8]
 
 
 class Keys(Protocol):
@@ -132,7 +132,7 @@ class _Table:
 
     def _make(self, count: int) -> None:
         self._rows = np.tile(np.frombuffer(self.row, np.uint8), (count, 1))
-        self._times = self._rows[:, self.stamp_at : self.stamp_at + _STAMP_OCTETS - 4]
+        self._times = self._rows[:, self.stamp_at : self.stamp_at + STAMP_OCTETS - 4]
         self._offsets = np.arange(count, dtype=np.int64)
 
 
@@ -143,11 +143,11 @@ class PublishTemplate:
     def __init__(
         self, envelope: Envelope, *, source: int, filler: bytes, frame_max: int, rows_max: int = NO_LIMIT
     ) -> None:
-        self._body_size = _STAMP_OCTETS + len(filler)
+        self._body_size = STAMP_OCTETS + len(filler)
         head = envelope.method() + header_frame(
             envelope.channel, body_size=self._body_size, properties=envelope.properties
         )
-        row = head + _body_frames(envelope.channel, bytes(_STAMP_OCTETS) + filler, frame_max - FRAME_OVERHEAD)
+        row = head + _body_frames(envelope.channel, bytes(STAMP_OCTETS) + filler, frame_max - FRAME_OVERHEAD)
         self.burst_max = max(1, min(rows_max, BURST_OCTETS // len(row)))
         self._table = _Table(row, envelope=envelope, source=source, stamp_at=len(head) + 7)
 

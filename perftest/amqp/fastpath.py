@@ -39,7 +39,8 @@ _CONFIRM: Final = struct.Struct(">BHI4sQBB")
 _CONFIRM_FIXED: Final = np.array([*range(11), 19, 20])
 """Columns that confirms of one kind share: all but the tag."""
 
-_STAMP_MARK: Final = bytes([len(STAMP_HEADER)]) + STAMP_HEADER.encode() + b"S" + struct.pack(">I", STAMP_OCTETS)
+STAMP_MARK: Final = bytes([len(STAMP_HEADER)]) + STAMP_HEADER.encode() + b"S" + struct.pack(">I", STAMP_OCTETS)
+"""The octets of that header before the stamp: name, type and length."""
 _FRAME_HEAD: Final = struct.Struct(">BHI")
 _TAG: Final = struct.Struct(">Q")
 _FEW: Final = 3
@@ -99,8 +100,8 @@ def learn(buffer: bytearray, start: int, end: int) -> Shape | None:
 def _find_stamp(row: bytes) -> int:
     """The offset of the stamp in the properties of a message; 0 if there is no stamp."""
     header_at = 8 + int.from_bytes(row[3:7], "big")
-    at = row.find(_STAMP_MARK, header_at) + len(_STAMP_MARK)
-    return 0 if at < len(_STAMP_MARK) or at + STAMP_OCTETS > len(row) - 8 else at
+    at = row.find(STAMP_MARK, header_at) + len(STAMP_MARK)
+    return 0 if at < len(STAMP_MARK) or at + STAMP_OCTETS > len(row) - 8 else at
 
 
 def _measure(buffer: bytearray, start: int, end: int) -> tuple[int, int, int] | None:

@@ -167,7 +167,7 @@ class World:
                 if isinstance(queue.member, QuorumMember):
                     yield node, name, queue.member.machine
 
-    def _life_of(self, channel: ChannelId) -> SimShard | None:
+    def _shard_of(self, channel: ChannelId) -> SimShard | None:
         """The shard that a channel was opened on, if that process still runs."""
         shard = self.nodes[channel.node].shard
         return shard if shard is not None and shard.boot_id == channel.boot_id else None
@@ -176,7 +176,7 @@ class World:
         """A consumer that is still suspended although its node runs. It would never get a message again."""
         for node, name, machine in self._hosted():
             for consumer in machine._state.all_consumers():
-                if consumer.status is Status.SUSPECTED and self._life_of(consumer.id.channel) is not None:
+                if consumer.status is Status.SUSPECTED and self._shard_of(consumer.id.channel) is not None:
                     return f"queue {name} on node {node.node}: {consumer.id} is up, and suspended"
         return None
 
@@ -192,7 +192,7 @@ class World:
         """A channel that is gone and is still known to a queue. It would hold its messages, or its place, for ever."""
         for node, name, machine in self._hosted():
             for channel in machine.channels():
-                shard, is_lost = self._life_of(channel), self.nodes[channel.node].is_lost
+                shard, is_lost = self._shard_of(channel), self.nodes[channel.node].is_lost
                 if (
                     channel.connection
                     and not is_lost
