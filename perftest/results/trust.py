@@ -361,21 +361,26 @@ _VIOLATIONS: Final = ("lost", "duplicated", "reordered", "unexpected", "damaged"
 
 
 def _loop(manifest: Mapping[str, Any]) -> Check:
-    return _pass("loop", _LOOPS[run_loop(manifest["plan"])])
+    return _pass("loop", LOOPS[run_loop(manifest["plan"])])
 
 
-_LOOPS: Final = {
-    CLOSED: "closed loop: publishers wait for confirms, so latency holds no queueing before the send",
+LOOPS: Final = {
+    CLOSED: "closed loop: a slow broker slows the load down, so latencies hold at the rate that was reached, not above",
     OPEN: "open loop: the schedule was fixed in advance; *_sched latencies start at the intended time",
     MIXED: "open and closed loops: only steps with a schedule have *_sched latencies, which start at the intended time",
 }
+
+
+ONE_MACHINE: Final = (
+    "generator and brokers shared one machine: they competed for its CPU and disk, and no network was crossed"
+)
 
 
 def _place(manifest: Mapping[str, Any]) -> Check | None:
     broker = manifest.get("broker") or {}
     uris: Sequence[str] = broker.get("uris") or ()
     if uris and all(_is_loopback(uri) for uri in uris):
-        return _warn("loopback", "broker and load share this machine over loopback: no network, and a common CPU")
+        return _warn("loopback", ONE_MACHINE)
     return None
 
 

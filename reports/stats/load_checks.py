@@ -9,7 +9,7 @@ import pandas as pd
 from perftest.results import trust
 from perftest.results.trust import Check, Status
 from reports.pipeline.tables import Tables
-from reports.stats.check import at, beyond, divided, in_percent, in_time, numbers, run_of, status_of
+from reports.stats.check import at, beyond, divided, in_percent, in_time, numbers, run_of, sentence, status_of
 from reports.stats.lead import lead, opened
 
 SCHEDULE_LAG_WARN, SCHEDULE_LAG_FAIL = trust.SCHEDULE_LAG_WARN, 0.5
@@ -34,8 +34,7 @@ STEAL_WARN, STEAL_FAIL = 100 * trust.STEAL_WARN, 100 * trust.STEAL_FAIL
 def schedule(tables: Tables) -> Check:
     """Open loop: did messages leave on time? Closed loop: say what a closed loop means."""
     if run_of(tables)["loop"] == "closed":
-        text = "Closed loop: a slow broker slows the load down, so these latencies hold at the rate reached, not above."
-        return Check(check="schedule lag", status=Status.NOTE, text=text)
+        return Check(check="schedule lag", status=Status.NOTE, text=sentence(trust.LOOPS["closed"]))
     scheduled = _scheduled(tables)
     ratios = divided(scheduled["lag_p99_ns"], scheduled["e2e_sched_p99_ns"])
     if ratios.empty:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Final
 
-from perftest.results.trust import USER_CPU_ONLY, Check, Status
+from perftest.results.trust import ONE_MACHINE, USER_CPU_ONLY, Check, Status
 from reports.pipeline.tables import Tables
 from reports.stats import figure_checks, load_checks, message_checks
 from reports.stats.check import run_of, sentence
@@ -50,8 +50,7 @@ def machine(tables: Tables) -> Check | None:
     """Say whether generator and brokers shared a machine."""
     if not run_of(tables)["one_machine"]:
         return None
-    text = "Generator and brokers shared one machine: they competed for its CPU and disk, and no network was crossed."
-    return Check(check="one machine", status=Status.NOTE, text=text)
+    return Check(check="one machine", status=Status.NOTE, text=sentence(ONE_MACHINE))
 
 
 def background(tables: Tables) -> Check | None:
