@@ -124,10 +124,7 @@ def step_checks(row: Mapping[str, Any]) -> list[Check]:
 
 
 def run_checks(
-    manifest: Mapping[str, Any],
-    ledger: Mapping[str, Any] | None,
-    steps: int,
-    disturbances: Disturbances | None = None,
+    manifest: Mapping[str, Any], ledger: Mapping[str, Any] | None, steps: int, disturbances: Disturbances | None = None
 ) -> list[Check]:
     """The checks of a whole run; ``steps`` counts the steps that have results."""
     checks = [_ledger(ledger, manifest), _loop(manifest), _place(manifest), _complete(manifest, steps)]

@@ -156,10 +156,7 @@ def events_table(run_id: str, events: pd.DataFrame) -> Table:
     frame = shown.assign(kind=shown["kind"].str.replace("_", " "))
     cut = f" (the first {EVENTS_MAX} of {len(events):,})" if len(events) > EVENTS_MAX else ""
     return Table(
-        caption=f"{len(shown):,} events{cut}",
-        file=f"{run_id}-events.csv",
-        columns=columns,
-        rows=cells(frame, columns),
+        caption=f"{len(shown):,} events{cut}", file=f"{run_id}-events.csv", columns=columns, rows=cells(frame, columns)
     )
 
 

@@ -118,10 +118,7 @@ def _settings(master: str, scratch: Path, small: bool) -> dict[str, str]:
     log4j2 = scratch / "log4j2.properties"
     log4j2.write_text(LOG4J2, encoding="utf-8")
     options = [f"-Dlog4j2.configurationFile={log4j2}", f"-Dderby.system.home={scratch}"]
-    settings = BASE_CONF | {
-        "spark.local.dir": str(scratch),
-        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-    }
+    settings = BASE_CONF | {"spark.local.dir": str(scratch), "spark.sql.warehouse.dir": str(scratch / "warehouse")}
     if _in_process(master):
         settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
     if small:

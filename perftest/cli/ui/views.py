@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, Final, Protocol, TextIO
+from typing import Any, Final, TextIO
 
 from perftest.cli.ui.board import Board, clock, milliseconds
 from perftest.cli.ui.interval_merger import IntervalMerger, MergedInterval
@@ -18,8 +18,8 @@ _SHOWN = ((Series.CONFIRM, "confirm_ms"), (Series.E2E, "e2e_ms"), (Series.LAG, "
 _TIME_LIMIT: Final = "Reached time limit"
 
 
-class View(Protocol):
-    """Shows a board. The board has every record before the view is told of it."""
+class View:
+    """Shows a board, which has every record before the view is told of it. This view shows nothing."""
 
     def interval(self, record: Interval) -> None:
         """An interval was recorded."""
@@ -34,23 +34,7 @@ class View(Protocol):
         """The run is over."""
 
 
-class NoView:
-    """Shows nothing."""
-
-    def interval(self, record: Interval) -> None:
-        """Nothing."""
-
-    def event(self, record: Mapping[str, object]) -> None:
-        """Nothing."""
-
-    def frame(self) -> None:
-        """Nothing."""
-
-    def close(self) -> None:
-        """Nothing."""
-
-
-class LineView(NoView):
+class LineView(View):
     """A line per interval and per event."""
 
     def __init__(self, board: Board, out: TextIO) -> None:
@@ -109,7 +93,7 @@ def _latency_text(latency: Histogram) -> str:
     return " ".join(f"{name}={milliseconds(value)}" for name, value in values.items())
 
 
-class PlainView:
+class PlainView(View):
     """PerfTest's lines: a line per interval of the whole run; at the end why the run stopped, and the averages."""
 
     def __init__(self, board: Board, style: Style, out: TextIO) -> None:
@@ -159,7 +143,7 @@ class PlainView:
             print(line, file=self._out, flush=True)
 
 
-class JsonView(NoView):
+class JsonView(View):
     """One JSON object per line; ``record`` says which: ``interval``, ``event``, at the end ``result``."""
 
     def __init__(self, out: TextIO) -> None:
@@ -186,7 +170,7 @@ def _figures(counts: SparseCounts) -> dict[str, int]:
     return {"count": histogram.total, **percentiles, "max_ns": histogram.max_ns}
 
 
-class LiveView(NoView):
+class LiveView(View):
     """The live screen."""
 
     def __init__(self, board: Board, out: TextIO) -> None:
@@ -231,4 +215,4 @@ def make_view(name: str, board: Board, out: TextIO, err: TextIO, style: Style | 
         return LineView(board, err)
     if name == "plain":
         return PlainView(board, style or Style(label=board.plan.name), out)
-    return JsonView(out) if name == "json" else NoView()
+    return JsonView(out) if name == "json" else View()
