@@ -1,15 +1,15 @@
-"""The queues of the cluster as one node has them: a member of the group here, or a proxy for those elsewhere.
+"""The queues of the cluster as one node has them: for each queue a member of its group here, or a proxy.
 
 The metadata group says which queues there are and where their members are wanted
-(:mod:`reference_broker.machines.metadata`); this module starts and stops members and proxies accordingly. What a node
-proposed and has not seen applied passes from the one to the other with its numbers, so that nothing is lost or done
-twice when a member comes or goes.
+(:mod:`reference_broker.machines.metadata`). This module starts and stops members and proxies accordingly. When a member
+comes or goes, the commands that the node proposed and has not applied pass from proxy to member or back, with their
+numbers. So no command is lost or done twice.
 
-A node that starts hears the story of all queues from its metadata log once more, from the last snapshot on, and for a
-while it does not know how the story went on. So it begins no blank replica before it is *current*: until a question
-that it asked since its start has come back through the metadata log, and with it everything that was committed before.
-A replica that it deleted because it was removed from a queue must not rise again from an old line of the log, without
-memory of its votes and entries: two such replicas of three would elect each other.
+A node that starts hears the story of all queues from its metadata log once more, from the last snapshot on. For a while
+it does not know how the story went on. So it begins no blank replica before it is *current*: a question that it asked
+since its start must first come back through the metadata log, and with it everything that was committed before. A
+replica that was deleted because the node was removed from a queue must not rise again from an old line of the log,
+without memory of its votes and entries: two such replicas of three would elect each other.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from __future__ import annotations
 import json
 import logging
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
+from reference_broker.amqp.events import QueueDeclare
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
 from reference_broker.machines.metadata import QueueRecord, record_from_json, record_to_json
-from reference_broker.node import non_members
-from reference_broker.node.census import Busiest, Census
+from reference_broker.node import declaration, non_members
+from reference_broker.node.census import Busiest, Census, placed
 from reference_broker.node.config import NodeConfig
 from reference_broker.node.group import GroupPorts, GroupRunner
 from reference_broker.node.groups import Groups
@@ -40,6 +42,7 @@ from reference_broker.queues.port import (
     Channels,
     HostedMachine,
     Proposer,
+    Queue,
     QueueKind,
     QueueMember,
     QueuePorts,
@@ -76,6 +79,9 @@ class HostingPorts(GroupPorts, QueuePorts, Protocol):
     def now_ms(self) -> int:
         """The wall clock."""
 
+    def random_bits(self, count: int, /) -> int:
+        """So many bits of chance."""
+
     def runner_made(self, runner: GroupRunner, state: RecoveredGroup | None) -> None:
         """A member begins here, with what recovery found of it."""
 
@@ -101,14 +107,16 @@ class Hosting:
         self.campaigns = Campaigns(self._stand)
         self._ports = node
         self._early: dict[GroupId, list[tuple[NodeId, Message]]] = {}
-        """Messages for groups that are not here: a new queue's first ones may overtake the news of the queue."""
+        """Messages for groups that are not here: the first messages of a new queue may overtake the news of the
+        queue."""
         self._early_count = 0
         self._non_members: dict[GroupId, set[NodeId]] = {}
-        """Nodes without a member that want to know who leads, whether or not this node does, or has a member. One may
-        have heard that a member is here again before this node has heard that the former one is to go."""
+        """The non-members of each group that want to know its leader, whether or not this node leads or has a member.
+        A non-member may have heard that a member is here again before this node has heard that the former member is to
+        go."""
 
     def recover(self, recovered: dict[GroupId, RecoveredGroup]) -> None:
-        """Start what was here when the node stopped. Runs once, before the links stand."""
+        """Start the members that were here when the node stopped. Runs once, before the links are up."""
         ports = self._ports
         self.recover_queues(recovered)
         state = recovered.get(METADATA_GROUP)
@@ -121,14 +129,14 @@ class Hosting:
         ports.metadata.when_current(self.became_current)
 
     def recover_queues(self, recovered: dict[GroupId, RecoveredGroup]) -> None:
-        """Start the members that were here."""
+        """Start the members of queues."""
         for group, state in recovered.items():
             if group != METADATA_GROUP:
                 self._run_queue(record_from_json(json.loads(state.meta)), state)
 
     def became_current(self) -> None:
-        """All that was committed before this start has been heard: blank replicas may begin, and what is still here of
-        queues that are gone goes. The metadata's snapshot may be newer than the last deletion that reached the disk."""
+        """This node has heard everything that was committed before its start. Blank replicas may begin, and the rest of
+        deleted queues goes: the metadata's snapshot may be newer than the last deletion that reached the disk."""
         self.groups.is_current = True
         self.queues_replaced(list(self._ports.metadata.machine.queues.values()))
         for queue in list(self.by_group.values()):
@@ -136,11 +144,40 @@ class Hosting:
                 self._join(queue.record)
         self._reconcile_all()
 
+    # For clients
+
+    def new_record(self, event: QueueDeclare, name: str) -> QueueRecord:
+        """The record of a queue that may be declared. Raises :class:`~reference_broker.node.declaration.
+        DeclarationError`."""
+        ports = self._ports
+        return self.place(declaration.new_record(event, name, ports.nodes.all, ports.random_bits, self.kinds))
+
+    def place(self, record: QueueRecord) -> QueueRecord:
+        """The record with its members and its first leader."""
+        nodes = self._ports.nodes
+        return placed(record, self.node, nodes.all, nodes.up, self.census)
+
+    def declare(self, record: QueueRecord, answered: Callable[[Queue], None]) -> None:
+        """Create the queue if its name is free; ``answered`` gets the queue of that name, which may have no leader
+        yet."""
+
+        def committed(existing: QueueRecord | None) -> None:
+            if existing is None:  # declared and deleted again within entries that this node jumped over
+                self.declare(replace(record, group=declaration.new_group(self._ports.random_bits)), answered)
+                return
+            if (proxy := self.proxies.get(existing.group)) is not None:
+                proxy.attach()
+            elif existing.leader in (NOBODY, self.node):
+                self.runners[existing.group].lead_if_nobody_does()
+            answered(self.queues[existing.name])
+
+        self._ports.metadata.declare(record, committed)
+
     # node.metadata.QueueStarter
 
     def queue_added(self, record: QueueRecord) -> None:
-        """Run the queue here, and let it have its name: after a restart the log may tell of queues of that name that
-        came and went before."""
+        """Run the queue here, and give it its name: after a restart the log may tell of queues of that name that came
+        and went before."""
         known = self.by_group.get(record.group)
         if known is None:
             self._start(record)
@@ -169,7 +206,7 @@ class Hosting:
         self._ports.queue_gone(record)
 
     def members_changed(self, record: QueueRecord) -> None:
-        """Take note; start a member here if one is wanted now, and go on if this node leads."""
+        """Start or stop a member here as the record says, and take the next step if this node leads."""
         queue = self.by_group.get(record.group)
         if queue is None:
             return
@@ -204,7 +241,7 @@ class Hosting:
             self._leave(record)
 
     def policies_changed(self) -> None:
-        """Leaders see to it that their queues follow."""
+        """Another policy may hold: leaders have their queues follow."""
         self._reconcile_all()
 
     def _reconcile_all(self) -> None:
@@ -212,7 +249,7 @@ class Hosting:
             self._ports.reconcile(runner)
 
     def queues_replaced(self, records: Sequence[QueueRecord]) -> None:
-        """After a jump over the metadata log: drop what no longer exists."""
+        """These are all queues, after a jump over the metadata log: drop the others."""
         wanted = {record.group for record in records}
         for queue in list(self.by_group.values()):
             if queue.record.group not in wanted:
@@ -221,7 +258,7 @@ class Hosting:
     # Peers
 
     def raft_message(self, group: GroupId, node: NodeId, message: Message) -> None:
-        """For a member here, or for one that is about to be here."""
+        """A message for a member here, or for a member that is about to be here."""
         if (runner := self.runners.get(group)) is not None:
             runner.step(node, message)
         else:
@@ -231,9 +268,9 @@ class Hosting:
                 self._early_count -= len(self._early.pop(next(iter(self._early))))
 
     def peer_up(self, node: NodeId, *, up: Collection[NodeId]) -> None:
-        """A link stands; ``up`` are the nodes that can be reached now, this one among them. Once they are a majority,
-        this node stands for the groups without a leader that it voted for itself in last; where nobody voted yet, the
-        lowest node does."""
+        """A link is up; ``up`` are the nodes that can be reached now, this node among them. Once they are a majority,
+        this node stands for election in the groups without a leader in which it voted for itself last. Where nobody
+        has voted yet, the lowest node stands."""
         for runner in self.runners.values():
             runner.peer_up(node)
         for proxy in self.proxies.values():
@@ -258,7 +295,7 @@ class Hosting:
             proxy.peer_down(node)
 
     def stood_still(self) -> None:
-        """This process did, for so long that the others may have given its node up."""
+        """This process stood still for so long that other nodes may have given this node up."""
         for runner in self.runners.values():
             runner.stood_still()
             if runner.core.role is Role.LEADER:
@@ -279,7 +316,7 @@ class Hosting:
                 runner.non_member_left(node)
 
     def tell_non_members(self, runner: GroupRunner) -> None:
-        """This node leads the group now."""
+        """This node leads the group now: tell the non-members."""
         for node in sorted(self._non_members.get(runner.group, ())):
             self._say_leading(runner, node)
 
@@ -301,7 +338,7 @@ class Hosting:
         self._lead_first(record, runner)
 
     def _join(self, record: QueueRecord) -> None:
-        """A member here from now on: blank, until the leader has told it everything."""
+        """A member is here from now on. It is blank until the leader has told it everything."""
         log.info("queue %r: a member here, membership epoch %d", record.name, record.membership_epoch(self.node))
         proxy = self.proxies.pop(record.group)
         proxy.stop()
@@ -311,12 +348,12 @@ class Hosting:
         self._lead_first(record, runner)
 
     def _lead_first(self, record: QueueRecord, runner: GroupRunner) -> None:
-        """A queue of a program that elected nobody by the declaration gets its first leader at once, too."""
+        """An older program declares queues without electing a leader: these get their first leader at once, too."""
         if record.leader == self.node and not record.membership_epoch(self.node) and not record.elected:
             runner.lead_if_nobody_does()
 
     def _leave(self, record: QueueRecord) -> None:
-        """No member here any more. What was proposed here goes on by way of whoever leads."""
+        """No member is here any more. The commands that were proposed here go on through a proxy."""
         log.info("queue %r: no member here any more, its replica is deleted", record.name)
         runner = self.runners.pop(record.group)
         runner.stop()

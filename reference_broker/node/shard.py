@@ -12,22 +12,18 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Set
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
-from reference_broker.amqp.events import QueueDeclare
 from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.log.config import LogConfig
 from reference_broker.log.notices import Notice
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
 from reference_broker.machines.metadata import Policy, QueueRecord
-from reference_broker.node import declaration
 from reference_broker.node.alarms import NO_ALARM, Alarm, Alarms
 from reference_broker.node.boot_ids import BootIds, StaleDirectoryError
-from reference_broker.node.census import placed
 from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.dead_letters import DeadLetters
 from reference_broker.node.frames import Frames
@@ -50,7 +46,7 @@ from reference_broker.node.sender import AnswerTimes
 from reference_broker.node.ticks import Ticks
 from reference_broker.node.turns import Turns
 from reference_broker.queues.kinds import KINDS
-from reference_broker.queues.port import Queue, QueueKind
+from reference_broker.queues.port import QueueKind
 from reference_broker.raft.quorum import majority
 from reference_broker.raft.roles import Role
 from reference_broker.storage.errors import START_BLANK
@@ -109,11 +105,10 @@ class Shard:
         self.limits = config.limits
         self.nobody = ChannelId(config.node, boot_id, 0, 0)
         self.nodes = Nodes(config.members, config.node, boot_id)
-        self.hosting = Hosting(self, kinds)
-        self.queues = self.hosting.queues
-        self.runners = self.hosting.runners
-        self.proposer = self.hosting.groups.proposer
-        self.metadata = MetadataHost(self.hosting)
+        self.hosting = hosting = Hosting(self, kinds)
+        self.new_record, self.place, self.declare = hosting.new_record, hosting.place, hosting.declare
+        self.queues, self.runners, self.proposer = hosting.queues, hosting.runners, hosting.groups.proposer
+        self.metadata = MetadataHost(hosting)
         self.dead_letters = DeadLetters(self)
         self.alarms = Alarms(config.limits, (config.data_dir, config.wal_dir, config.segment_dir))
         self._failed = failed
@@ -184,32 +179,6 @@ class Shard:
         self.reads.catch_up(call)
 
     # What connections use
-
-    def new_record(self, event: QueueDeclare, name: str) -> QueueRecord:
-        """The record of a queue that may be declared. Raises :class:`~reference_broker.node.declaration.
-        DeclarationError`."""
-        nodes = [member.node for member in self.config.members]
-        return self.place(declaration.new_record(event, name, nodes, self.random_bits, self.hosting.kinds))
-
-    def place(self, record: QueueRecord) -> QueueRecord:
-        """The record with its members and its first leader."""
-        return placed(record, self.node, self.nodes.all, self.nodes.up, self.hosting.census)
-
-    def declare(self, record: QueueRecord, answered: Callable[[Queue], None]) -> None:
-        """Create the queue if its name is free; ``answered`` gets the queue of that name, which may have no leader
-        yet."""
-
-        def committed(existing: QueueRecord | None) -> None:
-            if existing is None:  # declared and deleted again within entries that this node jumped over
-                self.declare(replace(record, group=declaration.new_group(self.random_bits)), answered)
-                return
-            if (proxy := self.hosting.proxies.get(existing.group)) is not None:
-                proxy.attach()
-            elif existing.leader in (NOBODY, self.node):
-                self.runners[existing.group].lead_if_nobody_does()
-            answered(self.queues[existing.name])
-
-        self.metadata.declare(record, committed)
 
     def delete(self, record: QueueRecord, answered: Callable[[], None]) -> None:
         """Delete the queue that this record describes; a later queue of the same name stays."""
