@@ -47,7 +47,7 @@ from reference_broker.log.plan import snapshots_due
 from reference_broker.log.snapshots import SnapshotKey, SnapshotSource
 from reference_broker.log.state import Group, Pinned, disk_usage
 from reference_broker.log.writer import Writer
-from reference_broker.storage.executor import DedicatedThreads, Executor, IoPolicy
+from reference_broker.storage.executor import DedicatedThread, Executor, IoPolicy
 from reference_broker.storage.files import Files
 from reference_broker.types import Entry, GroupId, LogIndex, NodeId, Term
 
@@ -80,11 +80,11 @@ class LogSystem:
         guarded = parts.state.guarded
         self._housekeeper = housekeeper
         directories = f"{parts.data_dir}, {config.segment_path}, {parts.wal_files.directory}"
-        self._housekeeping: Executor[HousekeeperOp] = policy.executor(
+        self._housekeeping: Executor[HousekeeperOp] = policy(
             "log-housekeeper", guarded(directories, housekeeper.handle)
         )
         writer = Writer(parts.state, parts.wal, parts.meta, self._housekeeping.submit)
-        self._writing: Executor[WriterOp] = policy.executor(
+        self._writing: Executor[WriterOp] = policy(
             "log-writer", guarded(parts.wal_files.directory, writer.handle), gather
         )
         self._closed = False
@@ -97,7 +97,7 @@ class LogSystem:
         files: Files,
         notify: Callable[[list[Notice]], None],
         *,
-        policy: IoPolicy | None = None,
+        policy: IoPolicy = DedicatedThread,
         gather: Callable[[], None] | None = None,
         new_store: Callable[[], bytes] = _new_store,
     ) -> tuple[Self, dict[GroupId, RecoveredGroup]]:
@@ -111,7 +111,7 @@ class LogSystem:
         Raises a :class:`~reference_broker.log.errors.LogError` that says what to do, or :class:`OSError`.
         """
         parts = open_parts(config, files, notify, new_store)
-        system = cls(config, files, parts, policy or DedicatedThreads(), gather)
+        system = cls(config, files, parts, policy, gather)
         system._write_resets(parts.resets)
         system._housekeeping.submit(Sweep())
         for executor in system.executors:

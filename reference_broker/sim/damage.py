@@ -41,7 +41,7 @@ def flip_and_open(node: SimNode, config: LogConfig) -> None:
     node.env.note(node.host, "flip", f"{path} {offset} {mask:#x}")
     try:
         log, recovered = LogSystem.open(
-            config, files, lambda _notices: None, policy=OwnersThread(), new_store=lambda: bytes(16)
+            config, files, lambda _notices: None, policy=OwnersThread, new_store=lambda: bytes(16)
         )
     except LogError as error:
         check("offset" in str(error) or "entries" in str(error) or path.rpartition("/")[0] in str(error), "X3",

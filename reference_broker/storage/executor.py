@@ -2,9 +2,9 @@
 
 A store hands operations to an :class:`Executor`, which handles them in their order, all that wait in one go, and never
 two lists at once. The store does not know the thread: the :class:`IoPolicy` that made the executor does. A node has one
-policy, which it gives to every store, so that all stores may share threads.
+policy, which it gives to every store, so that all stores may share threads. A policy is whatever makes executors:
 
-* :class:`DedicatedThreads` (``dedicated``): a thread for each executor. A slow store never holds another one up.
+* :class:`DedicatedThread` (``dedicated``): a thread for each executor. A slow store never holds up another store.
 * :class:`OwnersThread`: no thread at all. The owner of the store calls :meth:`Executor.run_pending`, which is how tests
   and the simulator run a node in one thread, step by step.
 
@@ -49,10 +49,10 @@ class Executor(Protocol[OpIn]):
 
 
 class IoPolicy(Protocol):
-    """Makes the executors of a node's stores."""
+    """Makes an executor for a store."""
 
-    def executor(
-        self, name: str, handle: Callable[[list[Any]], None], gather: Callable[[], None] | None = None
+    def __call__(
+        self, name: str, handle: Callable[[list[Any]], None], gather: Callable[[], None] | None = None, /
     ) -> Executor[Any]:
         """An executor that runs ``handle``, which must not raise.
 
@@ -62,45 +62,16 @@ class IoPolicy(Protocol):
         """
 
 
-class DedicatedThreads:
-    """The policy ``dedicated``: each executor has a thread of its own."""
-
-    def executor(
-        self, name: str, handle: Callable[[list[Any]], None], gather: Callable[[], None] | None = None
-    ) -> Executor[Any]:
-        """An executor with a thread."""
-        return DedicatedThread(name, handle, gather)
-
-
-class OwnersThread:
-    """The policy of tests and the simulator: the owner's thread handles everything, when the owner says so."""
-
-    def executor(
-        self, name: str, handle: Callable[[list[Any]], None], gather: Callable[[], None] | None = None
-    ) -> Executor[Any]:
-        """An executor whose ``run_pending`` the owner calls."""
-        return DedicatedThread(name, handle, gather, threads=False)
-
-
 class DedicatedThread(Generic[Op]):
-    """An executor with a thread of its own, or without any thread.
+    """An executor with a thread of its own.
 
     The wake-up is a lock used as a semaphore: one futex call, and none at all while the thread is busy.
     """
 
-    def __init__(
-        self,
-        name: str,
-        handle: Callable[[list[Op]], None],
-        gather: Callable[[], None] | None = None,
-        *,
-        threads: bool = True,
-    ) -> None:
-        """See :meth:`IoPolicy.executor`. Without ``threads`` :meth:`start` starts none."""
+    def __init__(self, name: str, handle: Callable[[list[Op]], None], gather: Callable[[], None] | None = None) -> None:
         self.name = name
         self._handle = handle
         self._gather = gather
-        self._threads = threads
         self._pending: list[Op] = []
         self._lock = threading.Lock()
         self._wake = threading.Lock()
@@ -110,10 +81,9 @@ class DedicatedThread(Generic[Op]):
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread, if there is to be one."""
-        if self._threads:
-            self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-            self._thread.start()
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self._thread.start()
 
     def submit(self, operation: Op, /) -> None:
         """Hand over one operation. Never blocks."""
@@ -177,3 +147,10 @@ class DedicatedThread(Generic[Op]):
                 self._handle(operations)
             else:
                 self._wake.acquire()
+
+
+class OwnersThread(DedicatedThread[Op]):
+    """An executor without a thread: the owner calls :meth:`run_pending`, or :meth:`go`."""
+
+    def start(self) -> None:
+        """There is no thread to start."""

@@ -71,7 +71,7 @@ def opened(config: LogConfig) -> dict[str, float]:
     """Open the log and say what that took. To be called in a fresh process."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started, cpu = perf_counter(), process_time()
-    log, recovered = LogSystem.open(config, RealFiles(), lambda _notices: None, policy=OwnersThread())
+    log, recovered = LogSystem.open(config, RealFiles(), lambda _notices: None, policy=OwnersThread)
     took, used = perf_counter() - started, process_time() - cpu
     counters = log.counters()
     return {

@@ -104,7 +104,7 @@ class World:
 
     def open(self) -> World:
         self.log, self.recovered = LogSystem.open(
-            self.config, self.files, self._notify, policy=OwnersThread(), new_store=lambda: b"the-same-store!!"
+            self.config, self.files, self._notify, policy=OwnersThread, new_store=lambda: b"the-same-store!!"
         )
         return self
 

@@ -439,7 +439,7 @@ def test_a_full_drive_costs_nothing_but_the_time_until_there_is_room(
         named.update(re.findall(r"/disk/([a-z]+)/", failure)[:1])
         world.files.fill_up(0)
         try:
-            LogSystem.open(world.config, world.files, lambda _notices: None, policy=OwnersThread())[0].close()
+            LogSystem.open(world.config, world.files, lambda _notices: None, policy=OwnersThread)[0].close()
         except OSError as refused:
             assert refused.errno == errno.ENOSPC and str(refused.filename).startswith("/disk/")
         world.kill()

@@ -386,12 +386,12 @@ def test_directories_of_two_logs_are_not_mixed(make_world: Callable[..., Any], w
     world.log.close()
     second = replace(world.config, wal_dir="/other/wal", data_dir="/other/data")
     log, _ = LogSystem.open(
-        second, world.files, lambda _: None, policy=OwnersThread(), new_store=lambda: b"another store id"
+        second, world.files, lambda _: None, policy=OwnersThread, new_store=lambda: b"another store id"
     )
     log.close()
     mixed = replace(world.config, data_dir="/other/data")
     with pytest.raises(ForeignDirectoryError, match="used together"):
-        LogSystem.open(mixed, world.files, lambda _: None, policy=OwnersThread())
+        LogSystem.open(mixed, world.files, lambda _: None, policy=OwnersThread)
 
 
 def test_all_problems_of_a_config_at_once() -> None:

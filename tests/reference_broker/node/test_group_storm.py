@@ -128,7 +128,7 @@ class Node:
                            memtable_bytes=LIMITS.memtable_bytes)  # fmt: skip
         store = b"store of node %02d" % self.node
         self.log, recovered = LogSystem.open(
-            config, self.files, self.notice, policy=OwnersThread(), new_store=lambda: store
+            config, self.files, self.notice, policy=OwnersThread, new_store=lambda: store
         )
         self.clients = self.nobody = self.services = self
         self.hosting = Hosting(self, KINDS)  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ class Node:
         notices = LogNotices(cast(Any, self), cast(Any, self), cast(Any, self), self.guarded, pytest.fail)
         config = LogConfig(wal_dir="/wal", data_dir="/data", wal_file_bytes=16384, inline_us_max=10**9)
         self.log, _ = LogSystem.open(
-            config, MemoryFiles(), notices.notify, policy=OwnersThread(), gather=notices.write_soon,
+            config, MemoryFiles(), notices.notify, policy=OwnersThread, gather=notices.write_soon,
             new_store=lambda: b"the-same-store!!",
         )  # fmt: skip
         notices.log = self.log

@@ -22,14 +22,14 @@ GROUP = GroupId(7)
 
 
 class Fifo:
-    """The policy: a line of executors that have something to do."""
+    """A line of executors that have something to do. :meth:`executor` is the policy."""
 
     def __init__(self) -> None:
         self.line: deque[FifoExecutor] = deque()
         self.served: list[str] = []
 
     def executor(
-        self, name: str, handle: Callable[[list[Any]], None], gather: Callable[[], None] | None = None
+        self, name: str, handle: Callable[[list[Any]], None], gather: Callable[[], None] | None = None, /
     ) -> Executor[Any]:
         assert gather is None, "the double has no owner that writes by itself"
         return FifoExecutor(name, handle, self)
@@ -90,7 +90,7 @@ def opened(policy: IoPolicy, notices: list[Notice], files: MemoryFiles) -> LogSy
 def test_the_log_and_another_store_share_one_line() -> None:
     """With a pool, a slow store of a classic queue stands before the WAL: the result must show that, so it must be."""
     policy, notices, done = Fifo(), [], []
-    log = opened(policy, notices, MemoryFiles())
+    log = opened(policy.executor, notices, MemoryFiles())
     store = policy.executor("message-store", done.extend)
     store.start()
     while policy.serve():
@@ -112,7 +112,7 @@ def test_the_log_and_another_store_share_one_line() -> None:
 def test_what_the_log_promised_under_another_policy_survives() -> None:
     """The order of writing and of notices is the log's own, whoever lends it a thread."""
     policy, notices, files = Fifo(), [], MemoryFiles()
-    log = opened(policy, notices, files)
+    log = opened(policy.executor, notices, files)
     log.create_group(GROUP, b"meta")
     log.append(GROUP, [entry(index) for index in range(1, 6)])
     while policy.serve():
@@ -123,7 +123,7 @@ def test_what_the_log_promised_under_another_policy_survives() -> None:
     assert [notice.index for notice in notices if isinstance(notice, SnapshotTaken)] == [3]
     files.crash()
     _log, recovered = LogSystem.open(
-        LogConfig(wal_dir="/wal", data_dir="/data", wal_file_bytes=16384), files, lambda _: None, policy=Fifo()
+        LogConfig(wal_dir="/wal", data_dir="/data", wal_file_bytes=16384), files, lambda _: None, policy=Fifo().executor
     )
     group = recovered[GROUP]
     assert (group.meta, group.state, group.first_index, group.last_index) == (b"meta", b"state", 4, 5)
