@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -74,8 +75,7 @@ def tls_context(
     return context
 
 
-def _load(files: str, what: str, action: object) -> None:
-    assert callable(action)
+def _load(files: str, what: str, action: Callable[[], object]) -> None:
     try:
         action()
     except (OSError, ValueError) as error:
