@@ -22,24 +22,24 @@ GROUP_SIZE: Final = 3
 
 
 class Census:
-    """The counts of one node, which hears of every queue, and of the leaders of those it takes part in."""
+    """The counts of one node. It hears of every queue, and of the leaders of the queues that it takes part in."""
 
     def __init__(self, here: NodeId) -> None:
         self._here = here
         self.members: Counter[NodeId] = Counter()
         """Queues with a member on each node."""
         self.led: Counter[NodeId] = Counter()
-        """Queues that each node leads, or led when last heard of; a new queue counts for the node that is to lead it
-        first."""
+        """Queues that each node leads, or led when this node last heard of it. A new queue counts for the node that is
+        to lead it first."""
         self.leaderless: dict[GroupId, None] = {}
-        """The groups with a member here that knows no leader, in the order in which they lost it."""
+        """The groups whose member here knows no leader, in the order in which they lost their leaders."""
         self.leading: dict[GroupId, None] = {}
         """The groups that this node leads, in the order in which it came to lead them."""
         self._where: dict[GroupId, tuple[NodeId, ...]] = {}
         self._leaders: dict[GroupId, NodeId] = {}
 
     def queue_is(self, record: QueueRecord) -> None:
-        """A queue is there, with its members wanted on these nodes."""
+        """A queue exists, with members on the nodes of this record."""
         group = record.group
         self.members.subtract(self._where.get(group, ()))
         self.members.update(record.members)
@@ -55,7 +55,7 @@ class Census:
             self.led[leader] -= 1
 
     def leader_is(self, group: GroupId, leader: NodeId) -> None:
-        """Who leads a queue, as far as this node knows; nobody: the node that led last still counts."""
+        """A queue has this leader, as far as this node knows. Without a leader, the node that led last still counts."""
         former = self._leaders.get(group)
         if former not in (None, leader) and leader != NOBODY:
             self._leaders[group] = leader
@@ -75,7 +75,7 @@ class Census:
         self.leader_is(group, leader)
 
     def member_gone(self, group: GroupId) -> None:
-        """There is no member of the group here any more."""
+        """The group has no member here any more."""
         self.leaderless.pop(group, None)
         self.leading.pop(group, None)
 

@@ -12,7 +12,7 @@ from reference_broker.types import GroupId
 
 
 class Groups:
-    """All of them, by name and by group."""
+    """All queues and groups of one node."""
 
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
@@ -20,11 +20,11 @@ class Groups:
         self.runners: dict[GroupId, GroupRunner] = {}
         """The groups that have a member here, the metadata group among them."""
         self.log_uids: dict[GroupId, int] = {}
-        """Which replica of each of them is here, as the log counts: it may tell of an earlier one."""
+        """The log uid of each group's replica here: notices of the log may be about an earlier replica."""
         self.proxies: dict[GroupId, Proxy] = {}
-        """The other queues."""
+        """The queues that have no member here."""
         self.is_current = False
-        """Whether all that was committed before this start has been heard."""
+        """Whether this node has heard everything that was committed before its start."""
 
     def proposer(self, group: GroupId) -> GroupRunner | Proxy | None:
         """What takes proposals to a group here: its member, or the proxy of a queue; None for a queue that is gone."""

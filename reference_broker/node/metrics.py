@@ -1,8 +1,8 @@
 """The node's figures for machines: in Prometheus' text form over HTTP, and the same as JSON on the control port.
 
-Names are RabbitMQ's where it has the figure. Nothing is counted for the sake of this module: figures are read off the
-node when somebody asks, so a node that nobody asks pays nothing. Imported only if there is a port to serve, or a
-question.
+A figure that RabbitMQ has, too, has RabbitMQ's name. Nothing is counted for the sake of this module: figures are read
+off the node when somebody asks, so a node that nobody asks pays nothing. The module is imported only when there is a
+port to serve, or a question.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ Octets = bytes | memoryview
 
 
 class _Message:
-    """What is left to send of one message."""
+    """The rest of one message that is still to be sent."""
 
     __slots__ = ("buffers", "left", "stream")
 
@@ -41,7 +41,7 @@ class _Message:
         self.buffers = deque(memoryview(buffer) for buffer in buffers)
 
     def take(self, octets_max: int) -> list[Octets]:
-        """The next octets. They are not copied."""
+        """Take the next octets, without copying them."""
         taken: list[Octets] = []
         room = octets_max
         while room and self.buffers:
@@ -67,14 +67,14 @@ class Backlog:
         """Each link looks here for each frame, so it is no method."""
         self._streams: Counter[int] = Counter()
         self._is_parted = False
-        """The oldest one is on its way in parts."""
+        """Whether the oldest message is on its way in parts."""
 
     def holds(self, stream: int) -> bool:
         """Whether a message of the stream waits."""
         return stream in self._streams
 
     def add(self, stream: int, size: int, buffers: Sequence[Octets]) -> None:
-        """One more message: ``size`` octets, the first of which is its kind."""
+        """Add a message of ``size`` octets, the first of which is its kind."""
         self.waiting.append(_Message(stream, size, buffers))
         self._streams[stream] += 1
 
@@ -99,7 +99,7 @@ class Backlog:
 
 
 class Assembly:
-    """The message of which parts have come, on the receiving side of a link."""
+    """A message of which some parts have come, on the receiving side of a link."""
 
     __slots__ = ("_octets", "_octets_max")
 
@@ -108,7 +108,7 @@ class Assembly:
         self._octets = bytearray()
 
     def add(self, part: memoryview, *, last: bool) -> memoryview | None:
-        """Keep a part; after the last one, returns the whole. Raises ValueError for more octets than a message has."""
+        """Keep a part. After the last part returns the whole message. Raises ValueError if the message is too large."""
         if len(self._octets) + len(part) > self._octets_max:
             raise ValueError(f"a message of more than {self._octets_max} octets in parts")
         self._octets += part

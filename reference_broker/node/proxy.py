@@ -1,4 +1,4 @@
-"""A queue on a node that has no member of it: what clients here want goes to its leader, and comes back from there.
+"""A queue on a node that has no member of it: commands of clients here go to the leader, and its answers come back.
 
 The proxy keeps what a member's runner keeps of its own commands: the commands that are not known to be applied,
 numbered by priority (:mod:`reference_broker.node.proposals`), sent again, in order, to whoever leads. It finds the

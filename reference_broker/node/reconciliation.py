@@ -1,24 +1,26 @@
-"""Bringing a queue's members in line with what is wanted: the work of the queue's leader.
+"""How a queue's leader brings the queue's members and settings in line with what is wanted.
 
-The metadata record says which members are wanted and which are leaving, the group's configuration which ones there are.
-On each election, each change of the record and each committed change of the configuration the leader takes the next
-step; what cannot be done at once is tried again now and then.
+The metadata record says which members are wanted and which are leaving. The group's configuration says which members
+there are. On each election, each change of the record and each committed change of the configuration the leader takes
+the next step. A step that cannot be taken at once is tried again now and then.
 
     leaving, and not in the configuration    report it: the node may delete its replica
     wanted, and not in the configuration     look the record up; if it still is wanted, add it
     leaving, and in the configuration        remove it, once those that are left can commit that
 
-The look-up is what makes adding safe. A leader that has not heard that a node left would add it once more, while the
-node deletes the replica that the others count on: votes and acknowledged entries would be forgotten. The answer to a
-question asked after the election is no older than the election, and if another leader has acted since, then nothing
-that this one appends will be committed. Removing needs none: a membership that was to end once is to end for good.
-But only the replica of that membership epoch goes; the record may be an old story, and the node may have come back
-since.
+The look-up makes adding safe. A leader that has not heard that a node left would add the node again, while the node
+deletes the replica that the other members count on: votes and acknowledged entries would be forgotten. The answer to a
+question that was asked after the election is no older than the election. If another leader has acted since, nothing
+that this leader appends will be committed.
 
-A removal is in effect on the leader before anybody has agreed. So none is begun that those left could not commit now,
-since too few of them can be reached: should one of them never come back, then neither could the others go on, whom the
-leader's log keeps from being elected, nor the leader itself. etcd refuses it likewise (strict-reconfig-check). Of
-several that leave the one goes first that the others can do without.
+Removing needs no look-up: a membership that was to end once is to end for good. But only the replica of that membership
+epoch goes. The record may be an old story, and the node may have come back since.
+
+A removal is in effect on the leader before anybody has agreed. So the leader begins no removal that the remaining
+members could not commit now, since too few of them can be reached. If one of them never came back, the others could not
+go on either: the leader's log would keep them from being elected, and the leader itself could commit nothing. etcd
+refuses such a removal, too (strict-reconfig-check). Of several members that leave, the member goes first that the
+others can do without.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ _COMMAND_BYTES: Final = 128
 
 
 class Reconciliation:
-    """The steps that this node takes for the queues it leads."""
+    """The steps that this node takes for the queues that it leads."""
 
     def __init__(self, groups: Groups, metadata: MetadataHost, wake: Callable[[GroupRunner], None]) -> None:
         self._groups = groups
@@ -51,7 +53,7 @@ class Reconciliation:
         """The change of settings last proposed to a queue, and in which term: once is enough."""
 
     def retry(self) -> None:
-        """Try again what could not be done. Costs nothing when there is nothing."""
+        """Try again the steps that could not be taken. Without such steps this costs nothing."""
         unfinished, self._unfinished = self._unfinished, set()
         for group in sorted(unfinished):
             if (runner := self._groups.runners.get(group)) is not None:
@@ -63,7 +65,7 @@ class Reconciliation:
         if queue is None or runner.group == METADATA_GROUP or runner.core.role is not Role.LEADER:
             return
         if not self._groups.is_current:
-            return  # members and policies of long ago, told again at the start
+            return  # at the start the log tells again of members and policies of long ago
         record, core = queue.record, runner.core
         self._follow_policy(runner, queue)
         missing = set(record.members) - set(core.configuration.members)

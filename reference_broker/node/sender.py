@@ -1,12 +1,12 @@
-"""What a group's core wants sent: read from the log, encoded, and put on the links.
+"""The messages of a group's core on their way: read from the log, encoded, and put on the links.
 
-A mere notice of a commit waits a little for an entry to ride with, unless a client on the node waits for it.
+A mere notice of a commit waits a little for an entry to ride with, unless a client on the node waits for the notice.
 
-*Spare copies* wait, too. Few octets need only so many followers as make a majority with the leader; another one, on a
-node without clients of the queue, gets its copy some milliseconds later, with what came after it and with those of
-other groups. That holds as long as everybody whose answer counts has answered all that came before, and is not slower
-than the one that would wait. So a member that stops, a slow drive or a lost link costs one such delay at most
-(docs/decisions/0010).
+*Spare copies* wait, too. A small entry needs only so many followers as make a majority with the leader. Another
+follower, on a node without clients of the queue, gets its copy some milliseconds later, together with later entries and
+with copies of other groups. This holds as long as every follower whose answer counts has answered everything before,
+and is not slower than the follower that would wait. So a member that stops, a slow drive or a lost link costs one such
+delay at most (docs/decisions/0010).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from reference_broker.raft.roles import Role
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId
 
 _HEADS: Final = 1024
-"""Octets of a frame that are no payload: more than the heads of the entries of one message take."""
+"""Octets of a frame that are kept for the heads of its entries."""
 _ENTRIES_WAITING_MAX: Final = 64
 _RECENT: Final = 8
 """About so many answers weigh in a mean."""
 _ALIKE_NS: Final = 1_000_000
-"""A difference of so much is none: a process that waits for its turn makes it."""
+"""A smaller difference does not count: a process that waits for its turn makes it."""
 
 
 class AnswerTimes:
@@ -53,7 +53,7 @@ class AnswerTimes:
         self._means[node] = mean + (ns - mean) // _RECENT
 
     def slower_than(self, node: NodeId, among: Iterable[NodeId]) -> set[NodeId]:
-        """Those that take more than twice as long as ``node``. Who never answered may be slower than anybody."""
+        """The nodes that take more than twice as long as ``node``. A node that never answered may be the slowest."""
         means, unknown = self._means, 1 << 62
         limit = 2 * means[node] + _ALIKE_NS if node in means else -1
         return {each for each in among if means.get(each, unknown) > limit}
@@ -73,15 +73,15 @@ class SenderPorts(NodePorts, Protocol):
 
 
 class _Flow:
-    """Large messages on their way to one follower. It is there only while there are some."""
+    """Large messages on their way to one follower; it exists only while there are some."""
 
     __slots__ = ("_sent", "held", "octets")
 
     def __init__(self) -> None:
         self.held: SendEntries | None = None
-        """What may not go yet."""
+        """Entries that may not go yet."""
         self.octets = 0
-        """Under way, and not known to be on the follower's disk."""
+        """Octets under way that are not known to be on the follower's disk."""
         self._sent: deque[tuple[LogIndex, int]] = deque()
 
     def sent(self, last: LogIndex, octets: int) -> None:
@@ -101,7 +101,7 @@ class _Flow:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is under way or held."""
+        """Whether no message is under way or held."""
         return not self._sent and self.held is None
 
 
@@ -144,7 +144,7 @@ class Sender:
         self._node = node
         self._has_clients_on = has_clients_on
         self._put_off: dict[NodeId, SendEntries] = {}
-        """Spare copies, and notices of a commit that nobody on the node waits for."""
+        """Spare copies, and notices of a commit for which no client on the node waits."""
         self._copies_wait = False
         self._notices_wait = False
         self._asked: dict[NodeId, tuple[LogIndex, int]] = {}
@@ -154,7 +154,7 @@ class Sender:
         self._wait_for_link = wait_for_link
         self._congested = node.congested
         self._small = node.limits.small_message_bytes
-        """Above it a copy is worth a message of its own, and waiting would only bring a burst."""
+        """A larger copy is worth a message of its own; waiting would only bring a burst."""
         self._octets_max = node.limits.peer_frame_bytes_max - _HEADS
         self.flows: dict[NodeId, _Flow] = {}
         """Large messages on their way. With these, or with chunks, :meth:`go_on` may have something to do."""
@@ -188,14 +188,14 @@ class Sender:
             self._node.answers.took(node, self._node.now_ns() - asked[1])
 
     def forget(self) -> None:
-        """What was put off speaks of a role that is over."""
+        """Forget what was put off: it belongs to a role that is over."""
         self._put_off.clear()
         self._asked.clear()
         self.flows.clear()
         self.chunks.clear()
 
     def peer_down(self, node: NodeId) -> None:
-        """The link to a node broke. A majority may need those now that were spare before."""
+        """The link to a node broke. A majority may now need copies that were spare before."""
         self._put_off.pop(node, None)
         self._asked.pop(node, None)
         self.flows.pop(node, None)
@@ -218,12 +218,12 @@ class Sender:
         self._stopped = True
 
     def release_snapshot(self) -> None:
-        """Nobody needs it any more: the log may drop it."""
+        """No follower needs the snapshot any more: the log may drop it."""
         self.sending_snapshot = False
         self._log.release_snapshot(self._group)
 
     def _send_entries(self, send: SendEntries, before: LogIndex | None) -> None:
-        """Send entries or a notice, or put them off; what was put off before goes with it."""
+        """Send entries or a notice, or put them off. A message that was put off before goes along."""
         may_wait = self._may_wait(send, before)
         if (waiting := self._put_off.pop(send.to, None)) is not None:
             if send.commit and send.first == waiting.last + 1:
@@ -236,13 +236,14 @@ class Sender:
             self._send_now(send, few=before is not None)
 
     def _may_wait(self, send: SendEntries, before: LogIndex | None) -> bool:
-        """Whether nobody needs it now. ``before``: the last entry before those of this turn, if these are small."""
+        """Whether nobody needs the message now. ``before``: the last entry before the entries of this turn, if these
+        are small."""
         if not send.commit or self._has_clients_on(send.to):
             return False
         return send.last < send.first or (before is not None and self._is_spare(send.to, before))
 
     def _is_spare(self, node: NodeId, before: LogIndex) -> bool:
-        """Whether others will make the majority, and not later than with this node."""
+        """Whether other followers make the majority, and not later than with this node."""
         away = self._node.answers.slower_than(node, (self._node.node, *self._core.configuration.voters))
         away.add(node)
         away.update(other for other, waiting in self._put_off.items() if waiting.last >= waiting.first)
@@ -284,7 +285,7 @@ class Sender:
             self._send_while_it_may(rest)
 
     def _is_held_back(self, send: SendEntries, few: bool) -> bool:
-        """Whether to keep it: something is held that comes before it, or too much is under way."""
+        """Whether to keep the message: an earlier message is held, or too much is under way."""
         flow = self.flows.get(send.to)
         has_entries = send.last >= send.first
         if flow is not None and flow.held is not None:
@@ -376,7 +377,7 @@ def _joined(first: SendEntries, then: SendEntries) -> SendEntries:
 
 
 def _rest(send: SendEntries, sent: Entry) -> SendEntries:
-    """What is left of a message whose entries up to ``sent`` have gone."""
+    """The rest of a message whose entries up to ``sent`` have gone."""
     return SendEntries(
         to=send.to,
         term=send.term,
@@ -389,7 +390,7 @@ def _rest(send: SendEntries, sent: Entry) -> SendEntries:
 
 
 def _before_few(entries: Sequence[Entry], octets_max: int) -> LogIndex | None:
-    """The index before these entries if there are some of commands only, of few octets."""
+    """The index before these entries, if there are entries and all are commands of few octets; else None."""
     if not entries or sum([len(entry.payload) for entry in entries]) > octets_max:
         return None
     return None if any(entry.kind is not EntryKind.COMMAND for entry in entries) else LogIndex(entries[0].index - 1)

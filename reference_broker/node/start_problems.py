@@ -1,4 +1,5 @@
-"""Why a node cannot start, in words for whoever starts it: a place where it cannot listen, files that it cannot use."""
+"""Why a node cannot start, in words for the person who starts it: a port that it cannot have, files that it cannot
+use."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def _cannot_listen(error: OSError, host: str, port: int) -> tuple[str, str]:
 
 
 def files_problem(error: OSError, config: NodeConfig) -> StartError:
-    """For a file or a directory that the node could not use when it opened its log."""
+    """The error for a file or a directory that the node could not use when it opened its log."""
     where = str(error.filename or config.data_dir)
     what = f"the node cannot use its files: {_reason(error)}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -61,5 +62,5 @@ def files_problem(error: OSError, config: NodeConfig) -> StartError:
 
 
 def _reason(error: OSError) -> str:
-    """Without its number and path, which stand elsewhere or help nobody."""
+    """The error's text without its number and path: the path stands elsewhere, and the number helps nobody."""
     return error.strerror or (os.strerror(error.errno) if error.errno else str(error))

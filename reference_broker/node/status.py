@@ -1,4 +1,4 @@
-"""What a node says of itself on the control port."""
+"""What a node tells about itself on the control port."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def status(shard: Shard, *, listening: bool) -> dict[str, Any]:
 
 
 def usage() -> dict[str, int]:
-    """What the process took so far."""
+    """The CPU time and memory that the process took so far."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return {"cpu_ns": int((used.ru_utime + used.ru_stime) * 1e9), "rss_max_bytes": used.ru_maxrss * 1024}
 

@@ -1,0 +1,29 @@
+"""The nodes of a cluster as one of them sees them."""
+
+from __future__ import annotations
+
+from reference_broker.node.config import Member
+from reference_broker.node.nodes import Nodes
+from reference_broker.types import NodeId
+
+ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
+MEMBERS = tuple(
+    Member(node=node, name=f"node{node}", host="h", amqp_port=1, peer_port=2, control_port=3)
+    for node in (THREE, ONE, TWO)
+)
+
+
+def test_a_node_that_is_up_is_known_by_its_boot_id() -> None:
+    """An operator adds members only where a node runs; effects reach only channels of the present start."""
+    nodes = Nodes(MEMBERS, ONE, 7)
+    nodes.up[THREE] = 4
+    assert [nodes.boot_id_of(node) for node in (ONE, TWO, THREE)] == [7, None, 4]
+    assert nodes.running == [THREE, ONE], "in the order of the configuration"
+
+
+def test_nodes_are_named_as_the_configuration_names_them() -> None:
+    """What an operator types, and what the answer says."""
+    nodes = Nodes(MEMBERS, ONE, 7)
+    assert nodes.named("node2") == TWO and nodes.named("node9") is None and nodes.named(None) is None
+    assert nodes.name(THREE) == "node3" and nodes.name(NodeId(9)) == "9"
+    assert nodes.names == ["node3", "node1", "node2"]

@@ -1,0 +1,142 @@
+"""The turns of a node: one turn for all that came in, in the order in which it is promised, and a stop on a defect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from reference_broker.anatomy.anatomy import Anatomy
+from reference_broker.node.turns import Turns
+from reference_broker.sim.loop import Scheduler, SimLoop
+from reference_broker.sim.network import Network
+from reference_broker.sim.trace import Trace
+from reference_broker.types import NodeId
+
+PATIENCE_MS = 2000
+
+
+class Runner:
+    """Notes its turns."""
+
+    def __init__(self, name: str, node: Node) -> None:
+        self.scheduled = False
+        self._name, self._node = name, node
+
+    def turn(self) -> None:
+        self.scheduled = False
+        self._node.happened.append(self._name)
+
+
+class Node:
+    """Turns in virtual time, with links and a client that note what they are asked for."""
+
+    def __init__(self) -> None:
+        self.scheduler = Scheduler(Random(1), Trace(0))
+        self.loop = SimLoop(self.scheduler, Network(self.scheduler), "n1")  # type: ignore[abstract]
+        self.happened: list[str] = []
+        self.failures: list[str] = []
+        self.congested: set[NodeId] = set()
+        self.now_ns = 0
+        self.loop.run(self._begin)
+
+    def _begin(self) -> None:
+        self.turns = Turns(
+            Anatomy(1),
+            lambda: self.now_ns,
+            PATIENCE_MS,
+            failed=self.failures.append,
+            on_stall=lambda: self.happened.append("stall"),
+            forget_bodies=lambda _runners: None,
+        )
+        self.turns.links = self
+
+    def hold(self) -> None:
+        self.happened.append("hold")
+
+    def flush(self) -> None:
+        self.happened.append("frames")
+
+    def run(self, call: Callable[[], None], seconds: float = 0.0) -> list[str]:
+        """What happens until so much time has passed."""
+        self.loop.run(call)
+        end = self.scheduler.now + seconds + 0.001
+        self.scheduler.after(seconds + 0.001, lambda: None)
+        while self.scheduler.now < end:
+            self.scheduler.step()
+        happened, self.happened = self.happened, []
+        return happened
+
+
+class Client:
+    """A connection."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def flush(self) -> None:
+        self._node.happened.append("client")
+
+    def stood_still(self) -> None:
+        self._node.happened.append("redelivered")
+
+
+def test_all_that_came_in_shares_one_turn() -> None:
+    """One entry per queue, one write per link and one per client, however much was read."""
+    node = Node()
+    one, two, client = Runner("one", node), Runner("two", node), Client(node)
+
+    def much_comes_in() -> None:
+        for _ in range(3):
+            node.turns.touch(client)
+            node.turns.wake(two)
+            node.turns.wake(one)
+
+    assert node.run(much_comes_in) == ["hold", "two", "one", "frames", "client"]
+
+
+def test_calls_that_are_due_at_about_the_same_time_come_together_and_not_early() -> None:
+    """A thousand queues with a timer each must not make a thousand turns."""
+    node = Node()
+    times: list[float] = []
+
+    def set_timers() -> None:
+        for delay_s in (0.0201, 0.0205, 0.0299):
+            node.turns.later(delay_s, lambda: times.append(node.scheduler.now))
+
+    start = node.scheduler.now
+    node.run(set_timers, 0.1)
+    assert len(times) == 3 and len(set(times)) <= 2
+    assert all(0.02 <= time - start <= 0.05 for time in times)
+
+
+def test_a_defect_stops_the_node() -> None:
+    """A node that goes on after a defect looks alive and confirms nothing."""
+    node = Node()
+
+    def defect() -> None:
+        raise KeyError("x")
+
+    node.run(lambda: node.turns.after(0.001, defect), 0.01)
+    assert node.failures == ["defect: KeyError('x')"]
+
+
+def test_a_client_hears_of_a_stall_between_the_turn_and_its_writing() -> None:
+    """Others may have got the messages since, so they are written as redelivered."""
+    node = Node()
+    client = Client(node)
+    runner = Runner("sleepy", node)
+    turn = runner.turn
+
+    def falls_asleep() -> None:
+        turn()
+        node.now_ns += PATIENCE_MS * 500_000
+
+    runner.turn = falls_asleep  # type: ignore[method-assign]
+
+    def wake() -> None:
+        node.turns.wake(runner)
+        node.turns.touch(client)
+
+    assert node.run(wake) == ["hold", "sleepy", "frames", "stall", "redelivered", "client"]
+    node.now_ns += PATIENCE_MS * 499_000
+    assert not node.turns.stood_still(), "shorter than half of the others' patience"
