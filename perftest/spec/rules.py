@@ -61,7 +61,7 @@ def broken(plan: Plan, name: Naming = place) -> Iterator[Broken]:
             if found not in told:
                 told.append(found)
                 yield found
-    for rule in (_step_times, _connecting, _workers):
+    for rule in (_groups, _connecting, _workers):
         yield from rule(plan, name)
 
 
@@ -73,13 +73,14 @@ def _of_group(plan: Plan, name: Naming) -> Iterator[Broken]:
         yield from rule(plan, name)
 
 
-def _step_times(plan: Plan, name: Naming) -> Iterator[Broken]:
+def _groups(plan: Plan, name: Naming) -> Iterator[Broken]:
+    names = Counter(group.name for group in plan.measured)
+    for twice in sorted(each for each, times in names.items() if times > 1):
+        yield Broken("groups", f"two measured groups are named {twice!r}", "give each its own name", twice)
     times = {tuple((step.number, step.duration_s, step.warmup_s) for step in group.steps) for group in plan.measured}
     if len(times) > 1:
         rule = "groups that are measured side by side begin and end their steps together"
-        yield Broken(
-            "groups", rule, "give all of them the same steps", ", ".join(group.name for group in plan.measured)
-        )
+        yield Broken("groups", rule, "give all of them the same steps", ", ".join(names))
 
 
 def broken_settings(settings: Settings, name: Naming = place, bodies: Bodies | None = None) -> Iterator[Broken]:

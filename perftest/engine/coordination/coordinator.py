@@ -54,8 +54,8 @@ CUT_LEAD_S: Final = 0.05
 BEGIN_LEAD_S: Final = 0.02
 
 _SHORTEST_REST: Final = 0.25
-"""An interval before an action is joined with the interval before it if it were shorter than this share of the usual
-length."""
+"""A last interval before an action that were shorter than this share of the usual length is joined with the interval
+before."""
 
 _BACKGROUND_TOTALS: Final = (
     *("published", "confirmed", "nacked", "returned", "delivered", "redelivered", "published_bytes"),
@@ -63,7 +63,7 @@ _BACKGROUND_TOTALS: Final = (
 
 _T = TypeVar("_T")
 Handler = Callable[[Any], Awaitable[None]]
-"""Carries out an action; its time in the timeline stands still meanwhile."""
+"""Carries out an action. No interval is cut meanwhile, so an action that takes long belongs in a task of its own."""
 
 
 async def execute(
@@ -93,6 +93,8 @@ class _SinkError(Exception):
 
 
 class _Run:
+    """One run: its loads, the state of its timeline, and the way to the sink."""
+
     def __init__(self, plan: Plan, sink: Sink, stop: StopRequest, start_worker: StartWorker) -> None:
         self.handlers: dict[type[Action], Handler] = {
             BeginBackground: self._begin_background,

@@ -144,9 +144,7 @@ class Session:
 
     def begin(self, at_ns: int = 0) -> None:
         """Start to publish; the first interval begins now. Schedules count from ``at_ns``, which is the same for all
-        workers; 0 is now, for a load with one worker."""
-        if not at_ns:
-            self.ready()
+        workers; 0 is now, for a load with one worker. :meth:`ready` comes before."""
         self._health.begin()
         self._health.cut()
         now_ns = self.context.clock()

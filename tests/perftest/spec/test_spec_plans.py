@@ -188,6 +188,8 @@ def test_groups_that_are_measured_side_by_side_have_the_same_steps() -> None:
     longer = replace(audits, steps=(replace(audits.steps[0], duration_s=61.0),))
     (found,) = broken(replace(plan, groups=(orders, longer, noise)))
     assert (found.field, found.value) == ("groups", "orders, audits")
+    (found,) = broken(replace(plan, groups=(orders, replace(audits, name="orders"), noise)))
+    assert (found.field, found.value) == ("groups", "orders")
 
 
 def test_the_digest_never_changes_silently() -> None:
