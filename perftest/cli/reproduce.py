@@ -19,15 +19,13 @@ from perftest.cli.options.table import BY_KEY
 from perftest.cli.target import typed_again
 from perftest.spec.condense import duration, written
 from perftest.spec.plan import Plan, Settings
-from perftest.spec.sweep import FIELD_OF_SETTING
-from perftest.spec.units import AUTOMATIC_ACK, UNLIMITED, in_words
+from perftest.spec.units import AUTOMATIC_ACK, KEY_OF_FIELD, UNLIMITED, in_words
 
 LOAD_FLAGS: Final = ("publishers", "consumers", "in_flight", "prefetch", "ack_interval", "size_bytes")
 """The settings of a load that the command line of a search can change."""
 
 _BESIDE_A_URI: Final = ("-u", "perftest", "-qq", "-e", "amq.default", "-prsd", "0", "-cal", "round-robin")
 """Options of ``perftest run`` that give a remote broker the same load as the bundled cluster has by default."""
-_SETTING_OF_FIELD: Final = {field: setting for setting, field in FIELD_OF_SETTING.items()}
 
 
 def beside(uris: Sequence[str]) -> list[str]:
@@ -74,7 +72,7 @@ def sweep_command(workload: str, plan: Plan, cluster: Path | None, held: Iterabl
     step = plan.steps[0]
     words = ["--isolated", "--vary", f"rate={_exactly(step.settings.rate)}"]
     for field in dict.fromkeys(held):
-        setting = _SETTING_OF_FIELD.get(field, field)
+        setting = KEY_OF_FIELD.get(field, field)
         if setting != "rate":
             words += ["--set", f"load.{setting}={written(setting, getattr(step.settings, field))}"]
     words += ["--set", f"step.duration={duration(step.duration_s)}", "--set", f"step.warmup={duration(step.warmup_s)}"]

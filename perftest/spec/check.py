@@ -28,7 +28,6 @@ from perftest.spec.rules import (
     place as own_name,
 )
 from perftest.spec.sweep import (
-    FIELD_OF_SETTING,
     field_of,
     points,
     settings_swept,
@@ -36,23 +35,15 @@ from perftest.spec.sweep import (
     swept_value,
     value_problems,
 )
-from perftest.spec.units import UnitError, format_duration
+from perftest.spec.units import KEY_OF_FIELD, UnitError, format_duration
 
 __all__ = ["PREFETCH_MAX", "SIZE_BYTES_MAX", "SIZE_BYTES_MIN", "broken_settings", "check", "check_plan"]
 
 INTERVAL_S_MIN: Final = 0.1
 INTERVAL_S_MAX: Final = 60.0
 
-_KEY_OF_FIELD: Final = {
-    "publishing.start_delay_s": "publishing.start_delay",
-    "consuming.polling_interval_ms": "consuming.polling_interval",
-    "consuming.start_delay_s": "consuming.start_delay",
-    "connecting.heartbeat_s": "connecting.heartbeat",
-    "connecting.recovery_s": "connecting.recovery",
-    "autoack": "ack_interval: 0",
-    "queues.auto_delete": "auto_delete",
-}
-"""Keys of a workload file whose names differ from the fields of the plan."""
+_PLACES: Final = {"autoack": "ack_interval: 0", "queues.auto_delete": "auto_delete"}
+"""Places of rules that are no fields of the plan, as a workload file has them."""
 
 
 def check(workload: Workload, document: Document) -> list[Problem]:
@@ -82,8 +73,8 @@ def check_plan(plan: Plan, place: Callable[[str], str], name: Naming = own_name)
 
 def _key(field: str) -> str:
     """The name that a field of the plan has in a workload file."""
-    name = _KEY_OF_FIELD.get(field, field)
-    return next((setting for setting, of in FIELD_OF_SETTING.items() if of == name), name)
+    section, dot, last = field.rpartition(".")
+    return _PLACES.get(field) or section + dot + KEY_OF_FIELD.get(last, last)
 
 
 def _placed(found: Broken, workload: Workload, document: Document, plan: Plan) -> Problem:

@@ -11,16 +11,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, Final
 
-from perftest.spec.behaviour import Connecting, Consuming, Cycle, Publishing
+from perftest.spec.behaviour import Connecting, Consuming, Publishing
 from perftest.spec.models import SCHEMA_VERSION
 from perftest.spec.plan import Group, Isolation, Plan, QueueSpec, Settings, Step
-from perftest.spec.sweep import FIELD_OF_SETTING, in_order
-from perftest.spec.units import UNLIMITED, WORDS, UnitError, parse_duration_s
+from perftest.spec.sweep import in_order
+from perftest.spec.units import FIELD_OF_KEY, KEY_OF_FIELD, UNLIMITED, WORDS, UnitError, parse_duration_s, per_second
 
 ALWAYS: Final = ("in_flight", "prefetch", "ack_interval", "size", "publishers", "consumers")
 """Keys of the load that are always written."""
 
-_SETTING_OF_FIELD: Final = {field: setting for setting, field in FIELD_OF_SETTING.items()}
 _NAMELESS: Final = frozenset({"persistent", "mandatory"})
 """Settings that no sweep can change."""
 
@@ -60,7 +59,7 @@ def workload_of(plan: Plan) -> dict[str, Any]:
     for place, reason in inexpressible(plan):
         raise ValueError(f"{place}: {reason}")
     step = plan.steps[0]
-    swept = {_setting(field) for field in plan.swept}
+    swept = {KEY_OF_FIELD.get(field, field) for field in plan.swept}
     found: dict[str, Any] = {
         "schema": SCHEMA_VERSION,
         "name": plan.name,
@@ -129,22 +128,14 @@ def _rest(settings: Settings, swept: tuple[str, ...]) -> tuple[object, ...]:
     return tuple(getattr(settings, field.name) for field in fields(settings) if field.name not in swept)
 
 
-def _setting(field: str) -> str:
-    """The name that a field of the settings has in a file."""
-    return _SETTING_OF_FIELD.get(field, field)
-
-
 def written(setting: str, value: Any) -> Any:
     """The value of a field of :class:`~perftest.spec.plan.Settings`, as a file has it."""
     if setting == "rate":
         return UNLIMITED if value is None else _number(value)
     if value in WORDS.get(setting, ()):
         return WORDS[setting][value]
-    if setting == "ack_after":
-        return duration(value / 1e3) if value else 0
-    if setting == "consumer_latency":
-        return duration(value / 1e6) if value else 0
-    return value
+    units = per_second(FIELD_OF_KEY.get(setting, setting))
+    return value if units is None else duration(value / units) if value else 0
 
 
 def _number(value: float) -> int | float:
@@ -155,7 +146,7 @@ def _number(value: float) -> int | float:
 def _load(settings: Settings, swept: set[str]) -> dict[str, Any]:
     usual, found = Settings(), {}
     for field in fields(Settings):
-        setting, value = _setting(field.name), getattr(settings, field.name)
+        setting, value = KEY_OF_FIELD.get(field.name, field.name), getattr(settings, field.name)
         if setting not in swept and (setting in ALWAYS or value != getattr(usual, field.name)):
             found[setting] = written(setting, value)
     return found
@@ -167,8 +158,7 @@ def _queue(queue: QueueSpec) -> dict[str, Any]:
 
 
 def _publishing(publishing: Publishing) -> dict[str, Any]:
-    found = _deviations(publishing)
-    _rename(found, "start_delay_s", "start_delay")
+    found = _by_key(publishing)
     if "bodies" in found:
         found["bodies"] = _deviations(publishing.bodies)
     for key in ("rate_cycle", "size_cycle"):
@@ -178,44 +168,32 @@ def _publishing(publishing: Publishing) -> dict[str, Any]:
 
 
 def _consuming(consuming: Consuming) -> dict[str, Any]:
-    found = _deviations(consuming)
-    _rename(found, "start_delay_s", "start_delay")
-    if "polling_interval_ms" in found:
-        _rename(found, "polling_interval_ms", "polling_interval", 1e-3)
+    found = _by_key(consuming)
     if "rate" in found:
         found["rate"] = _number(found["rate"])
     if "latency_cycle" in found:
-        found["latency_cycle"] = _latencies(consuming.latency_cycle)
+        found["latency_cycle"] = [[duration(value / 1e6), duration(held)] for value, held in consuming.latency_cycle]
     return found
 
 
-def _latencies(cycle: Cycle) -> list[list[str | float]]:
-    return [[duration(value / 1e6), duration(held)] for value, held in cycle]
-
-
 def _connecting(connecting: Connecting) -> dict[str, Any]:
-    found = _deviations(connecting)
-    for field, key in (
-        ("heartbeat_s", "heartbeat"),
-        ("startup_timeout_s", "startup_timeout"),
-        ("shutdown_timeout_s", "shutdown_timeout"),
-    ):
-        _rename(found, field, key)
-    recovery = found.pop("recovery_s", None)
-    if recovery is not None:
-        found["recovery"] = [duration(each) for each in recovery]
+    found = _by_key(connecting)
+    if "recovery" in found:
+        found["recovery"] = found.pop("recovery")  # stands behind the other keys
     if "tls" in found:
         found["tls"] = _deviations(connecting.tls)
     return found
 
 
-def _rename(found: dict[str, Any], field: str, key: str, factor: float = 1.0) -> None:
-    """Give a time of the plan its name in a file, at the same place of the order."""
-    if field in found:
-        changed = {key if name == field else name: value for name, value in found.items()}
-        changed[key] = duration(found[field] * factor)
-        found.clear()
-        found.update(changed)
+def _by_key(part: Publishing | Consuming | Connecting) -> dict[str, Any]:
+    """As :func:`_deviations`, by the keys of a file, with times as a file has them."""
+    found = {}
+    for field, value in _deviations(part).items():
+        units = per_second(field)
+        if units is not None:
+            value = [duration(each) for each in value] if isinstance(value, list) else duration(value / units)
+        found[KEY_OF_FIELD.get(field, field)] = value
+    return found
 
 
 def _background(load: Group) -> dict[str, Any]:
@@ -249,7 +227,8 @@ def _sweep(plan: Plan) -> dict[str, Any]:
 
 
 def _point(settings: Settings, swept: tuple[str, ...]) -> dict[str, Any]:
-    return {_setting(field): written(_setting(field), getattr(settings, field)) for field in swept}
+    keys = {KEY_OF_FIELD.get(field, field): getattr(settings, field) for field in swept}
+    return {key: written(key, value) for key, value in keys.items()}
 
 
 def _timing(step: Step, drain_s: float) -> dict[str, Any]:

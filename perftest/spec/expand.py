@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,26 +11,19 @@ from perftest.spec.behaviour import Bodies, Connecting, Consuming, Cycle, Exchan
 from perftest.spec.models import Load, Queue, Workload
 from perftest.spec.plan import Group, Isolation, Plan, QueueSpec, Settings, Step
 from perftest.spec.sweep import field_of, in_order, label, points, settings_swept, swept_value
-from perftest.spec.units import WORDS, format_duration
+from perftest.spec.units import FIELD_OF_KEY, WORDS, format_duration, per_second
 
 
 def settings_of(load_section: Load) -> Settings:
     """The settings all steps share."""
-    load = load_section.model_dump()
-    return Settings(
-        size_bytes=load.pop("size"),
-        ack_after_ms=round(load.pop("ack_after") * 1e3),
-        consumer_latency_us=round(load.pop("consumer_latency") * 1e6),
-        **load,
-    )
+    return Settings(**_in_units(load_section.model_dump()))
 
 
 def publishing_of(section: models.Publishing) -> Publishing:
     """How publishers behave."""
-    plain = section.model_dump()
+    plain = _in_units(section.model_dump())
     bodies = plain.pop("bodies")
     return Publishing(
-        start_delay_s=plain.pop("start_delay"),
         bodies=Bodies(files=tuple(bodies.pop("files")), **bodies),
         rate_cycle=_cycle(plain.pop("rate_cycle")),
         size_cycle=_cycle(plain.pop("size_cycle")),
@@ -39,27 +33,30 @@ def publishing_of(section: models.Publishing) -> Publishing:
 
 def consuming_of(section: models.Consuming) -> Consuming:
     """How consumers behave."""
-    plain = section.model_dump()
-    return Consuming(
-        start_delay_s=plain.pop("start_delay"),
-        polling_interval_ms=round(plain.pop("polling_interval") * 1e3),
-        latency_cycle=tuple((float(round(latency * 1e6)), held) for latency, held in plain.pop("latency_cycle")),
-        **plain,
-    )
+    plain = _in_units(section.model_dump())
+    latencies = tuple((float(round(latency * 1e6)), held) for latency, held in plain.pop("latency_cycle"))
+    return Consuming(latency_cycle=latencies, **plain)
 
 
 def connecting_of(workload: Workload) -> Connecting:
     """How connections are made, kept and ended."""
-    plain = workload.connecting.model_dump()
-    tls, heartbeat = plain.pop("tls"), plain.pop("heartbeat")
+    plain = _in_units(workload.connecting.model_dump())
+    tls, heartbeat_s = plain.pop("tls"), plain.pop("heartbeat_s")
     return Connecting(
-        heartbeat_s=None if heartbeat is None else round(heartbeat),
-        recovery_s=plain.pop("recovery"),
-        startup_timeout_s=plain.pop("startup_timeout"),
-        shutdown_timeout_s=plain.pop("shutdown_timeout"),
+        heartbeat_s=None if heartbeat_s is None else round(heartbeat_s),
         tls=Tls(server_names=tuple(tls.pop("server_names")), **tls),
         **plain,
     )
+
+
+def _in_units(section: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a section by the fields of the plan, times in the units of these fields."""
+    found = {}
+    for key, value in section.items():
+        field = FIELD_OF_KEY.get(key, key)
+        units = per_second(field) or 1.0
+        found[field] = value if units == 1.0 else round(value * units)
+    return found
 
 
 def expand(workload: Workload, uris: tuple[str, ...], *, quick: bool = False) -> Plan:

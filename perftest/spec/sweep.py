@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from perftest.spec.models import Sweep
 from perftest.spec.units import (
+    FIELD_OF_KEY,
     UnitError,
     format_duration,
     in_words,
@@ -26,13 +27,6 @@ STEPS_MAX: Final = 1000
 Location = tuple[str | int, ...]
 Number = int | float | None
 _T = TypeVar("_T")
-
-FIELD_OF_SETTING: Final = {
-    "size": "size_bytes",
-    "ack_after": "ack_after_ms",
-    "consumer_latency": "consumer_latency_us",
-}
-"""Names in a workload file that differ from the fields of :class:`~perftest.spec.plan.Settings`."""
 
 _READ: Final[Mapping[str, Callable[[object], Number]]] = {
     "in_flight": parse_in_flight,
@@ -63,7 +57,7 @@ Point = dict[str, Written]
 
 def field_of(setting: str) -> str:
     """The field of :class:`~perftest.spec.plan.Settings` for a setting of a workload file."""
-    return FIELD_OF_SETTING.get(setting, setting)
+    return FIELD_OF_KEY.get(setting, setting)
 
 
 def swept_value(setting: str, value: object) -> Number:
