@@ -203,10 +203,18 @@ class BrokerCpu:
         return round(used) if seen else None
 
 
-def step_loop(step: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
-    """``open`` or ``closed``, for a step of the plan as it stands in a manifest. The same rule as
+def loads_of(plan: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The measured groups of load of a plan (as in a manifest) by name; a plan of one group is itself the load ""."""
+    groups = plan.get("groups")
+    return (
+        {str(group.get("name", "")): group for group in groups if group.get("measured", True)} if groups else {"": plan}
+    )
+
+
+def step_loop(step: Mapping[str, Any], load: Mapping[str, Any]) -> str:
+    """``open`` or ``closed``, for a step of a load of the plan (as in a manifest). The same rule as
     :func:`perftest.spec.plan.is_open_loop`: there is a rate, a cycle of rates, or a trace."""
-    parts = (plan.get("publishing"), step.get("settings"))
+    parts = (load.get("publishing"), step.get("settings"))
     publishing, settings = (part if isinstance(part, Mapping) else {} for part in parts)
     rated = settings.get("rate") is not None
     return OPEN if rated or publishing.get("rate_cycle") or publishing.get("arrivals") == "trace" else CLOSED
@@ -214,7 +222,7 @@ def step_loop(step: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
 
 def run_loop(plan: Mapping[str, Any]) -> str:
     """``open`` or ``closed`` if all steps of the plan are, else ``mixed``; a plan without steps is closed."""
-    found = {step_loop(step, plan) for step in plan.get("steps") or ()}
+    found = {step_loop(step, load) for load in loads_of(plan).values() for step in load.get("steps") or ()}
     return MIXED if len(found) > 1 else next(iter(found), CLOSED)
 
 
@@ -224,13 +232,14 @@ def rows_of(manifest: Mapping[str, Any], tally: Tally, broker: BrokerCpu) -> lis
     A step that was interrupted within its first interval, before any message, has no row. Where the broker served a
     background load or several groups, its CPU time is that of all of them together, and no figure of a single group.
     """
-    plan = manifest["plan"]
-    groups = sorted({group for _, group in tally.steady})
-    known = BrokerCpu() if plan.get("background") or len(groups) > 1 else broker
+    plan, loads = manifest["plan"], loads_of(manifest["plan"])
+    known = BrokerCpu() if plan.get("background") or len(loads) > 1 else broker
     interval_ns = float(plan["interval_s"]) * 1e9
-    found = ((step, group, tally.steady.get((step["number"], group))) for step in plan["steps"] for group in groups)
+    at_once = zip(*(load["steps"] for load in loads.values()), strict=True)
+    planned = [(step, group) for steps in at_once for step, group in zip(steps, loads, strict=True)]
+    found = ((step, group, tally.steady.get((step["number"], group))) for step, group in planned)
     return [
-        step_row(step, totals, known, cores_of(manifest), loop=step_loop(step, plan), group=group)
+        step_row(step, totals, known, cores_of(manifest), loop=step_loop(step, loads[group]), group=group)
         for step, group, totals in found
         if totals is not None and totals.length_ns and (totals.length_ns >= interval_ns / 2 or totals.messages)
     ]

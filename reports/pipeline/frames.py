@@ -41,6 +41,7 @@ PLANNED_STEPS: Final = pa.schema(
     [
         pa.field("run_id", pa.string()),
         pa.field("step", pa.int64()),
+        pa.field("group", pa.string()),
         pa.field("label", pa.string()),
         pa.field("settings", pa.string()),
         *(pa.field(column.name, ARROW_TYPES[column.type]) for column in schema.SETTINGS),
@@ -49,7 +50,7 @@ PLANNED_STEPS: Final = pa.schema(
         pa.field("open_loop", pa.bool_()),
     ]
 )
-"""The steps of the plans."""
+"""The steps of the plans, of each group of load."""
 
 
 def struct_of(arrow: pa.Schema) -> StructType:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from perftest.results import schema as files
-from perftest.results.summary import OPEN, run_loop, step_loop
+from perftest.results.summary import OPEN, loads_of, run_loop, step_loop
 from reports.pipeline import schema
 from reports.pipeline.columns import Type
 from reports.pipeline.source import RunSource
@@ -50,7 +50,7 @@ def run_row(run: RunSource, last_ns: int) -> Row:
         "started_ns": run.started_ns,
         "ended_ns": ended_ns,
         "length_s": (ended_ns - run.started_ns) / 1e9,
-        "loop": run_loop({**plan, "steps": _parts(plan, "steps")}),
+        "loop": run_loop({**plan, "steps": _parts(plan, "steps"), "groups": _parts(plan, "groups")}),
         "swept": json.dumps(plan.get("swept", [])),
         "interval_s": interval_s(run),
         "steps_planned": len(_parts(plan, "steps")),
@@ -98,13 +98,15 @@ def planned_rows(run: RunSource) -> list[Row]:
     """The rows of PLANNED_STEPS."""
     rows = []
     plan = _part(run.manifest, "plan")
-    for step in _parts(plan, "steps"):
-        number, settings = step.get("number"), _part(step, "settings")
-        if isinstance(number, int):
-            row: Row = {"run_id": run.run_id, "step": number, "label": str(step.get("label") or f"step {number}")}
-            row |= {"settings": json.dumps(settings), **_settings(settings)}
-            row["open_loop"] = step_loop(step, plan) == OPEN
-            rows.append(row | {name: _float(step.get(name)) for name in ("duration_s", "warmup_s")})
+    for group, load in loads_of(plan | {"groups": _parts(plan, "groups")}).items():
+        for step in _parts(dict(load), "steps"):
+            number, settings = step.get("number"), _part(step, "settings")
+            if isinstance(number, int):
+                row: Row = {"run_id": run.run_id, "step": number, "group": group}
+                row |= {"label": str(step.get("label") or f"step {number}")}
+                row |= {"settings": json.dumps(settings), **_settings(settings)}
+                row["open_loop"] = step_loop(step, load) == OPEN
+                rows.append(row | {name: _float(step.get(name)) for name in ("duration_s", "warmup_s")})
     return rows
 
 

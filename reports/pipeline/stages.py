@@ -162,15 +162,15 @@ def of_clients(histograms: DataFrame) -> DataFrame:
 def broker_stages(step_payloads: DataFrame, planned: DataFrame) -> DataFrame:
     """The table ``stages``; a series is ``stage.<chain>.<stage>``."""
     parts = F.split("series", r"\.", 3)
-    frame = with_label(percentiles(step_payloads), planned)
+    frame = with_label(percentiles(step_payloads), planned.dropDuplicates(["run_id", "step"]), ["run_id", "step"])
     return conform(frame.withColumn("chain", parts[1]).withColumn("stage", parts[2]), schema.STAGES)
 
 
-def with_label(frame: DataFrame, planned: DataFrame) -> DataFrame:
+def with_label(frame: DataFrame, planned: DataFrame, keys: Sequence[str] = STEP) -> DataFrame:
     """The step's label; a step that no plan knows is called by its number."""
-    labels = F.broadcast(planned.select("run_id", "step", F.col("label").alias("planned_label")))
+    labels = F.broadcast(planned.select(*keys, F.col("label").alias("planned_label")))
     number = F.concat(F.lit("step "), F.col("step").cast("string"))
-    joined = frame.join(labels, ["run_id", "step"], "left")
+    joined = frame.join(labels, list(keys), "left")
     return joined.withColumn("label", F.coalesce(F.col("planned_label"), number)).drop("planned_label")
 
 
@@ -264,9 +264,9 @@ def steps(
     runs: DataFrame,
 ) -> DataFrame:
     """The table ``steps``; ``use`` is what :mod:`reports.pipeline.use` says of brokers and of hosts."""
-    keys, of_step = list(STEP), ["run_id", "step"]
-    frame = starts.join(step_totals, keys, "left").join(F.broadcast(planned.drop("label")), of_step, "left")
-    frame = frame.withColumn("groups", F.count(F.lit(1)).over(Window.partitionBy(*of_step)))
+    keys = list(STEP)
+    frame = starts.join(step_totals, keys, "left").join(F.broadcast(planned.drop("label")), keys, "left")
+    frame = frame.withColumn("groups", F.count(F.lit(1)).over(Window.partitionBy("run_id", "step")))
     frame = with_label(frame, planned).join(F.broadcast(runs), "run_id")
     frame = frame.join(one_column_per_series(step_summaries, keys, schema.SERIES), keys, "left")
     for figures in use:

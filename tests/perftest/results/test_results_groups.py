@@ -36,6 +36,9 @@ def writer(tmp_path: Path, records: ModuleType, intervals: list[Interval]) -> Ru
     """The run directory of those intervals."""
     made = RunWriter(tmp_path, records.plan(steps=1), ["perftest"], now_ns=records.STARTED_NS)
     made.manifest["hosts"] = [{"name": host, "cores": cores} for host, cores in zip(HOSTS, (2, 8), strict=True)]
+    steps = made.manifest["plan"]["steps"]
+    other = [step | {"settings": step["settings"] | {"rate": 50.0}} for step in steps]
+    made.manifest["plan"]["groups"] = [{"name": "small", "steps": steps}, {"name": "large", "steps": other}]
     for record in intervals:
         made.interval(record)
     made.ledger(records.ledger())
@@ -53,8 +56,9 @@ def union(intervals: list[Interval], group: str, series: Series) -> Histogram:
 
 def test_each_group_has_a_row_of_its_own_over_both_hosts(writer: RunWriter, intervals: list[Interval]) -> None:
     """A percentile over two loads would be of neither; a percentile of one host would be of half the load."""
-    assert [(row["step"], row["group"]) for row in writer.rows] == [(1, "large"), (1, "small")]
-    assert [row["label"] for row in writer.rows] == ["large: in_flight=1", "small: in_flight=1"]
+    assert [(row["step"], row["group"]) for row in writer.rows] == [(1, "small"), (1, "large")]
+    assert [row["label"] for row in writer.rows] == ["small: in_flight=1", "large: in_flight=1"]
+    assert [(row["loop"], row["settings"]["rate"]) for row in writer.rows] == [("closed", None), ("open", 50.0)]
     for row in writer.rows:
         mine = [each for each in intervals if each.group == row["group"] and each.phase is Phase.STEADY]
         assert row["delivered"] == sum(each.delivered for each in mine)

@@ -79,6 +79,7 @@ def write_groups(base: Path) -> Path:
     writer = RunWriter(base, records.plan(), ["perftest"], now_ns=records.STARTED_NS)
     writer.manifest["id"] = WRITTEN
     writer.manifest["hosts"] = [{"name": host, "cores": 2} for host in ("east", "west")]
+    writer.manifest["plan"]["groups"] = [{"name": name, "steps": writer.manifest["plan"]["steps"]} for name in NAMES]
     for at, (host, group) in enumerate((host, group) for host in ("east", "west") for group in NAMES):
         for record in records.intervals(writer.plan, seed=at, messages=100 * (at + 1)):
             writer.interval(replace(record, host=host, group=group))
@@ -423,6 +424,7 @@ def test_groups_of_load_on_two_hosts_are_kept_apart_and_merged_exactly(
     assert {(row.step, row.group): row.delivered for row in tables.steps.itertuples()} == delivered
     assert (tables.steps["workers"] == 2).all() and tables.steps["broker_cpu_us_per_message"].isna().all()
     assert (tables.steps["broker_cpu_share"] > 0).all(), "of both groups together"
+    assert set(tables.steps["label"]) == {"in_flight=4", "in_flight=16"} and tables.steps["in_flight"].notna().all()
     slots = tables.timeline.groupby(["group", "step", "phase"]).size().unstack("group")
     assert (slots["small"] == slots["large"]).all()
     assert (

@@ -331,7 +331,8 @@ def _plan(shape: Shape) -> dict[str, Any]:
         }
         for number, in_flight in enumerate(shape.steps, 1)
     ]
-    return {
+    groups = [{"name": name, "measured": True, "steps": steps} for name in shape.groups if name]
+    return ({"groups": groups} if groups else {}) | {
         "name": "flow_control/in_flight",
         "title": "Publisher in-flight limit",
         "isolation": "live",
