@@ -164,11 +164,6 @@ class LogSystem:
     # Groups
 
     @property
-    def groups_meta(self) -> dict[GroupId, bytes]:
-        """The ``meta`` that each recovered group was created with."""
-        return {group: recovered.meta for group, recovered in self._parts.recovered.items()}
-
-    @property
     def durability(self) -> str:
         """The meaning of "written", in words, for status pages and results."""
         return "fdatasync before each notice" if self._config.sync else "NOT SYNCED: confirmed messages can be lost"

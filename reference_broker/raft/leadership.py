@@ -110,11 +110,9 @@ class Leadership:
         index = LogIndex(log.last_index + 1)
         entry = Entry(index, self._term, kind, crc, payload)
         log.append_entry(entry)
-        self._next.append(entry)
+        self._next.entries.append(entry)
+        self._next.pending = True
         return index
-
-    def _append(self, kind: EntryKind, payload: bytes) -> LogIndex:
-        return self.propose(kind, payload, crc32(payload))
 
     @property
     def accepting(self) -> bool:
@@ -195,8 +193,8 @@ class Leadership:
         return self._log.configuration
 
     def _change_to(self, configuration: Configuration) -> LogIndex:
-        index = self._append(EntryKind.CONFIG, configuration.encode())
-        self._change = index
+        payload = configuration.encode()
+        index = self._change = self.propose(EntryKind.CONFIG, payload, crc32(payload))
         self._configured()
         return index
 

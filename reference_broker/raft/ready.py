@@ -162,11 +162,6 @@ class NextReady:
         self.messages.append(Send(to=to, message=message))
         self.pending = True
 
-    def append(self, entry: Entry) -> None:
-        """The log has a new last entry."""
-        self.entries.append(entry)
-        self.pending = True
-
     def truncate(self, index: LogIndex) -> None:
         """Entries at or above ``index`` are overwritten. None of them waits here, because all are on disk
         (see ``log_view``)."""
