@@ -445,6 +445,8 @@ def _plain(value: MetadataCommand | QueueRecord | Policy) -> dict[str, Any]:
     """The fields, in their order, and those of a record or policy among them: what ``asdict`` makes of these, without
     copying each of their tuples."""
     fields = {_KEYS.get(name, name): getattr(value, name) for name in type(value).__slots__}
+    if fields.get("kind") == DEFAULT_KIND:
+        del fields["kind"]  # a record of the default kind stays readable for programs that know no kinds
     return {name: _plain(each) if isinstance(each, QueueRecord | Policy) else each for name, each in fields.items()}
 
 

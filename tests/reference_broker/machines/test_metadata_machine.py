@@ -15,6 +15,8 @@ from reference_broker.machines.metadata import (
     QueueRemoved,
     decode,
     encode,
+    record_from_json,
+    record_to_json,
 )
 from reference_broker.types import NOBODY, GroupId, NodeId
 
@@ -74,3 +76,12 @@ def test_a_member_that_joined_later_had_no_vote_in_the_declaration() -> None:
     """It learns its term from those that are there."""
     record = replace(FIRST, leader=NodeId(2), elected=True, membership_epochs=((NodeId(3), 1),))
     assert [record.elected_by(node) for node in MEMBERS] == [NodeId(2), NodeId(2), NOBODY]
+
+
+def test_a_record_names_its_kind_only_if_it_is_not_the_default() -> None:
+    """A program of before there were kinds shares a cluster, and directories, with quorum queues only."""
+    quorum = QueueRecord(name="q", group=GroupId(1), members=(NodeId(1),))
+    other = replace(quorum, kind="last-value")
+    assert "kind" not in json.loads(record_to_json(quorum))
+    for record in (quorum, other):
+        assert record_from_json(json.loads(record_to_json(record))).kind == record.kind
