@@ -25,11 +25,11 @@ def bury(state: State, outbox: Outbox, stretch: tuple[int, int, int, Origin], re
     count, start, step, origin = stretch
     state.totals.dead_lettered += count
     if not config.keeps_dead_letters:  # what a full queue drops is never kept, for it does not refuse publishers then
-        state.dead_letters.parting.append((reason, 0, count, start, step, *origin))
-        part(state, outbox)
+        state.dead_letters.at_most_once.append((reason, 0, count, start, step, *origin))
+        send_at_most_once(state, outbox)
     else:
         state.dead_letters.keep(count, start, step, origin, reason)
-        tell(state, outbox)
+        announce(state, outbox)
 
 
 def bury_records(state: State, outbox: Outbox, number: int, records: Columns, reason: DeadLetterReason) -> None:
@@ -44,25 +44,25 @@ def bury_records(state: State, outbox: Outbox, number: int, records: Columns, re
     letters["reason"], letters["step"] = reason, 1
     letters["base"] = number + np.cumsum(counts) - counts - records["start"]
     if not state.config.keeps_dead_letters:
-        state.dead_letters.parting.extend(letters)
-        part(state, outbox)
+        state.dead_letters.at_most_once.extend(letters)
+        send_at_most_once(state, outbox)
     else:
         state.dead_letters.keep_many(letters)
-        tell(state, outbox)
+        announce(state, outbox)
 
 
-def tell(state: State, outbox: Outbox) -> None:
+def announce(state: State, outbox: Outbox) -> None:
     """Tell the leader of the letters that have come into the window."""
     for letters in state.dead_letters.announce():
         outbox.dead_letter(letters.first_id, letters.count, letters.start, letters.step, letters.origin, letters.reason)
 
 
-def part(state: State, outbox: Outbox) -> None:
+def send_at_most_once(state: State, outbox: Outbox) -> None:
     """Tell the leader of letters that nobody keeps, as many as an entry may."""
-    parting, take = state.dead_letters.parting, state.dead_letters.take_parting
-    while parting and (letters := take(outbox.parted, outbox.parted_octets)) is not None:
+    letters_left, take = state.dead_letters.at_most_once, state.dead_letters.take_at_most_once
+    while letters_left and (letters := take(outbox.at_most_once_count, outbox.at_most_once_octets)) is not None:
         outbox.dead_letter(0, letters.count, letters.start, letters.step, letters.origin, letters.reason)
-        outbox.parted += letters.count
-        outbox.parted_octets += letters.count * letters.origin.size
-    if parting:
+        outbox.at_most_once_count += letters.count
+        outbox.at_most_once_octets += letters.count * letters.origin.size
+    if letters_left:
         state.expect_ticks()

@@ -53,9 +53,9 @@ class Consumer:
         "arrival",
         "auto_settle",
         "credit",
-        "estranged",
         "held",
         "id",
+        "lost_messages",
         "next_id",
         "prefetch",
         "priority",
@@ -78,7 +78,7 @@ class Consumer:
         self.held: list[HeldRange] = []
         self.queued = False
         """Whether it stands in the service queue."""
-        self.estranged = False
+        self.lost_messages = False
         """Whether messages were taken from it without its client's knowledge, who may still settle their ids."""
 
     def subscribe(self, prefetch: int, auto_settle: bool, priority: int) -> None:

@@ -82,16 +82,26 @@ class DeadRange(HeldRange):
 class DeadLetters:
     """The dead letters of a queue, ``told`` and not."""
 
-    __slots__ = ("announced", "count", "next_id", "octets", "parting", "told", "told_count", "told_octets", "waiting")
+    __slots__ = (
+        "announced",
+        "at_most_once",
+        "count",
+        "in_flight",
+        "in_flight_count",
+        "in_flight_octets",
+        "next_id",
+        "octets",
+        "waiting",
+    )
 
     def __init__(self) -> None:
-        self.told: list[DeadRange] = []
+        self.in_flight: list[DeadRange] = []
         """At least once: those that a leader was told of, until they are confirmed."""
-        self.told_count = 0
-        self.told_octets = 0
+        self.in_flight_count = 0
+        self.in_flight_octets = 0
         self.waiting: Records[DeadLetterRecord] = Records(DEAD_LETTER, DEAD_LETTER_COLUMNS)
         """At least once: those that no leader was told of."""
-        self.parting: Records[DeadLetterRecord] = Records(DEAD_LETTER, DEAD_LETTER_COLUMNS)
+        self.at_most_once: Records[DeadLetterRecord] = Records(DEAD_LETTER, DEAD_LETTER_COLUMNS)
         """At most once: those that no leader was told of."""
         self.next_id = 1
         self.announced = 1
@@ -119,41 +129,41 @@ class DeadLetters:
     def settle(self, ranges: tuple[IdRange, ...]) -> None:
         """These are confirmed elsewhere. Unknown ids are ignored."""
         for first, last in ranges:
-            for letters in release(self.told, first, last):
-                self.told_count -= letters.count
-                self.told_octets -= letters.count * letters.origin.size
+            for letters in release(self.in_flight, first, last):
+                self.in_flight_count -= letters.count
+                self.in_flight_octets -= letters.count * letters.origin.size
                 self.count -= letters.count
                 self.octets -= letters.count * letters.origin.size
 
     def announce(self) -> list[DeadRange]:
         """Letters that fit into the window now and were never told of."""
         fresh = []
-        while self.waiting and (room := _room(self.waiting, self.told_count, self.told_octets)) > 0:
+        while self.waiting and (room := _room(self.waiting, self.in_flight_count, self.in_flight_octets)) > 0:
             letters = _next(self.waiting, room)
             self.announced = letters.first_id + letters.count
-            self._tell(letters)
+            self._send(letters)
             fresh.append(letters)
         return fresh
 
-    def take_parting(self, count: int, octets: int) -> DeadRange | None:
+    def take_at_most_once(self, count: int, octets: int) -> DeadRange | None:
         """Take off the next letters that are sent at most once, as many as may go behind ``count`` letters of
         ``octets`` in one entry. None if no more may go. Not to be asked if there are none."""
-        room = _room(self.parting, count, octets)
-        return _next(self.parting, room) if room > 0 else None
+        room = _room(self.at_most_once, count, octets)
+        return _next(self.at_most_once, room) if room > 0 else None
 
-    def _tell(self, letters: DeadRange) -> None:
-        self.told.append(letters)
-        self.told_count += letters.count
-        self.told_octets += letters.count * letters.origin.size
+    def _send(self, letters: DeadRange) -> None:
+        self.in_flight.append(letters)
+        self.in_flight_count += letters.count
+        self.in_flight_octets += letters.count * letters.origin.size
 
     def load(self, letters: Columns) -> None:
         """Take over what a snapshot has, whose next numbers are known."""
         once, told = letters["first_id"] == 0, letters["first_id"] < self.announced
-        self.parting.extend(letters[once])
+        self.at_most_once.extend(letters[once])
         for reason, first_id, count, start, step, *place in letters[told & ~once].tolist():
             one = DeadRange(first_id, count, start, step, Origin(*place), DeadLetterReason(reason))
             front = one.cut(min(one.count, self.announced - one.first_id))
-            self._tell(front)
+            self._send(front)
             if one.count:
                 self.waiting.append((one.reason, one.first_id, one.count, one.start, one.step, *one.origin))
         self.waiting.extend(letters[~told])
@@ -164,8 +174,8 @@ class DeadLetters:
     def dump(self) -> bytes:
         """All of them, packed, by id; those without one at the end."""
         pack = DEAD_LETTER.pack
-        told = (pack(one.reason, one.first_id, one.count, one.start, one.step, *one.origin) for one in self.told)
-        return b"".join((*told, self.waiting.dump(), self.parting.dump()))
+        told = (pack(one.reason, one.first_id, one.count, one.start, one.step, *one.origin) for one in self.in_flight)
+        return b"".join((*told, self.waiting.dump(), self.at_most_once.dump()))
 
 
 def _room(letters: Records[DeadLetterRecord], count: int, octets: int) -> int:

@@ -37,7 +37,7 @@ def enqueue(state: State, outbox: Outbox, command: Enqueue, index: LogIndex, run
     if first_seq > next_seq:
         return
     if channel is None:
-        if state.is_of_former_life(channel_id):
+        if state.is_of_earlier_boot(channel_id):
             return
         channel = state.channels[channel_id] = ChannelState()
         outbox.monitor(channel_id.node)

@@ -71,7 +71,7 @@ def due_ms(state: State) -> int | None:
     due = NEVER
     if state.is_expiring and state.ready:
         due = state.ready.head()[3].expires
-    if state.dead_letters.parting:
+    if state.dead_letters.at_most_once:
         due = min(due, state.now_ms)
     if _may_expire(state):
         due = min(due, state.last_used_ms + state.config.expires_ms)
@@ -90,4 +90,4 @@ def tick(state: State, outbox: Outbox) -> None:
 
 def _may_expire(state: State) -> bool:
     """Consumers keep a queue alive, but for those out of reach, as in RabbitMQ."""
-    return state.config.expires_ms >= 0 and not any(one.status in IN_SERVICE for one in state.all_consumers())
+    return state.config.expires_ms >= 0 and not any(consumer.status in IN_SERVICE for consumer in state.all_consumers())

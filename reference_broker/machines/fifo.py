@@ -84,7 +84,7 @@ PACED_MESSAGES_MIN: Final = 24
 _PACED_PREFETCHES: Final = 4
 _PACED_ENTRIES: Final = 8
 """So many entries after such a consumer's settle publishes flow freely again."""
-_LOOK_EVERY: Final = 64
+_REFRESH_ENTRIES: Final = 64
 """After so many entries a queue that used a time to live looks whether it still does."""
 _NEVER: Final = (-_PACED_ENTRIES, 0)
 
@@ -133,8 +133,8 @@ class FifoMachine:
                 limits.enforce(state, self._outbox)
         if state.is_timed:
             self._set_timer(was_due)
-            if not state.applied % _LOOK_EVERY:
-                state.notice_what_is_over()
+            if not state.applied % _REFRESH_ENTRIES:
+                state.refresh_flags()
         return self._outbox.effects()
 
     def _begin(self, time_ms: int) -> int | None:
@@ -144,7 +144,7 @@ class FifoMachine:
         state.now_ms = max(state.now_ms, time_ms)
         if state.config.expires_ms >= 0:
             state.last_used_ms = state.last_used_ms or state.now_ms
-        burial.part(state, self._outbox)
+        burial.send_at_most_once(state, self._outbox)
         expiry.expire_heads(state, self._outbox)
         return was_due
 
@@ -186,7 +186,7 @@ class FifoMachine:
                 expiry.tick(state, outbox)
             case DeadLetterSettled():
                 state.dead_letters.settle(command.ranges)
-                burial.tell(state, outbox)
+                burial.announce(state, outbox)
             case _:
                 assert_never(command)
 
@@ -209,7 +209,7 @@ class FifoMachine:
         state, outbox = self._state, Outbox()
         for node in sorted({channel.node for channel in state.channels}):
             outbox.monitor(node)
-        for letters in state.dead_letters.told:
+        for letters in state.dead_letters.in_flight:
             place = letters.count, letters.start, letters.step, letters.origin
             outbox.dead_letter(letters.first_id, *place, letters.reason)
         due = expiry.due_ms(state)
@@ -223,14 +223,14 @@ class FifoMachine:
         For a member that skipped entries (snapshot) or did not execute their effects (role gap). Receivers drop the
         ids they have.
         """
-        return inspection.deliveries_of(self._state, node, boot_id)
+        return inspection.held_deliveries(self._state, node, boot_id)
 
     def still_held(self, delivery: Deliver) -> list[Deliver]:
         """What the consumer still holds of a delivery, with the counts of now: for a member that has not told it. What
         was taken back meanwhile is somebody else's."""
         return inspection.still_held(self._state, delivery)
 
-    def keeps_what_is_dealt(self, consumer_id: ConsumerId) -> bool:
+    def holds_deliveries(self, consumer_id: ConsumerId) -> bool:
         """Whether the consumer holds its messages until it settles them. False for one that gets them singly."""
         consumer = self._state.consumer(consumer_id)
         return consumer is None or not (consumer.status is Status.GETTING or consumer.auto_settle)
@@ -238,7 +238,7 @@ class FifoMachine:
     def reconfirm_local(self, node: NodeId, boot_id: int) -> list[Confirm | Reject]:
         """Answers for all that channels of this start of this node have enqueued: for a member that skipped entries.
         Receivers drop what they have."""
-        return inspection.answers_of(self._state, node, boot_id)
+        return inspection.enqueue_answers(self._state, node, boot_id)
 
     def next_message_id(self, consumer_id: ConsumerId) -> int:
         """The id that the consumer's next delivery starts with; 0 for one that is not known."""

@@ -54,12 +54,12 @@ _TOTALS: Final = (
 )
 _FIGURES: Final = Struct(f">{7 + len(_TOTALS)}QB")  # the last octet: whether publishes are refused
 _COUNT: Final = Struct(">Q")
-_LIFE: Final = Struct(">HI")
+_BOOT_ID: Final = Struct(">HI")
 _CHANNEL: Final = Struct(f">{CHANNEL_ID_SIZE}sQQ")
 _REFUSED: Final = Struct(">QQ")
 _CONSUMER: Final = Struct(">BBiIQQ")  # status, flags, priority, prefetch, next id, arrival
 _AUTO_SETTLE: Final = 1
-_ESTRANGED: Final = 2
+_LOST_MESSAGES: Final = 2
 _ORIGIN: Final = "QIqIQI"  # index, offset, base, delivery count, expiry, octets of a body
 _HELD: Final = Struct(">QIII" + _ORIGIN)  # first id, count, start, step
 _TURN: Final = Struct(">I")
@@ -82,7 +82,7 @@ def encode_state(state: State) -> bytes:
             _COUNT.pack(len(settings)),
             settings,
             _encode_figures(state),
-            _encode_table(_LIFE.pack(node, state.boot_ids[node]) for node in sorted(state.boot_ids)),
+            _encode_table(_BOOT_ID.pack(node, state.boot_ids[node]) for node in sorted(state.boot_ids)),
             _encode_table(_encode_channel(key, state.channels[key]) for key in sorted(state.channels)),
             _encode_table(map(_encode_consumer, consumers)),
             _encode_table(_TURN.pack(positions[consumer.id]) for consumer in state.service.order()),
@@ -128,7 +128,7 @@ def _encode_table(rows: Iterable[bytes]) -> bytes:
 
 def _encode_consumer(consumer: Consumer) -> bytes:
     tag = consumer.id.tag.encode("utf-8", "surrogateescape")
-    flags = _AUTO_SETTLE * consumer.auto_settle | _ESTRANGED * consumer.estranged
+    flags = _AUTO_SETTLE * consumer.auto_settle | _LOST_MESSAGES * consumer.lost_messages
     settings = _CONSUMER.pack(
         consumer.status, flags, consumer.priority, consumer.prefetch, consumer.next_id, consumer.arrival
     )
@@ -166,7 +166,7 @@ class _Reader:
         """Everything, in the order it was written."""
         state = State(self._config())
         state.ready.backlog.first_number = self._figures(state)
-        state.boot_ids = {NodeId(node): boot_id for node, boot_id in self._table(lambda: self._unpack(_LIFE))}
+        state.boot_ids = {NodeId(node): boot_id for node, boot_id in self._table(lambda: self._unpack(_BOOT_ID))}
         state.channels = dict(self._table(self._channel))
         consumers = self._table(self._consumer)
         for consumer in consumers:
@@ -224,7 +224,7 @@ class _Reader:
         status, flags, priority, prefetch, consumer.next_id, consumer.arrival = self._unpack(_CONSUMER)
         consumer.held = self._table(self._held)
         consumer.unacked = sum(held.count for held in consumer.held)
-        consumer.estranged = bool(flags & _ESTRANGED)
+        consumer.lost_messages = bool(flags & _LOST_MESSAGES)
         consumer.subscribe(prefetch, bool(flags & _AUTO_SETTLE), priority)
         consumer.status = Status(status)
         return consumer

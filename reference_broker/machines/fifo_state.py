@@ -130,7 +130,10 @@ class State:
         self.config = config
         self.is_limited = config.max_length >= 0 or config.max_length_bytes >= 0
         self.is_timed = (
-            self.is_expiring or config.message_ttl_ms >= 0 or config.expires_ms >= 0 or bool(self.dead_letters.parting)
+            self.is_expiring
+            or config.message_ttl_ms >= 0
+            or config.expires_ms >= 0
+            or bool(self.dead_letters.at_most_once)
         )
         self.is_plain = not (self.is_limited or self.is_timed)
         self.refusing = self.refusing and self.is_limited
@@ -141,7 +144,7 @@ class State:
         self.is_expiring, self.last_expiring = True, backlog.first_number + backlog.count - 1
         self.expect_ticks()
 
-    def notice_what_is_over(self) -> None:
+    def refresh_flags(self) -> None:
         """See whether any message with a time to live, or anything else that is due some time, is left. Not for every
         entry: a consumer may hold many messages, one of them with a time to live."""
         if self.is_expiring and self.last_expiring < self.ready.backlog.first_number:
@@ -155,7 +158,7 @@ class State:
         self.is_timed = True
         self.is_plain = False
 
-    def is_of_former_life(self, channel_id: ChannelId) -> bool:
+    def is_of_earlier_boot(self, channel_id: ChannelId) -> bool:
         """A command that was on its way while its node died and came back: nobody would ever end this channel."""
         return channel_id.boot_id < self.boot_ids.get(channel_id.node, 0)
 

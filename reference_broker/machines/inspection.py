@@ -71,7 +71,7 @@ def counts(state: State) -> QueueCounts:
     )
 
 
-def deliveries_of(state: State, node: NodeId, boot_id: int) -> list[Deliver]:
+def held_deliveries(state: State, node: NodeId, boot_id: int) -> list[Deliver]:
     """Everything that consumers of this start of this node hold, as deliveries, ascending in id for each consumer."""
     deliveries = []
     for consumer in state.consumers():
@@ -102,7 +102,7 @@ def _deliveries(consumer: Consumer, first: int = 0, last: int = _ANY_ID) -> list
     return [parcel.seal() for parcel in parcels]
 
 
-def answers_of(state: State, node: NodeId, boot_id: int) -> list[Confirm | Reject]:
+def enqueue_answers(state: State, node: NodeId, boot_id: int) -> list[Confirm | Reject]:
     """What became of all that channels of this start of this node have enqueued."""
     answers: list[Confirm | Reject] = []
     for channel_id, channel in sorted(state.channels.items()):
@@ -133,7 +133,7 @@ def live_entries(state: State) -> list[tuple[LogIndex, LogIndex]]:
     scattered = set(_scattered_entries(state))
     scattered_indexes = np.fromiter(scattered, np.int64, len(scattered))
     letters = state.dead_letters
-    packed = [queue.column("entry") for queue in (state.ready.backlog, letters.waiting, letters.parting) if queue]
+    packed = [queue.column("entry") for queue in (state.ready.backlog, letters.waiting, letters.at_most_once) if queue]
     indexes = np.sort(np.concatenate((scattered_indexes, *packed)), kind="stable")
     return _merged_ranges(indexes)
 
@@ -143,7 +143,7 @@ def lowest_live_entry(state: State) -> LogIndex | None:
     lowest = list(_scattered_entries(state))
     if state.ready.backlog:
         lowest.append(state.ready.backlog.first()[0])
-    for letters in (state.dead_letters.waiting, state.dead_letters.parting):
+    for letters in (state.dead_letters.waiting, state.dead_letters.at_most_once):
         lowest += [int(records["entry"].min()) for records in letters.pieces()]
     return LogIndex(min(lowest)) if lowest else None
 
@@ -152,7 +152,7 @@ def _scattered_entries(state: State) -> Iterator[int]:
     """Of all messages that are not packed."""
     for stretch in state.ready.returned:
         yield stretch[4].entry
-    for letters in state.dead_letters.told:
+    for letters in state.dead_letters.in_flight:
         yield letters.origin.entry
     for consumer in state.all_consumers():
         for held in consumer.held:

@@ -113,8 +113,8 @@ class Outbox:
         "_open",
         "_ordered",
         "_timer_ms",
-        "parted",
-        "parted_octets",
+        "at_most_once_count",
+        "at_most_once_octets",
     )
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class Outbox:
         self._letters: list[GrowingDeadLetters] = []
         self._timer_ms: int | None = None
         self._last: tuple[Effect, ...] = ()
-        self.parted = self.parted_octets = 0
+        self.at_most_once_count = self.at_most_once_octets = 0
         """Dead letters among the effects that nobody keeps, and the octets of their bodies."""
 
     def monitor(self, node: NodeId) -> None:

@@ -58,10 +58,10 @@ def give_back(state: State, outbox: Outbox, command: Return) -> None:
 def credited(state: State, consumer: Consumer) -> None:
     """It may hold fewer messages now: put it in service again, or drop it if it was only waiting to be settled.
 
-    An estranged one stays until its channel ends: dropped and subscribed again, it would give out ids that its
+    A consumer that lost messages stays until its channel ends: subscribed anew, it would give out ids that its
     client may still settle as those of messages it lost.
     """
-    if consumer.status is Status.CANCELLED and not consumer.unacked and not consumer.estranged:
+    if consumer.status is Status.CANCELLED and not consumer.unacked and not consumer.lost_messages:
         _forget(state, consumer)
     elif consumer.status is Status.QUIESCING and not consumer.unacked:
         single_active.elect(state)

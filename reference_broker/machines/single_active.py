@@ -26,7 +26,7 @@ def elect(state: State) -> None:
         _release_all(state)
         return
     consumers = list(state.all_consumers())
-    active = next((one for one in consumers if one.status is Status.QUIESCING), None) or _first(consumers, Status.UP)
+    active = _first(consumers, Status.QUIESCING) or _first(consumers, Status.UP)
     for other in consumers:
         if other.status is Status.UP and other is not active:
             _put(state, other, Status.WAITING)
@@ -52,8 +52,8 @@ def _release_all(state: State) -> None:
 
 def _first(consumers: list[Consumer], status: Status) -> Consumer | None:
     """The one of this status whose turn it is."""
-    candidates = [one for one in consumers if one.status is status]
-    return min(candidates, key=lambda one: (-one.priority, one.arrival), default=None)
+    candidates = [consumer for consumer in consumers if consumer.status is status]
+    return min(candidates, key=lambda consumer: (-consumer.priority, consumer.arrival), default=None)
 
 
 def _put(state: State, consumer: Consumer, status: Status) -> None:

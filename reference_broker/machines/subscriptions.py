@@ -25,9 +25,9 @@ from reference_broker.types import ChannelId, ConsumerId, NodeId
 def checkout(state: State, outbox: Outbox, command: Checkout) -> None:
     """Subscribe. The reply carries the id of the next message, so that a channel sees if it misses one."""
     channel_id = command.consumer.channel
-    if state.is_of_former_life(channel_id):
+    if state.is_of_earlier_boot(channel_id):
         return
-    consumer = _met(state, outbox, command.consumer)
+    consumer = _find_or_create(state, outbox, command.consumer)
     status = consumer.status
     if consumer.priority != command.priority:
         state.service.remove(consumer)
@@ -58,10 +58,10 @@ def cancel(state: State, outbox: Outbox, command: Cancel) -> None:
 def get(state: State, outbox: Outbox, command: Get) -> None:
     """One message, whatever the credit. A single active consumer has all messages, so there is none."""
     channel_id = command.consumer.channel
-    if state.is_of_former_life(channel_id):
+    if state.is_of_earlier_boot(channel_id):
         return
     state.last_used_ms = state.now_ms
-    consumer = _met(state, outbox, command.consumer)
+    consumer = _find_or_create(state, outbox, command.consumer)
     value = 0
     if state.ready and not state.config.single_active:
         _count, start, _step, origin = state.ready.head()
@@ -96,7 +96,7 @@ def node_down(state: State, outbox: Outbox, node: NodeId) -> None:
     for consumer in state.consumers():
         if consumer.id.channel.node == node:
             state.service.remove(consumer)
-            consumer.estranged |= bool(consumer.unacked)
+            consumer.lost_messages |= bool(consumer.unacked)
             take_back(state, outbox, consumer.release_all())
             if consumer.status in IN_SERVICE:
                 consumer.status = Status.SUSPECTED
@@ -127,7 +127,7 @@ def _resume(state: State, outbox: Outbox, channel_id: ChannelId) -> None:
             outbox.monitor(channel_id.node)  # old news, perhaps: as when a node goes
 
 
-def _met(state: State, outbox: Outbox, consumer_id: ConsumerId) -> Consumer:
+def _find_or_create(state: State, outbox: Outbox, consumer_id: ConsumerId) -> Consumer:
     """The consumer of this name, made if need be."""
     channel_id = consumer_id.channel
     # Also for a node that is known: if it is away, the leader must hear of this consumer, and say so again.

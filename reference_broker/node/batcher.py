@@ -209,7 +209,7 @@ class Batcher:
         self._commands.clear()
         if self._standing[0] is Role.LEADER or self._standing[1]:
             for priority, commands in self.unapplied.items():
-                commands.change(self._host.again)
+                commands.change(self._host.reproposed)
                 for number, command, size in commands.all():
                     self._commands.add(command, size, (self._me[0], priority, self._me[1]), number)
         self._commands.urgent = self._commands.octets > 0

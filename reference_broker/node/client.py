@@ -47,7 +47,7 @@ class ClientConnection(asyncio.Protocol):
         self._blocked = False
         """It published while an alarm of a node was on: it is not read until the alarm is over."""
         self._reading = True
-        self._is_taking = False
+        self._is_handling = False
         """Events are being handled, and the core reads on when that is done."""
 
     # asyncio.Protocol
@@ -61,16 +61,16 @@ class ClientConnection(asyncio.Protocol):
         """Octets in, whatever they are. A defect of ours costs this connection, not the node."""
         self.read_ns = self._node.now_ns()
         try:
-            self._take_all(self.core.receive(data, self._loop.time()))
+            self._handle_all(self.core.receive(data, self._loop.time()))
         except Exception:
             log.exception("defect while serving a client")
-            self.take(self.core.connection_error(ReplyCode.INTERNAL_ERROR, "defect in the broker, see its log"))
+            self.handle(self.core.connection_error(ReplyCode.INTERNAL_ERROR, "defect in the broker, see its log"))
         self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone, politely or not: so are its channels."""
         self._node.clients.connections.pop(self, None)
-        self.take(self.core.connection_lost("the client is gone" if exc is None else str(exc)))
+        self.handle(self.core.connection_lost("the client is gone" if exc is None else str(exc)))
         self._end_channels()
 
     def pause_writing(self) -> None:
@@ -94,12 +94,12 @@ class ClientConnection(asyncio.Protocol):
         """Called now and then: heartbeats and time-outs. A client that is not read is not silent."""
         if not self._reading:
             self.core.not_reading(self._loop.time())
-        self.take(self.core.tick(self._loop.time()))
+        self.handle(self.core.tick(self._loop.time()))
         self.flush()
 
     def close(self, text: str) -> None:
         """The node stops: tell the client."""
-        self.take(self.core.connection_error(ReplyCode.CONNECTION_FORCED, text))
+        self.handle(self.core.connection_error(ReplyCode.CONNECTION_FORCED, text))
         self.flush()
 
     def queue_removed(self, record: QueueRecord) -> None:
@@ -129,15 +129,15 @@ class ClientConnection(asyncio.Protocol):
         """Have what the core says written at the end of this turn."""
         self._node.clients.touch(self)
 
-    def take(self, events: list[Event]) -> None:
+    def handle(self, events: list[Event]) -> None:
         """Do what the core tells."""
         for event in events:
-            self._take_one(event)
+            self._handle_one(event)
 
     def read_on(self) -> None:
         """Have the core read what waited for answers, unless that comes about by itself."""
-        if self.core.has_more and not self._is_taking:
-            self._take_all(self.core.go_on())
+        if self.core.has_more and not self._is_handling:
+            self._handle_all(self.core.go_on())
 
     def published(self) -> None:
         """Something was published: the client is told, and is not read, while an alarm of any node is on."""
@@ -147,17 +147,17 @@ class ClientConnection(asyncio.Protocol):
 
     # Events
 
-    def _take_all(self, events: list[Event]) -> None:
+    def _handle_all(self, events: list[Event]) -> None:
         """Do what the core tells, and have it read on."""
-        self._is_taking = True
+        self._is_handling = True
         try:
-            self.take(events)
+            self.handle(events)
             while self.core.has_more:
-                self.take(self.core.go_on())
+                self.handle(self.core.go_on())
         finally:
-            self._is_taking = False
+            self._is_handling = False
 
-    def _take_one(self, event: Event) -> None:
+    def _handle_one(self, event: Event) -> None:
         if isinstance(event, ConnectionOpened):
             return
         if isinstance(event, ConnectionClosed):

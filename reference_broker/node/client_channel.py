@@ -42,7 +42,7 @@ from reference_broker.queues.port import Queue
 from reference_broker.queues.session import NOTHING_YET, ConsumeSession, PublishSession
 from reference_broker.types import NOBODY, ConsumerId, GroupId, IdRange, Outcome
 
-GETTER: Final = ""
+GET_TAG: Final = ""
 """The tag under which a queue knows the gets of a channel: no consumer can have it, for an empty one is replaced."""
 _EVERYTHING: Final = 2**63
 
@@ -84,7 +84,7 @@ class ConnectionPorts(Connection, Protocol):
     unconfirmed_bytes: int
     unconfirmed_commands: int
 
-    def take(self, events: list[Event]) -> None:
+    def handle(self, events: list[Event]) -> None:
         """Do what the core tells."""
 
     def touch(self) -> None:
@@ -98,7 +98,7 @@ class ConnectionPorts(Connection, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Got:
+class FetchedMessage:
     """What a queue dealt to a basic.get that is not answered yet."""
 
     message_id: int
@@ -125,16 +125,16 @@ class ClientChannel:
     __slots__ = (
         "_core",
         "_credit_owed",
-        "_getting",
-        "_got",
+        "_fetched",
         "_last_correlation",
-        "_looked",
         "_node",
         "_number",
+        "_open_get",
         "_ports",
         "_queues",
+        "_queues_known",
+        "_repeated",
         "_sessions",
-        "_sought",
         "awaited",
         "connection",
         "consumers",
@@ -160,12 +160,12 @@ class ClientChannel:
         self._queues: dict[GroupId, Queue] = {}
         """The queues that it has dealt with, and that must hear of its end."""
         self._sessions: dict[GroupId, PublishSession] = {}
-        self._getting: ConsumeSession | None = None
-        self._got: Got | None = None
+        self._open_get: ConsumeSession | None = None
+        self._fetched: FetchedMessage | None = None
         self._credit_owed: list[tuple[ConsumeSession, IdRange]] = []
-        self._sought: Event | None = None
+        self._repeated: Event | None = None
         """The last request for a queue that was not known here."""
-        self._looked: bool | None = None
+        self._queues_known: bool | None = None
         """While what waited is done: whether this node knows by now of every queue that was there when it came."""
         self._last_correlation = 0
 
@@ -176,8 +176,8 @@ class ClientChannel:
     ) -> None:
         """Messages of a queue for a consumer. Dropped are those that it had before, and those of a queue that its tag
         does not subscribe to any more: their holder has them."""
-        if consumer.tag == GETTER:
-            self._dealt_to_get(group, first_message_id, slices, delivery_count)
+        if consumer.tag == GET_TAG:
+            self._deliver_to_get(group, first_message_id, slices, delivery_count)
             return
         known = self.consumers.get(consumer.tag)
         if known is None or known.group != group:
@@ -232,7 +232,7 @@ class ClientChannel:
         session = self._sessions.pop(group, None)
         if session is not None and (unanswered := self._resolved(session, _EVERYTHING)):
             self._answer_for(record.name, unanswered)
-        self._await_no_longer(group)
+        self._stop_awaiting(group)
         for tag, consumer in list(self.consumers.items()):
             if consumer.group == group:
                 del self.consumers[tag]
@@ -254,23 +254,23 @@ class ClientChannel:
         """What was published to a queue that is gone is confirmed, as RabbitMQ does: it went with the queue. But if a
         queue of that name is there again, it may have come after the new one, and is refused."""
 
-        def looked(found: bool) -> None:
+        def current(found: bool) -> None:
             is_gone = found and name not in self._node.queues
             for first_seq, last_seq in unanswered if self._ports.channels.get(self._number) is self else ():
                 (self._core.confirm if is_gone else self._core.reject)(self._number, first_seq, last_seq)
             self._ports.touch()
 
-        self._node.look_again(looked)
+        self._node.look_again(current)
 
     # Publishing and settling
 
     def _publish(self, event: Publish) -> None:
         queue = self._node.queues.get(event.routing_key)
         if queue is None:
-            if self._looked is None:
-                self._look_for_its_queue(event)
+            if self._queues_known is None:
+                self._publish_when_current(event)
             else:
-                self._unroutable(event, is_sure=self._looked)
+                self._unroutable(event, is_sure=self._queues_known)
             return
         group = queue.record.group
         session = self._sessions.get(group)
@@ -334,7 +334,7 @@ class ClientChannel:
     def _declare(self, event: QueueDeclare) -> None:
         name = event.queue or f"amq.gen-{secrets.token_urlsafe(16)}"
         existing = self._node.queues.get(name)
-        if event.passive and existing is None and self._looks_again(event):
+        if event.passive and existing is None and self._repeats_when_current(event):
             return
         try:
             if event.passive or existing is not None:
@@ -391,7 +391,7 @@ class ClientChannel:
     def _delete(self, event: QueueDelete) -> None:
         queue = self._node.queues.get(event.queue)
         if queue is None:  # deleting what does not exist is no error (RabbitMQ since 3.2)
-            if not self._looks_again(event):
+            if not self._repeats_when_current(event):
                 self._deleted(event, 0)
             return
         self._count(queue, lambda counts: self._delete_counted(event, queue, counts))
@@ -505,13 +505,13 @@ class ClientChannel:
         except DeclarationError as refused:
             self._refuse(refused.code, refused.text, "basic.get")
             return
-        group, getter = queue.record.group, ConsumerId(self.id, GETTER)
+        group, getter = queue.record.group, ConsumerId(self.id, GET_TAG)
         # What is fetched is settled like any consumer's; the core knows it by a tag that tells the queue.
         consumer = self.consumers.setdefault(event.consumer_tag, ConsumeSession(getter, group, event.no_ack))
         if consumer.group != group:  # the queue was deleted and declared again meanwhile
             self._set_apart(event.consumer_tag)
             consumer = self.consumers[event.consumer_tag] = ConsumeSession(getter, group, event.no_ack)
-        self._getting = consumer
+        self._open_get = consumer
 
         def answered(value: int) -> None:
             self._answer_get(consumer, event, left=max(value - 1, 0))
@@ -519,75 +519,81 @@ class ClientChannel:
         correlation = self._ask(queue, answered, lambda: self._refuse_missing(event, "basic.get"))
         queue.get(consumer, event.no_ack, correlation)
 
-    def _dealt_to_get(self, group: GroupId, first: int, slices: list[RunSlice], delivery_count: int) -> None:
+    def _deliver_to_get(self, group: GroupId, first: int, slices: list[RunSlice], delivery_count: int) -> None:
         """A queue dealt to a basic.get. What no get waits for any more, and the client never had, goes back: it is told
         again when this node jumped over entries."""
-        if self._getting is not None and self._getting.group == group:
-            if first >= self._getting.next_message_id:
-                self._got = Got(first, slices[0], delivery_count)
+        if self._open_get is not None and self._open_get.group == group:
+            if first >= self._open_get.next_message_id:
+                self._fetched = FetchedMessage(first, slices[0], delivery_count)
             return
         last = first + sum(each[2] for each in slices) - 1
         for consumer in self.consumers.values():
-            if consumer.id.tag == GETTER and consumer.group == group and consumer.next_message_id <= first:
+            if consumer.id.tag == GET_TAG and consumer.group == group and consumer.next_message_id <= first:
                 self._queues[group].settle(consumer, Outcome.RETURN, ((first, last),))
 
     def _answer_get(self, consumer: ConsumeSession, event: Get, left: int) -> None:
         """The queue answered a basic.get: what it dealt, if anything, came just before."""
-        got, self._got, self._getting = self._got, None, None
-        if got is None:
+        fetched, self._fetched, self._open_get = self._fetched, None, None
+        if fetched is None:
             self._core.get_empty(self._number)
             return
-        consumer.next_message_id = got.message_id + 1
+        consumer.next_message_id = fetched.message_id + 1
         sent = self._core.get_ok(
-            self._number, event.consumer_tag, got.message_id, got.message, got.delivery_count, left, event.no_ack
+            self._number,
+            event.consumer_tag,
+            fetched.message_id,
+            fetched.message,
+            fetched.delivery_count,
+            left,
+            event.no_ack,
         )
         if not sent and not event.no_ack:
-            self._queues[consumer.group].settle(consumer, Outcome.RETURN, ((got.message_id, got.message_id),))
+            self._queues[consumer.group].settle(consumer, Outcome.RETURN, ((fetched.message_id, fetched.message_id),))
 
     # Queues that are not known here
 
     def _queue_or_error(self, event: QueuePurge | Consume | Get, method: str) -> Queue | None:
         queue = self._node.queues.get(event.queue)
-        if queue is None and not self._looks_again(event):
+        if queue is None and not self._repeats_when_current(event):
             self._refuse_missing(event, method)
         return queue
 
     def _refuse_missing(self, event: QueuePurge | Consume | Get, method: str) -> None:
         self._refuse(ReplyCode.NOT_FOUND, f"no queue '{event.queue}' in vhost '/'", method)
 
-    def _looks_again(self, event: Event) -> bool:
+    def _repeats_when_current(self, event: Event) -> bool:
         """What is not known here may have been declared on another node a moment ago: the event comes again when this
         node knows all that was committed before it. False when that has been done."""
-        if self._sought is event:
+        if self._repeated is event:
             return False
-        self._sought = event
+        self._repeated = event
         awaited = self._await()
 
-        def looked(_found: bool) -> None:
+        def current(_found: bool) -> None:
             if self._has_come(awaited):
                 HANDLERS[type(event)](self, event)
                 self._resume()
 
-        self._node.look_again(looked)
+        self._node.look_again(current)
         return True
 
-    def _look_for_its_queue(self, event: Publish) -> None:
+    def _publish_when_current(self, event: Publish) -> None:
         """The same for publishes. One question serves all that was read together with the first of them."""
         awaited = self._await()
         self.waiting.append(event)
 
-        def looked(found: bool) -> None:
+        def current(found: bool) -> None:
             if self._has_come(awaited):
-                self._looked = found
+                self._queues_known = found
                 while self.waiting:
                     waiting = self.waiting.popleft()
                     HANDLERS[type(waiting)](self, waiting)
-                self._looked = None
+                self._queues_known = None
                 if self.is_gone:
                     self.end()
                 self._resume()
 
-        self._node.look_again(looked)
+        self._node.look_again(current)
 
     # Waiting for answers
 
@@ -612,7 +618,7 @@ class ClientChannel:
         self.awaited = None
         return True
 
-    def _await_no_longer(self, group: GroupId) -> None:
+    def _stop_awaiting(self, group: GroupId) -> None:
         """The queue of the group is gone: if the channel waits for its answer, it waits in vain."""
         awaited = self.awaited
         if awaited is not None and awaited.group == group and awaited.queue_gone is not None:
@@ -627,7 +633,7 @@ class ClientChannel:
         self._ports.touch()
 
     def _refuse(self, code: int, text: str, method: str) -> None:
-        self._ports.take(self._core.channel_error(self._number, code, text, method))
+        self._ports.handle(self._core.channel_error(self._number, code, text, method))
         self._ports.read_on()
         self._ports.touch()
 

@@ -95,11 +95,11 @@ class DeadLetters:
     def __init__(self, node: DeadLetterPorts) -> None:
         self._node = node
         self._mailers: dict[GroupId, Mailer] = {}
-        self._complained: set[GroupId] = set()
+        self._warned: set[GroupId] = set()
         self.counts: Counter[str] = Counter()
 
     @property
-    def at_work(self) -> Collection[GroupId]:
+    def mailing(self) -> Collection[GroupId]:
         """The queues with letters that are sent at least once by this node."""
         return self._mailers.keys()
 
@@ -122,7 +122,7 @@ class DeadLetters:
 
     def queue_removed(self, record: QueueRecord) -> None:
         """A queue is gone: its letters with it."""
-        self._complained.discard(record.group)
+        self._warned.discard(record.group)
         for mailer in self._mailers.values():
             mailer.queue_removed(record)
         self.lead_lost(record.group)
@@ -132,14 +132,14 @@ class DeadLetters:
         if (mailer := self._mailers.pop(group, None)) is not None:
             mailer.close()
 
-    def no_route(self, record: QueueRecord, key: str, count: int, what_then: str) -> None:
+    def no_route(self, record: QueueRecord, key: str, count: int, outcome: str) -> None:
         """Count letters that have nowhere to go; the first time, say so."""
         self.counts["no_route"] += count
-        if record.group not in self._complained:
-            self._complained.add(record.group)
+        if record.group not in self._warned:
+            self._warned.add(record.group)
             exchange = self.address(record).exchange
             text = "queue %r: dead letters for exchange %r, key %r have no route and are %s"
-            log.warning(text, record.name, exchange, key, what_then)
+            log.warning(text, record.name, exchange, key, outcome)
 
     def _send_untracked(self, record: QueueRecord, address: Address, dead: list[tuple[str, bytes]]) -> None:
         for key, contents in _by_key(address, dead):
@@ -147,7 +147,7 @@ class DeadLetters:
             if target is None:
                 self.no_route(record, key, len(contents), "dropped")
                 continue
-            wanted = [content for content in contents if not is_cycle_of(content, key, address, self)]
+            wanted = [content for content in contents if not _is_counted_cycle(content, key, address, self)]
             for batch in _batches(wanted, self._node.limits.batch_bytes_max):
                 run = MessageRun.of(_route(address, key), batch)
                 target.forward(run)
@@ -201,13 +201,13 @@ class Mailer:
         self.committed(group, first - 1)
         if (target := self._targets.get(group)) is not None:
             for first_id, last_id in target[1].committed(last):
-                self._later(list(range(first_id, last_id + 1)))
+                self._retry_later(list(range(first_id, last_id + 1)))
 
     def queue_removed(self, record: QueueRecord) -> None:
         """A target is gone, with what was on its way there: that has to go elsewhere."""
         if (target := self._targets.pop(record.group, None)) is not None:
             for first_id, last_id in target[1].committed(_EVERYTHING):
-                self._later(list(range(first_id, last_id + 1)))
+                self._retry_later(list(range(first_id, last_id + 1)))
 
     def _send(self, ids: list[int]) -> None:
         """Publish letters; neighbours for one queue as one run, of no more octets than a batch of commands."""
@@ -217,7 +217,7 @@ class Mailer:
         for number in ids:
             published_key, content = self._open[number]
             key = address.key_for(published_key)
-            if is_cycle_of(content, key, address, self._owner):
+            if _is_counted_cycle(content, key, address, self._owner):
                 self._settle([(number, number)])
                 continue
             is_full = octets + len(content) > self._node.limits.batch_bytes_max
@@ -235,7 +235,7 @@ class Mailer:
         target = self._node.queues.get(key) if address.is_default else None
         if target is None:
             self._owner.no_route(self._queue.record, key, len(ids), "kept until there is one")
-            self._later(ids)
+            self._retry_later(ids)
             return
         _, session = self._targets.setdefault(target.record.group, (target, PublishSession(self._channel)))
         run = MessageRun.of(_route(address, key), [self._open[number][1] for number in ids])
@@ -250,13 +250,13 @@ class Mailer:
         if settled:
             self._queue.dead_letters_settled(tuple(settled))
 
-    def _later(self, ids: list[int]) -> None:
+    def _retry_later(self, ids: list[int]) -> None:
         self._unsent += ids
         if not self._timer_runs:
             self._timer_runs = True
-            self._node.later(self._node.limits.dead_letter_retry_ms / 1000, self._again)
+            self._node.later(self._node.limits.dead_letter_retry_ms / 1000, self._retry)
 
-    def _again(self) -> None:
+    def _retry(self) -> None:
         self._timer_runs = False
         unsent, self._unsent = self._unsent, []
         if not self._closed:
@@ -273,7 +273,7 @@ class Mailer:
         """Nor do they ask."""
 
 
-def is_cycle_of(content: bytes, key: str, address: Address, owner: DeadLetters) -> bool:
+def _is_counted_cycle(content: bytes, key: str, address: Address, owner: DeadLetters) -> bool:
     """Whether the letter goes round for ever; then it is counted."""
     cycle = address.is_default and is_cycle(content, key)
     owner.counts["cycle"] += cycle

@@ -172,7 +172,7 @@ class MetadataHost:
     def became_leader(self, term: Term) -> None:
         """Leading the metadata asks for nothing more."""
 
-    def again(self, command: Any) -> Any:
+    def reproposed(self, command: Any) -> Any:
         """The same."""
         return command
 

@@ -64,12 +64,12 @@ class NonMember:
         self._octets = 0
 
     def deliver(
-        self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[RunSlice], delivery_count: int
+        self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
     ) -> None:
         """Send messages to a consumer there."""
         tag = consumer.tag.encode()
-        for piece in pieces:
-            for run, start, count, step in _parts(piece):
+        for run_slice in slices:
+            for run, start, count, step in _parts(run_slice):
                 head = _DELIVER.pack(delivery_count, first_message_id, len(tag), 1)
                 part = extract(run, start, count, step)
                 self._add(_DELIVERED, consumer.channel.pack(), head, tag, *part.buffers())
@@ -108,11 +108,11 @@ class NonMember:
             self.flush()
 
 
-def _parts(piece: RunSlice) -> Iterator[RunSlice]:
-    """The piece in parts of at most a frame's octets, or of one message."""
-    run, start, count, step = piece
+def _parts(run_slice: RunSlice) -> Iterator[RunSlice]:
+    """The slice, cut into slices of at most a frame's octets, or of one message."""
+    run, start, count, step = run_slice
     if len(run.data) <= _FRAME_BYTES:
-        yield piece
+        yield run_slice
         return
     first, octets = 0, 0
     for number in range(count):
@@ -136,21 +136,21 @@ def extract(run: MessageRun, start: int, count: int, step: int) -> MessageRun:
     return MessageRun.of(run.route, [run.content(start + step * number) for number in range(count)])
 
 
-def tell(clients: Channels, group: GroupId, effects: memoryview) -> None:
+def call_channels(clients: Channels, group: GroupId, effects: memoryview) -> None:
     """Make the calls that a frame of EFFECTS stands for. Raises ValueError where it is damaged."""
     at = 0
     try:
         while at < len(effects):
-            at = _tell_one(clients, group, effects, at)
+            at = _call_one(clients, group, effects, at)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise ValueError(f"effects for group {group:x} are damaged at octet {at}: {error}") from error
 
 
-def _tell_one(clients: Channels, group: GroupId, effects: memoryview, at: int) -> int:
+def _call_one(clients: Channels, group: GroupId, effects: memoryview, at: int) -> int:
     kind, channel = bytes(effects[at : at + 1]), ChannelId.unpack(effects, at + 1)
     at += 1 + CHANNEL_ID_SIZE
     if kind == _DELIVERED:
-        return _tell_delivery(clients, group, channel, effects, at)
+        return _call_deliver(clients, group, channel, effects, at)
     first, last = _PAIR.unpack_from(effects, at)
     if kind == _CONFIRMED:
         clients.confirm(channel, group, last)
@@ -163,33 +163,33 @@ def _tell_one(clients: Channels, group: GroupId, effects: memoryview, at: int) -
     return at + _PAIR.size
 
 
-def _tell_delivery(clients: Channels, group: GroupId, channel: ChannelId, effects: memoryview, at: int) -> int:
+def _call_deliver(clients: Channels, group: GroupId, channel: ChannelId, effects: memoryview, at: int) -> int:
     delivery_count, first_id, tag_size, runs = _DELIVER.unpack_from(effects, at)
     at += _DELIVER.size
     tag = bytes(effects[at : at + tag_size]).decode()
     at += tag_size
-    pieces: list[RunSlice] = []
+    slices: list[RunSlice] = []
     for _ in range(runs):
         end = at + message_run.encoded_size(effects, at)
         run = message_run.decode(bytes(effects[at:end]), 0)
-        pieces.append((run, 0, run.count, 1))
+        slices.append((run, 0, run.count, 1))
         at = end
-    clients.deliver(group, ConsumerId(channel, tag), first_id, pieces, delivery_count)
+    clients.deliver(group, ConsumerId(channel, tag), first_id, slices, delivery_count)
     return at
 
 
 # The small frames. Reading raises ValueError for one of another size.
 
 
-def pack_attach(group: GroupId, stays: bool) -> bytes:
+def pack_attach(group: GroupId, has_clients: bool) -> bytes:
     """ATTACH, or its opposite."""
-    return _ATTACH.pack(group, stays)
+    return _ATTACH.pack(group, has_clients)
 
 
 def unpack_attach(body: memoryview) -> tuple[GroupId, bool]:
     """The group, and whether the non-member still has clients."""
-    group, stays = _exactly(_ATTACH, body)
-    return GroupId(group), bool(stays)
+    group, has_clients = _exactly(_ATTACH, body)
+    return GroupId(group), bool(has_clients)
 
 
 def pack_leading(group: GroupId, term: Term, normal: int, low: int) -> bytes:
@@ -221,7 +221,7 @@ def unpack_applied(body: memoryview) -> tuple[GroupId, int, int]:
 
 
 def unpack_effects(body: memoryview) -> tuple[GroupId, memoryview]:
-    """Group of an EFFECTS, and the rest for :func:`tell`."""
+    """Group of an EFFECTS, and the rest for :func:`call_channels`."""
     (group,) = _exactly(_GROUP, body[: _GROUP.size])
     return GroupId(group), body[_GROUP.size :]
 

@@ -73,12 +73,12 @@ class Proxy:
         """Find the leader, unless that was done."""
         if not self._attached:
             self._attached = True
-            for node in sorted(_where(self.record)):
+            for node in sorted(_replica_nodes(self.record)):
                 self._attach_to(node)
 
     def peer_up(self, node: NodeId) -> None:
         """The link to ``node`` stands again: what was under way is lost, and so is what it knew of this node."""
-        if self._attached and node in _where(self.record):
+        if self._attached and node in _replica_nodes(self.record):
             self._attach_to(node)
 
     def peer_down(self, node: NodeId) -> None:
@@ -91,12 +91,12 @@ class Proxy:
         """This process did, and others may think that its node is gone: whatever is unread was said to the node before
         that, so have everything said again."""
         self.peer_down(self.leader)
-        for node in sorted(_where(self.record)) if self._attached else ():
+        for node in sorted(_replica_nodes(self.record)) if self._attached else ():
             self._attach_to(node)
 
     def members_changed(self, record: QueueRecord) -> None:
         """The queue has members on other nodes."""
-        new = _where(record) - _where(self.record)
+        new = _replica_nodes(record) - _replica_nodes(self.record)
         self.record = record
         for node in sorted(new) if self._attached else ():
             self._attach_to(node)
@@ -106,10 +106,10 @@ class Proxy:
         if term < self.term or self._stopped:
             return
         self.leader, self.term = node, term
-        asked = [command for command in self._forget(normal, low) if self._kind.asks(command)]
+        asked = [command for command in self._forget(normal, low) if self._kind.expects_reply(command)]
         head = non_members.pack_catch_up(self.group, term, self._node.boot_id, normal, low)
         self._node.send(node, Kind.CATCH_UP, [head, *(self._kind.encode(self._now_ms(), asked) if asked else ())])
-        self._start_over()
+        self._propose_again()
 
     def applied(self, node: NodeId, normal: int, low: int) -> None:
         """The leader has applied this node's commands up to these numbers."""
@@ -119,14 +119,14 @@ class Proxy:
     def effects(self, node: NodeId, effects: memoryview, clients: Channels) -> None:
         """Tell this node's clients what the leader says. Raises ValueError if it is damaged."""
         if node == self.leader:
-            non_members.tell(clients, self.group, effects)
+            non_members.call_channels(clients, self.group, effects)
 
     def stop(self) -> None:
         """The queue is gone, or this node has a member of its own now."""
         self._stopped = True
-        for node in sorted(_where(self.record)) if self._attached else ():
+        for node in sorted(_replica_nodes(self.record)) if self._attached else ():
             if node != self._node.node:
-                self._node.send(node, Kind.ATTACH, [non_members.pack_attach(self.group, stays=False)])
+                self._node.send(node, Kind.ATTACH, [non_members.pack_attach(self.group, has_clients=False)])
 
     # One turn
 
@@ -138,7 +138,7 @@ class Proxy:
         if not self._commands.is_due:
             if not self._waiting:
                 self._waiting = True
-                self._node.later(self._node.limits.settle_delay_ms / 1000, self._wait_no_longer)
+                self._node.later(self._node.limits.settle_delay_ms / 1000, self._delay_over)
             return
         head = Proposal(group=self.group, term=self.term, lazy=not self._commands.urgent).pack()
         limits = self._node.limits
@@ -152,15 +152,15 @@ class Proxy:
             sealed = seal(batch, segments, self._node.now_ns(), self._node.anatomy.clock)
             self._node.send(self.leader, Kind.PROPOSE, [head, sealed])
 
-    def _wait_no_longer(self) -> None:
+    def _delay_over(self) -> None:
         self._waiting = False
         self._commands.overdue = self._commands.octets > 0
         self._node.wake(self)
 
     def _attach_to(self, node: NodeId) -> None:
-        self._node.send(node, Kind.ATTACH, [non_members.pack_attach(self.group, stays=True)])
+        self._node.send(node, Kind.ATTACH, [non_members.pack_attach(self.group, has_clients=True)])
 
-    def _start_over(self) -> None:
+    def _propose_again(self) -> None:
         self._commands.clear()
         for priority, unapplied in self.unapplied.items():
             for number, command, size in unapplied.all():
@@ -173,6 +173,6 @@ class Proxy:
         return [*self.unapplied[Priority.NORMAL].applied(normal), *self.unapplied[Priority.LOW].applied(low)]
 
 
-def _where(record: QueueRecord) -> set[NodeId]:
+def _replica_nodes(record: QueueRecord) -> set[NodeId]:
     """The nodes that may lead the queue's group."""
     return {*record.members, *record.leaving}

@@ -43,25 +43,25 @@ def integer(value: object) -> int:
     return value
 
 
-def any_integer(value: object, _all: Arguments) -> int:
+def any_integer(value: object, _arguments: Arguments) -> int:
     """Any whole number."""
     return integer(value)
 
 
-def milliseconds(value: object, everything: Arguments) -> int:
+def milliseconds(value: object, arguments: Arguments) -> int:
     """A time from 0 on, up to ten years."""
-    number = not_negative(value, everything)
+    number = not_negative(value, arguments)
     if number > TTL_MS_MAX:
         raise WrongArgumentError(f"{{value_too_large,{number}}}")
     return number
 
 
-def lifetime(value: object, everything: Arguments) -> int:
+def lifetime(value: object, arguments: Arguments) -> int:
     """A time above 0, up to ten years."""
-    return milliseconds(positive(value, everything), everything)
+    return milliseconds(positive(value, arguments), arguments)
 
 
-def not_negative(value: object, _all: Arguments) -> int:
+def not_negative(value: object, _arguments: Arguments) -> int:
     """A whole number from 0 on."""
     number = integer(value)
     if number < 0:
@@ -69,40 +69,40 @@ def not_negative(value: object, _all: Arguments) -> int:
     return number
 
 
-def positive(value: object, everything: Arguments) -> int:
+def positive(value: object, arguments: Arguments) -> int:
     """A whole number from 1 on."""
-    number = not_negative(value, everything)
+    number = not_negative(value, arguments)
     if not number:
         raise WrongArgumentError("{value_zero,0}")
     return number
 
 
-def boolean(value: object, _all: Arguments) -> bool:
+def boolean(value: object, _arguments: Arguments) -> bool:
     """True or false."""
     if not isinstance(value, bool):
         raise WrongArgumentError(f"{{unacceptable_type,{type_name(value)}}}")
     return value
 
 
-def string(value: object, _all: Arguments) -> str:
+def string(value: object, _arguments: Arguments) -> str:
     """Text."""
     if not isinstance(value, str):
         raise WrongArgumentError(f"{{unacceptable_type,{type_name(value)}}}")
     return value
 
 
-def routing_key(value: object, everything: Arguments) -> str:
+def routing_key(value: object, arguments: Arguments) -> str:
     """Text, together with a dead letter exchange only."""
-    if "x-dead-letter-exchange" not in everything:
+    if "x-dead-letter-exchange" not in arguments:
         raise WrongArgumentError("routing_key_but_no_dlx_defined")
-    return string(value, everything)
+    return string(value, arguments)
 
 
 def one_of(error: str, *words: str) -> ArgumentRule:
     """One of some words; anything else is the error that RabbitMQ names."""
 
-    def rule(value: object, everything: Arguments) -> str:
-        if (word := string(value, everything)) not in words:
+    def rule(value: object, arguments: Arguments) -> str:
+        if (word := string(value, arguments)) not in words:
             raise WrongArgumentError(error)
         return word
 

@@ -299,7 +299,7 @@ class HostedMachine(Protocol):
     def lost_leadership(self) -> None:
         """This member no longer leads."""
 
-    def again(self, command: Any) -> Any:
+    def reproposed(self, command: Any) -> Any:
         """What is to be proposed under another leader in the place of a command that this node has proposed."""
 
     def doubt(self) -> None:
@@ -360,7 +360,7 @@ class QueueKind:
     """The machine on a node; the last argument is the wall clock in milliseconds."""
     encode: Callable[[int, Sequence[Any]], Buffers]
     """Commands as a batch stamped with a time in ms. Members read batches with :meth:`HostedMachine.decode`."""
-    asks: Callable[[object], bool]
+    expects_reply: Callable[[object], bool]
     """Whether somebody waits for the reply to a command."""
     arguments: Mapping[str, ArgumentRule]
     """What each argument of a declaration must be. Other arguments are ignored, as in RabbitMQ."""

@@ -31,7 +31,7 @@ from reference_broker.message_run import MessageRun, stamped
 from reference_broker.queues import arguments
 from reference_broker.queues.arguments import ArgumentRule
 from reference_broker.queues.port import Queue, QueueKind
-from reference_broker.queues.quorum_member import SMALL_COMMAND_BYTES, QuorumMember, asks
+from reference_broker.queues.quorum_member import SMALL_COMMAND_BYTES, QuorumMember, expects_reply
 from reference_broker.queues.session import ConsumeSession, PublishSession
 from reference_broker.types import ChannelId, IdRange, NodeId, Outcome, Priority
 
@@ -150,7 +150,7 @@ QUORUM: Final = QueueKind(
     queue=QuorumQueue,
     member=QuorumMember,
     encode=encode_batch,
-    asks=asks,
+    expects_reply=expects_reply,
     arguments=_ARGUMENTS,
     foreign_arguments=frozenset({"x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator"}),
     refused_properties=frozenset({"auto-delete", "exclusive-owner", "non-durable"}),

@@ -74,7 +74,7 @@ class QuorumMember:
         self.track: Track | None = None
         """Where the latency anatomy of the queue is kept, if it is."""
         self.leading = False
-        self._leads_in = Term(0)
+        self._leading_term = Term(0)
         self._channels = channels
         self._node = node
         self._now_ms = now_ms
@@ -99,7 +99,7 @@ class QuorumMember:
         snapshot. Dead letters that are sent at most once are for the leader of the term of their entry.
         """
         effects = self.machine.apply(Meta(entry.index, entry.term), entry.payload, end, skip)
-        if self.leading and entry.term != self._leads_in:
+        if self.leading and entry.term != self._leading_term:
             effects = [each for each in effects if not (isinstance(each, DeadLetter) and not each.first_id)]
         self._effects.extend(effects)
 
@@ -113,11 +113,11 @@ class QuorumMember:
         for effect in effects:
             if isinstance(effect, MonitorNode):
                 self._client_nodes.add(effect.node)
-        mine = local_effects(effects, self._channels.node, self.leading, self.record.members)
+        local = local_effects(effects, self._channels.node, self.leading, self.record.members)
         runs: Runs = {}
         if self._doubt.is_on:
-            mine = self._keep_back(mine, runs)
-        self._execute(mine, self._channels, runs)
+            local = self._keep_back(local, runs)
+        self._execute(local, self._channels, runs)
         for non_member in non_members:
             self._execute(local_effects(effects, non_member.node, False, ()), non_member, runs)
 
@@ -132,20 +132,20 @@ class QuorumMember:
         answers: dict[ChannelId, list[Confirm | Reject]] = {}
         for effect in effects:
             if isinstance(effect, Confirm | Reject) and _is_on(effect.channel, channels):
-                of_channel = answers.setdefault(effect.channel, [])
-                if of_channel and type(of_channel[-1]) is type(effect) is Confirm:
-                    of_channel[-1] = effect
+                channel_answers = answers.setdefault(effect.channel, [])
+                if channel_answers and type(channel_answers[-1]) is type(effect) is Confirm:
+                    channel_answers[-1] = effect
                 else:
-                    of_channel.append(effect)
-        for channel, of_channel in answers.items():
+                    channel_answers.append(effect)
+        for channel, channel_answers in answers.items():
             if (
                 self.track is not None
                 and channels is self._channels
-                and len(of_channel) == 1
-                and type(of_channel[0]) is Confirm
+                and len(channel_answers) == 1
+                and type(channel_answers[0]) is Confirm
             ):
                 self.track.confirmed(channel)
-            for answer in of_channel:
+            for answer in channel_answers:
                 if isinstance(answer, Confirm):
                     channels.confirm(channel, self.record.group, answer.last)
                 else:
@@ -171,7 +171,7 @@ class QuorumMember:
             case SettingsChanged():
                 self._node.settings_changed(self.record.group)
 
-    def again(self, command: Any) -> Any:
+    def reproposed(self, command: Any) -> Any:
         """The same, but for what only a leader says. A deposed one that was cut off has seen all others go down: under
         its successor, which looks for itself, that would take messages from consumers that never were away."""
         return Tick() if isinstance(command, NodeDown | NodeUp) else command
@@ -193,9 +193,9 @@ class QuorumMember:
 
     def _ask(self) -> None:
         if self._doubt.has_to_ask():
-            self._node.when_current(self.record.group, partial(self._sure, self._doubt.number))
+            self._node.when_current(self.record.group, partial(self._doubt_over, self._doubt.number))
 
-    def _sure(self, number: int) -> None:
+    def _doubt_over(self, number: int) -> None:
         """All is applied that was committed when doubt ``number`` was asked about."""
         if number != self._doubt.number:
             return
@@ -205,28 +205,28 @@ class QuorumMember:
             delivery = each[0] if isinstance(each, tuple) else each
             held = self.machine.still_held(delivery) if isinstance(delivery, Deliver) else []
             if isinstance(each, tuple) and not held:
-                self._tell_unsure(*each)
+                self._redeliver(*each)
             for effect in held if isinstance(delivery, Deliver) else (delivery,):
                 self._run(effect, self._channels, runs)
         for call in waiting:
             call()
 
-    def _tell_unsure(self, delivery: Deliver, slices: list[RunSlice]) -> None:
+    def _redeliver(self, delivery: Deliver, slices: list[RunSlice]) -> None:
         """Somebody else may have these messages, or have had them."""
         count = max(delivery.delivery_count, 1)
         self._channels.deliver(self.record.group, delivery.consumer, delivery.first_message_id, slices, count)
 
-    def _keep_back(self, mine: list[Effect], runs: Runs) -> list[Effect]:
+    def _keep_back(self, local: list[Effect], runs: Runs) -> list[Effect]:
         """Those that may be told in doubt; the others are kept."""
-        told: list[Effect] = []
-        for effect in mine:
+        effects: list[Effect] = []
+        for effect in local:
             if isinstance(effect, Deliver) and _is_on(effect.consumer.channel, self._channels):
-                is_held = self.machine.keeps_what_is_dealt(effect.consumer)
+                is_held = self.machine.holds_deliveries(effect.consumer)
                 self._doubt.keep_delivery(effect, None if is_held else self._slices(effect.spans, runs))
             elif not (isinstance(effect, Reply) and self._doubt.keeps(effect)):
-                told.append(effect)
+                effects.append(effect)
         self._ask()
-        return told
+        return effects
 
     def stop(self) -> None:
         """The member is gone from here, and learns nothing more: tell what it has kept, but not as if for the first
@@ -237,7 +237,7 @@ class QuorumMember:
                 self._run(each, self._channels, {})
                 continue
             for delivery in (each[0],) if isinstance(each, tuple) else self.machine.still_held(each):
-                self._tell_unsure(delivery, each[1] if isinstance(each, tuple) else self._slices(delivery.spans, {}))
+                self._redeliver(delivery, each[1] if isinstance(each, tuple) else self._slices(delivery.spans, {}))
 
     def pace(self) -> int | None:
         """How many messages an entry should enqueue at most: the machine's hint."""
@@ -249,7 +249,7 @@ class QuorumMember:
 
     def became_leader(self, term: Term) -> None:
         """Start what only a leader does."""
-        self.leading, self._leads_in = True, term
+        self.leading, self._leading_term = True, term
         self._client_nodes.clear()
         self._effects.extend(self.machine.become_leader())
         self.run_effects()
@@ -278,11 +278,11 @@ class QuorumMember:
         ``asked`` were applied, and what was dealt to them and is still theirs."""
         machine, node, boot_id = self.machine, channels.node, channels.boot_id
         held = machine.redeliver_local(node, boot_id)
-        replies = [Reply(*_asked_by(each), _late_answer(machine, each, held)) for each in asked if asks(each)]
-        told: list[Effect] = [*machine.reconfirm_local(node, boot_id), *replies, *held]
+        replies = [Reply(*_asked_by(each), _late_answer(machine, each, held)) for each in asked if expects_reply(each)]
+        effects: list[Effect] = [*machine.reconfirm_local(node, boot_id), *replies, *held]
         if self._doubt.is_on and channels is self._channels:
-            told = self._keep_back(told, {})
-        self._execute(told, channels, {})
+            effects = self._keep_back(effects, {})
+        self._execute(effects, channels, {})
 
     def counts(self) -> QueueCounts:
         """How many messages are where."""
@@ -332,7 +332,7 @@ def _sent(command: Command, sent_ns: int) -> Command:
     return replace(command, run=message_run.stamped(command.run, clock, read_ns, read_ns + parsed_ns, sent_ns))
 
 
-def asks(command: object) -> TypeGuard[Checkout | Cancel | Purge | Get]:
+def expects_reply(command: object) -> TypeGuard[Checkout | Cancel | Purge | Get]:
     """Whether somebody waits for the reply to the command."""
     return isinstance(command, Checkout | Cancel | Purge | Get)
 

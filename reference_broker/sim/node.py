@@ -441,7 +441,7 @@ class SimNode:
 
     def _look_at_mailers(self, shard: SimShard) -> None:
         """Check that a node that no longer leads has left the dead letters to its successor."""
-        for group in shard.dead_letters.at_work:
+        for group in shard.dead_letters.mailing:
             runner = shard.runners.get(group)
             leads = runner is not None and isinstance(runner.host, QuorumMember) and runner.host.leading
             check(leads, "X6", f"node {self.node} does not lead group {group:x}, and sends its letters")

@@ -60,7 +60,7 @@ class Subscriber:
     priority: int = 0
     status: str = "getting"  # or up, suspected, cancelled
     arrival: int = 0
-    estranged: bool = False
+    lost_messages: bool = False
     next_id: int = 0
     held: dict[int, Message] = field(default_factory=dict)
 
@@ -396,7 +396,7 @@ class Oracle:
 
     def forget_if_done(self, consumer: ConsumerId) -> None:
         one = self.subscribers.get(consumer)
-        if one and one.status == "cancelled" and not one.held and not one.estranged:
+        if one and one.status == "cancelled" and not one.held and not one.lost_messages:
             del self.subscribers[consumer]
             if one.next_id:
                 self.first_ids[consumer.channel] = max(one.next_id, self.first_ids.get(consumer.channel, 0))
@@ -447,7 +447,7 @@ class Oracle:
     def on_nodedown(self, command: NodeDown, _index: int, _offset: int) -> None:
         for key, one in sorted(self.subscribers.items()):
             if key.channel.node == command.node:
-                one.estranged = one.estranged or bool(one.held)
+                one.lost_messages = one.lost_messages or bool(one.held)
                 self.give_back(list(one.held.values()))
                 one.held.clear()
                 if one.status == "up":

@@ -17,7 +17,7 @@ AT_MOST_ONCE = FifoConfig(name="q", dead_letter=DeadLetterStrategy.AT_MOST_ONCE)
 
 
 def ids(letters: DeadLetters, fresh: bool) -> list[int]:
-    ranges = letters.announce() if fresh else letters.told
+    ranges = letters.announce() if fresh else letters.in_flight
     return [number for one in ranges for number in range(one.first_id, one.first_id + one.count)]
 
 

@@ -42,7 +42,7 @@ def test_small_frames(reader: Any, body: bytes) -> None:
 @given(st.binary(max_size=80))
 def test_effects(body: bytes) -> None:
     with contextlib.suppress(ValueError):
-        non_members.tell(Nobody(), GroupId(1), memoryview(body))  # type: ignore[arg-type]
+        non_members.call_channels(Nobody(), GroupId(1), memoryview(body))  # type: ignore[arg-type]
 
 
 @given(st.binary(max_size=80))

@@ -200,7 +200,7 @@ def test_who_lost_the_lead_sends_nothing_more_and_keeps_nothing() -> None:
     node.die(5)
     node.letters.lead_lost(SOURCE.group)
     assert (node.arrived("target"), node.arrived("full")) == (3, 1)
-    assert not mailer._open and not node.channels and not node.letters.at_work
+    assert not mailer._open and not node.channels and not node.letters.mailing
     node.declare("nowhere")
     node.wait()
     assert [node.arrived(name) for name in node.queues] == [3, 1, 0]

@@ -61,6 +61,6 @@ def test_a_delivery_of_many_octets_goes_in_several_frames(piece: tuple[MessageRu
     assert all(len(frame) <= 1024 * KB + max(largest, 1024 * KB) + KB for frame in link.frames)
     for frame in link.frames:
         group, effects = non_members.unpack_effects(memoryview(frame))
-        non_members.tell(clients, group, effects)  # type: ignore[arg-type]
+        non_members.call_channels(clients, group, effects)  # type: ignore[arg-type]
     expected = [run.content(start + number * step) for number in range(count)] + [MIXED.content(5)]
     assert clients.got == list(enumerate(expected, 10))

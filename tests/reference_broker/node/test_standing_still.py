@@ -10,7 +10,7 @@ import pytest
 from reference_broker.machines.commands import Checkout, Enqueue, Get
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import MessageRun, RunSlice
-from reference_broker.node.client_channel import GETTER
+from reference_broker.node.client_channel import GET_TAG
 from reference_broker.node.shard import Shard
 from reference_broker.queues.quorum_member import QuorumMember
 from reference_broker.raft.roles import Role
@@ -205,7 +205,7 @@ def test_what_a_get_was_dealt_is_told_in_any_case() -> None:
         node = run.others[1]
         reader, shard = run.readers[node], run.cluster.shards[node]
         run.publish(1)
-        getter = ConsumerId(reader.channel, GETTER)
+        getter = ConsumerId(reader.channel, GET_TAG)
         host = shard.runners[run.group].host
         assert isinstance(host, QuorumMember)
         run.cluster.wait(lambda: host.machine.counts().ready == 1)

@@ -189,7 +189,7 @@ class LastValueMember:
 
     def install(self, state: bytes, skipped: Sequence[Any]) -> None:
         self.restore(state)
-        self.catch_up(self._channels, [each for each in skipped if asks(each)])
+        self.catch_up(self._channels, [each for each in skipped if expects_reply(each)])
 
     def settings_change(self, record: QueueRecord) -> None:
         return None
@@ -200,7 +200,7 @@ class LastValueMember:
     def has_clients_on(self, node: NodeId) -> bool:
         return True
 
-    def again(self, command: Any) -> Any:
+    def reproposed(self, command: Any) -> Any:
         return command
 
     def when_sure(self, call: Callable[[], None]) -> None:
@@ -221,7 +221,7 @@ class LastValueMember:
         return None
 
 
-def asks(command: object) -> bool:
+def expects_reply(command: object) -> bool:
     return isinstance(command, Ask) and command.what != "end"
 
 
@@ -230,7 +230,7 @@ LAST_VALUE = QueueKind(
     queue=LastValueQueue,
     member=LastValueMember,
     encode=encode,
-    asks=asks,
+    expects_reply=expects_reply,
     arguments={"x-quorum-initial-group-size": arguments.positive, "x-expires": arguments.lifetime},
     foreign_arguments=frozenset({"x-delivery-limit"}),
     refused_properties=frozenset({"auto-delete", "exclusive-owner", "non-durable"}),
