@@ -1,24 +1,23 @@
-"""A run of messages: the unit in which everything in this broker moves.
+"""A run of messages: the unit in which messages move through this broker.
 
 Theory of operation
 -------------------
-A publisher that sends a burst produces, on the wire, n times the same method frame followed by n
-*contents* (content header frame and body frames). The broker never decodes a content on its way through:
-it strips the method frame and keeps the contents as one slice of raw octets. Two layouts exist:
+A burst of n publishes is, on the wire, n times a method frame with a *content* (content header frame and body frames).
+The broker never decodes a content: it strips the method frames and keeps the contents as one slice of raw octets. Two
+layouts exist:
 
 ``uniform``
-    every content has the same length (``stride``), the same content header frame, and exactly one body
-    frame. All work on such a run is a numpy operation on an ``(n, stride)`` array of octets.
+    all contents have the same length (``stride``), the same content header frame, and exactly one body frame. All work
+    on such a run is a numpy operation on an ``(n, stride)`` array of octets.
 ``ragged``
-    anything else: bodies of several frames, empty bodies, differing sizes or properties. ``ends[i]`` is
-    the end of content ``i`` within ``data``.
+    all other runs: bodies of several frames, empty bodies, differing sizes or properties. ``ends[i]`` is the end of
+    content ``i`` within ``data``.
 
-The channel number inside the frames is that of the publishing channel and is rewritten on delivery.
-``route`` holds the exchange and the routing key of the publish as two AMQP short strings, back to back,
-just as basic.deliver wants them.
+The frames contain the number of the publishing channel, which delivery rewrites. ``route`` holds the exchange and the
+routing key as two AMQP short strings, back to back, as in basic.deliver.
 
-Back of the envelope: encoding and decoding a run costs a fixed 1-2 us; per message it costs the copy of
-the octets (0.1 us per KB) and nothing else.
+Back of the envelope: encoding or decoding a run costs a fixed 1-2 us. Per message it costs only the copy of the octets
+(0.1 us per KB).
 """
 
 from __future__ import annotations
@@ -39,24 +38,24 @@ UNIFORM: Final = 1
 RAGGED: Final = 2
 
 Stamp = tuple[int, int, int, int]
-"""When a run was read from its publisher's socket, for the latency anatomy: which clock (0: none), ns on it, ns from
-there until it was proposed to its queue, and from there until a follower sent it to the leader (0: it did not).
-The durations have 32 bits; longer ones are cut off by :func:`stamped`."""
+"""Times of a run for the latency anatomy: the clock (0: none); the ns on that clock at which the run was read from its
+publisher's socket; the ns from then until the run was proposed to its queue; the ns from then until a follower sent it
+to the leader (0: no follower did). The durations have 32 bits; :func:`stamped` cuts off longer durations."""
 
 NO_STAMP: Final[Stamp] = (0, 0, 0, 0)
 _NS_MAX: Final = 2**32 - 1
 
 
 class DamagedRunError(ValueError):
-    """The octets are not an encoded run: a bug or a damaged log, never a client's doing."""
+    """The octets are not an encoded run. The cause is a bug or a damaged log, never a client."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageRun:
     """``count`` messages that were published to one route, in order.
 
-    ``stride`` is the octets per content of a uniform run and 0 for a ragged one; ``ends`` is empty for a
-    uniform run. ``data`` may be a view into a log entry: a run is never written to.
+    ``stride`` is the octets per content of a uniform run, and 0 for a ragged run. ``ends`` is None for a uniform run.
+    ``data`` may be a view into a log entry: a run is never changed.
     """
 
     count: int
@@ -96,9 +95,9 @@ class MessageRun:
 
     @property
     def body_size(self) -> int:
-        """Octets of the body of each message of a uniform run; of a ragged one, the octets per content, about.
+        """Octets of each body of a uniform run; for a ragged run, about the octets per content.
 
-        Octets that are no content (too short for a header) have no body, and no body is longer than its content.
+        A content that is too short for a header has no body, and no body is longer than its content.
         """
         content_size = self.stride
         if not content_size:
@@ -124,7 +123,7 @@ class MessageRun:
         return sizes
 
     def parts(self, count_max: int) -> Iterator[MessageRun]:
-        """The same messages as runs of at most so many. Bodies are views, not copies."""
+        """The same messages as runs of at most ``count_max`` messages. Bodies are views, not copies."""
         if self.count <= count_max:
             yield self
             return
@@ -150,7 +149,7 @@ RunSlice = tuple[MessageRun, int, int, int]
 
 
 def encoded_size(data: bytes | memoryview, offset: int) -> int:
-    """Octets that the run encoded at ``offset`` takes, without decoding it."""
+    """The size in octets of the run encoded at ``offset``, without decoding the run."""
     layout, count, _stride, route_size, data_size, *_stamp = _HEAD.unpack_from(data, offset)
     table = 4 * count if layout == RAGGED else 0
     return _HEAD.size + int(route_size) + table + int(data_size)
@@ -184,6 +183,6 @@ def decode(data: bytes | memoryview, offset: int) -> MessageRun:
 
 
 def stamped(run: MessageRun, clock: int, read: int, proposed: int, sent: int = 0) -> MessageRun:
-    """The run with its stamp: ns of ``clock`` at which it was read, proposed, and (0: not) sent on to the leader."""
+    """The run with its stamp: ns of ``clock`` at which it was read, proposed, and sent to the leader (0: not sent)."""
     parsed, waited = min(max(proposed - read, 0), _NS_MAX), min(max(sent - proposed, 0), _NS_MAX)
     return MessageRun(run.count, run.route, run.data, run.stride, run.ends, (clock, read, parsed, waited))

@@ -1,7 +1,7 @@
-"""The few names that every part of the broker shares.
+"""The names that every part of the broker shares.
 
-Two integers side by side are easily swapped, so the ones that travel together have types of their own.
-Nothing here does anything: a module that needs behaviour belongs to one of the packages.
+Two integers side by side are easily swapped, so integers that travel together have types of their own. This module has
+no behaviour: behaviour belongs to the packages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Term = NewType("Term", int)
 
 NOBODY: Final = NodeId(0)
 METADATA_GROUP: Final = GroupId(0)
-"""The group that replicates what queues exist. Queue groups are random non-zero 64-bit numbers."""
+"""The group that replicates the records of queues. Queue groups are random non-zero 64-bit numbers."""
 
 
 class EntryKind(IntEnum):
@@ -38,8 +38,8 @@ class EntryKind(IntEnum):
 class Entry:
     """One Raft log entry: for a queue, a whole batch of commands.
 
-    ``crc`` is the CRC-32 of ``payload``, computed once by the leader and checked by each follower on
-    receipt and again by recovery: one blob, one checksum, three uses.
+    ``crc`` is the CRC-32 of ``payload``, computed once by the leader. Each follower checks the CRC on
+    receipt, and each member again when it recovers.
     """
 
     index: LogIndex
@@ -54,10 +54,10 @@ CHANNEL_ID_SIZE: Final = _IDENTITY.size
 
 
 class ChannelId(NamedTuple):  # as a dictionary's key it is looked up some ten times per entry: tuples hash quickly
-    """Who enqueues or consumes: one AMQP channel of one connection, in one start of one node.
+    """The identity of one AMQP channel of one connection, in one start of one node.
 
-    ``boot_id`` counts the starts of the node, so that channels of a restarted node never pass for channels
-    that it had before (Ra's enqueuers are process ids, which have the same property).
+    ``boot_id`` counts the starts of the node, so a channel of a restarted node is never taken for a channel from
+    before (Ra's enqueuers are process ids, which have the same property).
     """
 
     node: NodeId
@@ -66,7 +66,7 @@ class ChannelId(NamedTuple):  # as a dictionary's key it is looked up some ten t
     channel: int
 
     def pack(self) -> bytes:
-        """The 12 octets that stand for this channel in the log."""
+        """The 12 octets of this channel in the log."""
         return _IDENTITY.pack(self.node, self.boot_id, self.connection, self.channel)
 
     @classmethod
@@ -88,7 +88,7 @@ IdRange = tuple[int, int]
 
 NO_TTL: Final = -1
 TTL_MS_MAX: Final = 315_360_000_000
-"""Ten years: the longest time to live that RabbitMQ takes, too."""
+"""Ten years, the longest time to live, as in RabbitMQ."""
 
 
 class Priority(IntEnum):

@@ -3,14 +3,14 @@
 Theory of operation
 -------------------
 A record ``(index, offset, start, count, expires, size)`` stands for the rest of one enqueued run, or for a stretch of
-it whose bodies have the same size. Messages enter at the tail and leave at the head, a purge takes all, and a full
-queue that refuses messages takes its latest off the tail again; so their message numbers have no holes: one number,
-that of the head, gives all.
+the run whose bodies have the same size. Messages enter at the tail and leave at the head. A purge takes all messages. A
+full queue that refuses messages takes the newest messages off the tail again. So the message numbers have no holes, and
+the number of the head gives all others.
 
-A queue whose consumers keep up holds one or two records, a stalled one may hold millions (publishers that wait
-for each confirm make runs of one): 32 octets a record (:mod:`~reference_broker.machines.records`).
+A queue whose consumers keep up holds one or two records. A stalled queue may hold millions, because publishers that
+wait for each confirm make runs of one. A record takes 32 octets (:mod:`~reference_broker.machines.records`).
 
-Invariants: ``count`` is the sum of the counts of the records, ``octets`` that of count x size; indexes never decrease
+Invariants: ``count`` is the sum of the records' counts, ``octets`` the sum of count x size; log indexes never decrease
 from head to tail.
 """
 
@@ -28,8 +28,8 @@ from reference_broker.machines.origins import NEVER
 from reference_broker.machines.records import Columns, Records
 
 Record = tuple[int, int, int, int, int, int]
-"""Log index, offset of the run in the entry, position of the first message, number of messages, when they expire,
-octets of each body."""
+"""Log index, offset of the run in the entry, position of the first message, number of messages, time at which they
+expire, octets of each body."""
 
 RECORD: Final = Struct(">QIIIQI")
 _COLUMNS: Final = np.dtype(
@@ -39,7 +39,7 @@ SIZE_MAX: Final = 2**32 - 1
 
 
 class Backlog(Records[Record]):
-    """First in, first out, over runs."""
+    """A first-in first-out queue of runs."""
 
     __slots__ = ("count", "first_number", "octets")
 
@@ -76,8 +76,8 @@ class Backlog(Records[Record]):
             self._refill()
 
     def take_records(self, chosen: Callable[[Columns], int]) -> list[tuple[int, Columns]]:
-        """Remove whole records off the head: of those shown to it, ``chosen`` says how many go, the first ones. What
-        went, in pieces, each with the number of its first message."""
+        """Remove whole records off the head. ``chosen`` says how many of the records shown to remove. Returns
+        the removed records in pieces, each with the message number of its first message."""
         gone: list[tuple[int, Columns]] = []
 
         def take(records: Columns) -> int:
@@ -93,11 +93,11 @@ class Backlog(Records[Record]):
         return gone
 
     def peek_tail(self) -> Record:
-        """The record at the tail of a backlog that is not empty."""
+        """The record at the tail. The backlog must not be empty."""
         return self._end()[-1]
 
     def take_tail(self, count: int) -> None:
-        """Remove the last ``count`` messages of the record at the tail. Their numbers are given again."""
+        """Remove the last ``count`` messages of the record at the tail. Later messages get their numbers."""
         end = self._end()
         index, offset, start, held, expires, size = end.pop()
         assert count <= held
@@ -107,13 +107,13 @@ class Backlog(Records[Record]):
             end.append((index, offset, start, held - count, expires, size))
 
     def _end(self) -> list[Record] | deque[Record]:
-        """Whichever part holds the last record, thawed."""
+        """The part that holds the last record, thawed."""
         if not self._tail and self._blocks:
             self._tail.extend(self._thawed(self._blocks.pop()))
         return self._tail or self._head
 
     def clear(self) -> None:
-        """Remove everything. Numbers go on where they were."""
+        """Remove all messages. Message numbers go on where they were."""
         super().clear()
         self.first_number += self.count
         self.count = 0

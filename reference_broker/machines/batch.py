@@ -2,16 +2,15 @@
 
 Theory of operation
 -------------------
-Everything that the channels of the cluster asked of a queue while the previous entry was being written
-becomes one entry. Encoding yields *buffers*, so that the contents of a run go from the socket into the entry
-with one copy (the join); decoding yields views into the entry and copies nothing but routes and tags. The octets are
-drawn in docs/internals/commands.md.
+The commands that gather for a queue while the previous entry is being written become one entry. Encoding yields
+*buffers*, so the contents of a run go from the socket into the entry with one copy (the join). Decoding yields views
+into the entry and copies only routes and tags. docs/internals/commands.md draws the octets.
 
-Back of the envelope: 1-2 us per command on either side, whatever the number of messages in a run. Identities
-of channels and consumers repeat from entry to entry, so their objects are remembered by their octets.
+Back of the envelope: 1-2 us per command to encode, and as much to decode, for any number of messages in a run.
+Identities of channels and consumers repeat from entry to entry, so their objects are cached by their octets.
 
-Invariant: ``decode_batch(b"".join(encode_batch(t, commands)))`` gives ``t`` and equal commands; any other octets
-raise :class:`DamagedBatchError` or decode to *some* commands, and never raise another error.
+Invariant: ``decode_batch(b"".join(encode_batch(t, commands)))`` gives ``t`` and equal commands. Other octets raise
+:class:`DamagedBatchError` or decode to *some* commands, and never raise another error.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ _CACHE_ENTRIES: Final = 4096
 
 
 class CommandKind(IntEnum):
-    """The octet that opens a command. Numbers are never used again for something else."""
+    """The octet that opens a command. A number is never reused for another command."""
 
     ENQUEUE = 1
     CHECKOUT = 2
@@ -87,14 +86,14 @@ class CommandKind(IntEnum):
 
 
 class DamagedBatchError(ValueError):
-    """The octets are not a batch of commands, or one of a version this broker does not know."""
+    """The octets are not a batch of commands, or a batch of a version that this broker does not know."""
 
 
 Buffers = list[bytes | memoryview]
 
 
 def encode_batch(time_ms: int, commands: Sequence[Command]) -> Buffers:
-    """The batch as buffers to be joined into one log entry. The data of a run is referred to, not copied.
+    """The batch as buffers to be joined into one log entry. The data of a run is not copied.
 
     ``time_ms`` is the leader's clock, milliseconds since 1970.
     """
@@ -109,7 +108,7 @@ def encode_batch(time_ms: int, commands: Sequence[Command]) -> Buffers:
 
 
 def _encode_enqueue(command: Enqueue) -> bytes:
-    """All but the run."""
+    """The octets of an enqueue, without its run."""
     channel = command.channel.pack()
     if command.ttl_ms < 0:
         return _ENQUEUE.pack(CommandKind.ENQUEUE, channel, command.first_seq)
@@ -117,7 +116,7 @@ def _encode_enqueue(command: Enqueue) -> bytes:
 
 
 def _encode_small(command: Command) -> bytes:
-    """Any command but an enqueue: these have no large data, so one string each."""
+    """The octets of a command other than an enqueue: small, so one string."""
     match command:
         case Settle():
             return _encode_ranges(CommandKind.SETTLE, command.consumer, command.ranges)
@@ -171,11 +170,11 @@ def _encode_ranges(kind: CommandKind, consumer: ConsumerId, ranges: tuple[IdRang
 
 
 def decode_batch(payload: bytes, end: int | None = None) -> tuple[int, list[tuple[int, Command]]]:
-    """Read back the time and the commands; with each enqueue comes the octet at which its run starts (0 for others).
+    """The time and the commands of a batch. Each enqueue comes with the octet where its run starts, others with 0.
 
-    ``end`` is where the batch ends, if something else follows it in ``payload``.
+    ``end`` is where the batch ends, if other octets follow in ``payload``.
 
-    Raises :class:`DamagedBatchError` with the offset at which the octets stop making sense.
+    Raises :class:`DamagedBatchError` with the offset of the first wrong octets.
     """
     at = 0
     try:
@@ -231,7 +230,7 @@ def _consumer(octets: bytes) -> ConsumerId:
 def _decode_consumer(payload: bytes, at: int) -> tuple[ConsumerId, int]:
     """The consumer of a command that starts at ``at``, and the offset behind it.
 
-    A tag that is cut off is noticed by who reads on: every command has fields behind its consumer.
+    This function accepts a tag that is cut off. The caller notices: every command has fields behind its consumer.
     """
     at += 1
     end = at + CHANNEL_ID_SIZE + 1 + payload[at + CHANNEL_ID_SIZE]

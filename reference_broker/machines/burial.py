@@ -1,7 +1,7 @@
-"""How messages become dead letters: they leave the queue, and its leader is told where they lie.
+"""How messages become dead letters: they leave the queue, and the leader learns where their bodies are.
 
-The letters themselves, those that were told and those that wait, are kept by
-:class:`~reference_broker.machines.dead_letters.DeadLetters`. A queue without a dead letter exchange drops its dead.
+:class:`~reference_broker.machines.dead_letters.DeadLetters` keeps the letters. A queue without a dead letter exchange
+drops dead messages.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from reference_broker.machines.records import Columns
 
 
 def bury(state: State, outbox: Outbox, stretch: tuple[int, int, int, Origin], reason: DeadLetterReason) -> None:
-    """These messages have left the queue: dead-letter them, if the queue does so."""
+    """Make dead letters of messages that have left the queue, if the queue has a dead letter exchange."""
     config = state.config
     if config.dead_letter is None:
         return
     count, start, step, origin = stretch
     state.totals.dead_lettered += count
-    if not config.keeps_dead_letters:  # what a full queue drops is never kept, for it does not refuse publishers then
+    if not config.keeps_dead_letters:  # always so with drop-head
         state.dead_letters.at_most_once.append((reason, 0, count, start, step, *origin))
         send_at_most_once(state, outbox)
     else:
@@ -33,7 +33,7 @@ def bury(state: State, outbox: Outbox, stretch: tuple[int, int, int, Origin], re
 
 
 def bury_records(state: State, outbox: Outbox, number: int, records: Columns, reason: DeadLetterReason) -> None:
-    """The same for records of the backlog, of which the first message has this number."""
+    """Bury the messages of many records of the backlog; ``number`` is the message number of the first message."""
     if state.config.dead_letter is None or not len(records):
         return
     counts = counts_of(records)
@@ -52,13 +52,13 @@ def bury_records(state: State, outbox: Outbox, number: int, records: Columns, re
 
 
 def announce(state: State, outbox: Outbox) -> None:
-    """Tell the leader of the letters that have come into the window."""
+    """Tell the leader of the at-least-once letters that the window has room for now."""
     for letters in state.dead_letters.announce():
         outbox.dead_letter(letters.first_id, letters.count, letters.start, letters.step, letters.origin, letters.reason)
 
 
 def send_at_most_once(state: State, outbox: Outbox) -> None:
-    """Tell the leader of letters that nobody keeps, as many as an entry may."""
+    """Send at-most-once letters to the leader, as many as one entry may."""
     letters_left, take = state.dead_letters.at_most_once, state.dead_letters.take_at_most_once
     while letters_left and (letters := take(outbox.at_most_once_count, outbox.at_most_once_octets)) is not None:
         outbox.dead_letter(0, letters.count, letters.start, letters.step, letters.origin, letters.reason)

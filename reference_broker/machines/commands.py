@@ -1,7 +1,7 @@
 """The commands of a queue, and how a batch of them becomes one log entry.
 
-A log entry holds a *batch*: everything that the channels of the cluster asked of one queue while the previous
-entry was being written. See docs/internals/commands.md for the octets.
+A log entry holds a *batch*: the commands that gathered for one queue while the previous entry was being written.
+docs/internals/commands.md draws the octets.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from reference_broker.types import NO_TTL, ChannelId, ConsumerId, IdRange, NodeI
 class Enqueue:
     """``run.count`` messages with the channel's enqueue sequence numbers ``first_seq``, +1, ... (from 1, without gaps).
 
-    ``first_seq`` 0 marks an untracked enqueue: no deduplication, no confirm. ``ttl_ms`` is the messages' own time to
-    live (0 to :data:`TTL_MS_MAX`, or :data:`NO_TTL`), as their publisher set it in ``expiration``: messages that differ
-    in it come in different runs.
+    ``first_seq`` 0 marks an untracked enqueue: no deduplication, no confirm. ``ttl_ms`` is the time to
+    live that the publisher set in ``expiration`` (0 to :data:`TTL_MS_MAX`, or :data:`NO_TTL`). Messages with different
+    times to live come in different runs.
     """
 
     channel: ChannelId
@@ -32,7 +32,7 @@ class Enqueue:
 class Checkout:
     """Subscribe. ``credit`` is the prefetch (never 0: the channel turns "unlimited" into the default of 2000).
 
-    With ``auto_settle`` (no-ack consumers) a message counts as settled once dealt.
+    With ``auto_settle`` (no-ack consumers) a message is settled when it is dealt.
     """
 
     consumer: ConsumerId
@@ -52,7 +52,7 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """Back to the queue: nack or reject with requeue. Unknown ids are ignored."""
+    """Put messages back into the queue: nack or reject with requeue. Unknown ids are ignored."""
 
     consumer: ConsumerId
     ranges: tuple[IdRange, ...]
@@ -60,7 +60,7 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Reject without requeue: gone (dead-lettered where configured)."""
+    """Drop messages, or dead-letter them where configured: nack or reject without requeue."""
 
     consumer: ConsumerId
     ranges: tuple[IdRange, ...]
@@ -68,7 +68,7 @@ class Discard:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """No more deliveries to this consumer. What it holds stays checked out until settled or the channel goes."""
+    """Stop deliveries to this consumer. The consumer holds its messages until it settles them or its channel ends."""
 
     consumer: ConsumerId
     correlation: int
@@ -76,22 +76,21 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class ChannelDown:
-    """The channel is gone for good: its consumers' messages return, its enqueuer is forgotten."""
+    """The channel is gone for good: its consumers' messages return, its sequence numbers are forgotten."""
 
     channel: ChannelId
 
 
 @dataclass(frozen=True, slots=True)
 class NodeDown:
-    """The node cannot be reached, which is not death: its consumers are suspected, their messages return."""
+    """The node cannot be reached, but may be alive: its consumers are suspected, and their messages return."""
 
     node: NodeId
 
 
 @dataclass(frozen=True, slots=True)
 class NodeUp:
-    """The node is back, with ``boot_id``: channels of that start resume, channels of earlier starts are gone for
-    good."""
+    """The node is back, with ``boot_id``: channels of that start resume, channels of earlier starts are gone."""
 
     node: NodeId
     boot_id: int
@@ -99,7 +98,7 @@ class NodeUp:
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """Drop every ready message. Checked-out ones stay."""
+    """Drop every ready message. Messages that consumers hold stay."""
 
     channel: ChannelId
     correlation: int
@@ -109,8 +108,8 @@ class Purge:
 class Get:
     """basic.get: one ready message now, or none. Refused (as if empty) by a queue with a single active consumer.
 
-    The message is dealt to ``consumer``, an identity that the channel keeps for its gets: not one that it subscribes
-    with. Settle, return and discard name it under that identity.
+    The message is dealt to ``consumer``, an identity that the channel uses only for gets. Settle, return and discard
+    name the message under that identity.
     """
 
     consumer: ConsumerId
@@ -120,7 +119,7 @@ class Get:
 
 @dataclass(frozen=True, slots=True)
 class UpdateConfig:
-    """The queue's settings from here on: a policy was set, changed or cleared."""
+    """Change the queue's settings: a policy was set, changed or cleared."""
 
     config: FifoConfig
 
@@ -132,7 +131,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSettled:
-    """Dead letters with these ids are confirmed by where they were routed to. Unknown ids are ignored."""
+    """The target queue has confirmed the dead letters with these ids. Unknown ids are ignored."""
 
     ranges: tuple[IdRange, ...]
 

@@ -1,10 +1,10 @@
-"""What a queue was told to be: limits, times to live, who consumes, where dead letters go.
+"""The settings of a queue: limits, times to live, kind of consuming, strategy for dead letters.
 
-A queue's settings come from its declaration, and later from policies: then as a command, so that every member
-changes its mind at the same place in the log. They are part of a queue's state and of its snapshots.
+The settings come from the queue's declaration. A policy changes them by a command, so every member changes them at the
+same place in the log. The settings are part of the queue's state and of its snapshots.
 
-Where dead letters are routed to (exchange and routing key) is not here: the machine only says which messages are dead,
-and the leader's node routes them.
+The target of dead letters (exchange and routing key) is not a setting of the machine: the machine only says which
+messages are dead, and the leader's node routes them.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ class Overflow(IntEnum):
     """What gives way when a queue is full."""
 
     DROP_HEAD = 1
-    """The oldest ready messages, those returned to the queue first."""
+    """The oldest ready messages, returned messages first."""
     REJECT_PUBLISH = 2
-    """The publishers: they are refused until the queue is down to four fifths of its limits."""
+    """The publishers: the queue refuses their messages until it is down to four fifths of its limits."""
 
 
 class DeadLetterStrategy(IntEnum):
-    """How much is done for a message that the queue has no more use for."""
+    """How safely a dead message reaches its target."""
 
     AT_MOST_ONCE = 1
-    """The leader passes it on, once. Lost if the leader dies in between."""
+    """The leader sends the message once. The message is lost if the leader dies in between."""
     AT_LEAST_ONCE = 2
-    """It stays in the queue's state until its new home has confirmed it. Only together with
-    :attr:`Overflow.REJECT_PUBLISH`, else as :attr:`AT_MOST_ONCE`, as in RabbitMQ."""
+    """The message stays in the queue's state until its target has confirmed it. As in RabbitMQ, this needs
+    :attr:`Overflow.REJECT_PUBLISH`; with another overflow it works like :attr:`AT_MOST_ONCE`."""
 
 
 class DamagedConfigError(ValueError):
@@ -47,12 +47,12 @@ class DamagedConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FifoConfig:
-    """The settings of a quorum queue; -1 in any number: not set.
+    """The settings of a quorum queue. A number of -1 is not set.
 
     ``delivery_limit`` N allows N returns, so N + 1 deliveries. ``max_length`` counts ready messages,
     ``max_length_bytes`` the octets of their bodies. ``message_ttl_ms`` is how long a message may be ready,
-    ``expires_ms`` how long the queue may be unused. ``single_active``: one consumer at a time. ``dead_letter``: None
-    drops what is dead.
+    ``expires_ms`` how long the queue may be unused. ``single_active``: one consumer at a time. ``dead_letter`` None:
+    drop dead messages.
     """
 
     name: str
@@ -67,7 +67,7 @@ class FifoConfig:
 
     @property
     def keeps_dead_letters(self) -> bool:
-        """Whether dead letters stay until they are confirmed elsewhere."""
+        """Whether dead letters stay until their target has confirmed them."""
         return self.dead_letter is DeadLetterStrategy.AT_LEAST_ONCE and self.overflow is Overflow.REJECT_PUBLISH
 
     def encode(self) -> bytes:

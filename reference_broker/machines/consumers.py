@@ -1,14 +1,13 @@
-"""A consumer as the queue sees it: its credit, and which messages it holds under which ids.
+"""A consumer as the queue sees it: its credit, and the messages that it holds.
 
 Theory of operation
 -------------------
-Message ids of a consumer are given strictly +1. What it holds is a list of :class:`HeldRange`, ascending in id,
-each a stretch of one run (:mod:`~reference_broker.machines.held_ranges`).
+Message ids of a consumer go up by 1. The held messages are a list of :class:`HeldRange`, ascending in id, each a
+stretch of one run (:mod:`~reference_broker.machines.held_ranges`).
 
-Invariants: ``unacked`` is the number of messages in them; ``credit`` is
-``max(0, prefetch - unacked)``, so it never goes negative and a re-subscription with a smaller prefetch waits
-until enough is settled; a consumer with ``auto_settle`` holds nothing dealt while it had it, and has
-:data:`UNLIMITED` credit.
+Invariants: ``unacked`` is the number of held messages; ``credit`` is ``max(0, prefetch - unacked)``, so a subscription
+with a smaller prefetch waits until enough messages are settled; a consumer with ``auto_settle`` has :data:`UNLIMITED`
+credit and holds only messages from before it had ``auto_settle``.
 """
 
 from __future__ import annotations
@@ -21,26 +20,26 @@ from reference_broker.machines.origins import Origin, joined_step
 from reference_broker.types import ConsumerId
 
 UNLIMITED: Final = 1 << 62
-"""The credit of a consumer whose messages count as settled once dealt."""
+"""The credit of a consumer whose messages are settled when they are dealt."""
 
 
 class Status(IntEnum):
-    """What a consumer may get. Written to snapshots.
+    """Whether a consumer gets messages. Written to snapshots.
 
-    Checkout leads to UP from anywhere, cancel to CANCELLED from anywhere; a node that cannot be reached turns UP
-    into SUSPECTED, its return turns that back. With a single active consumer WAITING and QUIESCING take the place of
-    UP for all but the active one (:mod:`~reference_broker.machines.single_active`).
+    A checkout leads to UP from any status, a cancel to CANCELLED. When a node cannot be reached, its consumers go from
+    UP to SUSPECTED; when the node returns, they go back. With a single active consumer, the other consumers are
+    WAITING or QUIESCING instead of UP (:mod:`~reference_broker.machines.single_active`).
     """
 
     UP = 1
     SUSPECTED = 2
     CANCELLED = 3
     WAITING = 4
-    """In service, but it is not its turn."""
+    """In service, while another consumer is active."""
     QUIESCING = 5
-    """Was active, gets no more, and hands over once it holds nothing."""
+    """Was active, gets no more messages, and hands over once it holds none."""
     GETTING = 6
-    """Never subscribed: it gets messages one by one, as its channel asks."""
+    """Never subscribed: the identity under which a channel gets messages one by one."""
 
 
 IN_SERVICE: Final = frozenset((Status.UP, Status.WAITING, Status.QUIESCING))
@@ -71,18 +70,18 @@ class Consumer:
         self.auto_settle = False
         self.priority = 0
         self.arrival = 0
-        """Ascends from one new subscription to the next."""
+        """The number of its subscription; later subscriptions have higher numbers."""
         self.status = Status.UP
         self.credit = 0
         self.unacked = 0
         self.held: list[HeldRange] = []
         self.queued = False
-        """Whether it stands in the service queue."""
+        """Whether the consumer stands in the service queue."""
         self.lost_messages = False
-        """Whether messages were taken from it without its client's knowledge, who may still settle their ids."""
+        """Whether the queue took messages back unknown to the client, which may still settle their ids."""
 
     def subscribe(self, prefetch: int, auto_settle: bool, priority: int) -> None:
-        """Begin, or begin again with other settings: what it holds stays, and counts against the new prefetch."""
+        """Begin, or begin again with other settings. Held messages stay and count against the new prefetch."""
         self.prefetch = prefetch
         self.auto_settle = auto_settle
         self.priority = priority
@@ -93,7 +92,7 @@ class Consumer:
         self.credit = UNLIMITED if self.auto_settle else max(0, self.prefetch - self.unacked)
 
     def hold(self, count: int, start: int, step: int, origin: Origin) -> int:
-        """Take these messages under the next ids; returns the first of them."""
+        """Take messages under the next ids. Returns the first id."""
         first_id = self.next_id
         self.next_id = first_id + count
         if self.auto_settle:
@@ -112,7 +111,7 @@ class Consumer:
         return first_id
 
     def hold_one(self, settled: bool, start: int, origin: Origin) -> int:
-        """Take one message that its channel asked for, beside all credit; returns its id."""
+        """Take one message that the channel asked for, whatever the credit. Returns its id."""
         if settled:
             self.next_id += 1
             return self.next_id - 1
@@ -123,13 +122,13 @@ class Consumer:
         return message_id
 
     def release(self, first: int, last: int) -> list[HeldRange]:
-        """Give up the messages with ids ``first..last`` that it holds. Unknown ids are no error."""
+        """Give up the held messages with ids ``first..last``. Unknown ids are no error."""
         released = release(self.held, first, last)
         self._released(released)
         return released
 
     def release_all(self) -> list[HeldRange]:
-        """Give up everything."""
+        """Give up all held messages."""
         released, self.held = self.held, []
         self._released(released)
         return released

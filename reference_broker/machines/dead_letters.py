@@ -1,19 +1,18 @@
-"""Messages that have left the queue and are not gone yet: dead letters on their way to a new home.
+"""Dead letters: messages that have left the queue and are on their way to another queue.
 
-*At most once*, a dead message leaves the state as soon as the leader's node is told where its body lies; if the leader
-dies at that moment it is lost. *At least once*, it stays here under an id of its own, which pins its entry in the log,
-until ``DeadLetterSettled`` names that id. So the same letter may be routed twice (a new leader begins again), and is
-never lost.
+*At most once*: a letter leaves the state as soon as the leader's node knows where its body is. If the leader dies at
+that moment, the letter is lost. *At least once*: a letter stays here under an id of its own, and its entry stays in the
+log, until ``DeadLetterSettled`` names the id. A new leader routes all unsettled letters again. So a letter may be
+routed twice, and is never lost.
 
-A million messages may die in one command. Of those that stay the leader hears of a window only, :data:`WINDOW` letters
-with :data:`WINDOW_OCTETS` of bodies or one that is larger, and of more as these are settled: a target that is slow or
-away must not fill the leader's memory with bodies (RabbitMQ's worker has a prefetch, too). Of those that do not stay it
-hears of as many with each entry, and as long as some are left the queue's timer is due: no entry may keep the leader's
-event loop from everything else. The others wait packed (:mod:`~reference_broker.machines.records`), and come here as
-they are packed in the backlog.
+A million messages may die in one command, so letters go to the leader in portions. At-least-once letters have a window:
+at most :data:`WINDOW` letters with :data:`WINDOW_OCTETS` of bodies (or one larger letter) are in flight, so a slow
+target does not fill the leader's memory with bodies (RabbitMQ's worker has a prefetch, too). Of at-most-once letters,
+the same number goes with each entry, so that no entry blocks the leader's event loop; the queue's timer is due as long
+as some are left. All other letters wait packed (:mod:`~reference_broker.machines.records`), as in the backlog.
 
-Invariants: ids are given +1 and never again; every id below ``announced`` was told to some leader, and none above;
-unless all are told, those told and not settled leave no room for the next in the window.
+Invariants: ids go up by 1 and are never reused; a leader was told of every id below ``announced`` and of no other; if a
+letter waits, the letters in flight leave no room for it in the window.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from reference_broker.machines.records import Columns, Records
 from reference_broker.types import IdRange
 
 WINDOW: Final = 1024
-"""Dead letters that may be on their way at a time, per queue; at most once, that an entry may send on their way."""
+"""The most at-least-once letters in flight per queue, and the most at-most-once letters that one entry sends."""
 WINDOW_OCTETS: Final = 16 << 20
-"""Their bodies, which the leader holds in memory. Of queues without a limit in octets each body counts as the mean of
-its run."""
+"""The most octets of their bodies, which the leader holds in memory. In a queue without a limit in octets, each body
+counts as the mean of its run."""
 
 DeadLetterRecord = tuple[int, int, int, int, int, int, int, int, int, int, int]
-"""Reason, id of the first (0: at most once), count, start, step, and the origin."""
+"""Reason, id of the first letter (0: at most once), count, start, step, and the origin."""
 
 DEAD_LETTER: Final = Struct(">BQIIIQIqIQI")
 DEAD_LETTER_COLUMNS: Final = np.dtype(
@@ -80,7 +79,7 @@ class DeadRange(HeldRange):
 
 
 class DeadLetters:
-    """The dead letters of a queue, ``told`` and not."""
+    """The dead letters of a queue."""
 
     __slots__ = (
         "announced",
@@ -96,28 +95,28 @@ class DeadLetters:
 
     def __init__(self) -> None:
         self.in_flight: list[DeadRange] = []
-        """At least once: those that a leader was told of, until they are confirmed."""
+        """At-least-once letters that a leader was told of, until they are settled."""
         self.in_flight_count = 0
         self.in_flight_octets = 0
         self.waiting: Records[DeadLetterRecord] = Records(DEAD_LETTER, DEAD_LETTER_COLUMNS)
-        """At least once: those that no leader was told of."""
+        """At-least-once letters that no leader was told of."""
         self.at_most_once: Records[DeadLetterRecord] = Records(DEAD_LETTER, DEAD_LETTER_COLUMNS)
-        """At most once: those that no leader was told of."""
+        """At-most-once letters that no leader was told of."""
         self.next_id = 1
         self.announced = 1
         self.count = 0
-        """Letters that wait to be confirmed."""
+        """At-least-once letters that are not settled."""
         self.octets = 0
 
     def keep(self, count: int, start: int, step: int, origin: Origin, reason: DeadLetterReason) -> None:
-        """Give these messages the next ids."""
+        """Keep messages as at-least-once letters, under the next ids."""
         self.waiting.append((reason, self.next_id, count, start, step, *origin))
         self.next_id += count
         self.count += count
         self.octets += count * origin.size
 
     def keep_many(self, letters: Columns) -> None:
-        """Give these the next ids."""
+        """Keep many letters, under the next ids."""
         counts = counts_of(letters)
         letters["first_id"] = self.next_id + np.cumsum(counts) - counts
         self.waiting.extend(letters)
@@ -127,7 +126,7 @@ class DeadLetters:
         self.octets += int((counts * letters["size"]).sum())
 
     def settle(self, ranges: tuple[IdRange, ...]) -> None:
-        """These are confirmed elsewhere. Unknown ids are ignored."""
+        """Forget letters that their target has confirmed. Unknown ids are ignored."""
         for first, last in ranges:
             for letters in release(self.in_flight, first, last):
                 self.in_flight_count -= letters.count
@@ -136,7 +135,7 @@ class DeadLetters:
                 self.octets -= letters.count * letters.origin.size
 
     def announce(self) -> list[DeadRange]:
-        """Letters that fit into the window now and were never told of."""
+        """Put waiting letters in flight, as far as the window allows. Returns these letters."""
         fresh = []
         while self.waiting and (room := _room(self.waiting, self.in_flight_count, self.in_flight_octets)) > 0:
             letters = _next(self.waiting, room)
@@ -146,8 +145,8 @@ class DeadLetters:
         return fresh
 
     def take_at_most_once(self, count: int, octets: int) -> DeadRange | None:
-        """Take off the next letters that are sent at most once, as many as may go behind ``count`` letters of
-        ``octets`` in one entry. None if no more may go. Not to be asked if there are none."""
+        """Remove the next at-most-once letters that may go behind ``count`` letters of ``octets`` in one entry. None if
+        no more may go. There must be at-most-once letters."""
         room = _room(self.at_most_once, count, octets)
         return _next(self.at_most_once, room) if room > 0 else None
 
@@ -157,29 +156,28 @@ class DeadLetters:
         self.in_flight_octets += letters.count * letters.origin.size
 
     def load(self, letters: Columns) -> None:
-        """Take over what a snapshot has, whose next numbers are known."""
-        once, told = letters["first_id"] == 0, letters["first_id"] < self.announced
+        """Take over the letters of a snapshot. ``next_id`` and ``announced`` must be set."""
+        once, announced = letters["first_id"] == 0, letters["first_id"] < self.announced
         self.at_most_once.extend(letters[once])
-        for reason, first_id, count, start, step, *place in letters[told & ~once].tolist():
-            one = DeadRange(first_id, count, start, step, Origin(*place), DeadLetterReason(reason))
-            front = one.cut(min(one.count, self.announced - one.first_id))
-            self._send(front)
-            if one.count:
-                self.waiting.append((one.reason, one.first_id, one.count, one.start, one.step, *one.origin))
-        self.waiting.extend(letters[~told])
+        for reason, first_id, count, start, step, *place in letters[announced & ~once].tolist():
+            rest = DeadRange(first_id, count, start, step, Origin(*place), DeadLetterReason(reason))
+            self._send(rest.cut(min(count, self.announced - first_id)))
+            if rest.count:
+                self.waiting.append((reason, rest.first_id, rest.count, rest.start, step, *place))
+        self.waiting.extend(letters[~announced])
         counts = counts_of(letters[~once])
         self.count = int(counts.sum())
         self.octets = int((counts * letters[~once]["size"]).sum())
 
     def dump(self) -> bytes:
-        """All of them, packed, by id; those without one at the end."""
+        """All letters, packed: by id, then the at-most-once letters."""
         pack = DEAD_LETTER.pack
-        told = (pack(one.reason, one.first_id, one.count, one.start, one.step, *one.origin) for one in self.in_flight)
-        return b"".join((*told, self.waiting.dump(), self.at_most_once.dump()))
+        in_flight = [pack(r.reason, r.first_id, r.count, r.start, r.step, *r.origin) for r in self.in_flight]
+        return b"".join((*in_flight, self.waiting.dump(), self.at_most_once.dump()))
 
 
 def _room(letters: Records[DeadLetterRecord], count: int, octets: int) -> int:
-    """How many of the first range may join ``count`` letters of so many octets: one in any case, if there is none."""
+    """How many letters of the first range may join ``count`` letters of ``octets``. At least one if ``count`` is 0."""
     size = letters.first()[-1]
     room = WINDOW - count
     if size or octets > WINDOW_OCTETS:
@@ -188,7 +186,7 @@ def _room(letters: Records[DeadLetterRecord], count: int, octets: int) -> int:
 
 
 def _next(letters: Records[DeadLetterRecord], room: int) -> DeadRange:
-    """Take the first letters off, at most ``room`` of them."""
+    """Remove and return the first letters, at most ``room`` of them."""
     reason, first_id, count, start, step, entry, offset, base, returns, expires, size = letters.first()
     place = Origin(entry, offset, base, returns, expires, size)
     taken = min(room, count)

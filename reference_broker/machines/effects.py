@@ -1,10 +1,9 @@
-"""What a queue machine asks its shell to do after a command was applied.
+"""What a queue machine asks its node to do after a command was applied.
 
-Every member computes every effect, because every member applies the same log; who *executes* one is written on
-its type. "Local" means: the member on the node that hosts the channel; and where that node has no member
-of the group, the leader does it for it. An effect may be executed twice around an election, so each is idempotent
-at its
-receiver: deliveries by message id, confirms by sequence number.
+Every member applies the same log, so every member computes every effect. The type of an effect says which member
+*executes* the effect. "Local" means the member on the channel's node, or the leader if that node has no member of the
+group. An effect may be executed twice around an election. So receivers ignore repetitions: deliveries by message id,
+confirms by sequence number.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class Span:
     """``count`` messages out of one enqueued run: positions ``start, start + step, ...``.
 
     ``index`` is the log entry and ``offset`` the octet within its payload at which the run is encoded
-    (:mod:`reference_broker.message_run`). A span is a place, not a copy.
+    (:mod:`reference_broker.message_run`). A span names messages and copies nothing.
     """
 
     index: LogIndex
@@ -35,8 +34,7 @@ class Span:
 class Deliver:
     """Local. ``spans`` hold the messages with ids ``first_message_id``, +1, ... of ``consumer``, in order.
 
-    All messages of one effect share ``delivery_count``: 0 for a first delivery, and the broker sets
-    *redelivered* when it is above 0.
+    All messages of one effect share ``delivery_count``: 0 for a first delivery. Above 0, the broker sets *redelivered*.
     """
 
     consumer: ConsumerId
@@ -56,8 +54,8 @@ class Confirm:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Local. The channel's enqueue sequence numbers ``first..last`` were refused, for the queue is full: basic.nack to
-    a publisher that asked for confirms. Within one list the confirms and rejects of a channel ascend."""
+    """Local. The full queue refused the channel's enqueue sequence numbers ``first..last``. A publisher with confirms
+    gets a basic.nack. Within one list the confirms and rejects of a channel ascend."""
 
     channel: ChannelId
     first: int
@@ -68,10 +66,10 @@ class Reject:
 class Reply:
     """Local. Answer to the command that carried ``correlation`` (checkout, cancel, purge, get).
 
-    ``value`` is the command's result: for a checkout the message id its next delivery begins with (not 0 when the
-    consumer goes on after a cancel), for a purge the number of messages, for a get 0 if the queue was empty and else
-    1 + the messages left ready, for a cancel 0. It stands in the list where it belongs
-    among the deliveries: after those dealt before a cancel, before those that follow a checkout, after that of a get.
+    ``value`` is the command's result. For a checkout: the message id that its next delivery begins with (not 0 if the
+    consumer goes on after a cancel). For a purge: the number of messages. For a get: 0 if the queue was empty, else
+    1 + the messages left ready. For a cancel: 0. The reply of a checkout precedes the deliveries that follow it. The
+    reply of a cancel or a get comes after the deliveries made before it.
     """
 
     channel: ChannelId
@@ -81,8 +79,8 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class MonitorNode:
-    """Leader only. Tell the machine (``NodeDown``/``NodeUp``) when this node goes away or comes back; at once, if
-    it is away already. Repeated on election and with each subscription from there."""
+    """Leader only. Tell the machine (``NodeDown``/``NodeUp``) when this node goes away or comes back; at once, if the
+    node is away already. Repeated on each election and each subscription from the node."""
 
     node: NodeId
 
@@ -97,15 +95,16 @@ class DeadLetterReason(IntEnum):
     MAXLEN = 3
     """The queue was full."""
     DELIVERY_LIMIT = 4
-    """It came back too often."""
+    """It was returned too often."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """Leader only. Route these messages to the queue's dead letter exchange, in this order.
 
-    ``first_id`` 0: at most once, nobody waits for an answer. Else they are the queue's dead letters ``first_id``, +1,
-    ...: at least once, to be answered with ``DeadLetterSettled``, and said again to each new leader until then.
+    ``first_id`` 0: at most once, and the queue has forgotten the messages. Else at least once: the messages are the
+    queue's dead letters ``first_id``, +1, ... The queue waits for ``DeadLetterSettled`` and repeats the effect to each
+    new leader until then.
     """
 
     first_id: int
@@ -116,22 +115,22 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Leader only. Propose a ``Tick`` once the leader's clock shows ``at_ms`` (milliseconds since 1970; at once if it
-    does). One timer a queue: the last one set counts."""
+    """Leader only. Propose a ``Tick`` once the leader's clock shows ``at_ms`` (milliseconds since 1970), at once if
+    the time has passed. A queue has one timer: a new time replaces the old one."""
 
     at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class QueueExpired:
-    """Leader only. Nobody has used the queue for as long as it was declared to stay: delete it. Repeated until it is
+    """Leader only. Delete the queue: it was unused for longer than its ``x-expires``. Repeated until the queue is
     gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsChanged:
-    """Leader only. The queue's settings are others now: see whether they are those that are wanted. What a former
-    leader wished for may come late."""
+    """Leader only. The queue's settings have changed: compare them with the wanted settings. A change that a former
+    leader proposed may be applied late."""
 
 
 Effect = Deliver | Confirm | Reject | Reply | MonitorNode | DeadLetter | SetTimer | QueueExpired | SettingsChanged
@@ -142,9 +141,9 @@ def local_effects(
 ) -> list[Effect]:
     """The effects that the member on ``node`` executes, in order. ``member_nodes`` are the nodes of the group.
 
-    This one rule makes local delivery need no coordination. Every member computes the same effects from the same log.
-    The member on a channel's node executes the effects for that channel; the leader executes those for channels of
-    nodes without a member. So at any log position each effect has exactly one executor, and no member asks another.
+    This rule makes local delivery work without coordination. The member on a channel's node executes the effects for
+    that channel. The leader executes the effects for channels of nodes without a member. So at any log position each
+    effect has exactly one executor, and no member asks another.
     """
     return [effect for effect in effects if _executes(effect, node, is_leader, member_nodes)]
 

@@ -1,15 +1,14 @@
-"""How messages come in, and who gets them.
+"""How messages enter the queue, and how they are dealt to consumers.
 
-What publishers send: each sequence number of a channel is taken or refused once, and answered as often as it comes.
+The queue takes or refuses each sequence number of a channel once, and answers it as often as it comes. A publisher that
+missed the answer sends the messages again, under the same numbers. So the queue remembers the next number of each
+channel, and which earlier numbers it refused: a confirm for a refused message would lose that message.
 
-A publisher that did not hear the answer sends again, under the same numbers. So a channel remembers the number that is
-next, and which of the earlier ones were refused: answering those with a confirm would lose them.
+Ready messages go to consumers in the order of the service queue, as far as credit goes.
 
-Invariants: a sequence number of a channel is enqueued at most once (I23); every number below the next one is answered
-the same way each time; what is refused is the end of a run.
-
-What is ready goes to consumers in the order of the service queue, as far as credit goes. Invariant (I18): after
-:func:`deal` nothing is ready, or no consumer in service has credit.
+Invariants: a sequence number of a channel is enqueued at most once (I23); every number below the next number gets the
+same answer each time; a refusal concerns the end of a run; after :func:`deal` nothing is ready, or no consumer in
+service has credit (I18).
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from reference_broker.types import ChannelId, LogIndex
 
 
 def enqueue(state: State, outbox: Outbox, command: Enqueue, index: LogIndex, run_offset: int) -> None:
-    """Accept what is new of the run. What is known already is answered once more: its answer may have been lost.
+    """Accept the new messages of the run. Known messages are answered again: the first answer may have been lost.
 
-    A run that leaves a gap is dropped and not answered: its channel will send it again, in order.
+    A run that leaves a gap is dropped without an answer: its channel will send the run again, in order.
     """
     if not command.first_seq:
         _accept(state, outbox, command, index, run_offset, 0)
@@ -62,7 +61,7 @@ def _answer(state: State, outbox: Outbox, channel_id: ChannelId, channel: Channe
 
 
 def _accept(state: State, outbox: Outbox, command: Enqueue, index: LogIndex, run_offset: int, start: int) -> int:
-    """Take the messages of the run from position ``start`` on; returns how many of them, the last, are refused."""
+    """Take the messages of the run from position ``start`` on. Returns how many of the last messages are refused."""
     count = command.run.count - start
     if state.is_plain and command.ttl_ms < 0:
         state.totals.enqueued += count
@@ -84,7 +83,7 @@ def _accept(state: State, outbox: Outbox, command: Enqueue, index: LogIndex, run
 
 
 def deal(state: State, outbox: Outbox) -> None:
-    """Deal ready messages, oldest first, until none is left or nobody wants any."""
+    """Deal ready messages, oldest first, until no message is left or no consumer has credit."""
     ready, service = state.ready, state.service
     if state.is_expiring:
         expiry.expire_heads(state, outbox)
@@ -95,7 +94,7 @@ def deal(state: State, outbox: Outbox) -> None:
 
 
 def _hand_out(state: State, outbox: Outbox, count: int, start: int, step: int, origin: Origin) -> int:
-    """Give messages of one stretch to the consumers whose turn it is; returns how many were taken."""
+    """Give messages of one stretch to the next consumers. Returns how many messages they took."""
     dealt, width, shares = state.service.deal(count)
     for consumer, turn, share in shares:
         first = start + turn * step

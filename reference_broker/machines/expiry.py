@@ -1,16 +1,15 @@
-"""What is too old: messages whose time to live is over, and a queue that nobody uses.
+"""Expiry: of messages whose time to live is over, and of a queue that nobody uses.
 
-Time is that of the log: each batch is stamped by the clock of who made it, and a member goes on with the latest stamp
-it has seen. So all members expire the same messages at the same entry, and a leader whose clock is behind its
-predecessor's makes messages live longer, never time go back.
+The time is that of the log: the node that makes a batch stamps it with its clock, and the latest stamp of any entry is
+the present time. So all members expire the same messages at the same entry. If a new leader's clock is behind its
+predecessor's, messages live longer, but time does not go back.
 
-A message expires at the time of its enqueue plus the shorter of its own time to live and the queue's. Only the head
-is looked at: a message behind one that lives longer expires when it gets there (as in RabbitMQ). Time to live 0
-becomes 1 ms: delivered at once or not at all, and a message that is delivered in the very command that brought it
-lives.
+A message expires at the time of its enqueue plus the shorter of its own time to live and the queue's. As in RabbitMQ,
+only the head is checked: a message behind a longer-lived message expires when it reaches the head. A time to live of 0
+becomes 1 ms: such a message is delivered by the very command that enqueued it, or expires.
 
-Since nothing may come that would carry the time, the leader sets a timer for the next thing that is due and then
-proposes a ``Tick``. Dead letters that the leader was not told of yet are due at once.
+When no command comes, no time comes either. So the leader sets a timer for the next time that is due and then proposes
+a ``Tick``. At-most-once dead letters that the leader was not told of yet are due at once.
 
 Invariant: after a command, the head of the queue is younger than its time to live at the time of the log.
 """
@@ -28,11 +27,11 @@ from reference_broker.machines.outbox import Outbox
 from reference_broker.machines.records import leading
 
 DELETE_RETRY_MS: Final = 1000
-"""How long until the leader is told again that its queue should be gone."""
+"""The time after which the leader is told again to delete its queue."""
 
 
 def expiry_of(state: State, ttl_ms: int) -> int:
-    """When a message that is enqueued now, with this time to live of its own (-1: none), expires."""
+    """The time at which a message enqueued now expires; ``ttl_ms`` is its own time to live (-1: none)."""
     queue_ttl_ms = state.config.message_ttl_ms
     if queue_ttl_ms >= 0:
         ttl_ms = queue_ttl_ms if ttl_ms < 0 else min(ttl_ms, queue_ttl_ms)
@@ -56,7 +55,7 @@ def expire_heads(state: State, outbox: Outbox) -> None:
 
 
 def _expire_records(state: State, outbox: Outbox) -> int:
-    """The same for many records at once. Returns how many messages that were."""
+    """Expire many records of the backlog at once. Returns the number of messages."""
     backlog = state.ready.backlog
     before = backlog.count
     for number, records in backlog.take_records(lambda records: leading(records["expires"] <= state.now_ms)):
@@ -67,7 +66,7 @@ def _expire_records(state: State, outbox: Outbox) -> int:
 
 
 def due_ms(state: State) -> int | None:
-    """When something is to be looked at again if nothing happens before; None: never."""
+    """The time at which something expires next; None: never."""
     due = NEVER
     if state.is_expiring and state.ready:
         due = state.ready.head()[3].expires
@@ -79,7 +78,7 @@ def due_ms(state: State) -> int | None:
 
 
 def tick(state: State, outbox: Outbox) -> None:
-    """The leader's timer has gone off: say what has come of it, and set it anew."""
+    """The leader's timer has gone off: report an expired queue, and set the timer again."""
     due = due_ms(state)
     if _may_expire(state) and state.now_ms >= state.last_used_ms + state.config.expires_ms:
         outbox.queue_expired()
@@ -89,5 +88,5 @@ def tick(state: State, outbox: Outbox) -> None:
 
 
 def _may_expire(state: State) -> bool:
-    """Consumers keep a queue alive, but for those out of reach, as in RabbitMQ."""
+    """Whether the queue expires. A consumer prevents that, unless its node is out of reach (as in RabbitMQ)."""
     return state.config.expires_ms >= 0 and not any(consumer.status in IN_SERVICE for consumer in state.all_consumers())

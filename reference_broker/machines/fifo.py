@@ -2,39 +2,39 @@
 
 Theory of operation
 -------------------
-Every member of a queue's group applies the same entries in the same order, so all members know at each
-index who holds which message and who is next in the service queue. Each *executes* only the effects meant for
-channels of its own node (:func:`~reference_broker.machines.effects.local_effects`). That is local delivery without
-coordination, after RabbitMQ's ``rabbit_fifo``.
+Every member of a queue's group applies the same entries in the same order. So all members know at each index which
+consumer holds which message and which consumer is served next. Each member *executes* only the effects for channels of
+its own node (:func:`~reference_broker.machines.effects.local_effects`). This is local delivery without coordination,
+after RabbitMQ's ``rabbit_fifo``.
 
-The state holds positions, not bodies. A message enters as part of a run and keeps a *message number* for life. It is at
-any time in exactly one of two places:
+The state holds positions, not bodies. A message enters as part of a run and keeps its *message number*. At any time,
+the message is in exactly one of two places:
 
     ready       never delivered, or returned and then served first (:mod:`~reference_broker.machines.ready`)
     held        by one consumer, under a message id (:mod:`~reference_broker.machines.consumers`)
 
-Messages enter and are dealt to consumers by :mod:`~reference_broker.machines.enqueue`, and come back by
-:mod:`~reference_broker.machines.settlement`. A message leaves by being settled, discarded, expired
-(:mod:`~reference_broker.machines.expiry`), dropped by a full queue (:mod:`~reference_broker.machines.limits`) or above
-the delivery limit, or purged; a counter each. Of these, all but the settled and purged may be dead-lettered
-(:mod:`~reference_broker.machines.burial`). Who consumes, and whose channel or node is gone, is for
+Messages enter and are dealt to consumers by :mod:`~reference_broker.machines.enqueue`. They come back by
+:mod:`~reference_broker.machines.settlement`. A message leaves the queue when it is settled, discarded, expired
+(:mod:`~reference_broker.machines.expiry`), dropped by a full queue (:mod:`~reference_broker.machines.limits`), returned
+above the delivery limit, or purged. Each way has a counter. Settled and purged messages are gone; the others may become
+dead letters (:mod:`~reference_broker.machines.burial`). Subscriptions, and the ends of channels and nodes, are in
 :mod:`~reference_broker.machines.subscriptions`. Each of these modules is functions over the
-:class:`~reference_broker.machines.fifo_state.State`; this one says which command is whose.
+:class:`~reference_broker.machines.fifo_state.State`. This module maps each command to its function.
 
-After *each command* the ready messages are dealt as far as credit goes, and then limits are kept, so what happens
-depends on the order of the commands alone and not on how they were cut into entries. The effects of an entry are then
-put into as few as possible (:mod:`~reference_broker.machines.outbox`).
+After *each command* the queue deals ready messages as far as credit goes, and then keeps its limits. So the outcome
+depends on the order of the commands alone, and not on how they were cut into entries. The effects of an entry are then
+merged into as few as possible (:mod:`~reference_broker.machines.outbox`).
 
-Differences from RabbitMQ 3.10, all towards one simple rule: a returned message always goes back to its place in message
-order (there a client's requeue goes to the tail, a dead consumer's messages to the front); a consumer out of service is
-out of the service queue at once; credit is always ``max(0, prefetch - unacked)``.
+Differences from RabbitMQ 3.10, each for a simpler rule: a returned message always goes back to its place in message
+order (in RabbitMQ a client's requeue goes to the tail, a dead consumer's messages to the front); a consumer out of
+service leaves the service queue at once; credit is always ``max(0, prefetch - unacked)``.
 
 Invariants (the numbers are those of the property tests)
     I13  equal logs give equal :meth:`FifoMachine.snapshot` octets, from any snapshot on
     I14  enqueued = ready + unacked + settled + discarded + delivery-limited + expired + dropped + purged
     I18  after a command, either nothing is ready or no consumer in service has credit
-    I19  of the consumers of a queue with a single active one, at most one is served
-    I20  message ids of a consumer are given +1 and never again, as long as its channel lives
+    I19  a queue with a single active consumer serves at most one consumer
+    I20  message ids of a consumer go up by 1 and are never reused while its channel lives
     I23  a sequence number of a channel is enqueued at most once
     I24  a delivery count never decreases; above the limit the message is dropped
     I28  publishes are refused only while the queue is above four fifths of a limit
@@ -83,9 +83,9 @@ from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId, Term
 PACED_MESSAGES_MIN: Final = 24
 _PACED_PREFETCHES: Final = 4
 _PACED_ENTRIES: Final = 8
-"""So many entries after such a consumer's settle publishes flow freely again."""
+"""The queue paces publishes for this many entries after the settle of a consumer with a backlog."""
 _REFRESH_ENTRIES: Final = 64
-"""After so many entries a queue that used a time to live looks whether it still does."""
+"""A queue with timed messages refreshes its flags once in this many entries."""
 _NEVER: Final = (-_PACED_ENTRIES, 0)
 
 
@@ -112,8 +112,8 @@ class FifoMachine:
     ) -> list[Effect]:
         """Apply one committed entry. ``meta.index`` must be above that of the entry before.
 
-        ``end`` is where the batch ends within ``payload`` (default: its end); commands at the positions ``skip`` are
-        left out, because an earlier entry held them already.
+        ``end`` is where the batch ends within ``payload`` (default: its end). Commands at the positions ``skip`` are
+        left out: an earlier entry held them already.
 
         Raises :class:`~reference_broker.machines.batch.DamagedBatchError` before anything has changed.
         """
@@ -138,7 +138,7 @@ class FifoMachine:
         return self._outbox.effects()
 
     def _begin(self, time_ms: int) -> int | None:
-        """Let time pass; returns what was due next."""
+        """Let time pass. Returns the time that was due next before."""
         state = self._state
         was_due = expiry.due_ms(state)
         state.now_ms = max(state.now_ms, time_ms)
@@ -160,7 +160,7 @@ class FifoMachine:
                 enqueue(state, outbox, command, index, run_offset)
             case Settle():
                 consumer = settlement.settle(state, command)
-                if consumer is not None and state.ready.count:  # so it is, or soon will be, out of credit
+                if consumer is not None and state.ready.count:  # the consumer has a backlog
                     self._paced = state.applied, consumer.prefetch
             case Return():
                 settlement.give_back(state, outbox, command)
@@ -196,7 +196,7 @@ class FifoMachine:
         self._outbox.reply(command.channel, command.correlation, purged)
 
     def _update_config(self, config: FifoConfig) -> None:
-        """Other settings from here on. Times to live of messages that are here stay as they were."""
+        """Change the settings. Messages that are here keep their times to live."""
         self._state.configure(config)
         self._state.last_used_ms = self._state.now_ms
         self._outbox.settings_changed()
@@ -205,7 +205,7 @@ class FifoMachine:
     # Outside the log -------------------------------------------------------------------------------------------------
 
     def become_leader(self) -> list[Effect]:
-        """What a new leader must take over: to watch every node that has channels here, dead letters, the timer."""
+        """The effects by which a new leader takes over the watched nodes, the dead letters and the timer."""
         state, outbox = self._state, Outbox()
         for node in sorted({channel.node for channel in state.channels}):
             outbox.monitor(node)
@@ -218,30 +218,34 @@ class FifoMachine:
         return outbox.effects()
 
     def redeliver_local(self, node: NodeId, boot_id: int) -> list[Deliver]:
-        """Everything that consumers of this start of this node hold, as deliveries, ascending in id for each consumer.
+        """All messages that consumers on this start of this node hold, as deliveries, ascending in id per consumer.
 
-        For a member that skipped entries (snapshot) or did not execute their effects (role gap). Receivers drop the
-        ids they have.
+        A member needs these deliveries after it skipped entries (snapshot) or did not execute their effects (role
+        gap). Receivers drop the ids that they have.
         """
         return inspection.held_deliveries(self._state, node, boot_id)
 
     def still_held(self, delivery: Deliver) -> list[Deliver]:
-        """What the consumer still holds of a delivery, with the counts of now: for a member that has not told it. What
-        was taken back meanwhile is somebody else's."""
+        """The messages of a delivery that the consumer still holds, with their present delivery counts.
+
+        A member asks this before it makes a late delivery: a message that was taken back may be another consumer's.
+        """
         return inspection.still_held(self._state, delivery)
 
     def holds_deliveries(self, consumer_id: ConsumerId) -> bool:
-        """Whether the consumer holds its messages until it settles them. False for one that gets them singly."""
+        """Whether the consumer holds its messages until it settles them. False for gets and automatic settling."""
         consumer = self._state.consumer(consumer_id)
         return consumer is None or not (consumer.status is Status.GETTING or consumer.auto_settle)
 
     def reconfirm_local(self, node: NodeId, boot_id: int) -> list[Confirm | Reject]:
-        """Answers for all that channels of this start of this node have enqueued: for a member that skipped entries.
-        Receivers drop what they have."""
+        """Confirms and rejects for all enqueues of the channels on this start of this node.
+
+        A member needs these answers after it skipped entries. Receivers drop the answers that they have.
+        """
         return inspection.enqueue_answers(self._state, node, boot_id)
 
     def next_message_id(self, consumer_id: ConsumerId) -> int:
-        """The id that the consumer's next delivery starts with; 0 for one that is not known."""
+        """The id that the consumer's next delivery starts with; 0 if the consumer is unknown."""
         consumer = self._state.consumer(consumer_id)
         return consumer.next_id if consumer is not None else 0
 
@@ -254,10 +258,10 @@ class FifoMachine:
         return inspection.lowest_live_entry(self._state)
 
     def pace(self) -> int | None:
-        """How many messages the next entries should enqueue at most, so that settles do not wait behind publishes.
+        """The most messages that the next entries should enqueue, so that settles do not wait behind publishes.
 
-        None unless a consumer has just settled while messages waited for it. A hint and no part of the state: it
-        changes which commands share an entry, never what they do.
+        None unless a consumer has just settled while messages waited for it. The number is a hint and no part of the
+        state: it decides which commands share an entry, never their effects.
         """
         entry, prefetch = self._paced
         if self._state.applied - entry >= _PACED_ENTRIES or not self._state.ready.count:
@@ -266,11 +270,11 @@ class FifoMachine:
 
     @property
     def config(self) -> FifoConfig:
-        """The settings now: those of the declaration, or of the last update."""
+        """The present settings: from the declaration, or from the last update."""
         return self._state.config
 
     def snapshot(self) -> bytes:
-        """The state as octets. Equal states give equal octets, so this is also what members are compared by."""
+        """The state as octets. Equal states give equal octets, so tests compare members by their snapshots."""
         return encode_state(self._state)
 
     @classmethod
@@ -290,11 +294,11 @@ class FifoMachine:
         return LogIndex(self._state.applied)
 
     def channels(self) -> list[ChannelId]:
-        """Every channel that enqueues or consumes here, ascending."""
+        """All channels that enqueue or consume here, ascending."""
         return sorted(self._state.channels)
 
     def service_order(self) -> list[ConsumerId]:
-        """The service queue: whose turn it is, first to last. Equal on all members at the same index."""
+        """The consumers in the service queue, first to last. Equal on all members at the same index."""
         return [consumer.id for consumer in self._state.service.order()]
 
     def counts(self) -> QueueCounts:

@@ -1,6 +1,7 @@
-"""The octets of a queue's state: a snapshot, and what members are compared by.
+"""The octets of a queue's state: its snapshot.
 
-All big-endian. A head of magic, version and CRC-32 of everything behind it; then, each table with its length in front:
+All numbers are big-endian. The head is magic, version and the CRC-32 of all that follows. The tables come behind it,
+each with its length in front:
 
     settings     octets of a :class:`~reference_broker.machines.config.FifoConfig`
     figures      applied, times, totals, next numbers
@@ -12,7 +13,7 @@ All big-endian. A head of magic, version and CRC-32 of everything behind it; the
     returned     stretches                                     by message number
     backlog      records                                       in order
 
-What follows from the rest (credit, counts, who is queued) is not written, so it cannot contradict it.
+Values that follow from the rest (credit, counts, queued consumers) are not written, so they cannot contradict it.
 """
 
 from __future__ import annotations
@@ -69,11 +70,11 @@ T = TypeVar("T")
 
 
 class DamagedSnapshotError(ValueError):
-    """The octets are not the snapshot of a queue, or one of a version this broker does not know."""
+    """The octets are not the snapshot of a queue, or a snapshot of a version that this broker does not know."""
 
 
 def encode_state(state: State) -> bytes:
-    """The state as octets; equal states give equal octets."""
+    """The state as octets. Equal states give equal octets."""
     consumers = list(state.consumers())
     positions = {consumer.id: position for position, consumer in enumerate(consumers)}
     settings = state.config.encode()
@@ -139,7 +140,7 @@ def _encode_consumer(consumer: Consumer) -> bytes:
 
 
 def decode_state(snapshot: bytes) -> State:
-    """Read back a state. Raises :class:`DamagedSnapshotError`, with the reason, for anything but a whole snapshot."""
+    """The state of a snapshot. Raises :class:`DamagedSnapshotError`, with the reason, for damaged octets."""
     if len(snapshot) < _HEAD.size:
         raise DamagedSnapshotError(f"snapshot of {len(snapshot)} octets: shorter than its head")
     magic, version, crc = _HEAD.unpack_from(snapshot)
@@ -151,7 +152,7 @@ def decode_state(snapshot: bytes) -> State:
         return _Reader(snapshot, _HEAD.size).state()
     except (struct.error, IndexError, KeyError, ValueError) as error:
         raise DamagedSnapshotError(
-            f"snapshot of {len(snapshot)} octets has a checksum but no sense: {error}"
+            f"snapshot of {len(snapshot)} octets: its checksum matches, its content is wrong: {error}"
         ) from error
 
 
@@ -163,7 +164,7 @@ class _Reader:
         self._at = at
 
     def state(self) -> State:
-        """Everything, in the order it was written."""
+        """The state, read in the order of writing."""
         state = State(self._config())
         state.ready.backlog.first_number = self._figures(state)
         state.boot_ids = {NodeId(node): boot_id for node, boot_id in self._table(lambda: self._unpack(_BOOT_ID))}
@@ -177,7 +178,7 @@ class _Reader:
         state.ready.load_returned(self._table(self._returned))
         records = self._octets[self._at :]
         if len(records) % RECORD.size:
-            raise ValueError(f"{len(records)} octets of backlog are no whole number of records")
+            raise ValueError(f"{len(records)} octets of backlog are not a whole number of records")
         state.ready.backlog = Backlog.loaded(state.ready.backlog.first_number, records)
         if state.ready.expires_ever() or any(
             held.origin.expires != NEVER for consumer in consumers for held in consumer.held
@@ -201,7 +202,7 @@ class _Reader:
         return [row() for _ in range(count)]
 
     def _figures(self, state: State) -> int:
-        """Returns the number of the backlog's head."""
+        """Read the figures. Returns the message number of the backlog's head."""
         state.applied, state.now_ms, state.last_used_ms, state.arrivals, *others = self._unpack(_FIGURES)
         state.dead_letters.next_id, state.dead_letters.announced, first_number, *totals, refusing = others
         state.totals = Totals()

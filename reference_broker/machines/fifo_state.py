@@ -15,11 +15,11 @@ from reference_broker.machines.service_queue import ServiceQueue
 from reference_broker.types import ChannelId, ConsumerId, NodeId
 
 REFUSED_RANGES_MAX: Final = 64
-"""How many ranges of refused publishes a channel is remembered by."""
+"""The most ranges of refused publishes that the queue remembers per channel."""
 
 
 class Totals:
-    """Messages that came, and that left by each way; messages that were refused; dead letters made."""
+    """Counters: messages enqueued, messages that left by each way, messages refused, dead letters made."""
 
     __slots__ = (
         "dead_lettered",
@@ -54,16 +54,16 @@ class ChannelState:
         self.next_seq = 1
         self.consumers: dict[str, Consumer] = {}
         self.first_id = 0
-        """Where its next new consumer begins to count messages: above all ids of those that are gone, one of which may
-        have had the same tag. A member that executes an old entry late must not pass for the newer one."""
+        """The first message id of the channel's next new consumer: above all ids of its former consumers. A former
+        consumer may have had the same tag, and a late delivery to it must not look like one to the new consumer."""
         self.refused: list[tuple[int, int]] = []
-        """Which of its sequence numbers were refused, ascending: a publish that comes again gets the same answer."""
+        """Ranges of refused sequence numbers, ascending: a repeated publish gets the same answer."""
 
     def refuse(self, first: int, last: int) -> None:
-        """Remember that these were refused.
+        """Remember these sequence numbers as refused.
 
-        Of very many ranges the two oldest become one. What lay between them was enqueued, confirmed long ago; should
-        it come again, its publisher is told that it was refused, which costs a duplicate and never a message.
+        When there are too many ranges, the two oldest become one. The messages between the two were enqueued and
+        confirmed long ago. If they come again, the queue refuses them; that may cost a duplicate, never a message.
         """
         if self.refused and self.refused[-1][1] + 1 == first:
             self.refused[-1] = (self.refused[-1][0], last)
@@ -76,10 +76,10 @@ class ChannelState:
 class State:
     """Everything a snapshot holds.
 
-    And four flags that follow from it and only save looking: what a queue does not use, or no longer, must not cost it
-    anything. ``is_limited``: it may be full. ``is_timed``: something may be due some time. ``is_plain``: neither. Two
-    members may differ in them for a while, as one that was restored knows at once what the other has yet to notice:
-    they decide nothing.
+    Four flags follow from the rest of the state and save work: a feature that a queue does not use costs nothing.
+    ``is_limited``: the queue may be full. ``is_timed``: something may become due. ``is_expiring``: a message may have a
+    time to live. ``is_plain``: the queue is neither limited nor timed. The flags decide nothing: a restored member may
+    clear a flag earlier than the others do.
     """
 
     __slots__ = (
@@ -105,28 +105,28 @@ class State:
     def __init__(self, config: FifoConfig) -> None:
         self.applied = 0
         self.now_ms = 0
-        """The latest time that any entry was stamped with."""
+        """The latest time stamp of any entry."""
         self.last_used_ms = 0
-        """When a consumer last came or went, or a message was asked for; 0 as long as nobody minds."""
+        """When a consumer last came or went, or a get came; 0 while the queue does not expire."""
         self.ready = Ready()
         self.dead_letters = DeadLetters()
         self.channels: dict[ChannelId, ChannelState] = {}
         self.arrivals = 0
         """Subscriptions so far."""
         self.boot_ids: dict[NodeId, int] = {}
-        """The newest boot id of each node that was seen to come back."""
+        """The newest boot id of each node that has come back."""
         self.service = ServiceQueue()
         self.refusing = False
         """Whether publishes are refused until there is room again."""
         self.totals = Totals()
         self.is_expiring = False
-        """False: no message here has a time to live."""
+        """Whether a message here may have a time to live."""
         self.last_expiring = -1
-        """No message with a number above it has a time to live."""
+        """No message with a higher message number has a time to live."""
         self.configure(config)
 
     def configure(self, config: FifoConfig) -> None:
-        """Go by these settings."""
+        """Take these settings."""
         self.config = config
         self.is_limited = config.max_length >= 0 or config.max_length_bytes >= 0
         self.is_timed = (
@@ -139,14 +139,14 @@ class State:
         self.refusing = self.refusing and self.is_limited
 
     def expect_expiry(self) -> None:
-        """The messages that came last have a time to live."""
+        """Note that the newest messages have a time to live."""
         backlog = self.ready.backlog
         self.is_expiring, self.last_expiring = True, backlog.first_number + backlog.count - 1
         self.expect_ticks()
 
     def refresh_flags(self) -> None:
-        """See whether any message with a time to live, or anything else that is due some time, is left. Not for every
-        entry: a consumer may hold many messages, one of them with a time to live."""
+        """Clear the flags that no longer hold. Too slow for every entry: a consumer may hold many messages, one of them
+        with a time to live."""
         if self.is_expiring and self.last_expiring < self.ready.backlog.first_number:
             held = (held.origin.expires for consumer in self.all_consumers() for held in consumer.held)
             returned = (stretch[4].expires for stretch in self.ready.returned)
@@ -154,12 +154,12 @@ class State:
         self.configure(self.config)
 
     def expect_ticks(self) -> None:
-        """Something is due some time."""
+        """Note that something will become due."""
         self.is_timed = True
         self.is_plain = False
 
     def is_of_earlier_boot(self, channel_id: ChannelId) -> bool:
-        """A command that was on its way while its node died and came back: nobody would ever end this channel."""
+        """Whether the channel belongs to an earlier start of its node. No command would ever end this channel."""
         return channel_id.boot_id < self.boot_ids.get(channel_id.node, 0)
 
     def consumer(self, consumer_id: ConsumerId) -> Consumer | None:
@@ -168,12 +168,12 @@ class State:
         return channel.consumers.get(consumer_id.tag) if channel else None
 
     def all_consumers(self) -> Iterator[Consumer]:
-        """All consumers, in no order: for questions whose answer does not depend on it."""
+        """All consumers, in any order. For questions whose answer does not depend on the order."""
         for channel in self.channels.values():
             yield from channel.consumers.values()
 
     def consumers(self) -> Iterator[Consumer]:
-        """All consumers, ascending by identity: whoever changes state on the way must do it in one order everywhere."""
+        """All consumers, ascending by identity. For changes of state, which need the same order on all members."""
         for channel_id in sorted(self.channels):
             consumers = self.channels[channel_id].consumers
             for tag in sorted(consumers):

@@ -1,7 +1,7 @@
-"""Messages under ids: stretches of runs that somebody holds, and how ids are picked out of them.
+"""Ranges of messages under ids, and how ids are taken out of them.
 
-Consumers settle in order nearly always, so that whole ranges come off the front; ids out of order are found by
-bisection and split a range in two. Both are O(ranges touched).
+Consumers nearly always settle in order, so whole ranges leave at the front. Ids out of order are found by bisection and
+split a range in two. Both are O(ranges touched).
 
 Invariant of every list here: ranges ascend in id and do not overlap.
 """
@@ -16,7 +16,7 @@ from reference_broker.machines.origins import Origin
 
 
 class HeldRange:
-    """Messages ``first_id``, +1, ... of a holder: a stretch of one run."""
+    """Messages with the ids ``first_id``, +1, ...: a stretch of one run."""
 
     __slots__ = ("count", "first_id", "origin", "start", "step")
 
@@ -37,7 +37,7 @@ class HeldRange:
         return type(self)(self.first_id, count, self.start, self.step, self.origin)
 
     def cut(self, count: int) -> Self:
-        """Take the first ``count`` messages off, and give them back as a range of their own."""
+        """Remove the first ``count`` messages. Returns them as a range of their own."""
         front = self.front(count)
         self.first_id += count
         self.count -= count
@@ -50,7 +50,7 @@ R = TypeVar("R", bound=HeldRange)
 
 
 def release(held: list[R], first: int, last: int) -> list[R]:
-    """Take the messages with ids ``first..last`` out of the list. Ids that are not in it are no error."""
+    """Remove the messages with ids ``first..last`` from the list, and return them. Unknown ids are no error."""
     if first > last:
         return []
     begin = _split_before(held, first)
@@ -65,7 +65,7 @@ def release(held: list[R], first: int, last: int) -> list[R]:
 
 
 def _split_before(held: list[R], message_id: int) -> int:
-    """Position of the first range whose ids are all ``message_id`` or above; a range across it is split."""
+    """Position of the first range whose ids are all ``message_id`` or above. Splits a range that contains the id."""
     if not held or message_id <= held[0].first_id:
         return 0
     at = bisect_right(held, message_id, key=_FIRST_ID) - 1

@@ -1,4 +1,4 @@
-"""What can be read off a queue's state: counts, what must stay in the log, what somebody missed. Changes nothing."""
+"""Questions to a queue's state: counts, entries that must stay in the log, deliveries and answers to repeat. Pure."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ _ANY_ID: Final = 1 << 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueCounts:
-    """How many messages are where, and how many left by which way since the queue was declared.
+    """How many messages a queue has, and how many left in each way since the queue was declared.
 
     ``enqueued`` = ``ready`` + ``unacked`` + ``settled`` + ``discarded`` (rejected by a consumer) + ``delivery_limited``
-    (came back too often) + ``expired`` + ``dropped`` (max-length) + ``purged``. Of those that left, ``dead_lettered``
-    were dead-lettered; ``dead_letters`` of these still wait to be confirmed. ``refused`` publishes were never enqueued.
+    (returned too often) + ``expired`` + ``dropped`` (max-length) + ``purged``. Of the messages that left,
+    ``dead_lettered`` became dead letters; ``dead_letters`` of these still wait to be confirmed. ``refused`` messages
+    were never enqueued.
 
-    ``ready_bytes`` are octets of bodies. ``consumers`` leaves out cancelled ones and those of gets; ``enqueuers`` are
+    ``ready_bytes`` are octets of bodies. ``consumers`` leaves out cancelled consumers and gets; ``enqueuers`` are
     channels whose sequence numbers are tracked.
     """
 
@@ -48,7 +49,7 @@ class QueueCounts:
 
 
 def counts(state: State) -> QueueCounts:
-    """Where the messages are. O(consumers)."""
+    """The counts of the queue. O(consumers)."""
     totals = state.totals
     consumers = list(state.all_consumers())
     in_service = IN_SERVICE | {Status.SUSPECTED}
@@ -72,7 +73,7 @@ def counts(state: State) -> QueueCounts:
 
 
 def held_deliveries(state: State, node: NodeId, boot_id: int) -> list[Deliver]:
-    """Everything that consumers of this start of this node hold, as deliveries, ascending in id for each consumer."""
+    """All messages that consumers on this start of this node hold, as deliveries, ascending in id per consumer."""
     deliveries = []
     for consumer in state.consumers():
         if consumer.id.channel.node == node and consumer.id.channel.boot_id == boot_id:
@@ -81,7 +82,7 @@ def held_deliveries(state: State, node: NodeId, boot_id: int) -> list[Deliver]:
 
 
 def still_held(state: State, delivery: Deliver) -> list[Deliver]:
-    """What the consumer still holds of a delivery."""
+    """The messages of a delivery that the consumer still holds."""
     consumer = state.consumer(delivery.consumer)
     first = delivery.first_message_id
     last = first + sum(span.count for span in delivery.spans) - 1
@@ -89,7 +90,7 @@ def still_held(state: State, delivery: Deliver) -> list[Deliver]:
 
 
 def _deliveries(consumer: Consumer, first: int = 0, last: int = _ANY_ID) -> list[Deliver]:
-    """What it holds of the ids ``first..last``."""
+    """The held messages with ids ``first..last``, as deliveries."""
     parcels: list[GrowingDelivery] = []
     for held in consumer.held:
         skipped = max(first - held.first_id, 0)
@@ -103,7 +104,7 @@ def _deliveries(consumer: Consumer, first: int = 0, last: int = _ANY_ID) -> list
 
 
 def enqueue_answers(state: State, node: NodeId, boot_id: int) -> list[Confirm | Reject]:
-    """What became of all that channels of this start of this node have enqueued."""
+    """Confirms and rejects for all enqueues of the channels on this start of this node."""
     answers: list[Confirm | Reject] = []
     for channel_id, channel in sorted(state.channels.items()):
         if (channel_id.node, channel_id.boot_id) == (node, boot_id):
@@ -113,7 +114,7 @@ def enqueue_answers(state: State, node: NodeId, boot_id: int) -> list[Confirm | 
 
 
 def answer_ranges(channel: ChannelState, first: int, last: int) -> Iterator[tuple[bool, int, int]]:
-    """The sequence numbers ``first..last``, cut where the answer changes: whether they were refused, and the ends."""
+    """The sequence numbers ``first..last``, cut where the answer changes. Yields (refused, first, last)."""
     for refused_first, refused_last in channel.refused:
         if refused_last < first or refused_first > last:
             continue
@@ -126,7 +127,7 @@ def answer_ranges(channel: ChannelState, first: int, last: int) -> Iterator[tupl
 
 
 def live_entries(state: State) -> list[tuple[LogIndex, LogIndex]]:
-    """The log entries that ready, held or dead messages lie in: merged ranges, ascending. All others may go.
+    """The log entries with ready, held or dead messages: merged ranges, ascending. The log may drop all others.
 
     Costs one pass in C over the backlog's records: 20 ms for a million.
     """
@@ -149,7 +150,7 @@ def lowest_live_entry(state: State) -> LogIndex | None:
 
 
 def _scattered_entries(state: State) -> Iterator[int]:
-    """Of all messages that are not packed."""
+    """The entries of all messages that are not packed."""
     for stretch in state.ready.returned:
         yield stretch[4].entry
     for letters in state.dead_letters.in_flight:

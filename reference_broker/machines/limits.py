@@ -1,14 +1,14 @@
-"""How much a queue takes: ``max_length`` and ``max_length_bytes``, and what gives way.
+"""The limits of a queue, ``max_length`` and ``max_length_bytes``, and what happens when it is full.
 
-Limits are for *ready* messages (those with consumers do not count), and are kept after each command, when what
-consumers have credit for was dealt. So nothing is dropped or refused that somebody could have had at once.
+Limits count *ready* messages, not messages that consumers hold. The queue keeps its limits after each command, when it
+has dealt as far as credit goes. So it never drops or refuses a message that a consumer could have had at once.
 
-``DROP_HEAD`` drops the oldest ready messages, which are those that were returned, if any.
+``DROP_HEAD`` drops the oldest ready messages, returned messages first.
 
-``REJECT_PUBLISH`` refuses the end of the run that does not fit, and then every publish until the queue is down to four
-fifths of both limits: publishers on the brink would otherwise be refused and let in by turns. Dead letters that wait to
-be confirmed count too, for they cannot be dropped. RabbitMQ learns of a full queue at the publisher's channel, so what
-is on its way is still let in there; here the queue refuses it itself and never exceeds its limits by a publish.
+``REJECT_PUBLISH`` refuses the end of a run that does not fit, and then every publish until the queue is down to four
+fifths of both limits. Otherwise the queue would refuse and accept publishers by turns. Dead letters that wait for their
+confirms count too, because they cannot be dropped. In RabbitMQ the publisher's channel learns of a full queue, so
+messages on their way still enter. Here the queue itself refuses them, and a publish never takes it above its limits.
 
 Invariant (I28): after a command the queue refuses publishes only if it is above four fifths of a limit; with
 ``DROP_HEAD`` it is within its limits.
@@ -29,7 +29,7 @@ from reference_broker.message_run import MessageRun
 
 
 def enforce(state: State, outbox: Outbox) -> None:
-    """Bring the queue back within its limits, or note that it is not."""
+    """Drop messages until the queue is within its limits, or decide whether it refuses publishes from now on."""
     if state.config.overflow is Overflow.DROP_HEAD:
         state.refusing = False
         _drop_head(state, outbox)
@@ -39,8 +39,8 @@ def enforce(state: State, outbox: Outbox) -> None:
 
 
 def refuse_tail(state: State, count: int) -> int:
-    """Take back the end of the last ``count`` messages enqueued, as far as the queue is over its limits; what was dealt
-    already is not among them. Returns how many."""
+    """Take back the last of the ``count`` newest messages, as far as the queue is over its limits. Messages that were
+    dealt stay dealt. Returns the number of messages taken back."""
     backlog = state.ready.backlog
     refused = 0
     if not state.is_limited or state.config.overflow is Overflow.DROP_HEAD or not _excess(state, 1):
@@ -57,9 +57,9 @@ def refuse_tail(state: State, count: int) -> int:
 
 
 def stretches_of_one_size(state: State, run: MessageRun, start: int) -> list[tuple[int, int, int]]:
-    """The messages of a run from position ``start`` on: position of the first, count, octets of each body.
+    """The messages of a run from position ``start`` on, as stretches: position of the first, count, octets per body.
 
-    Where octets are limited, a ragged run is cut where the size of the body changes.
+    If the queue limits octets, a ragged run is cut where the size of the body changes.
     """
     if run.ends is None or state.config.max_length_bytes < 0:
         return [(start, run.count - start, run.body_size)]
@@ -84,7 +84,7 @@ def _drop_head(state: State, outbox: Outbox) -> None:
 
 
 def _drop_records(state: State, outbox: Outbox) -> int:
-    """The same for many records at once. Returns how many messages that were."""
+    """Drop many records of the backlog at once. Returns the number of messages."""
     backlog = state.ready.backlog
     before = backlog.count
     for number, records in backlog.take_records(lambda records: _excess_records(state, records)):
@@ -95,8 +95,7 @@ def _drop_records(state: State, outbox: Outbox) -> int:
 
 
 def _excess_records(state: State, records: Columns) -> int:
-    """How many of these, the first of the queue, must go whole: without all of the last message of one the queue is
-    still too long."""
+    """How many of these records, at the head of the queue, must go with all their messages."""
     config = state.config
     counts = counts_of(records)
     sizes = records["size"].astype(np.int64)
@@ -109,14 +108,14 @@ def _excess_records(state: State, records: Columns) -> int:
 
 
 def _length(state: State) -> tuple[int, int]:
-    """Messages and octets that count."""
+    """The messages and octets that count against the limits."""
     if state.config.overflow is Overflow.DROP_HEAD:
         return state.ready.count, state.ready.octets
     return state.ready.count + state.dead_letters.count, state.ready.octets + state.dead_letters.octets
 
 
 def _excess(state: State, size: int) -> int:
-    """How many messages of this size must go; if they have no octets and octets are too many, all there are."""
+    """How many messages of this size must go. All, if they have no octets and the queue has too many octets."""
     config = state.config
     count, octets = _length(state)
     excess = 0

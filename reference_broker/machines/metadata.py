@@ -1,16 +1,15 @@
-"""The metadata machine: which queues the cluster has, where their members are wanted, and which policies hold.
+"""The metadata machine: the queues of the cluster, the nodes of their members, and the policies.
 
-One Raft group of all nodes (group 0) replicates it, as Khepri does for RabbitMQ 4. Commands are rare and small, so
-they are JSON.
-A queue's *record* names its Raft group and its members. Declaring a name that exists returns the existing record, so
-that two channels which declare the same queue at the same time agree on one group.
+One Raft group of all nodes (group 0) replicates this machine, as Khepri does for RabbitMQ 4. Commands are rare and
+small, so they are JSON. A queue's *record* names its Raft group and its members. Declaring an existing name returns the
+existing record, so two channels that declare the same queue at the same time agree on one group.
 
 Members
-    The record says what is wanted; the queue's own log says what is (its configuration). The queue's leader brings the
-    second in line with the first, one change at a time, and reports with :class:`MemberLeft` that a node is out of the
-    configuration for good: only then does that node delete its replica. Each membership of a node has a
-    number that is never given again, its *membership epoch*: a node that left and came back must not mistake one
-    replica for the other, or it would forget votes and entries that it had acknowledged.
+    The record holds the wanted members; the configuration in the queue's own log holds the present members. The queue's
+    leader adapts the configuration to the record, one change at a time. When a node is out of the configuration for
+    good, the leader reports that with :class:`MemberLeft`; only then does the node delete its replica. Each membership
+    of a node has a number that is never reused, its *membership epoch*. A node that left and came back must not confuse
+    its two replicas, or it would forget votes and entries that it had acknowledged.
 
 Pure: the group id of a new queue is drawn by the declaring node and travels in the command.
 """
@@ -26,26 +25,25 @@ from typing import Any, Final
 from reference_broker.types import NOBODY, GroupId, NodeId
 
 VERSION: Final = 4
-"""Of the snapshot and of what commands mean. 1 knew no changes of membership and no policies, 2 no members that return,
-3 no leaders elected by the declaration; they can be read. A node that knows less applies nothing of a newer leader's,
-so the members of a queue agree on whether its first leader is elected already."""
+"""Version of the snapshot and of the meaning of commands. Older versions can be read: version 1 had no changes of
+membership and no policies, 2 no returning members, 3 no leaders elected by the declaration. A node of an older version
+applies no entries of a newer leader, so the members of a queue agree whether its first leader is already elected."""
 
 ArgumentValue = str | int | bool
 
 DEFAULT_KIND: Final = "quorum"
-"""The kind of a queue whose record names none: records were written before there were kinds."""
+"""The kind of a queue whose record names no kind: older records have none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRecord:
-    """A queue that exists. ``kind`` is its ``x-queue-type``, ``arguments`` are the others
-    of its declaration.
+    """A queue that exists. ``kind`` is its ``x-queue-type``, ``arguments`` are the other arguments of its declaration.
 
-    ``members`` are the nodes on which a member is wanted, ``leaving`` those whose member is being removed, and
-    ``returning`` those among these that get another one once it has left. ``founders`` had a member from the start;
-    ``membership_epochs`` has (node, number) for each member that was added later, and ``changes`` is the highest number
-    given. ``leader`` is the node that leads first, if it can; with ``elected`` the declaration has elected it, for the
-    first term of the queue's group.
+    ``members`` are the nodes on which a member is wanted, ``leaving`` the nodes whose member is being removed. The
+    nodes in ``returning`` are leaving too, and get a new member afterwards. ``founders`` are the nodes of the first
+    members. ``membership_epochs`` has (node, epoch) for each member that was added later; ``changes`` is the highest
+    epoch given. ``leader`` is the node that leads first, if it can. With ``elected``, the declaration has elected this
+    leader for the first term of the queue's group.
     """
 
     name: str
@@ -66,24 +64,24 @@ class QueueRecord:
         return dict(self.membership_epochs).get(node, 0)
 
     def has_replica(self, node: NodeId) -> bool:
-        """Whether a replica belongs on the node: one is wanted there, or is being removed. Until it has left, the
-        others may need its vote, even if it never began: two that leave at once, and the third cannot win alone."""
+        """Whether a replica belongs on the node: it is wanted there, or is being removed. Until a replica has left, the
+        others may need its vote: if two replicas leave at once, the third cannot win an election alone."""
         return node in self.members or node in self.leaving
 
     def first_configuration(self, node: NodeId) -> tuple[NodeId, ...]:
-        """What a replica that begins on ``node`` takes for the group's members: nobody, if it joins those that are
-        there, and learns of them from their log."""
+        """The group's members, as a new replica on ``node`` knows them. A replica that joins an existing group knows
+        none: it learns the members from the group's log."""
         return () if self.membership_epoch(node) else self.founders or self.members
 
     def elected_by(self, node: NodeId) -> NodeId:
-        """Whom the replica of a founder on ``node`` has voted for in the first term, by the declaration; nobody, if
-        the replica joined later or the declaration elected nobody."""
+        """The node that the replica on ``node`` has voted for in the first term, by the declaration. Nobody, if the
+        replica joined later or the declaration elected no leader."""
         return self.leader if self.elected and not self.membership_epoch(node) else NOBODY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """``definition`` holds for the queues whose name ``pattern`` finds, unless a policy of higher priority does too."""
+    """Settings (``definition``) for the queues whose name ``pattern`` finds, unless a higher policy holds."""
 
     name: str
     pattern: str
@@ -93,7 +91,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclareQueue:
-    """Create ``record`` unless its name exists. ``node`` and ``correlation`` find the one who waits for the answer."""
+    """Create ``record`` unless its name exists. ``node`` and ``correlation`` name the waiting call."""
 
     record: QueueRecord
     node: NodeId
@@ -112,7 +110,7 @@ class DeleteQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddMember:
-    """A member on the node ``member`` is wanted. Nothing happens if there is one, or one is being removed."""
+    """Add a member on the node ``member``. Nothing happens if the node has a member, or is losing it."""
 
     name: str
     group: GroupId
@@ -123,7 +121,7 @@ class AddMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveMember:
-    """The member on the node ``member`` is to go, and none to come in its place. Nothing happens if it is the last."""
+    """Remove the member on the node ``member``, without replacement. Nothing happens if it is the last member."""
 
     name: str
     group: GroupId
@@ -134,9 +132,11 @@ class RemoveMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceMember:
-    """The member on the node ``member`` is lost: it is to go, and then another one to come, in a new membership epoch.
-    One command, so that whoever asks may stop in between. Nothing happens if it is the last one, or was to leave
-    anyway."""
+    """Replace the lost member on the node ``member`` by a new member with a new membership epoch.
+
+    This is one command, so the replacement goes on even if the asking client stops. Nothing happens if the member is
+    the last, or is already leaving.
+    """
 
     name: str
     group: GroupId
@@ -147,7 +147,7 @@ class ReplaceMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberLeft:
-    """The queue's leader says: the membership of that epoch is out of the configuration, and that is committed."""
+    """The queue's leader reports: the member of this epoch is out of the configuration, and that is committed."""
 
     name: str
     group: GroupId
@@ -159,7 +159,7 @@ class MemberLeft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookUp:
-    """Nothing changes. The answer is the record as it is now, and no older than the question."""
+    """Change nothing. The answer is the present record, no older than the question."""
 
     name: str
     group: GroupId
@@ -169,7 +169,7 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetPolicy:
-    """Set, or replace, a policy."""
+    """Set or replace a policy."""
 
     policy: Policy
     node: NodeId
@@ -217,15 +217,14 @@ class QueueRemoved:
 
 @dataclass(frozen=True, slots=True)
 class MembersChanged:
-    """Every node: this is wanted now. A node that is new among the members starts a replica; the leader reconciles."""
+    """Every node: the record has changed. A new member's node starts a replica; the queue's leader reconciles."""
 
     record: QueueRecord
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaGone:
-    """The node ``member``: delete the replica, if it is the one of this membership epoch. ``record`` is the queue as it
-    is now."""
+    """The node ``member``: delete the replica if it has this membership epoch. ``record`` is the present record."""
 
     record: QueueRecord
     member: NodeId
@@ -234,13 +233,13 @@ class ReplicaGone:
 
 @dataclass(frozen=True, slots=True)
 class PoliciesChanged:
-    """Every leader: look which policy holds for the queue now."""
+    """Every leader: find the policy that holds for the queue now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The node ``node`` only: the command with this correlation is done. ``record`` is the queue as it is now, None
-    if there is none."""
+    """The node ``node`` only: the command with this correlation is done. ``record`` is the present record, None if the
+    queue does not exist."""
 
     node: NodeId
     correlation: int
@@ -251,14 +250,14 @@ MetadataEffect = QueueAdded | QueueRemoved | MembersChanged | ReplicaGone | Poli
 
 
 class MetadataMachine:
-    """The queues and policies by name. ``apply`` is deterministic; effects are to be executed as their types say."""
+    """The queues and policies by name. ``apply`` is deterministic; the type of an effect says who executes it."""
 
     def __init__(self) -> None:
         self.queues: dict[str, QueueRecord] = {}
         self.policies: dict[str, Policy] = {}
 
     def apply(self, payload: bytes | memoryview, skip: frozenset[int] = frozenset()) -> list[MetadataEffect]:
-        """Apply one log entry, as :func:`encode` wrote it, but for the commands at the positions ``skip``."""
+        """Apply one log entry of :func:`encode`, without the commands at the positions ``skip``."""
         effects: list[MetadataEffect] = []
         for position, command in enumerate(decode(payload)):
             if position not in skip:
@@ -294,7 +293,7 @@ class MetadataMachine:
 
     @classmethod
     def restore(cls, state: bytes) -> MetadataMachine:
-        """Read back what :meth:`snapshot` wrote, of this version or an older one. Raises ValueError for a newer one."""
+        """The machine of a snapshot of this version or an older version. Raises ValueError for a newer version."""
         content = json.loads(state)
         if content["version"] > VERSION:
             raise ValueError(
@@ -419,7 +418,7 @@ def record_to_json(record: QueueRecord) -> bytes:
 
 
 def record_from_json(raw: dict[str, Any]) -> QueueRecord:
-    """A record out of parsed JSON; one of an older version has no more than a name, a group, members and arguments."""
+    """A record from parsed JSON. The oldest records have only a name, a group, members and arguments."""
     members = tuple(NodeId(node) for node in raw["members"])
     return QueueRecord(
         name=raw["name"],
@@ -438,12 +437,11 @@ def record_from_json(raw: dict[str, Any]) -> QueueRecord:
 
 
 _KEYS: Final = {"membership_epochs": "stays", "membership_epoch": "stay"}
-"""Fields whose keys in JSON have another name."""
+"""Fields that have another name in JSON."""
 
 
 def _plain(value: MetadataCommand | QueueRecord | Policy) -> dict[str, Any]:
-    """The fields, in their order, and those of a record or policy among them: what ``asdict`` makes of these, without
-    copying each of their tuples."""
+    """The fields as a dictionary, nested for a record or policy: like ``asdict``, without copies of the tuples."""
     fields = {_KEYS.get(name, name): getattr(value, name) for name in type(value).__slots__}
     if fields.get("kind") == DEFAULT_KIND:
         del fields["kind"]  # a record of the default kind stays readable for programs that know no kinds
@@ -455,19 +453,19 @@ def _policy_from_json(raw: dict[str, Any]) -> Policy:
     return Policy(name=raw["name"], pattern=raw["pattern"], definition=definition, priority=int(raw["priority"]))
 
 
-# Policies. As in RabbitMQ one policy holds at a time: of those whose pattern finds the queue's name, the one of the
-# highest priority (of equals, the first by name). Where the queue was declared with the same key, the lower of two
-# limits counts, and the declaration of anything else.
+# Policies. As in RabbitMQ, one policy holds for a queue: of the policies whose pattern finds its name, the policy
+# of the highest priority (of equals, the first by name). If the declaration sets the same key, the lower of two limits
+# holds; for other values the declaration holds.
 
 
 def in_force(policies: Iterable[Policy], name: str) -> Policy | None:
-    """The policy that holds for the queue of that name."""
+    """The policy that holds for the queue with this name."""
     fitting = [policy for policy in policies if re.search(policy.pattern, name)]
     return min(fitting, key=lambda policy: (-policy.priority, policy.name), default=None)
 
 
 def with_policy(record: QueueRecord, policies: Iterable[Policy]) -> QueueRecord:
-    """The record with the arguments that are in effect."""
+    """The record with the arguments in effect."""
     policy = in_force(policies, record.name)
     if policy is None:
         return record

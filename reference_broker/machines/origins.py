@@ -1,7 +1,7 @@
-"""Where a message comes from, and when two stretches of messages are one.
+"""The origin of a message, and the joining of two stretches of messages.
 
 A *stretch* is ``count`` messages of one run at positions ``start, start + step, ...``; it is the unit that the
-machine deals, holds and returns. Its :class:`Origin` holds what all of its messages have in common.
+machine deals, holds and returns. Its :class:`Origin` is what all its messages have in common.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ NEVER: Final = 2**63 - 1
 
 
 class Origin(NamedTuple):
-    """The run a message was enqueued in, and how often the message has come back.
+    """The run that a message was enqueued in, and how often the message was returned.
 
-    ``entry`` is the log index, ``offset`` the octet in its payload. Every message of a queue has a *message number*, in
-    order of enqueueing; the one at position ``p`` of the run has number ``base + p`` (so ``base`` is below zero when
-    the first messages of an early run were duplicates). ``expires`` is the time (ms since 1970) from which on the
-    message is too old to be ready, ``size`` the octets of its body.
+    ``entry`` is the log index, ``offset`` the octet in its payload. Messages of a queue have *message numbers*, in
+    order of enqueueing. The message at position ``p`` of the run has the number ``base + p`` (``base`` is below zero if
+    the first messages of an early run were duplicates). ``expires`` is the time (ms since 1970) at which the message
+    expires, ``size`` the octets of its body.
     """
 
     entry: int
@@ -34,9 +34,9 @@ class Origin(NamedTuple):
 
 
 def joined_step(start: int, count: int, step: int, next_start: int, next_count: int, next_step: int) -> int:
-    """The step of the one stretch that two stretches of the same origin form, or 0 when they form none.
+    """The step of the stretch that two stretches of the same origin form together, or 0 if they form none.
 
-    A single message has no step of its own, so it joins at whatever distance it has.
+    A single message has no step of its own, so it joins at any distance.
     """
     gap = next_start - (start + (count - 1) * step)
     if gap > 0 and (count == 1 or step == gap) and (next_count == 1 or next_step == gap):

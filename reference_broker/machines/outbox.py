@@ -1,10 +1,11 @@
 """Collects the effects of one entry and puts them into as few as possible.
 
-Per batch of commands: one confirm or reject per channel and contiguous stretch of sequence numbers, before everything
-a channel could react to; then replies and deliveries in the order they arose, one delivery per consumer as long as
-its ids are contiguous and its messages share one delivery count. A reply to a consumer closes its delivery, so that
-what was dealt before a cancel is sent before the cancel's reply, and what follows a checkout after it. What only the
-leader executes goes to the end: dead letters in the order they arose, then timers, then what is about the queue.
+The order of the effects of an entry: first one confirm or reject per channel and contiguous stretch of sequence
+numbers. Then replies and deliveries in the order they arose, with one delivery per consumer as long as its ids are
+contiguous and its messages share one delivery count. A reply about a consumer closes its delivery. So the messages
+dealt before a cancel go before the cancel's reply, and the messages dealt after a checkout go after its reply. The
+effects that only the leader executes go last: dead letters in the order they arose, the timer, then effects about the
+queue itself. Only the watching of nodes goes before everything else.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Answer = type[Confirm] | type[Reject]
 
 
 class GrowingSpans:
-    """Messages under ids that follow each other, as stretches. It still grows."""
+    """Messages with consecutive ids, as stretches; more may be added."""
 
     __slots__ = ("delivery_count", "first_id", "next_id", "stretches")
 
@@ -41,7 +42,7 @@ class GrowingSpans:
         self.stretches: list[tuple[int, int, int, Origin]] = []
 
     def add(self, start: int, count: int, step: int, origin: Origin) -> None:
-        """The next ``count`` ids."""
+        """Add ``count`` messages under the next ids."""
         self.next_id += count
         if self.stretches:
             last_start, last_count, last_step, last_origin = self.stretches[-1]
@@ -53,7 +54,7 @@ class GrowingSpans:
         self.stretches.append((start, count, step, origin))
 
     def spans(self) -> tuple[Span, ...]:
-        """Where the messages lie."""
+        """The places of the messages in the log."""
         return tuple(
             [
                 Span(LogIndex(origin.entry), origin.offset, start, count, step if count > 1 else 1)
@@ -63,12 +64,12 @@ class GrowingSpans:
 
 
 class GrowingDelivery(GrowingSpans):
-    """A :class:`Deliver` that still grows."""
+    """A :class:`Deliver` in the making."""
 
     __slots__ = ("consumer",)
 
     def __init__(self, consumer: ConsumerId, first_id: int, delivery_count: int) -> None:
-        self.consumer = consumer  # one for each delivery there is: no call of another __init__
+        self.consumer = consumer  # no call of another __init__: one object per delivery
         self.first_id = first_id
         self.next_id = first_id
         self.delivery_count = delivery_count
@@ -103,7 +104,7 @@ class GrowingDeadLetters(GrowingSpans):
 
 
 class Outbox:
-    """Effects in the making. Use one per entry."""
+    """The effects of one entry, in the making."""
 
     __slots__ = (
         "_answers",
@@ -126,7 +127,7 @@ class Outbox:
         self._timer_ms: int | None = None
         self._last: tuple[Effect, ...] = ()
         self.at_most_once_count = self.at_most_once_octets = 0
-        """Dead letters among the effects that nobody keeps, and the octets of their bodies."""
+        """Dead letters of this entry that are sent at most once, and the octets of their bodies."""
 
     def monitor(self, node: NodeId) -> None:
         """Watch this node."""
@@ -148,13 +149,13 @@ class Outbox:
             answers.append((first, last, kind))
 
     def reply(self, channel: ChannelId, correlation: int, value: int, consumer: ConsumerId | None = None) -> None:
-        """Answer a command, about ``consumer`` if it was about one."""
+        """Answer a command; ``consumer`` is the consumer that the command was about, if any."""
         if consumer is not None:
             self._open.pop(consumer, None)
         self._ordered.append(Reply(channel, correlation, value))
 
     def deliver(self, consumer: ConsumerId, first_id: int, start: int, count: int, step: int, origin: Origin) -> None:
-        """Hand a stretch to a consumer, as its ids ``first_id``, +1, ..."""
+        """Deliver a stretch to a consumer, under the ids ``first_id``, +1, ..."""
         parcel = self._open.get(consumer)
         if parcel is None or not parcel.fits(first_id, origin.delivery_count):
             parcel = self._open[consumer] = GrowingDelivery(consumer, first_id, origin.delivery_count)
@@ -164,13 +165,13 @@ class Outbox:
     def dead_letter(
         self, first_id: int, count: int, start: int, step: int, origin: Origin, reason: DeadLetterReason
     ) -> None:
-        """Dead-letter a stretch: under the ids ``first_id``, +1, ..., or under none (0)."""
+        """Dead-letter a stretch, under the ids ``first_id``, +1, ..., or without ids (0)."""
         if not self._letters or not self._letters[-1].fits(first_id, origin.delivery_count, reason):
             self._letters.append(GrowingDeadLetters(first_id, origin.delivery_count, reason))
         self._letters[-1].add(start, count, step, origin)
 
     def timer(self, at_ms: int) -> None:
-        """The leader's timer, in place of one set before."""
+        """Set the leader's timer, in place of the former one."""
         self._timer_ms = at_ms
 
     def queue_expired(self) -> None:
@@ -178,7 +179,7 @@ class Outbox:
         self._at_last(QueueExpired())
 
     def settings_changed(self) -> None:
-        """The queue's settings are others now."""
+        """The queue's settings have changed."""
         self._at_last(SettingsChanged())
 
     def _at_last(self, effect: Effect) -> None:
@@ -186,7 +187,7 @@ class Outbox:
             self._last += (effect,)
 
     def effects(self) -> list[Effect]:
-        """Everything collected, in the order it is to be executed."""
+        """All effects, in the order of their execution."""
         effects: list[Effect] = [MonitorNode(node) for node in self._monitored]
         for channel, answers in self._answers.items():
             effects += [kind(channel, first, last) for first, last, kind in answers]

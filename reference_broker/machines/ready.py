@@ -1,9 +1,9 @@
-"""The messages that wait: those that came back, in message order, and behind them those never delivered.
+"""The ready messages: returned messages in message order, and behind them messages that were never delivered.
 
-Whoever takes messages away (dealing, a get, expiry, a limit) takes them here, off the head, a stretch at a time.
+Dealing, gets, expiry and limits take messages off the head, a stretch at a time.
 
-Invariants: ``returned_count`` and ``returned_octets`` are the sums over the heap; every message number in it is below
-that of the backlog's head, since what came back had left there.
+Invariants: ``returned_count`` and ``returned_octets`` are the sums over the heap; every message number in the heap is
+below that of the backlog's head, because returned messages had left the backlog.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from reference_broker.machines.held_ranges import HeldRange
 from reference_broker.machines.origins import NEVER, Origin
 
 Returned = tuple[int, int, int, int, Origin]
-"""Message number of the first, count, start, step, origin. Numbers are unique, so a heap of these is by number."""
+"""Number of the first message, count, start, step, origin. Numbers are unique, so they alone order a heap."""
 
 Stretch = tuple[int, int, int, Origin]
 """Count, start, step, origin."""
 
 
 class Ready:
-    """What can be delivered, oldest first."""
+    """The messages that can be delivered, oldest first."""
 
     __slots__ = ("backlog", "returned", "returned_count", "returned_octets")
 
@@ -46,9 +46,9 @@ class Ready:
         return self.backlog.octets + self.returned_octets
 
     def head(self) -> Stretch:
-        """The stretch that is next. Not to be asked of an empty one.
+        """The next stretch. There must be ready messages.
 
-        Returned stretches may interleave, having been dealt in turns: this goes only up to where the next one begins.
+        Returned stretches may interleave, because they were dealt in turns. The stretch ends where the next begins.
         """
         if not self.returned:
             index, offset, start, count, expires, size = self.backlog.first()
@@ -79,20 +79,20 @@ class Ready:
         return not self.returned and self.backlog.is_before_a_block
 
     def put_back(self, held: HeldRange, origin: Origin) -> None:
-        """Messages that somebody held, to their place in message order."""
+        """Put returned messages back to their place in message order."""
         self.returned_count += held.count
         self.returned_octets += held.count * origin.size
         heappush(self.returned, (held.number, held.count, held.start, held.step, origin))
 
     def clear(self) -> int:
-        """Remove everything; returns how many messages that were."""
+        """Remove all messages. Returns how many there were."""
         count = self.count
         self.backlog.clear()
         self.load_returned([])
         return count
 
     def load_returned(self, returned: list[Returned]) -> None:
-        """Take these for what came back. They must ascend."""
+        """Replace the returned messages. They must ascend."""
         self.returned = returned
         self.returned_count = sum(stretch[1] for stretch in returned)
         self.returned_octets = sum(stretch[1] * stretch[4].size for stretch in returned)

@@ -1,12 +1,12 @@
 """A queue of very many small records: plain tuples at both ends, packed octets between them.
 
-A queue of messages holds one or two records while its consumers keep up, and may hold millions while they do not. So
-whatever lies behind the head is frozen into strings of packed records: a fifth of the memory, nothing for the garbage
-collector to walk, and a snapshot joins them as they are. Freezing and thawing cost 0.3 us a record, once each; what
-leaves in masses is never thawed, but looked at as columns (:meth:`Records.take_while`).
+A queue of messages holds one or two records while its consumers keep up, and may hold millions otherwise. So records
+behind the head are *frozen* into blocks of packed octets. Blocks take a fifth of the memory, the garbage collector does
+not walk them, and a snapshot joins them as they are. Freezing and thawing cost 0.3 us per record, once each. Records
+that leave in masses are never thawed, but read as columns (:meth:`Records.take_while`).
 
-Invariants: the tail is only non-empty past the frozen blocks, the blocks only past the head; so an empty head is an
-empty queue.
+Invariants: if there are blocks, the head is not empty; if the tail is not empty, neither is the head. So an empty head
+means an empty queue.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ import numpy as np
 import numpy.typing as npt
 
 Columns = npt.NDArray[np.void]
-"""Records as a structured array: one field a column."""
+"""Records as a structured array, with one column per field."""
 
 R = TypeVar("R", bound=tuple[int, ...])
 
 
 class Records(Generic[R]):
-    """First in, first out, over tuples of integers. ``layout`` packs one, ``columns`` reads many."""
+    """A first-in first-out queue of tuples of integers. ``layout`` packs one record, ``columns`` reads many."""
 
     __slots__ = ("_blocks", "_columns", "_head", "_layout", "_tail")
 
     block_records: ClassVar[int] = 1024
-    """How many are frozen together."""
+    """The number of records in a block."""
 
     def __init__(self, layout: Struct, columns: np.dtype[Any]) -> None:
         assert columns.itemsize == layout.size
@@ -54,7 +54,7 @@ class Records(Generic[R]):
     # One at a time
 
     def append(self, record: R) -> None:
-        """Add one at the tail."""
+        """Add a record at the tail."""
         if self._tail or self._blocks or len(self._head) >= self.block_records:
             self._append_behind(record)
         else:
@@ -68,15 +68,15 @@ class Records(Generic[R]):
             del self._tail[:size]
 
     def first(self) -> R:
-        """The one at the head of a queue that is not empty."""
+        """The record at the head. The queue must not be empty."""
         return self._head[0]
 
     def replace_first(self, record: R) -> None:
-        """Put another one in the place of the first."""
+        """Replace the record at the head."""
         self._head[0] = record
 
     def drop_first(self) -> None:
-        """Remove the first."""
+        """Remove the record at the head."""
         self._head.popleft()
         if not self._head:
             self._refill()
@@ -92,12 +92,12 @@ class Records(Generic[R]):
 
     @property
     def is_before_a_block(self) -> bool:
-        """Whether the first is the last of its kind, and frozen ones follow: the time to take masses."""
+        """Whether a block follows the first record: the time to take records in masses."""
         return len(self._head) == 1 and bool(self._blocks)
 
     def take_while(self, take: Callable[[Columns], int]) -> None:
-        """Remove records off the head: ``take`` is shown those that lie together, and says how many of them, the first
-        ones, it takes. If all, it is shown the next."""
+        """Remove records off the head. ``take`` gets a block of records and says how many of the first to remove. If it
+        removes all, it gets the next block."""
         octets = self._frozen(self._head)
         self._head.clear()
         while octets:
@@ -119,27 +119,27 @@ class Records(Generic[R]):
             self._refill()
 
     def clear(self) -> None:
-        """Remove all."""
+        """Remove all records."""
         self._head.clear()
         self._blocks.clear()
         self._tail.clear()
 
     def pieces(self) -> Iterator[Columns]:
-        """All, in order, in pieces none of which is empty."""
+        """All records, in order, in pieces. No piece is empty."""
         for octets in (self._frozen(self._head), *self._blocks, self._frozen(self._tail)):
             if octets:
                 yield np.frombuffer(octets, self._columns)
 
     def column(self, name: str) -> npt.NDArray[np.int64]:
-        """One field of all."""
+        """One field of all records."""
         return np.frombuffer(self.dump(), self._columns)[name].astype(np.int64)
 
     def dump(self) -> bytes:
-        """All, packed: the same records give the same octets, whatever is frozen at the time."""
+        """All records, packed. The same records give the same octets, whichever of them are frozen."""
         return b"".join((self._frozen(self._head), *self._blocks, self._frozen(self._tail)))
 
     def load(self, octets: bytes) -> Self:
-        """Take over what :meth:`dump` gave. Returns this queue."""
+        """Take over the records of a :meth:`dump`. Returns this queue."""
         self.clear()
         if octets:
             self.extend(np.frombuffer(octets, self._columns))
@@ -153,5 +153,5 @@ class Records(Generic[R]):
 
 
 def leading(chosen: npt.NDArray[np.bool_]) -> int:
-    """How many are true before the first that is not."""
+    """The number of leading true values."""
     return len(chosen) if chosen.all() else int(chosen.argmin())

@@ -1,19 +1,19 @@
-"""Who is served next: the service queue, and how a run is dealt along it.
+"""The service queue: the order of consumers, and how a run is dealt to them.
 
 Theory of operation
 -------------------
 The rule is per message: the consumer at the front of the highest priority takes the message, and goes to the back of
-its priority if it has credit left. Every member applies the same rule to the same queue, which is what lets each
-deliver to its own consumers without asking.
+its priority if it has credit left. Every member applies the same rule to the same queue. So each member delivers to its
+own consumers without asking the others.
 
-Doing so for a run: with ``k`` consumers in front, of whom the poorest has credit for ``least`` messages, the first
-``min(count, k * least)`` messages go round the circle undisturbed. So consumer ``i`` gets positions ``i, i + k, ...``:
-a stretch of step ``k``, computed without looking at a message. The circle then stands rotated by the
-messages of the last, partial round, and loses those who have no credit left. When fewer messages than consumers
-are left, each message is a step of its own and only the consumers it reaches are touched.
+A whole run is dealt at once. Let ``k`` consumers have the highest priority, and let ``least`` be the smallest credit
+among them. Then the first ``min(count, k * least)`` messages go round the circle. Consumer ``i`` gets the positions
+``i, i + k, ...``: a stretch of step ``k``, computed without a look at any message. Afterwards the circle is rotated by
+the last, partial round, and consumers without credit leave. When there are fewer messages than consumers, each message
+is dealt by itself, and only the consumers that get a message are touched.
 
-Invariants: a consumer stands in the queue at most once (``Consumer.queued``); it does exactly when it is up
-and has credit; no level is empty.
+Invariants: a consumer stands in the queue exactly when it is up and has credit (``Consumer.queued``), and only once; no
+level is empty.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from operator import neg
 from reference_broker.machines.consumers import UNLIMITED, Consumer, Status
 
 Share = tuple[Consumer, int, int]
-"""A consumer, the first position it gets, and how many."""
+"""A consumer, its first position, and its number of messages."""
 
 Deal = tuple[int, int, list[Share]]
 """How many messages were dealt, the step between the positions of one share, and the shares."""
 
 
 class ServiceQueue:
-    """Round robin within a priority, higher priorities first."""
+    """Consumers with credit: round robin within a priority, higher priorities first."""
 
     __slots__ = ("_levels", "_priorities")
 
@@ -44,7 +44,7 @@ class ServiceQueue:
         return bool(self._priorities)
 
     def add(self, consumer: Consumer) -> None:
-        """To the back of its priority, unless it stands there already, is not up or has no credit."""
+        """Put a consumer at the back of its priority, unless it is queued, not up, or has no credit."""
         if consumer.queued or not consumer.credit or consumer.status is not Status.UP:
             return
         consumer.queued = True
@@ -55,7 +55,7 @@ class ServiceQueue:
         level.append(consumer)
 
     def remove(self, consumer: Consumer) -> None:
-        """Out of the queue, if it stands there. To be called before its priority changes."""
+        """Take a consumer out of the queue, if it is queued. Call this before its priority changes."""
         if consumer.queued:
             consumer.queued = False
             level = self._levels[consumer.priority]
@@ -68,10 +68,10 @@ class ServiceQueue:
         self._priorities.remove(priority)
 
     def deal(self, count: int) -> Deal:
-        """Deal up to ``count`` (> 0) messages of one stretch to the consumers in front; the caller hands them over.
+        """Deal up to ``count`` (> 0) messages of one stretch to the first consumers. The caller hands them over.
 
-        At least one message is dealt, and maybe not all: then call again. The queue must not be empty. Each consumer
-        leaves the queue when its share uses up its credit.
+        Deals at least one message; if messages are left, call again. The queue must not be empty. A consumer leaves the
+        queue when its share uses up its credit.
         """
         priority = self._priorities[0]
         level = self._levels[priority]
@@ -87,7 +87,7 @@ class ServiceQueue:
         return deal
 
     def order(self) -> list[Consumer]:
-        """Everybody in the queue: by priority, then by turn."""
+        """All consumers in the queue: by priority, then by turn."""
         return [consumer for priority in self._priorities for consumer in self._levels[priority]]
 
 
@@ -124,7 +124,7 @@ def _deal_rounds(level: deque[Consumer], count: int) -> Deal:
 
 
 def _drop_spent(level: deque[Consumer], shares: list[Share], partial: int) -> None:
-    """Somebody may have no credit left: keep the others, in the order of the next round."""
+    """Remove consumers without credit. The others keep the order of the next round."""
     level.clear()
     for consumer, _turn, share in shares[partial:] + shares[:partial]:
         if share < consumer.credit:

@@ -1,11 +1,11 @@
-"""What consumers do with the messages they hold: settle, return, discard; and what becomes of those of the dead.
+"""What consumers do with the messages that they hold: settle, return, discard.
 
-Whoever gives messages up has credit again and stands in line once more; one that was cancelled is forgotten when it
-holds nothing. A message that comes back goes to its place in message order, unless it came back too often: then it is
-dead (RabbitMQ: a poison message).
+A consumer that gives up messages has credit again and goes back into the service queue. A cancelled consumer is
+forgotten when it holds no messages. A returned message goes back to its place in message order. If it was returned too
+often, it is dead (RabbitMQ: a poison message).
 
-Invariants: ids that are not held change nothing (I27); a delivery count only rises, and above the limit the message is
-not ready any more (I24).
+Invariants: ids that are not held change nothing (I27); a delivery count never decreases, and above the limit the
+message is never ready again (I24).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from reference_broker.machines.outbox import Outbox
 
 
 def settle(state: State, command: Settle) -> Consumer | None:
-    """These are done with. Returns the consumer, None if nobody has that name."""
+    """Settle messages. Returns the consumer, None if it is unknown."""
     consumer = state.consumer(command.consumer)
     if consumer is None:
         return None
@@ -34,7 +34,7 @@ def settle(state: State, command: Settle) -> Consumer | None:
 
 
 def discard(state: State, outbox: Outbox, command: Discard) -> None:
-    """These are dead. Dead letters keep the order in which the client named the ids."""
+    """Bury messages. The dead letters keep the order in which the client named the ids."""
     consumer = state.consumer(command.consumer)
     if consumer is None:
         return
@@ -46,7 +46,7 @@ def discard(state: State, outbox: Outbox, command: Discard) -> None:
 
 
 def give_back(state: State, outbox: Outbox, command: Return) -> None:
-    """These go back to the queue."""
+    """Return messages to the queue."""
     consumer = state.consumer(command.consumer)
     if consumer is None:
         return
@@ -56,7 +56,7 @@ def give_back(state: State, outbox: Outbox, command: Return) -> None:
 
 
 def credited(state: State, consumer: Consumer) -> None:
-    """It may hold fewer messages now: put it in service again, or drop it if it was only waiting to be settled.
+    """The consumer may hold fewer messages: serve it again, or forget it if it was cancelled and holds none.
 
     A consumer that lost messages stays until its channel ends: subscribed anew, it would give out ids that its
     client may still settle as those of messages it lost.
@@ -70,7 +70,7 @@ def credited(state: State, consumer: Consumer) -> None:
 
 
 def take_back(state: State, outbox: Outbox, released: list[HeldRange]) -> None:
-    """Back to where they were, but for those that came back too often."""
+    """Put released messages back to their places; bury messages above the delivery limit."""
     limit = state.config.delivery_limit
     for held in released:
         origin = held.origin.returned()

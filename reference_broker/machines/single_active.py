@@ -1,15 +1,16 @@
-"""One consumer at a time: who is active, who waits, and when they change.
+"""The single active consumer: which consumer is active, and when another takes over.
 
-The ways are those of RabbitMQ 4.0. Of the consumers in service the one with the highest priority becomes active,
-among equals the one that came first; the others wait. It stays active until it is cancelled, its channel ends, its
-node is out of reach, or somebody of *higher* priority comes. The latter takes over at once if the active one holds
-nothing; else the active one is *quiescing*: it gets no more, and the other becomes active once everything is settled
-or returned. One who lost its turn waits by priority and arrival again.
+The rules are those of RabbitMQ 4.0. Of the consumers in service, the consumer with the highest priority becomes active;
+among equals, the first to arrive. The others wait. A consumer stays active until it is cancelled, its channel ends, its
+node is out of reach, or a consumer of *higher* priority comes. If the active consumer holds no messages, the new
+consumer takes over at once. Otherwise the active consumer is *quiescing*: it gets no more messages, and the new
+consumer becomes active when all messages are settled or returned. A replaced consumer waits again, by priority and
+arrival.
 
-What a consumer holds when it is cancelled stays with it, while the next one becomes active. Who needs strict order
-over that, too, settles before cancelling, or uses a prefetch of 1.
+A cancelled consumer keeps its messages while the next consumer becomes active. A client that needs strict order even
+then settles before it cancels, or uses a prefetch of 1.
 
-A queue without this setting has no WAITING or QUIESCING consumers, and never comes here.
+A queue without this setting has no WAITING or QUIESCING consumers.
 
 Invariant (I19): at most one consumer is UP or QUIESCING, and if any is in service, one is.
 """
@@ -21,7 +22,7 @@ from reference_broker.machines.fifo_state import State
 
 
 def elect(state: State) -> None:
-    """Make the one active who should be. To be called after anything that changes who is in service, or a priority."""
+    """Activate the right consumer. Call after each change of the consumers in service or of a priority."""
     if not state.config.single_active:
         _release_all(state)
         return
@@ -44,14 +45,14 @@ def elect(state: State) -> None:
 
 
 def _release_all(state: State) -> None:
-    """The setting was taken back: everybody is served."""
+    """Serve all consumers: the queue no longer has a single active consumer."""
     for consumer in state.consumers():
         if consumer.status in (Status.WAITING, Status.QUIESCING):
             _put(state, consumer, Status.UP)
 
 
 def _first(consumers: list[Consumer], status: Status) -> Consumer | None:
-    """The one of this status whose turn it is."""
+    """The first consumer of this status, by priority and arrival."""
     candidates = [consumer for consumer in consumers if consumer.status is status]
     return min(candidates, key=lambda consumer: (-consumer.priority, consumer.arrival), default=None)
 

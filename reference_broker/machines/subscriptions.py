@@ -1,14 +1,14 @@
-"""Consumers that come and go: subscriptions and their ends, gets, and what happens when a channel or a node is gone.
+"""The beginnings and ends of consumers: subscriptions, cancels, gets, and the ends of channels and nodes.
 
-A consumer belongs to a channel, a channel to one start of a node. A channel that ends takes its consumers with it, and
-what they held goes back to the queue. A node that cannot be reached may live on out of sight: its consumers stay and go
-on with their ids when it is back, but hold nothing meanwhile (RabbitMQ: ``suspected_down``). A node that comes back in
-another start ends the channels of all earlier starts.
+A consumer belongs to a channel, and a channel to one start of a node. When a channel ends, its consumers end, and their
+messages return to the queue. A node that cannot be reached may still be alive. So its consumers stay and continue their
+ids when the node is back, but hold no messages in between (RabbitMQ: ``suspected_down``). When a node comes back in a
+new start, the channels of its earlier starts end.
 
-Every node with a channel here is monitored, and again with each change that may rest on old news: whoever leads then
-says how things stand.
+The leader watches every node with a channel here. A change that may rest on outdated news asks for the watch again, so
+that the present leader reports the node's true state.
 
-Invariant (I20): message ids of a consumer are given +1 and never again, as long as its channel lives.
+Invariant (I20): message ids of a consumer go up by 1 and are never reused while its channel lives.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reference_broker.types import ChannelId, ConsumerId, NodeId
 
 
 def checkout(state: State, outbox: Outbox, command: Checkout) -> None:
-    """Subscribe. The reply carries the id of the next message, so that a channel sees if it misses one."""
+    """Subscribe. The reply carries the id of the next message, so the channel notices a missed message."""
     channel_id = command.consumer.channel
     if state.is_of_earlier_boot(channel_id):
         return
@@ -45,7 +45,7 @@ def checkout(state: State, outbox: Outbox, command: Checkout) -> None:
 
 
 def cancel(state: State, outbox: Outbox, command: Cancel) -> None:
-    """Out of service. What it holds stays until it is settled or the channel ends."""
+    """End a subscription. The consumer keeps its messages until it settles them or its channel ends."""
     consumer = state.consumer(command.consumer)
     if consumer is not None:
         consumer.status = Status.CANCELLED
@@ -56,7 +56,7 @@ def cancel(state: State, outbox: Outbox, command: Cancel) -> None:
 
 
 def get(state: State, outbox: Outbox, command: Get) -> None:
-    """One message, whatever the credit. A single active consumer has all messages, so there is none."""
+    """Deal one message, whatever the credit. A queue with a single active consumer deals none."""
     channel_id = command.consumer.channel
     if state.is_of_earlier_boot(channel_id):
         return
@@ -76,11 +76,11 @@ def get(state: State, outbox: Outbox, command: Get) -> None:
 
 
 def channel_down(state: State, outbox: Outbox, channel_id: ChannelId) -> None:
-    """The channel has ended: its consumers with it, and its sequence numbers."""
+    """End a channel, with its consumers and its sequence numbers."""
     channel = state.channels.pop(channel_id, None)
     if channel is None:
         return
-    for _tag, consumer in sorted(channel.consumers.items()):  # dead letters are numbered as they come
+    for _tag, consumer in sorted(channel.consumers.items()):  # sorted: returns may number dead letters
         state.service.remove(consumer)
         take_back(state, outbox, consumer.release_all())
     if channel.consumers:
@@ -88,10 +88,10 @@ def channel_down(state: State, outbox: Outbox, channel_id: ChannelId) -> None:
 
 
 def node_down(state: State, outbox: Outbox, node: NodeId) -> None:
-    """Its consumers may live on out of sight, so they stay and go on with their ids, but hold nothing.
+    """Suspect the consumers of a node: they keep their ids and lose their messages.
 
-    This may be old news, told by a leader that was deposed meanwhile: if it changes anything, whoever leads now
-    says how things stand.
+    A deposed leader may have sent this news. So if it changes a consumer, the present leader is asked to watch the
+    node, and reports its true state.
     """
     for consumer in state.consumers():
         if consumer.id.channel.node == node:
@@ -105,7 +105,7 @@ def node_down(state: State, outbox: Outbox, node: NodeId) -> None:
 
 
 def node_up(state: State, outbox: Outbox, node: NodeId, boot_id: int) -> None:
-    """Channels of this start of the node go on where they were; the channels of earlier starts are gone."""
+    """Resume the channels of this start of the node, and end the channels of earlier starts."""
     state.boot_ids[node] = max(boot_id, state.boot_ids.get(node, 0))
     for channel_id in sorted(state.channels):
         if channel_id.node != node:
@@ -124,13 +124,13 @@ def _resume(state: State, outbox: Outbox, channel_id: ChannelId) -> None:
         if consumer.status is Status.SUSPECTED:
             consumer.status = Status.WAITING if state.config.single_active else Status.UP
             state.service.add(consumer)
-            outbox.monitor(channel_id.node)  # old news, perhaps: as when a node goes
+            outbox.monitor(channel_id.node)  # the news may be outdated, as in node_down
 
 
 def _find_or_create(state: State, outbox: Outbox, consumer_id: ConsumerId) -> Consumer:
-    """The consumer of this name, made if need be."""
+    """The consumer with this identity; a new consumer if there is none."""
     channel_id = consumer_id.channel
-    # Also for a node that is known: if it is away, the leader must hear of this consumer, and say so again.
+    # Also for a known node: if the node is away, the leader must report that again, for this consumer.
     outbox.monitor(channel_id.node)
     channel = state.channels.setdefault(channel_id, ChannelState())
     consumer = channel.consumers.get(consumer_id.tag)

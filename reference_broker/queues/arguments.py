@@ -1,7 +1,7 @@
-"""Rules for the arguments of a queue's declaration: what each may be, and what RabbitMQ says if it is not. Pure.
+"""Rules for the arguments of a queue's declaration, with RabbitMQ's errors for wrong values. Pure.
 
-A kind of queue lists the arguments that it knows with a rule for each (:class:`~reference_broker.queues.port.
-QueueKind`). The sentences are RabbitMQ's, because clients match on them.
+A kind of queue lists its arguments with a rule for each (:class:`~reference_broker.queues.port.QueueKind`). The error
+texts are RabbitMQ's, because clients match on them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TYPE_NAMES: Final[dict[type, str]] = {
 
 
 class WrongArgumentError(Exception):
-    """An argument's value is wrong; the text is how RabbitMQ puts it."""
+    """An argument's value is wrong. The text is RabbitMQ's."""
 
 
 def type_name(value: object) -> str:
@@ -92,14 +92,14 @@ def string(value: object, _arguments: Arguments) -> str:
 
 
 def routing_key(value: object, arguments: Arguments) -> str:
-    """Text, together with a dead letter exchange only."""
+    """Text; allowed only together with a dead letter exchange."""
     if "x-dead-letter-exchange" not in arguments:
         raise WrongArgumentError("routing_key_but_no_dlx_defined")
     return string(value, arguments)
 
 
 def one_of(error: str, *words: str) -> ArgumentRule:
-    """One of some words; anything else is the error that RabbitMQ names."""
+    """A rule for one of some words. ``error`` is RabbitMQ's name for any other value."""
 
     def rule(value: object, arguments: Arguments) -> str:
         if (word := string(value, arguments)) not in words:

@@ -1,22 +1,22 @@
-"""What a member keeps from its node's clients while others may have been given what it would deliver.
+"""Doubt: the deliveries that a member keeps back while other members may have dealt the messages to other consumers.
 
 Theory of operation
 -------------------
-A member delivers what it applies, and it may apply late. While a node stands still or is cut off, the others take its
-consumers' messages back and deliver them elsewhere. The entries that dealt these messages to the node may still lie
-unread in its sockets, in front of those that took them back. Delivered from there, they would be copies of messages
-that somebody has had, and without the redelivered flag.
+A member delivers the messages of the entries that it applies, and may apply an entry late. While a node stands still or
+is cut off, the other members take the messages of its consumers back and deliver them elsewhere. The node may still
+have the entries that dealt it these messages unread in its sockets, in front of the entries that took them back. If it
+delivered from these entries, consumers would get messages that others have had, without the redelivered flag.
 
-So a member *doubts* after whatever may have gone with that: another leader, a new link to the leader, a while in which
-its process stood still. While it doubts, it keeps back what it would deliver here, with the answers that follow. The
-first delivery makes the node ask how far the log is committed (:mod:`reference_broker.node.reads`: a majority vouches
-for the answer). When everything up to there is applied here, the member delivers what its consumers still hold, and the
-doubt is over. A queue that delivers nothing asks nothing, and confirms are not kept back: they are true however late.
+So a member *doubts* after each event that may come with such a pause: a new leader, a new link to the leader, a time in
+which its process stood still. While it doubts, it keeps back its deliveries and the replies behind them. The first kept
+delivery makes the node ask for the commit index (:mod:`reference_broker.node.reads`: a majority vouches for the
+answer). When the member has applied everything up to that index, it delivers the messages that its consumers still
+hold, and the doubt is over. A queue without deliveries asks nothing. Confirms are not kept back: they stay true.
 
-What a ``basic.get`` was dealt is delivered in any case, for its client waits: as redelivered if it was taken back.
+The message of a ``basic.get`` is delivered in any case, because its client waits: as redelivered, if it was taken back.
 
-Invariant (X8): once a doubt has begun, no client here gets a message as if for the first time before everything is
-applied here that anybody had applied when it began.
+Invariant (X8): after a doubt has begun, no client here gets a message as a first delivery until this member has applied
+everything that any member had applied when the doubt began.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from reference_broker.machines.effects import Deliver, Reply
 from reference_broker.types import ChannelId
 
 Kept = Deliver | Reply | tuple[Deliver, Any]
-"""What is to be told later; what a get was dealt comes with its body, which the log may lose."""
+"""An effect for later. The delivery to a get comes with its body, because the log may drop the body."""
 
 
 class Doubt:
-    """Whether a member doubts, and what it has kept back since. Numbers tell one doubt from the next."""
+    """Whether a member doubts, and the effects that it keeps back. Each doubt has a number."""
 
     __slots__ = ("_asked", "_channels", "_kept", "_waiting", "is_on", "number")
 
@@ -42,16 +42,16 @@ class Doubt:
         self._asked = 0
         self._kept: list[Kept] = []
         self._channels: set[ChannelId] = set()
-        """Those of whom something is kept: their answers wait behind it."""
+        """Channels with kept deliveries: their replies wait behind the deliveries."""
         self._waiting: list[Callable[[], None]] = []
 
     def begin(self) -> None:
-        """From here on nothing is sure, whatever was asked before."""
+        """Begin a new doubt. Answers to earlier questions no longer count."""
         self.is_on = True
         self.number += 1
 
     def has_to_ask(self) -> bool:
-        """Whether somebody waits for the end of this doubt, and nobody has asked for it. True once."""
+        """Whether the end of this doubt is awaited and not asked for yet. True once per doubt."""
         must = self._asked != self.number and bool(self._kept or self._waiting)
         if must:
             self._asked = self.number
@@ -62,19 +62,19 @@ class Doubt:
         self._waiting.append(call)
 
     def keep_delivery(self, delivery: Deliver, body: Any = None) -> None:
-        """Keep it; with its body if its consumer holds nothing that could be looked at later."""
+        """Keep a delivery. ``body`` is given if the consumer does not hold the message."""
         self._channels.add(delivery.consumer.channel)
         self._kept.append(delivery if body is None else (delivery, body))
 
     def keeps(self, reply: Reply) -> bool:
-        """Keep an answer, if it belongs behind what is kept of its channel. Whether that is so."""
+        """Keep a reply if a delivery of its channel is kept. Returns whether it was kept."""
         if reply.channel not in self._channels:
             return False
         self._kept.append(reply)
         return True
 
     def end(self) -> tuple[list[Kept], list[Callable[[], None]]]:
-        """The doubt is over: what was kept, in order, and who waits."""
+        """End the doubt. Returns the kept effects, in order, and the waiting calls."""
         kept, self._kept, waiting, self._waiting = self._kept, [], self._waiting, []
         self._channels.clear()
         self.is_on = False

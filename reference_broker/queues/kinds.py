@@ -1,6 +1,6 @@
 """The kinds of queues that the broker has, by the value of ``x-queue-type``.
 
-A new kind is one more entry here: nothing in the client code, in the proxies or in the metadata names a kind.
+A new kind is a new entry here: client code, proxies and metadata name no kind.
 """
 
 from __future__ import annotations

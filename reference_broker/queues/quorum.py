@@ -1,10 +1,10 @@
-"""The quorum queue, as the channels and the node ask it: commands of :mod:`reference_broker.machines.commands`.
+"""The quorum queue as channels and nodes use it: it makes commands of :mod:`reference_broker.machines.commands`.
 
-What channels ask for and what consumers do goes in normal priority, what publishers do in low, and with it whatever
-must stay behind a channel's publishes: the end of the channel, and a purge.
+Requests of channels and settles have normal priority. Publishes have low priority, and so do the end of a channel and a
+purge, which must stay behind the channel's publishes.
 
-Settles are *lazy*, they may wait for an enqueue to ride with, unless the queue needs them now: the consumer may have no
-credit to deal on, or is cancelled, and the next consumer waits for its last message.
+Settles are *lazy*: they may wait and share an entry with an enqueue. A settle is not lazy if the queue needs it now:
+the consumer is short of credit, or is cancelled and the next consumer waits for its last message.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class QuorumQueue(Queue):
     __slots__ = ()
 
     def publish(self, session: PublishSession, run: MessageRun, confirm_seq: int, ttl_ms: int, read_ns: int) -> int:
-        """Enqueue a run; in parts, if a consumer with a backlog must not wait behind all of it."""
+        """Enqueue a run, in parts if a consumer with a backlog must not wait behind the whole run."""
         proposer, ports = self.proposer, self.ports
         pace = proposer.pace()
         commands = 0
@@ -64,7 +64,7 @@ class QuorumQueue(Queue):
         return commands
 
     def forward(self, run: MessageRun, session: PublishSession | None = None, confirm_seq: int = 0) -> None:
-        """Enqueue a run in one piece; without a session under no number, so that it is not answered."""
+        """Enqueue a run in one command. Without a session it has no number, so it is not answered."""
         octets = len(run.data)
         if session is not None:
             command = Enqueue(session.channel, session.sent(run.count, octets, confirm_seq), run)
@@ -82,7 +82,7 @@ class QuorumQueue(Queue):
         self.proposer.propose(Cancel(consumer.id, correlation), SMALL_COMMAND_BYTES, Priority.NORMAL)
 
     def settle(self, consumer: ConsumeSession, outcome: Outcome, ranges: tuple[IdRange, ...], read_ns: int = 0) -> None:
-        """Settle, return or discard, and stamp when the queue's member is here."""
+        """Settle, return or discard. The latency anatomy hears of it if the queue's member is here."""
         proposer = self.proposer
         lazy = outcome is Outcome.SETTLE and not (
             consumer.is_cancelled or consumer.is_short_of_credit(proposer.unapplied[Priority.NORMAL].applied_up_to)
@@ -101,27 +101,27 @@ class QuorumQueue(Queue):
         self.proposer.propose(Get(consumer.id, no_ack, correlation), SMALL_COMMAND_BYTES, Priority.NORMAL)
 
     def purge(self, channel: ChannelId, correlation: int) -> None:
-        """Drop what is ready, behind the channel's publishes."""
+        """Drop the ready messages, behind the channel's publishes."""
         self.proposer.propose(Purge(channel, correlation), SMALL_COMMAND_BYTES)
 
     def channel_closed(self, channel: ChannelId) -> None:
-        """The channel's end, behind its publishes."""
+        """End the channel, behind its publishes."""
         self.proposer.propose(ChannelDown(channel), SMALL_COMMAND_BYTES)
 
     def dead_letters_settled(self, ranges: tuple[IdRange, ...]) -> None:
-        """The machine forgets them."""
+        """Have the machine forget dead letters."""
         self.proposer.propose(DeadLetterSettled(ranges), SMALL_COMMAND_BYTES, Priority.NORMAL)
 
     def node_up(self, node: NodeId, boot_id: int) -> None:
-        """The machine hears of it."""
+        """Tell the machine that the node is back."""
         self.proposer.propose(NodeUp(node, boot_id), SMALL_COMMAND_BYTES, Priority.NORMAL)
 
     def node_down(self, node: NodeId) -> None:
-        """The machine hears of it."""
+        """Tell the machine that the node is out of reach."""
         self.proposer.propose(NodeDown(node), SMALL_COMMAND_BYTES, Priority.NORMAL)
 
     def timer_due(self) -> None:
-        """The machine looks what is due."""
+        """Have the machine expire what is due."""
         self.proposer.propose(Tick(), SMALL_COMMAND_BYTES, Priority.NORMAL)
 
 
@@ -143,7 +143,7 @@ _ARGUMENTS: Final[dict[str, ArgumentRule]] = {
     "x-max-in-memory-length": arguments.not_negative,
     "x-max-in-memory-bytes": arguments.not_negative,
 }
-"""The in-memory limits do nothing in RabbitMQ either since 3.10: bodies live in the log."""
+"""As in RabbitMQ since 3.10, the in-memory limits do nothing: bodies are in the log."""
 
 QUORUM: Final = QueueKind(
     name="quorum",

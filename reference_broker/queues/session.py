@@ -1,10 +1,10 @@
-"""A channel's side of one queue: what it has published there, and what each of its consumers has of it. Pure.
+"""A channel's sessions with one queue: its publishes there, and each of its consumers. Pure.
 
-A queue deduplicates by (channel, enqueue sequence number), so each channel counts its publishes to each queue by
-itself; the publisher counts its confirms over all queues of the channel. A :class:`PublishSession` keeps the
-translation, as ranges: a run of publishes is one range, and the commit of a batch of runs is one lookup.
+A queue deduplicates by channel and enqueue sequence number, so a channel numbers its publishes to each queue
+separately. A publisher's confirm numbers count all queues of the channel. A :class:`PublishSession` translates between
+the two, in ranges: a run of publishes is one range, and the commit of a batch of runs is one lookup.
 
-Invariant: the ranges held are exactly the publishes that were sent to the queue and not yet seen committed, in order.
+Invariant: the ranges are exactly the publishes that were sent to the queue and not yet seen committed, in order.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class PublishSession:
         return len(self._waiting)
 
     def sent(self, count: int, octets: int, confirm_seq: int) -> int:
-        """A run of ``count`` messages goes to the queue in one command; its first message has the channel's confirm
-        number ``confirm_seq`` (0: no confirms). Returns the enqueue number of the first message."""
+        """Note a command with ``count`` messages; the first has the channel's confirm number ``confirm_seq`` (0: no
+        confirms). Returns the enqueue number of the first message."""
         first = self._next
         self._next = first + count
         self.unconfirmed_bytes += octets
@@ -44,9 +44,10 @@ class PublishSession:
         return first
 
     def committed(self, last: int) -> list[tuple[int, int]]:
-        """Everything up to enqueue number ``last`` is committed: the ranges of confirm numbers to confirm, in order.
+        """Note that all messages up to enqueue number ``last`` are committed. Returns the ranges of confirm numbers to
+        confirm, in order.
 
-        Idempotent: what was reported before, after an election for example, gives nothing again.
+        Idempotent: a repeated report, for example after an election, returns nothing.
         """
         confirmed: list[tuple[int, int]] = []
         while self._waiting and self._waiting[0][0] <= last:
@@ -63,11 +64,11 @@ class PublishSession:
 
 
 class ConsumeSession:
-    """A consumer of one channel: where its messages come from, and the message id it gets next.
+    """A consumer of one channel: its queue, and the next message id that it expects.
 
-    The queue forgets a consumer that is cancelled and holds nothing, and so must its node, at the same place. Should
-    the tag subscribe again, the ids go on above all that were given out: so a late delivery to the former consumer is
-    told apart. Until the queue has answered the subscription, nothing is for the new consumer.
+    The queue forgets a consumer that is cancelled and holds no messages; so does its node, at the same point. If the
+    tag subscribes again, the ids go on above all former ids, so a late delivery to the former consumer is recognised.
+    Until the queue has answered the subscription, no delivery is for the new consumer.
     """
 
     __slots__ = (
@@ -92,18 +93,18 @@ class ConsumeSession:
         self.held = 0
         self.is_cancelled = False
         self._released = 0
-        """Messages that the consumer has given up, which the queue may not know yet."""
+        """Messages that the consumer has given up, while the queue may not know it yet."""
         self._releases: deque[tuple[int, int]] = deque()
-        """The proposals that say so: number, messages."""
+        """The proposals that give up these messages: number, messages."""
 
     def is_short_of_credit(self, applied: int) -> bool:
-        """Whether the queue counts more than half of the credit as used, having applied proposals up to that one."""
+        """Whether a queue that has applied proposals up to ``applied`` counts more than half of the credit as used."""
         while self._releases and self._releases[0][0] <= applied:
             self._released -= self._releases.popleft()[1]
         return 2 * (self.held + self._released) > self.credit
 
     def release(self, count: int, number: int) -> None:
-        """The consumer gives up messages, as proposal ``number`` says."""
+        """Note that the consumer gives up ``count`` messages by proposal ``number``."""
         self.held -= count
         self._released += count
         self._releases.append((number, count))
