@@ -1,7 +1,7 @@
 """A member of a quorum queue: the machine on one node, and the execution of its effects there.
 
-Effects gather over all entries of one apply and run once. Bodies are read from the log when a delivery runs, never
-before: the machine deals in positions.
+Effects gather over all entries of one apply and run once. The machine knows only positions; bodies are read from the
+log when a delivery runs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Runs = dict[tuple[int, int], MessageRun]
 """Decoded runs by entry and offset: several spans often lie in one."""
 
 MACHINE_VERSION: Final = 1
-"""Of the queue's commands and state: raised when members of an older program could not apply what this one proposes."""
+"""Version of the queue's commands and state. It rises when older programs cannot apply this program's commands."""
 
 SMALL_COMMAND_BYTES = 64
 _OVERFLOWS = {"drop-head": Overflow.DROP_HEAD, "reject-publish": Overflow.REJECT_PUBLISH}
@@ -81,10 +81,10 @@ class QuorumMember:
         self._effects: list[Effect] = []
         self._doubt = Doubt()
         self._client_nodes: set[NodeId] = set()
-        """Nodes that had channels here since this member last became leader: some may be gone, none is missing."""
+        """All nodes with channels here, and maybe nodes whose channels ended since this member last became leader."""
 
     def encode(self, commands: Sequence[Any]) -> list[bytes | memoryview]:
-        """One batch, stamped with the time of this node, which leads or forwards."""
+        """The commands as one batch, stamped with the time of this node."""
         return encode_batch(self._now_ms(), commands)
 
     def decode(self, sealed: bytes, end: int, sent_ns: int) -> list[tuple[Any, int]]:
@@ -95,8 +95,8 @@ class QuorumMember:
     def apply(self, entry: Entry, end: int, skip: frozenset[int]) -> None:
         """Apply one entry and keep its effects.
 
-        A leader may apply entries that an earlier leader has applied, too: after a restart all those behind its
-        snapshot. Dead letters that are sent at most once are for the leader of the term of their entry.
+        A leader may apply entries that an earlier leader has applied too, for example after a restart. Dead letters sent
+        at most once are only for the leader of the term of their entry.
         """
         effects = self.machine.apply(Meta(entry.index, entry.term), entry.payload, end, skip)
         if self.leading and entry.term != self._leading_term:
@@ -104,9 +104,8 @@ class QuorumMember:
         self._effects.extend(effects)
 
     def run_effects(self, non_members: Collection[Channels] = ()) -> None:
-        """Execute what is this node's to execute: what became of enqueues first, then the rest as it arose. Then the
-        same for the channels of each of ``non_members``, nodes without a member, which this member tells because it
-        leads."""
+        """Execute this node's effects: first the answers to enqueues, then the rest in order. A leader does the same
+        for the channels of ``non_members`` (nodes without a member)."""
         if not self._effects:
             return
         effects, self._effects = self._effects, []
@@ -128,7 +127,7 @@ class QuorumMember:
         channels.flush()
 
     def _answer_enqueues(self, effects: list[Effect], channels: Channels) -> None:
-        """One confirm a channel, for it covers all before it; but not what was refused in between."""
+        """Answer each channel with one confirm for all enqueues up to a number, interrupted only by refusals."""
         answers: dict[ChannelId, list[Confirm | Reject]] = {}
         for effect in effects:
             if isinstance(effect, Confirm | Reject) and _is_on(effect.channel, channels):
@@ -172,14 +171,14 @@ class QuorumMember:
                 self._node.settings_changed(self.record.group)
 
     def reproposed(self, command: Any) -> Any:
-        """The same, but for what only a leader says. A deposed one that was cut off has seen all others go down: under
-        its successor, which looks for itself, that would take messages from consumers that never were away."""
+        """The same command, except news of nodes, which only a leader reports. A deposed leader that was cut off saw
+        all other nodes go down. Under the next leader, this news would take messages from healthy consumers."""
         return Tick() if isinstance(command, NodeDown | NodeUp) else command
 
     # Doubt: see reference_broker.queues.doubt
 
     def doubt(self) -> None:
-        """What was dealt to this node's clients may have gone to others since."""
+        """Doubt deliveries: messages dealt to this node's clients may have gone to other consumers."""
         self._doubt.begin()
         self._ask()
 
@@ -196,7 +195,7 @@ class QuorumMember:
             self._node.when_current(self.record.group, partial(self._doubt_over, self._doubt.number))
 
     def _doubt_over(self, number: int) -> None:
-        """All is applied that was committed when doubt ``number`` was asked about."""
+        """This member has applied everything that was committed when doubt ``number`` was asked about."""
         if number != self._doubt.number:
             return
         kept, waiting = self._doubt.end()
@@ -212,12 +211,12 @@ class QuorumMember:
             call()
 
     def _redeliver(self, delivery: Deliver, slices: list[RunSlice]) -> None:
-        """Somebody else may have these messages, or have had them."""
+        """Deliver as redelivered: another consumer may have had these messages."""
         count = max(delivery.delivery_count, 1)
         self._channels.deliver(self.record.group, delivery.consumer, delivery.first_message_id, slices, count)
 
     def _keep_back(self, local: list[Effect], runs: Runs) -> list[Effect]:
-        """Those that may be told in doubt; the others are kept."""
+        """Keep deliveries and the replies behind them. Returns the effects that may run in doubt."""
         effects: list[Effect] = []
         for effect in local:
             if isinstance(effect, Deliver) and _is_on(effect.consumer.channel, self._channels):
@@ -229,9 +228,8 @@ class QuorumMember:
         return effects
 
     def stop(self) -> None:
-        """The member is gone from here, and learns nothing more: tell what it has kept, but not as if for the first
-        time."""
-        self._doubt.begin()  # what was asked is not for this member any more
+        """The member is gone from this node: run the kept effects, with all deliveries as redelivered."""
+        self._doubt.begin()  # the answer to an open question comes too late
         for each in self._doubt.end()[0]:
             if isinstance(each, Reply):
                 self._run(each, self._channels, {})
@@ -240,7 +238,7 @@ class QuorumMember:
                 self._redeliver(delivery, each[1] if isinstance(each, tuple) else self._slices(delivery.spans, {}))
 
     def pace(self) -> int | None:
-        """How many messages an entry should enqueue at most: the machine's hint."""
+        """The most messages that an entry should enqueue: the machine's hint."""
         return self.machine.pace()
 
     def has_clients_on(self, node: NodeId) -> bool:
@@ -267,15 +265,14 @@ class QuorumMember:
         self.machine = FifoMachine.restore(state)
 
     def install(self, state: bytes, skipped: Sequence[Any]) -> None:
-        """Take over a newer state, and tell local clients what the entries jumped over would have told them: what is
-        committed, that their commands were applied, and what was dealt to them and is still theirs."""
+        """Take over a newer state, and tell local clients what the skipped entries would have told them."""
         self.machine = FifoMachine.restore(state)
         self._effects.clear()
         self.catch_up(self._channels, skipped)
 
     def catch_up(self, channels: Channels, asked: Sequence[Any]) -> None:
-        """Tell channels that were told nothing for a while how things stand: what is committed, that their commands
-        ``asked`` were applied, and what was dealt to them and is still theirs."""
+        """Tell channels what they may have missed: confirms and refusals, replies to their commands ``asked``, and
+        deliveries of the messages that they hold."""
         machine, node, boot_id = self.machine, channels.node, channels.boot_id
         held = machine.redeliver_local(node, boot_id)
         replies = [Reply(*_asked_by(each), _late_answer(machine, each, held)) for each in asked if expects_reply(each)]
@@ -285,7 +282,7 @@ class QuorumMember:
         self._execute(effects, channels, {})
 
     def counts(self) -> QueueCounts:
-        """How many messages are where."""
+        """The counts of the queue."""
         return self.machine.counts()
 
     def settings_change(self, record: QueueRecord) -> UpdateConfig | None:
@@ -294,11 +291,11 @@ class QuorumMember:
         return UpdateConfig(wanted) if wanted != self.machine.config else None
 
     def live_entries(self) -> Sequence[tuple[int, int]]:
-        """Ranges of entries that messages of the queue still lie in."""
+        """Ranges of entries that hold messages of the queue."""
         return self.machine.live_entries()
 
     def lowest_live_entry(self) -> int | None:
-        """The lowest of them."""
+        """The lowest live entry."""
         return self.machine.lowest_live_entry()
 
     def _slices(self, spans: Sequence[Span], runs: Runs) -> list[RunSlice]:
@@ -312,7 +309,7 @@ class QuorumMember:
 
 
 def _is_on(channel: ChannelId, channels: Channels) -> bool:
-    """Whether it is one of them: channel numbers begin anew at each start of a node."""
+    """Whether the channel belongs to this start of this node: channel numbers begin anew at each start."""
     return channel.node == channels.node and channel.boot_id == channels.boot_id
 
 
@@ -325,7 +322,7 @@ def _dead_messages(slices: list[RunSlice]) -> list[DeadMessage]:
 
 
 def _sent(command: Command, sent_ns: int) -> Command:
-    """A stamped run learns when it was forwarded."""
+    """The command; a stamped run gets the time at which it was forwarded."""
     if type(command) is not Enqueue or not command.run.stamp[0] or not sent_ns:
         return command
     clock, read_ns, parsed_ns, _waited_ns = command.run.stamp
@@ -333,7 +330,7 @@ def _sent(command: Command, sent_ns: int) -> Command:
 
 
 def expects_reply(command: object) -> TypeGuard[Checkout | Cancel | Purge | Get]:
-    """Whether somebody waits for the reply to the command."""
+    """Whether a channel waits for the reply to the command."""
     return isinstance(command, Checkout | Cancel | Purge | Get)
 
 
@@ -343,8 +340,8 @@ def _asked_by(command: Checkout | Cancel | Purge | Get) -> tuple[ChannelId, int]
 
 
 def _late_answer(machine: FifoMachine, command: Checkout | Cancel | Purge | Get, held: Sequence[Deliver]) -> int:
-    """What a command's reply says now; how many messages a purge dropped is not known any more. A consumer goes on with
-    the first message that it holds, for nobody knows which of those it has been told of."""
+    """The value of a late reply. A purge's count of messages is lost. A consumer goes on with the first message that it
+    holds, because this member does not know which of its deliveries arrived."""
     if not isinstance(command, Checkout):
         return 0
     first = [delivery.first_message_id for delivery in held if delivery.consumer == command.consumer]
@@ -352,7 +349,7 @@ def _late_answer(machine: FifoMachine, command: Checkout | Cancel | Purge | Get,
 
 
 def config_of(record: QueueRecord) -> FifoConfig:
-    """The machine's settings out of the arguments the queue was declared with. Any negative delivery limit is none."""
+    """The machine's settings, from the arguments of the declaration. A negative delivery limit means none."""
     arguments = dict(record.arguments)
 
     def number(key: str) -> int:
@@ -378,7 +375,7 @@ def _dead_letter_strategy(arguments: Mapping[str, ArgumentValue]) -> DeadLetterS
 
 
 def command_size(command: object) -> int:
-    """Octets that a command takes in a batch, about."""
+    """About how many octets a command takes in a batch."""
     return len(command.run.data) + SMALL_COMMAND_BYTES if isinstance(command, Enqueue) else SMALL_COMMAND_BYTES
 
 
