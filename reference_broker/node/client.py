@@ -1,12 +1,12 @@
 """A client's connection: the socket on one side, the protocol core and its channels on the other.
 
 The core turns octets into events, and each event is for one channel (:mod:`~reference_broker.node.client_channel`).
-Nothing here is per message: events carry runs and ranges.
+Events carry runs and ranges, so the connection does no work per message.
 
-Two valves bound memory. The socket is not read while publishes of more than ``publish_bytes_max`` octets or in more
-than ``publish_commands_max`` commands await their commit, while too much waits behind busy channels, or after a publish
-during an alarm of any node. And consumers without acknowledgement get their credit back only when the socket takes what
-it was given.
+Two valves bound memory. First, the connection does not read its socket in three cases: more than
+``publish_bytes_max`` octets or ``publish_commands_max`` commands of publishes wait for their commit; too many octets
+wait behind busy channels; or the client published during an alarm of any node. Second, consumers without
+acknowledgement get their credit back only while the client reads fast enough.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from reference_broker.node.client_channel import HANDLERS, ClientChannel, Client
 log = logging.getLogger(__name__)
 
 _HELD_OCTETS_MAX: Final = 1 << 20
-"""Behind the busy channels of one connection."""
+"""The most octets that wait behind the busy channels of a connection while it is read."""
 
 
 class ClientConnection(asyncio.Protocol):
@@ -39,16 +39,16 @@ class ClientConnection(asyncio.Protocol):
         self.unconfirmed_bytes = 0
         self.unconfirmed_commands = 0
         self.read_ns = 0
-        """When the octets came that are being handled."""
+        """The time at which the present octets were read."""
         self.is_writable = True
         """Whether the client reads fast enough."""
         self._node = node
         self._transport: asyncio.Transport | None = None
         self._blocked = False
-        """It published while an alarm of a node was on: it is not read until the alarm is over."""
+        """The client published during an alarm of a node: the socket is not read until the alarm is over."""
         self._reading = True
         self._is_handling = False
-        """Events are being handled, and the core reads on when that is done."""
+        """Events are being handled; the core reads on afterwards."""
 
     # asyncio.Protocol
 
@@ -58,7 +58,7 @@ class ClientConnection(asyncio.Protocol):
         self._node.clients.connections[self] = None
 
     def data_received(self, data: bytes) -> None:
-        """Octets in, whatever they are. A defect of ours costs this connection, not the node."""
+        """Handle octets from the client. A defect of the broker closes this connection, not the node."""
         self.read_ns = self._node.now_ns()
         try:
             self._handle_all(self.core.receive(data, self._loop.time()))
@@ -68,7 +68,7 @@ class ClientConnection(asyncio.Protocol):
         self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone, politely or not: so are its channels."""
+        """The client is gone, and so are its channels."""
         self._node.clients.connections.pop(self, None)
         self.handle(self.core.connection_lost("the client is gone" if exc is None else str(exc)))
         self._end_channels()
@@ -86,29 +86,29 @@ class ClientConnection(asyncio.Protocol):
     # local_clients.Connection
 
     def stood_still(self) -> None:
-        """This process did, in the middle of a turn: what the core was told to deliver before that goes as redelivered,
-        for others may have it since."""
+        """The process stood still in the middle of a turn. Deliveries that still wait here go as redelivered, because
+        other consumers may have the messages by now."""
         self.core.mark_redelivered()
 
     def tick(self) -> None:
-        """Called now and then: heartbeats and time-outs. A client that is not read is not silent."""
+        """Handle heartbeats and time-outs. A client whose socket is not read is not silent."""
         if not self._reading:
             self.core.not_reading(self._loop.time())
         self.handle(self.core.tick(self._loop.time()))
         self.flush()
 
     def close(self, text: str) -> None:
-        """The node stops: tell the client."""
+        """Tell the client that the node stops."""
         self.handle(self.core.connection_error(ReplyCode.CONNECTION_FORCED, text))
         self.flush()
 
     def queue_removed(self, record: QueueRecord) -> None:
-        """A queue is gone: the channels that dealt with it are told."""
+        """Tell the channels that a queue is gone."""
         for channel in list(self.channels.values()):
             channel.queue_removed(record)
 
     def flush(self) -> None:
-        """Write what the core has to say; close when it has said its last; open or shut the valve."""
+        """Write the core's output. Close the socket after the last output, and open or shut the valve."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -126,21 +126,21 @@ class ClientConnection(asyncio.Protocol):
     # client_channel.ConnectionPorts
 
     def touch(self) -> None:
-        """Have what the core says written at the end of this turn."""
+        """Have the core's output written at the end of this turn."""
         self._node.clients.touch(self)
 
     def handle(self, events: list[Event]) -> None:
-        """Do what the core tells."""
+        """Handle the core's events."""
         for event in events:
             self._handle_one(event)
 
     def read_on(self) -> None:
-        """Have the core read what waited for answers, unless that comes about by itself."""
+        """Have the core read the octets that waited for answers, unless events are being handled anyway."""
         if self.core.has_more and not self._is_handling:
             self._handle_all(self.core.go_on())
 
     def published(self) -> None:
-        """Something was published: the client is told, and is not read, while an alarm of any node is on."""
+        """Note a publish. While an alarm of any node is on, tell the client and stop reading its socket."""
         if self._node.alarms.reason and not self._blocked:
             self._blocked = True
             self.core.blocked(self._node.alarms.reason)
@@ -148,7 +148,7 @@ class ClientConnection(asyncio.Protocol):
     # Events
 
     def _handle_all(self, events: list[Event]) -> None:
-        """Do what the core tells, and have it read on."""
+        """Handle the core's events, and have the core read on."""
         self._is_handling = True
         try:
             self.handle(events)
@@ -182,7 +182,7 @@ class ClientConnection(asyncio.Protocol):
     # The valve
 
     def _regulate(self, transport: asyncio.Transport) -> None:
-        """Open or shut the valve. It opens again at half of what shut it, or it would flutter."""
+        """Open or shut the valve. The valve opens at half the limits that shut it, so that it does not flutter."""
         wanted = not (self._is_full() or self._blocked or self.core.held_octets > _HELD_OCTETS_MAX)
         if wanted != self._reading:
             self._reading = wanted

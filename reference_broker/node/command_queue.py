@@ -1,7 +1,7 @@
-"""Commands on their way out of a node: into an entry of its own, if its member leads, or to the leader.
+"""Commands that wait on a node: for an entry, if the node's member leads, or for a message to the leader.
 
-They gather by priority until somebody cuts a batch. A batch takes commands of normal priority first, and comes with its
-*segments*, which say whose commands the batch holds (:mod:`reference_broker.node.proposals`).
+Commands gather by priority until a batch is cut. A batch takes commands of normal priority first. Its *segments* name
+the proposers of its commands (:mod:`reference_broker.node.proposals`).
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from reference_broker.node.proposals import Proposer, Segment
 from reference_broker.types import Priority
 
 ANY: Final = 1 << 60
-"""As many messages as there are."""
+"""No limit to the number of messages."""
 
 
 class CommandQueue:
-    """The commands that wait, oldest first in each priority. ``urgent``: not all of them are lazy. ``overdue``: they
-    have waited long enough."""
+    """The waiting commands, oldest first in each priority. ``urgent``: not all of them are lazy. ``overdue``: lazy
+    commands have waited long enough."""
 
     __slots__ = ("_waiting", "octets", "overdue", "urgent")
 
     def __init__(self) -> None:
         self._waiting: dict[Priority, list[tuple[Any, int, Proposer, int]]] = {priority: [] for priority in Priority}
-        """Command, octets, proposer, its number; by priority."""
+        """Command, octets, proposer, number of the command; by priority."""
         self.octets = 0
         self.urgent = False
         self.overdue = False
 
     def add(self, command: object, size: int, proposer: Proposer, number: int) -> None:
-        """One more command; its priority is its proposer's."""
+        """Add a command. The proposer names its priority."""
         self._waiting[proposer[1]].append((command, size, proposer, number))
         self.octets += size
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget all commands."""
         self._waiting = {priority: [] for priority in Priority}
         self.octets = 0
         self.urgent = self.overdue = False
 
     @property
     def is_due(self) -> bool:
-        """Whether it should go now."""
+        """Whether a batch should go now."""
         return self.urgent or self.overdue
 
     def holds(self, priority: Priority) -> bool:
@@ -50,12 +50,12 @@ class CommandQueue:
         return bool(self._waiting[priority])
 
     def cut(self, bytes_max: int, commands_max: int, messages_max: int = ANY) -> tuple[list[Any], list[Segment]]:
-        """The next batch and whose commands it holds.
+        """The next batch and its segments.
 
         The batch enqueues at most ``messages_max`` messages, or one run if the first run has more. With 0, a command of
         normal priority must wait. The first command of a batch always fits. Commands of low priority wait until no
-        command of normal priority does: what a channel asked for must be in the log before the channel's end, which has
-        low priority.
+        command of normal priority waits: a channel's requests must be in the log before the channel's end, which
+        has low priority.
         """
         batch: list[Any] = []
         segments: list[Segment] = []
@@ -68,8 +68,8 @@ class CommandQueue:
         return batch, segments
 
     def cut_for_link(self, limits: Limits, *, congested: bool) -> tuple[list[Any], list[Segment]] | None:
-        """The next batch for another node. On a congested link few octets go, or commands of normal priority.
-        None if there are none of these: then many publishes wait for the link."""
+        """The next batch for another node. On a congested link only a small batch or commands of normal priority go.
+        None if there are neither: publishes wait for the link."""
         many = congested and self.octets > limits.small_message_bytes
         if many and not self.holds(Priority.NORMAL):
             return None
@@ -102,7 +102,7 @@ class CommandQueue:
 
 
 def _leading(waiting: list[tuple[Any, int, Proposer, int]], messages_max: int) -> int:
-    """How many commands from the front on enqueue at most so many messages; at least one."""
+    """The number of first commands that enqueue at most ``messages_max`` messages; at least one command."""
     messages = 0
     for number, (command, *_rest) in enumerate(waiting):
         run = getattr(command, "run", None)  # a command that publishes has its messages there

@@ -1,20 +1,20 @@
-"""Where dead letters go: the worker of a node, for the queues it leads.
+"""The routing of dead letters: a node's worker for the queues that it leads.
 
 A dead letter is published again like any message: to the exchange of ``x-dead-letter-exchange``, under
 ``x-dead-letter-routing-key`` or its own routing key, with its history in the headers (:mod:`~reference_broker.amqp.
-death`). Only the default exchange exists here, which routes to the queue named by the key; letters for another one are
-dropped, counted, and logged once a queue.
+death`). The broker has only the default exchange, which routes to the queue named by the key. Letters for another
+exchange are dropped, counted, and logged once per queue.
 
-*At most once*: published without waiting for anything, by the leader of the term in which they died (see
-:meth:`reference_broker.queues.quorum_member.QuorumMember.apply`). What is lost when the leader dies in between is lost.
+*At most once*: the leader of the term in which the messages died publishes them, and waits for nothing (see
+:meth:`reference_broker.queues.quorum_member.QuorumMember.apply`). If the leader dies in between, the letters are lost.
 
-*At least once*: each queue has a *mailer*, which publishes under an identity of its own and so hears when its letters
-are committed; then it tells the queue, which forgets them. What has nowhere to go, or is refused by a full queue, is
-tried again every ``dead_letter_retry_ms``, and stays in its queue meanwhile. A mailer ends with the leadership. A new
-leader is told all open letters again by its machine, so a letter that was under way may arrive twice, and none is lost.
+*At least once*: each queue has a *mailer*, which publishes under a channel identity of its own. When its letters are
+committed, the mailer tells the queue, which forgets them. A letter without a route, or refused by a full queue, stays
+in its queue and is tried again every ``dead_letter_retry_ms``. A mailer ends with the leadership. The machine tells a
+new leader all open letters again, so a letter may arrive twice, and is never lost.
 
-A letter that comes round to a queue it was in before without a consumer having rejected it is dropped, as RabbitMQ does
-it: nobody would ever stop it.
+A letter that comes back to a queue where it was before is dropped, unless a consumer has rejected it in between. This
+is RabbitMQ's rule: otherwise the letter would circle for ever.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from reference_broker.types import ConsumerId, GroupId, IdRange
 log = logging.getLogger(__name__)
 
 OUTCOMES: Final = ("routed", "no_route", "cycle")
-"""What may become of a letter; at least once, the same one may be counted again for each try."""
+"""The outcomes that are counted. An at-least-once letter is counted at each try."""
 _EVERYTHING: Final = 2**63
 
 
 class DeadLetterPorts(Protocol):
-    """What dead letters need of their node."""
+    """The ports of the node for dead letters."""
 
     limits: Limits
     clients: LocalClients
@@ -54,7 +54,7 @@ class DeadLetterPorts(Protocol):
         """The queues that this node knows, by name."""
 
     def policies(self) -> Collection[Policy]:
-        """Those of the cluster, as this node knows them."""
+        """The policies of the cluster, as this node knows them."""
 
     def now_ms(self) -> int:
         """The wall clock."""
@@ -65,15 +65,15 @@ class DeadLetterPorts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the dead letters of a queue go. ``exchange`` is None if the policy that gave one was taken back after they
-    died: then nowhere, for the default exchange would bring them back to where they were published."""
+    """The target of a queue's dead letters. ``exchange`` is None if a policy set the exchange and was cleared after the
+    messages died: such letters have no route, because the default exchange would return them to their queue."""
 
     exchange: str | None
     routing_key: str | None
 
     @classmethod
     def of(cls, record: QueueRecord, policies: Iterable[Policy]) -> Address:
-        """As the queue was declared, or as a policy says now."""
+        """The target by the queue's declaration and the present policy."""
         arguments = dict(with_policy(record, policies).arguments)
         key = arguments.get("x-dead-letter-routing-key")
         exchange = arguments.get("x-dead-letter-exchange")
@@ -85,12 +85,12 @@ class Address:
 
     @property
     def is_default(self) -> bool:
-        """Whether it is the default exchange, which knows queues by their names: no other is there."""
+        """Whether the target is the default exchange, the only exchange of this broker."""
         return self.exchange == ""
 
 
 class DeadLetters:
-    """Routes the dead letters of all queues that this node leads. ``counts`` has those of each of ``OUTCOMES``."""
+    """Routes the dead letters of all queues that this node leads. ``counts`` counts letters by ``OUTCOMES``."""
 
     def __init__(self, node: DeadLetterPorts) -> None:
         self._node = node
@@ -100,7 +100,7 @@ class DeadLetters:
 
     @property
     def mailing(self) -> Collection[GroupId]:
-        """The queues with letters that are sent at least once by this node."""
+        """The queues whose at-least-once letters this node sends."""
         return self._mailers.keys()
 
     def route(self, queue: Queue, letters: DeadLetter, contents: list[DeadMessage]) -> None:
@@ -117,23 +117,23 @@ class DeadLetters:
         mailer.take(letters.first_id, dead)
 
     def address(self, record: QueueRecord) -> Address:
-        """Where the queue's letters go at this moment: a policy may change it at any time."""
+        """The present target of the queue's letters: a policy may change the target at any time."""
         return Address.of(record, self._node.policies())
 
     def queue_removed(self, record: QueueRecord) -> None:
-        """A queue is gone: its letters with it."""
+        """A queue is gone, as a source of letters and as a target."""
         self._warned.discard(record.group)
         for mailer in self._mailers.values():
             mailer.queue_removed(record)
         self.lead_lost(record.group)
 
     def lead_lost(self, group: GroupId) -> None:
-        """This node does not lead the queue any more: whoever does is told of all its letters."""
+        """This node no longer leads the queue. The machine tells the new leader all letters."""
         if (mailer := self._mailers.pop(group, None)) is not None:
             mailer.close()
 
     def no_route(self, record: QueueRecord, key: str, count: int, outcome: str) -> None:
-        """Count letters that have nowhere to go; the first time, say so."""
+        """Count letters without a route; log the first of each queue."""
         self.counts["no_route"] += count
         if record.group not in self._warned:
             self._warned.add(record.group)
@@ -155,7 +155,7 @@ class DeadLetters:
 
 
 class Mailer:
-    """Sends the dead letters of one queue, at least once; to queues it is a channel
+    """Sends the dead letters of one queue at least once. For the target queues, the mailer is a channel
     (:class:`~reference_broker.node.local_clients.LocalChannel`)."""
 
     connection: Connection | None = None
@@ -166,22 +166,22 @@ class Mailer:
         self._owner = owner
         self._channel = node.clients.new_channel(self, 1)
         self._targets: dict[GroupId, tuple[Queue, PublishSession]] = {}
-        """The queues that letters went to."""
+        """The target queues of letters, each with a session."""
         self._open: dict[int, tuple[str, bytes]] = {}
-        """Letters by their id, until they are confirmed: the routing key they were published with, and the content."""
+        """Unconfirmed letters by id: the routing key of their publish, and the content."""
         self._unsent: list[int] = []
         self._timer_runs = False
         self._closed = False
 
     def take(self, first_id: int, dead: list[tuple[str, bytes]]) -> None:
-        """Letters with the ids ``first_id``, +1, ...; those that are under way already are left alone."""
+        """Send letters with the ids ``first_id``, +1, ... Letters that are already open are skipped."""
         new = {first_id + at: letter for at, letter in enumerate(dead) if first_id + at not in self._open}
         self._open.update(new)
         self._send(list(new))
 
     def close(self, text: str = "") -> None:
-        """The queue is gone or led elsewhere, or the node stops. What was published may still arrive; its channel ends
-        behind it, so that no target keeps a place for it."""
+        """End the mailer: the queue is gone or led elsewhere, or the node stops. Published letters may arrive. The
+        mailer's channel ends behind them, so that no target remembers the channel."""
         self._closed = True
         for queue, _session in self._targets.values():
             queue.channel_closed(self._channel)
@@ -204,13 +204,13 @@ class Mailer:
                 self._retry_later(list(range(first_id, last_id + 1)))
 
     def queue_removed(self, record: QueueRecord) -> None:
-        """A target is gone, with what was on its way there: that has to go elsewhere."""
+        """A target is gone. Letters on their way there are tried again later."""
         if (target := self._targets.pop(record.group, None)) is not None:
             for first_id, last_id in target[1].committed(_EVERYTHING):
                 self._retry_later(list(range(first_id, last_id + 1)))
 
     def _send(self, ids: list[int]) -> None:
-        """Publish letters; neighbours for one queue as one run, of no more octets than a batch of commands."""
+        """Publish letters. Neighbours for one queue go as one run, of at most the octets of a batch of commands."""
         address = self._owner.address(self._queue.record)
         run: list[int] = []
         run_key, octets = "", 0
@@ -262,26 +262,26 @@ class Mailer:
         if not self._closed:
             self._send(sorted(number for number in unsent if number in self._open))
 
-    # Nothing is delivered to a mailer, and it asks nothing.
+    # A mailer does not consume and makes no requests.
 
     def deliver(
         self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
     ) -> None:
-        """Mailers do not consume."""
+        """Never called: a mailer does not consume."""
 
     def replied(self, correlation: int, value: int) -> None:
-        """Nor do they ask."""
+        """Never called: a mailer makes no requests."""
 
 
 def _is_counted_cycle(content: bytes, key: str, address: Address, owner: DeadLetters) -> bool:
-    """Whether the letter goes round for ever; then it is counted."""
+    """Whether the letter circles for ever. Counts such letters."""
     cycle = address.is_default and is_cycle(content, key)
     owner.counts["cycle"] += cycle
     return cycle
 
 
 def _dead(source: str, reason: str, time_s: int, letter: DeadMessage) -> tuple[str, bytes]:
-    """The routing key a letter was published with, and its content with the story of its death."""
+    """The routing key of the letter's publish, and its content with the death in the headers."""
     route, content = letter
     exchange_octets = route[0]
     exchange = route[1 : 1 + exchange_octets].decode("utf-8", "replace")
@@ -298,7 +298,7 @@ def _by_key(address: Address, dead: list[tuple[str, bytes]]) -> list[tuple[str, 
 
 
 def _batches(contents: list[bytes], octets_max: int) -> Iterator[list[bytes]]:
-    """The contents in lists of at most so many octets, or of one."""
+    """The contents in lists of at most ``octets_max`` octets, or of one content."""
     batch: list[bytes] = []
     octets = 0
     for content in contents:

@@ -1,11 +1,11 @@
-"""What a queue may be declared as. Pure: a declare event in, a record or a refusal out.
+"""The check of a queue's declaration: a declare event in, a record or a refusal out. Pure.
 
-The refusals are RabbitMQ's, reply code and sentence, because clients match on them; a test compares them with a real
-RabbitMQ 3.10. The record keeps the arguments under their AMQP names with the values as declared: declaring again must
-say the same, and the difference is told in the client's words.
+Reply codes and texts of refusals are RabbitMQ's, because clients match on them. A test compares them with a real
+RabbitMQ 3.10. The record keeps the arguments under their AMQP names with the declared values. A second declaration must
+have the same values, and an error shows the difference in the client's words.
 
 Stricter than RabbitMQ, on purpose: ``x-delivery-limit`` must be an integer (RabbitMQ takes any type and ignores it),
-and ``x-overflow=reject-publish-dlx`` is refused, which a quorum queue there takes and does not do.
+and ``x-overflow=reject-publish-dlx`` is refused (RabbitMQ takes it for a quorum queue and does not do it).
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ def new_record(
 
 
 def new_group(random_bits: Callable[[int], int]) -> GroupId:
-    """An id that no other queue has, nor an earlier one of the same name."""
+    """A random id: no other queue has it, nor an earlier queue of the same name."""
     return GroupId(random_bits(63) | 1)
 
 
 def consumer_priority(event: Consume, kind: QueueKind) -> int:
-    """The priority of a consumer. Raises :class:`DeclarationError` for what the kind of queue does not do.
-    RabbitMQ 3.10 ignores *exclusive* for a quorum queue, but a client that asks for it relies on it."""
+    """The priority of a consumer. Raises :class:`DeclarationError` for arguments that the kind of queue does not
+    support. RabbitMQ 3.10 ignores *exclusive* for a quorum queue, but a client that asks for it relies on it."""
     if event.exclusive and not kind.takes_exclusive_consumers:
         text = f"exclusive consumers are not supported by {kind.name} queues; use x-single-active-consumer"
         raise DeclarationError(ReplyCode.PRECONDITION_FAILED, text)
@@ -74,7 +74,7 @@ def consumer_priority(event: Consume, kind: QueueKind) -> int:
 
 
 def check_get(queue: Queue) -> None:
-    """Raises :class:`DeclarationError` if basic.get is nothing for the queue."""
+    """Raises :class:`DeclarationError` if the queue does not support basic.get."""
     if dict(queue.record.arguments).get("x-single-active-consumer") and not queue.kind.gets_beside_single_active:
         text = (
             f"cannot obtain access to locked queue '{queue.record.name}' in vhost '/'. basic.get operations are not "
@@ -84,7 +84,7 @@ def check_get(queue: Queue) -> None:
 
 
 def check(event: QueueDeclare, queue: Queue | None) -> Queue:
-    """The queue, if the declaration fits what exists. Raises :class:`DeclarationError`."""
+    """The existing queue, if the declaration matches it. Raises :class:`DeclarationError`."""
     if queue is None:
         raise DeclarationError(ReplyCode.NOT_FOUND, f"no queue '{event.queue}' in vhost '/'")
     if event.passive:
@@ -119,7 +119,7 @@ def _inequivalent(key: str, name: str, received: str, current: str) -> Declarati
 
 
 def _difference(received: FieldValue, current: FieldValue) -> tuple[str, str]:
-    """Both sides in RabbitMQ's words: with their types where one side has no value."""
+    """Both values in RabbitMQ's words: with types, if a value is missing or the types differ."""
     if received is None or current is None or type(received) is not type(current):
         return _described(received), _described(current)
     return f"'{_text(received)}'", f"'{_text(current)}'"
@@ -134,7 +134,7 @@ def _text(value: FieldValue) -> str:
 
 
 def _check_properties(event: QueueDeclare, name: str, kind: QueueKind) -> None:
-    """What a queue of the kind cannot be. RabbitMQ checks in this order."""
+    """Refuse properties that the kind of queue cannot have. RabbitMQ checks in this order."""
     for wrong, prop in (
         (event.auto_delete, "auto-delete"),
         (event.exclusive, "exclusive-owner"),
@@ -148,7 +148,7 @@ def _check_properties(event: QueueDeclare, name: str, kind: QueueKind) -> None:
 def _arguments(
     event: QueueDeclare, name: str, kind: QueueKind, kinds: Mapping[str, QueueKind]
 ) -> tuple[tuple[str, ArgumentValue], ...]:
-    """The arguments that the kind of queue knows, checked. What no kind of queue knows is ignored, as in RabbitMQ."""
+    """The checked arguments of the kind of queue. Arguments that no kind knows are ignored, as in RabbitMQ."""
     found: dict[str, ArgumentValue] = {}
     for key, value in event.arguments.items():
         if key in kind.foreign_arguments:

@@ -1,9 +1,9 @@
-"""What a member's snapshot holds: who the members are, which machine wrote it, which commands were applied, the state.
+"""The snapshot of a member: configuration, machine version, dedup table and machine state.
 
 Octets: the mark ``QGS`` and the format (u8), the machine version (u32), the length of the configuration (u16), the
-configuration (:mod:`reference_broker.raft.configuration`), the table of applied commands
+configuration (:mod:`reference_broker.raft.configuration`), the dedup table
 (:class:`~reference_broker.node.proposals.DedupTable`), the machine's state. Format 1 had neither mark nor
-configuration: it began with the table, and its group had the members that its queue was declared with.
+configuration. It began with the dedup table, and its group had the members of the queue's declaration.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HEAD: Final = Struct(">3sBIH")
 
 @dataclass(frozen=True, slots=True)
 class GroupSnapshot:
-    """A snapshot taken apart. ``configuration`` is None in format 1."""
+    """The parts of a snapshot. ``configuration`` is None in format 1."""
 
     configuration: Configuration | None
     machine_version: int
@@ -38,7 +38,7 @@ class GroupSnapshot:
 
     @classmethod
     def unpack(cls, octets: bytes) -> GroupSnapshot:
-        """Read any format up to the newest. Raises ValueError for a newer one."""
+        """Read any known format. Raises ValueError for a newer format."""
         if not octets.startswith(_MARK):
             dedup, state = DedupTable.unpack(octets)
             return cls(None, 0, dedup, state)

@@ -1,8 +1,7 @@
-"""The clients of this node, as its queues tell them: what is said to a channel finds the channel.
+"""The channels of this node, as its queues see them: every result of a queue finds its channel.
 
-A channel has a number of its own beside that of its connection (:class:`reference_broker.types.ChannelId`), for channel
-numbers are used again and again, and a late effect must not reach the wrong channel. What is for a channel that is gone
-is dropped.
+A channel's identity (:class:`reference_broker.types.ChannelId`) has a number that is never reused. AMQP's channel
+numbers are reused, and a late effect must not reach the wrong channel. Effects for channels that are gone are dropped.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ class Connection(Protocol):
     """A client connection, as the node sees it."""
 
     def flush(self) -> None:
-        """Write what has gathered."""
+        """Write the output that has gathered."""
 
     def stood_still(self) -> None:
-        """The process did, and what has gathered may have gone to others since."""
+        """The process stood still: other consumers may have the messages of the gathered deliveries by now."""
 
     def tick(self) -> None:
         """Heartbeats and time-outs."""
@@ -36,10 +35,10 @@ class Connection(Protocol):
 
 
 class LocalChannel(Protocol):
-    """A channel on this node, as queues tell it."""
+    """A channel on this node, as queues see it."""
 
     connection: Connection | None
-    """What is flushed after the channel was told something; None for a channel of the node itself."""
+    """The connection to flush after a call; None for a channel of the node itself."""
 
     def deliver(
         self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
@@ -47,7 +46,7 @@ class LocalChannel(Protocol):
         """Messages of a queue for a consumer of this channel."""
 
     def committed(self, group: GroupId, last: int) -> bool:
-        """Enqueues of the channel are committed; whether its client gets a confirm of any."""
+        """Enqueues of the channel are committed. Returns whether its client gets a confirm."""
 
     def rejected(self, group: GroupId, first: int, last: int) -> None:
         """Enqueues of the channel were refused by a full queue."""
@@ -66,14 +65,14 @@ class LocalClients:
         self.touch = touch
         self.connections: dict[Connection, None] = {}  # a set, in the order of arrival
         self.channels: dict[int, LocalChannel] = {}
-        """By the number that stands in the identity of a channel."""
+        """By the number in the channel's identity."""
         self.delivered = 0
         self.redelivered = 0
         self._anatomy = anatomy
         self._last_number = 0
 
     def new_channel(self, channel: LocalChannel, number: int) -> ChannelId:
-        """An identity that no channel had before: channel numbers are used again and again."""
+        """A new identity for a channel of AMQP's channel number ``number``."""
         self._last_number += 1
         self.channels[self._last_number] = channel
         return ChannelId(self.node, self.boot_id, self._last_number, number)

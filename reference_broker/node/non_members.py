@@ -7,11 +7,11 @@ into the same call.
 
 Frames, after the kind (docs/internals/node.md draws them): the group, and then
 
-    ATTACH     1: I have clients of this group, tell me who leads it; 0: I have none any more
+    ATTACH     1: I have clients of this group, tell me if you lead it; 0: I no longer have clients of it
     LEADING    I lead in this term, and have applied your commands up to these numbers
     CATCH_UP   I know that you lead in this term, and have applied my commands up to these numbers; these of my commands
                await an answer
-    EFFECTS    what your clients are to be told
+    EFFECTS    calls for your clients
     APPLIED    your commands are applied up to these numbers
 
 Links deliver in order or break, and a non-member that has not caught up gets no effects. So the effects that a
@@ -42,18 +42,18 @@ _PAIR: Final = Struct(">QQ")
 _DELIVER: Final = Struct(">QQHI")  # delivery count, first message id, octets of the tag, runs
 _CONFIRMED, _REJECTED, _REPLIED, _DELIVERED = b"\x01", b"\x02", b"\x03", b"\x04"
 _FRAME_BYTES: Final = 1024 * 1024
-"""A frame of effects is sent when it has grown to this, so that none grows with a consumer's credit."""
+"""A frame of effects is sent when it has this size, so no frame grows with a consumer's credit."""
 
 
 class Links(Protocol):
-    """What non-members need of the leader's node."""
+    """The port of the leader's node for non-members."""
 
     def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> int:
         """Queue a message for a peer; returns its octets, 0 while the peer is down."""
 
 
 class NonMember:
-    """The clients of one start of one node (:class:`reference_broker.queues.port.Channels`), far away."""
+    """The channels of one start of another node (:class:`reference_broker.queues.port.Channels`)."""
 
     def __init__(self, group: GroupId, node: NodeId, boot_id: int, links: Links) -> None:
         self.node = node
@@ -66,7 +66,7 @@ class NonMember:
     def deliver(
         self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
     ) -> None:
-        """Send messages to a consumer there."""
+        """Send messages to a consumer of the non-member."""
         tag = consumer.tag.encode()
         for run_slice in slices:
             for run, start, count, step in _parts(run_slice):
@@ -88,17 +88,17 @@ class NonMember:
         self._add(_REPLIED, channel.pack(), _PAIR.pack(correlation, value))
 
     def flush(self) -> None:
-        """Send what has gathered."""
+        """Send the gathered calls."""
         if self._frame:
             frame, self._frame, self._octets = self._frame, [], 0
             self._links.send(self.node, Kind.EFFECTS, [_GROUP.pack(self._group), *frame])
 
     def applied(self, normal: int, low: int) -> None:
-        """Commands are applied up to these numbers; what they brought about was sent before."""
+        """Commands are applied up to these numbers; their effects were sent before."""
         self._links.send(self.node, Kind.APPLIED, [_APPLIED.pack(self._group, normal, low)])
 
     def leading(self, term: Term, normal: int, low: int) -> None:
-        """Say how far commands are applied: further than was known there, so that it asks what became of them."""
+        """Tell the non-member how far its commands are applied, so that it asks for missing replies."""
         self._links.send(self.node, Kind.LEADING, [pack_leading(self._group, term, normal, low)])
 
     def _add(self, *buffers: bytes | memoryview) -> None:
@@ -178,11 +178,11 @@ def _call_deliver(clients: Channels, group: GroupId, channel: ChannelId, effects
     return at
 
 
-# The small frames. Reading raises ValueError for one of another size.
+# The small frames. Reading raises ValueError for a frame of another size.
 
 
 def pack_attach(group: GroupId, has_clients: bool) -> bytes:
-    """ATTACH, or its opposite."""
+    """An ATTACH."""
     return _ATTACH.pack(group, has_clients)
 
 

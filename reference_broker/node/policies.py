@@ -1,4 +1,4 @@
-"""What an operator may set as a policy: a request in, a policy or a refusal out. Pure."""
+"""The check of a policy that an operator sets: a request in, a policy or a refusal out. Pure."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _POLICY_KEYS: Final[dict[str, range | tuple[str, ...] | None]] = {
     "dead-letter-routing-key": None,
     "dead-letter-strategy": ("at-most-once", "at-least-once"),
 }
-"""What each key may be; None: any string of at most 255 octets. As in a declaration, so that what is committed can
-always be followed."""
+"""The allowed values of each key; None: any string of at most 255 octets. They are those of a declaration, so every
+committed policy can be applied."""
 
 
 def read_policy(request: Answer) -> Policy:
-    """A policy out of a request. Raises :class:`RequestError` for one that could never hold."""
+    """A policy out of a request. Raises :class:`RequestError` for a wrong policy."""
     name, pattern, definition = request.get("name"), request.get("pattern"), request.get("definition")
     priority = request.get("priority", 0)
     where = f"policy {name!r}"
@@ -52,7 +52,7 @@ def read_policy(request: Answer) -> Policy:
 
 
 def _wanted_instead(allowed: range | tuple[str, ...] | None, value: object) -> str | None:
-    """What a value should be that is not allowed; None if it is."""
+    """A description of the allowed values, if the value is not allowed; None if it is."""
     if isinstance(allowed, range):
         is_allowed = isinstance(value, int) and not isinstance(value, bool) and value in allowed
         return None if is_allowed else f"a whole number from {allowed[0]} to {allowed[-1]}"

@@ -1,13 +1,13 @@
-"""A queue on a node that has no member of it: commands of clients here go to the leader, and its answers come back.
+"""A proxy: a queue on a node without a member. Commands of the node's clients go to the leader, results come back.
 
-The proxy keeps what a member's runner keeps of its own commands: the commands that are not known to be applied,
-numbered by priority (:mod:`reference_broker.node.proposals`), sent again, in order, to whoever leads. It finds the
-leader by *attaching* to every member; the one that leads, or comes to lead, says so with its term and with how far it
-has applied this node's commands. The proxy forgets those, sends the rest, and asks to be told again what its clients
-may have missed (:mod:`reference_broker.node.non_members`). No timers: a member that can be reached again is attached to
-again.
+Like a member, the proxy keeps the unapplied commands of its node, numbered by priority
+(:mod:`reference_broker.node.proposals`), and sends them again, in order, to each new leader. The proxy finds the leader
+by *attaching* to every member. A member that leads, or comes to lead, answers with its term and with the numbers up to
+which it has applied this node's commands. The proxy forgets these commands, sends the rest, and asks for the results
+that its clients may have missed (:mod:`reference_broker.node.non_members`). The proxy needs no timers: it attaches
+again to each member that comes back into reach.
 
-A proxy that nobody has used is attached to nobody and costs nothing.
+An unused proxy is attached to no member and costs nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from reference_broker.types import NOBODY, NodeId, Priority, Term
 
 
 class Proxy:
-    """One group, seen from a node without a member of it."""
+    """One group, seen from a node without a member."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Proxy:
         now_ms: Callable[[], int],
         unapplied: dict[Priority, UnappliedCommands] | None = None,
     ) -> None:
-        """``unapplied``: what this node's own member, which is gone, has proposed and not seen applied."""
+        """``unapplied``: the unapplied commands of this node's former member."""
         self.record = record
         self.group = record.group
         self.scheduled = False
@@ -66,18 +66,18 @@ class Proxy:
         return number
 
     def pace(self) -> int | None:
-        """A node without a member does not know."""
+        """None: a node without a member does not know."""
         return None
 
     def attach(self) -> None:
-        """Find the leader, unless that was done."""
+        """Attach to all members, once."""
         if not self._attached:
             self._attached = True
             for node in sorted(_replica_nodes(self.record)):
                 self._attach_to(node)
 
     def peer_up(self, node: NodeId) -> None:
-        """The link to ``node`` stands again: what was under way is lost, and so is what it knew of this node."""
+        """The link to ``node`` is back. Frames under way are lost, and the node no longer knows this proxy."""
         if self._attached and node in _replica_nodes(self.record):
             self._attach_to(node)
 
@@ -88,14 +88,14 @@ class Proxy:
             self._commands.clear()
 
     def stood_still(self) -> None:
-        """This process did, and others may think that its node is gone: whatever is unread was said to the node before
-        that, so have everything said again."""
+        """This process stood still, and the members may have given this node up. The frames that are still unread are
+        outdated, so attach again and have all results repeated."""
         self.peer_down(self.leader)
         for node in sorted(_replica_nodes(self.record)) if self._attached else ():
             self._attach_to(node)
 
     def members_changed(self, record: QueueRecord) -> None:
-        """The queue has members on other nodes."""
+        """The members of the queue have changed."""
         new = _replica_nodes(record) - _replica_nodes(self.record)
         self.record = record
         for node in sorted(new) if self._attached else ():
@@ -117,7 +117,7 @@ class Proxy:
             self._forget(normal, low)
 
     def effects(self, node: NodeId, effects: memoryview, clients: Channels) -> None:
-        """Tell this node's clients what the leader says. Raises ValueError if it is damaged."""
+        """Pass the leader's effects to this node's clients. Raises ValueError for a damaged frame."""
         if node == self.leader:
             non_members.call_channels(clients, self.group, effects)
 
@@ -131,7 +131,7 @@ class Proxy:
     # One turn
 
     def turn(self) -> None:
-        """Send what has gathered, unless all of it may wait for more."""
+        """Send the gathered commands, unless all of them may wait."""
         self.scheduled = False
         if self._stopped or self.leader == NOBODY or not self._commands.octets:
             return
@@ -169,7 +169,7 @@ class Proxy:
         self._node.wake(self)
 
     def _forget(self, normal: int, low: int) -> list[Any]:
-        """Forget what is applied; returns those commands."""
+        """Forget the applied commands, and return them."""
         return [*self.unapplied[Priority.NORMAL].applied(normal), *self.unapplied[Priority.LOW].applied(low)]
 
 

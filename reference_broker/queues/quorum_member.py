@@ -95,8 +95,8 @@ class QuorumMember:
     def apply(self, entry: Entry, end: int, skip: frozenset[int]) -> None:
         """Apply one entry and keep its effects.
 
-        A leader may apply entries that an earlier leader has applied too, for example after a restart. Dead letters sent
-        at most once are only for the leader of the term of their entry.
+        A leader may apply entries that an earlier leader has applied too, as after a restart. Dead letters sent at
+        most once are only for the leader of the term of their entry.
         """
         effects = self.machine.apply(Meta(entry.index, entry.term), entry.payload, end, skip)
         if self.leading and entry.term != self._leading_term:
