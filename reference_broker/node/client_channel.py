@@ -1,12 +1,11 @@
-"""A channel of a client's connection: what its client asks of queues, and what queues tell it.
+"""A channel of a client's connection: the client's requests to queues, and the results of queues for the client.
 
-Publishes and acknowledgements go straight to the queue (:class:`~reference_broker.queues.port.Queue`). What needs an
-answer first, from the log or from another node (declare, delete, purge, consume, cancel, get), makes the channel
-*busy*: the core keeps what comes on the channel behind that unread, so that a client which does not wait for its
-answers still gets them in order. A queue that is deleted answers nothing more, so what is awaited of it is answered
-when it goes.
+Publishes and acknowledgements go straight to the queue (:class:`~reference_broker.queues.port.Queue`). A request that
+needs an answer from the log or from another node (declare, delete, purge, consume, cancel, get) makes the channel
+*busy*: the core leaves later frames of the channel unread. So a client that does not wait for its answers still gets
+them in order. A deleted queue no longer answers, so the channel answers open requests itself when the queue goes.
 
-Invariant: a busy channel waits for one :class:`Awaited`, and whatever comes for another one is not for it.
+Invariant: a busy channel waits for one :class:`Awaited`, and ignores answers to any other.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ from reference_broker.queues.session import NOTHING_YET, ConsumeSession, Publish
 from reference_broker.types import NOBODY, ConsumerId, GroupId, IdRange, Outcome
 
 GET_TAG: Final = ""
-"""The tag under which a queue knows the gets of a channel: no consumer can have it, for an empty one is replaced."""
+"""The tag of a channel's gets in a queue. No consumer has this tag, because the core replaces an empty tag."""
 _EVERYTHING: Final = 2**63
 
 
 class ClientPorts(Protocol):
-    """What clients need of their node."""
+    """The ports of the node for clients."""
 
     limits: Limits
     alarms: Alarms
@@ -75,7 +74,7 @@ class ClientPorts(Protocol):
 
 
 class ConnectionPorts(Connection, Protocol):
-    """What a channel needs of its connection."""
+    """The ports of the connection for a channel."""
 
     core: ServerConnection
     channels: dict[int, ClientChannel]
@@ -85,21 +84,21 @@ class ConnectionPorts(Connection, Protocol):
     unconfirmed_commands: int
 
     def handle(self, events: list[Event]) -> None:
-        """Do what the core tells."""
+        """Handle the core's events."""
 
     def touch(self) -> None:
-        """Have what the core says written at the end of this turn."""
+        """Have the core's output written at the end of this turn."""
 
     def read_on(self) -> None:
-        """Have the core read what waited for answers."""
+        """Have the core read the octets that waited for answers."""
 
     def published(self) -> None:
-        """Something was published."""
+        """Note a publish."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedMessage:
-    """What a queue dealt to a basic.get that is not answered yet."""
+    """The message that a queue delivered to a basic.get, until the get is answered."""
 
     message_id: int
     message: RunSlice
@@ -108,15 +107,15 @@ class FetchedMessage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Awaited:
-    """What a busy channel waits for."""
+    """The answer that a busy channel waits for."""
 
     group: GroupId | None = None
-    """The group of the queue that is to answer; None where the metadata group is, or a read that ends by itself."""
+    """The group of the queue that answers; None if the metadata group or a read answers, which always end."""
     correlation: int = 0
     answered: Callable[[int], None] | None = None
     """Gets the queue's reply to the command with that correlation."""
     queue_gone: Callable[[], None] | None = None
-    """What the client hears if the queue is deleted first."""
+    """Answers the client if the queue is deleted first."""
 
 
 class ClientChannel:
@@ -152,30 +151,30 @@ class ClientChannel:
         self.id = node.clients.new_channel(self, number)
         self.consumers: dict[str, ConsumeSession] = {}
         self.awaited: Awaited | None = None
-        """While there is one the channel is busy."""
+        """Not None while the channel is busy."""
         self.waiting: deque[Event] = deque()
-        """What was read together with a publish to a queue that is looked for: publishes and settles."""
+        """Publishes and settles that wait behind a publish to an unknown queue."""
         self.is_gone = False
-        """It has ended, and is kept for what waits."""
+        """The channel has ended, and stays until the waiting events are handled."""
         self._queues: dict[GroupId, Queue] = {}
-        """The queues that it has dealt with, and that must hear of its end."""
+        """The queues that the channel has used, which must hear of its end."""
         self._sessions: dict[GroupId, PublishSession] = {}
         self._open_get: ConsumeSession | None = None
         self._fetched: FetchedMessage | None = None
         self._credit_owed: list[tuple[ConsumeSession, IdRange]] = []
         self._repeated: Event | None = None
-        """The last request for a queue that was not known here."""
+        """The last request that was repeated because its queue was unknown."""
         self._queues_known: bool | None = None
-        """While what waited is done: whether this node knows by now of every queue that was there when it came."""
+        """While waiting events are handled: whether this node knows every queue that existed when they came."""
         self._last_correlation = 0
 
-    # What queues tell
+    # Results of queues
 
     def deliver(
         self, group: GroupId, consumer: ConsumerId, first_message_id: int, slices: list[RunSlice], delivery_count: int
     ) -> None:
-        """Messages of a queue for a consumer. Dropped are those that it had before, and those of a queue that its tag
-        does not subscribe to any more: their holder has them."""
+        """Deliver messages of a queue to a consumer. Drops messages that the consumer had before, and messages of a
+        queue that its tag no longer subscribes to: the tag's former consumer holds these."""
         if consumer.tag == GET_TAG:
             self._deliver_to_get(group, first_message_id, slices, delivery_count)
             return
@@ -200,7 +199,7 @@ class ClientChannel:
                 self._credit_owed.append((known, (first, last)))
 
     def committed(self, group: GroupId, last: int) -> bool:
-        """Enqueues are committed: confirm them, and read on."""
+        """Confirm committed enqueues."""
         session = self._sessions.get(group)
         if session is None:
             return False
@@ -210,7 +209,7 @@ class ClientChannel:
         return bool(confirmed)
 
     def rejected(self, group: GroupId, first: int, last: int) -> None:
-        """Enqueues were refused: say so, and read on. Those before them are committed."""
+        """Reject refused enqueues, and confirm the enqueues before them."""
         self.committed(group, first - 1)
         session = self._sessions.get(group)
         if session is None:
@@ -227,7 +226,7 @@ class ClientChannel:
             self._resume()
 
     def queue_removed(self, record: QueueRecord) -> None:
-        """A queue is gone: its consumers are told, and who waits for its answer gets one."""
+        """A queue is gone: cancel its consumers, and answer open publishes and requests."""
         group = record.group
         session = self._sessions.pop(group, None)
         if session is not None and (unanswered := self._resolved(session, _EVERYTHING)):
@@ -236,14 +235,14 @@ class ClientChannel:
         for tag, consumer in list(self.consumers.items()):
             if consumer.group == group:
                 del self.consumers[tag]
-                self._core.set_apart(self._number, tag)  # under a name that nobody has: with the queue its messages go
-                if not consumer.is_cancelled:  # else the client has heard of its end, and may use the tag again
+                self._core.set_apart(self._number, tag)  # its messages went with the queue
+                if not consumer.is_cancelled:  # else the client knows its end, and may reuse the tag
                     self._core.cancelled_by_broker(self._number, tag)
         self._queues.pop(group, None)
         self._resume()
 
     def _resolved(self, session: PublishSession, last: int) -> list[IdRange]:
-        """What the queue has answered up to ``last`` no longer counts against the limits."""
+        """The confirm ranges of enqueues answered up to ``last``, which no longer count against the limits."""
         octets, waiting = session.unconfirmed_bytes, session.unconfirmed_commands
         resolved = session.committed(last)
         self._ports.unconfirmed_bytes += session.unconfirmed_bytes - octets
@@ -251,8 +250,8 @@ class ClientChannel:
         return resolved
 
     def _answer_for(self, name: str, unanswered: list[IdRange]) -> None:
-        """What was published to a queue that is gone is confirmed, as RabbitMQ does: it went with the queue. But if a
-        queue of that name is there again, it may have come after the new one, and is refused."""
+        """Answer the open publishes to a queue that is gone. They are confirmed, as in RabbitMQ: the messages went with
+        the queue. If there is a new queue of that name, they may have come after its creation, and are refused."""
 
         def current(found: bool) -> None:
             is_gone = found and name not in self._node.queues
@@ -283,7 +282,7 @@ class ClientChannel:
         ports.published()
 
     def _unroutable(self, event: Publish, *, is_sure: bool) -> None:
-        """No queue has this name; or nobody could tell, and the publisher must not take its messages for safe."""
+        """Answer publishes to a queue that does not exist. If that is not sure, refuse them: they may not be safe."""
         last_seq = event.first_seq + event.run.count - 1
         if self.is_gone:
             return
@@ -303,26 +302,26 @@ class ClientChannel:
     def _settle(
         self, consumer: ConsumeSession, outcome: Outcome, ranges: tuple[IdRange, ...], read_ns: int = 0
     ) -> None:
-        """Have the queue know what became of messages that the consumer held."""
+        """Tell the queue the outcome of messages that the consumer held."""
         self._queues[consumer.group].settle(consumer, outcome, ranges, read_ns)
         if consumer.is_cancelled:
             self._forget_if_done(consumer)
 
     def pay_credit(self) -> None:
-        """The client reads again: consumers without acknowledgement get their credit back."""
+        """The client reads again: give consumers without acknowledgement their credit back."""
         owed, self._credit_owed = self._credit_owed, []
         for consumer, ids in owed:
             if consumer.group in self._queues:
                 self._settle(consumer, Outcome.SETTLE, (ids,))
 
     def end(self) -> None:
-        """The channel is gone: every queue that it dealt with must know."""
+        """End the channel: tell every queue that it has used."""
         if self._ports.channels.get(self._number) is self:
             del self._ports.channels[self._number]
-        if self.waiting:  # what it has published goes to its queues first
+        if self.waiting:  # its publishes go to their queues first
             self.is_gone = True
             return
-        self.awaited = None  # whatever still answers is not heard
+        self.awaited = None  # later answers are ignored
         for session in self._sessions.values():
             self._resolved(session, _EVERYTHING)
         for queue in self._queues.values():
@@ -358,7 +357,7 @@ class ClientChannel:
         self._node.declare(record, answered)
 
     def _declared(self, event: QueueDeclare, queue: Queue, *, is_new: bool = False) -> None:
-        """Answer. What this very declare has created was empty then, and nobody need be asked for its counts."""
+        """Answer a declare. A queue that this declare has created is empty, so its leader is not asked for counts."""
 
         def counted(counts: Answer) -> None:
             if "error" in counts:
@@ -373,7 +372,7 @@ class ClientChannel:
                 self._count(queue, counted)
 
     def _count(self, queue: Queue, counted: Answered) -> None:
-        """Call with what the queue's leader counts, or with why it does not."""
+        """Call with the counts of the queue's leader, or with an error."""
         awaited = self._await()
 
         def answered(counts: Answer) -> None:
@@ -384,7 +383,7 @@ class ClientChannel:
         queue.counts(answered)
 
     def _refuse_uncounted(self, queue: Queue, why: Answer, method: str) -> None:
-        """With the code that RabbitMQ gives for a durable queue whose node is down."""
+        """Refuse with RabbitMQ's code for a durable queue whose node is down."""
         text = f"queue '{queue.record.name}' in vhost '/' does not answer: {why['error']}"
         self._refuse(ReplyCode.NOT_FOUND, text, method)
 
@@ -400,7 +399,7 @@ class ClientChannel:
         if "error" in counts and (event.if_empty or event.if_unused):
             self._refuse_uncounted(counted, counts, "queue.delete")
             return
-        ready, consumers = counts.get("ready", 0), counts.get("consumers", 0)  # without a leader it can still go
+        ready, consumers = counts.get("ready", 0), counts.get("consumers", 0)  # a queue without a leader can be deleted
         # Dead letters that no other queue has confirmed would go with the queue, as its messages would.
         full = event.if_empty and (ready or counts.get("dead_letters", 0))
         if full or (event.if_unused and consumers):
@@ -460,7 +459,7 @@ class ClientChannel:
 
         def consuming(next_message_id: int) -> None:
             if known.next_message_id == NOTHING_YET or next_message_id > known.next_message_id:
-                known.next_message_id = next_message_id  # else a late answer, which tells of held ones
+                known.next_message_id = next_message_id  # else a late reply, which names a message that is held already
             if not event.nowait:
                 self._core.consume_ok(self._number, event.consumer_tag)
 
@@ -483,13 +482,13 @@ class ClientChannel:
         queue.unsubscribe(consumer, self._ask(queue, cancelled, lambda: cancelled(0)))
 
     def _forget_if_done(self, consumer: ConsumeSession) -> None:
-        """It was cancelled, and nothing of it is left to settle."""
+        """Forget a cancelled consumer when it holds no messages."""
         if not consumer.held:
             for tag in [tag for tag, each in self.consumers.items() if each is consumer]:
                 del self.consumers[tag]
 
     def _set_apart(self, tag: str) -> None:
-        """Another queue takes the tag: who had it before still settles what it holds, and gets no more."""
+        """Free a tag for another queue. The tag's former consumer gets no more messages, and settles those it holds."""
         former = self.consumers.pop(tag)
         former.is_cancelled = True
         name = self._core.set_apart(self._number, tag)
@@ -506,7 +505,7 @@ class ClientChannel:
             self._refuse(refused.code, refused.text, "basic.get")
             return
         group, getter = queue.record.group, ConsumerId(self.id, GET_TAG)
-        # What is fetched is settled like any consumer's; the core knows it by a tag that tells the queue.
+        # A fetched message is settled like a consumer's; in the core, the tag of such messages names the queue.
         consumer = self.consumers.setdefault(event.consumer_tag, ConsumeSession(getter, group, event.no_ack))
         if consumer.group != group:  # the queue was deleted and declared again meanwhile
             self._set_apart(event.consumer_tag)
@@ -520,8 +519,8 @@ class ClientChannel:
         queue.get(consumer, event.no_ack, correlation)
 
     def _deliver_to_get(self, group: GroupId, first: int, slices: list[RunSlice], delivery_count: int) -> None:
-        """A queue dealt to a basic.get. What no get waits for any more, and the client never had, goes back: it is told
-        again when this node jumped over entries."""
+        """Keep the message of the open basic.get. If no get waits and the client never had the message, return it:
+        after this node has skipped entries, the queue repeats such deliveries."""
         if self._open_get is not None and self._open_get.group == group:
             if first >= self._open_get.next_message_id:
                 self._fetched = FetchedMessage(first, slices[0], delivery_count)
@@ -532,7 +531,7 @@ class ClientChannel:
                 self._queues[group].settle(consumer, Outcome.RETURN, ((first, last),))
 
     def _answer_get(self, consumer: ConsumeSession, event: Get, left: int) -> None:
-        """The queue answered a basic.get: what it dealt, if anything, came just before."""
+        """Answer a basic.get. Its message, if there is one, came just before the queue's reply."""
         fetched, self._fetched, self._open_get = self._fetched, None, None
         if fetched is None:
             self._core.get_empty(self._number)
@@ -562,8 +561,8 @@ class ClientChannel:
         self._refuse(ReplyCode.NOT_FOUND, f"no queue '{event.queue}' in vhost '/'", method)
 
     def _repeats_when_current(self, event: Event) -> bool:
-        """What is not known here may have been declared on another node a moment ago: the event comes again when this
-        node knows all that was committed before it. False when that has been done."""
+        """Repeat a request for an unknown queue once this node knows all earlier declares: another node may have
+        declared the queue a moment ago. False if the request was already repeated."""
         if self._repeated is event:
             return False
         self._repeated = event
@@ -578,7 +577,7 @@ class ClientChannel:
         return True
 
     def _publish_when_current(self, event: Publish) -> None:
-        """The same for publishes. One question serves all that was read together with the first of them."""
+        """Repeat a publish in the same way. One question serves all events that wait behind the publish."""
         awaited = self._await()
         self.waiting.append(event)
 
@@ -598,35 +597,35 @@ class ClientChannel:
     # Waiting for answers
 
     def _ask(self, queue: Queue, answered: Callable[[int], None], queue_gone: Callable[[], None]) -> int:
-        """Make the channel busy until the queue has applied the command with the returned correlation, or is gone. From
-        now on the queue must hear of the channel's end."""
+        """Make the channel busy until the queue has applied the command with the returned correlation, or is gone. The
+        queue will hear of the channel's end."""
         self._queues[queue.record.group] = queue
         self._last_correlation += 1
         self._await(Awaited(queue.record.group, self._last_correlation, answered, queue_gone))
         return self._last_correlation
 
     def _await(self, awaited: Awaited | None = None) -> Awaited:
-        """Hold back what the client sends on this channel until this has come."""
+        """Leave the channel's later frames unread until the answer comes."""
         self.awaited = awaited or Awaited()
         self._core.hold(self._number)
         return self.awaited
 
     def _has_come(self, awaited: Awaited) -> bool:
-        """Whether the channel waits for just this, which it does no longer: it may be gone, or know the answer."""
+        """Whether the channel still waits for this answer. If so, it stops waiting."""
         if self.awaited is not awaited:
             return False
         self.awaited = None
         return True
 
     def _stop_awaiting(self, group: GroupId) -> None:
-        """The queue of the group is gone: if the channel waits for its answer, it waits in vain."""
+        """The queue of the group is gone: answer the client if the channel waits for this queue."""
         awaited = self.awaited
         if awaited is not None and awaited.group == group and awaited.queue_gone is not None:
             self.awaited = None
             awaited.queue_gone()
 
     def _resume(self) -> None:
-        """Read what waits, unless the channel waits for something else by now."""
+        """Read the waiting frames, unless the channel waits for another answer."""
         if self.awaited is None and not self.is_gone:
             self._core.release(self._number)
         self._ports.read_on()
@@ -638,7 +637,7 @@ class ClientChannel:
         self._ports.touch()
 
 
-Handler = Callable[[ClientChannel, Any], None]  # each is called with the one event it is listed for
+Handler = Callable[[ClientChannel, Any], None]  # called with the event of its key
 
 HANDLERS: Final[dict[type, Handler]] = {
     Publish: ClientChannel._publish,
@@ -650,7 +649,7 @@ HANDLERS: Final[dict[type, Handler]] = {
     Get: ClientChannel._get,
     Cancel: ClientChannel._cancel,
 }
-"""What each event of the core does to its channel."""
+"""The handler of each event of the core."""
 
 
 def _skip(slices: list[RunSlice], count: int) -> list[RunSlice]:
