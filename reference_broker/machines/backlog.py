@@ -119,10 +119,6 @@ class Backlog(Records[Record]):
         self.count = 0
         self.octets = 0
 
-    def indexes(self) -> npt.NDArray[np.int64]:
-        """The log index of each record, ascending."""
-        return self.column("entry")
-
     def expires_ever(self) -> bool:
         """Whether any message has a time to live."""
         return any(bool((records["expires"] != NEVER).any()) for records in self.pieces())

@@ -201,11 +201,8 @@ def _decode_enqueue(payload: bytes, at: int) -> _Decoded:
     _kind, channel, first_seq = _ENQUEUE.unpack_from(payload, at)
     run_offset = at + _ENQUEUE.size
     run = message_run.decode(payload, run_offset)
-    return (
-        run_offset,
-        Enqueue(_channel(channel), first_seq, run),
-        run_offset + message_run.encoded_size(payload, run_offset),
-    )
+    end = run_offset + message_run.encoded_size(payload, run_offset)
+    return run_offset, Enqueue(_channel(channel), first_seq, run), end
 
 
 def _decode_expiring(payload: bytes, at: int) -> _Decoded:
@@ -260,19 +257,12 @@ def _decode_many_ranges(payload: bytes, at: int, count: int) -> tuple[tuple[IdRa
     return tuple(_RANGE.iter_unpack(payload[at:end])), end
 
 
-def _decode_settle(payload: bytes, at: int) -> _Decoded:
-    consumer, ranges, end = _decode_ranges(payload, at)
-    return 0, Settle(consumer, ranges), end
+def _ranges_decoder(command: type[Settle | Return | Discard]) -> Callable[[bytes, int], _Decoded]:
+    def decode(payload: bytes, at: int) -> _Decoded:
+        consumer, ranges, end = _decode_ranges(payload, at)
+        return 0, command(consumer, ranges), end
 
-
-def _decode_return(payload: bytes, at: int) -> _Decoded:
-    consumer, ranges, end = _decode_ranges(payload, at)
-    return 0, Return(consumer, ranges), end
-
-
-def _decode_discard(payload: bytes, at: int) -> _Decoded:
-    consumer, ranges, end = _decode_ranges(payload, at)
-    return 0, Discard(consumer, ranges), end
+    return decode
 
 
 def _decode_cancel(payload: bytes, at: int) -> _Decoded:
@@ -328,9 +318,9 @@ def _decode_dead_letter_settled(payload: bytes, at: int) -> _Decoded:
 _DECODERS: Final[dict[int, Callable[[bytes, int], _Decoded]]] = {
     CommandKind.ENQUEUE: _decode_enqueue,
     CommandKind.CHECKOUT: _decode_checkout,
-    CommandKind.SETTLE: _decode_settle,
-    CommandKind.RETURN: _decode_return,
-    CommandKind.DISCARD: _decode_discard,
+    CommandKind.SETTLE: _ranges_decoder(Settle),
+    CommandKind.RETURN: _ranges_decoder(Return),
+    CommandKind.DISCARD: _ranges_decoder(Discard),
     CommandKind.CANCEL: _decode_cancel,
     CommandKind.CHANNEL_DOWN: _decode_channel_down,
     CommandKind.NODE_DOWN: _decode_node_down,

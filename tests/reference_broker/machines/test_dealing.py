@@ -189,7 +189,7 @@ def test_a_backlog_is_a_list_of_records(seed: int) -> None:
         assert backlog.octets == sum(record[3] * record[5] for record in expected)
         assert backlog.first_number == taken
     assert list(backlog) == expected
-    assert backlog.indexes().tolist() == [record[0] for record in expected]
+    assert backlog.column("entry").tolist() == [record[0] for record in expected]
     copy = Backlog.loaded(backlog.first_number, backlog.dump())
     assert (list(copy), copy.count, copy.octets, copy.dump()) == (
         expected,
