@@ -66,6 +66,7 @@ def take(channel: BlockingChannel, queue: str, count: int) -> list[int]:
 
 
 def members(cluster: Cluster, queue: str) -> dict[str, str]:
+    connect(cluster, 5).queue_declare(queue, passive=True)  # a node that has just heard of the queue
     rows = ask(cluster, 5, op="quorum-status", queue=queue)["members"]
     return {row["node_name"]: row["raft_state"] for row in rows}
 
