@@ -225,8 +225,8 @@ class _Run:
                 wait.cancel()
 
     async def _cut(self, phase: Phase, at_ns: int = 0) -> None:
-        cuts = await self._guard(_all(load.cut(at_ns) for load in self._measured))
-        self._record_intervals(phase, zip(self._measured, cuts, strict=True))
+        await self._guard(_all(load.cut(at_ns) for load in self._measured))
+        self._record_intervals(phase, [(load, load.take()) for load in self._measured])
 
     def _record_intervals(self, phase: Phase, cuts: Iterable[tuple[Load, list[tuple[str, wire.Message]]]]) -> None:
         assert self._step is not None
@@ -391,7 +391,8 @@ class _Run:
         try:
             await load.quiesce()
             left = await drain([load], drain_s, self._pause)
-            ((_, totals),) = await load.cut()
+            await load.cut()
+            ((_, totals),) = load.take()
             await load.close(drained=not left, abandoned=False, delete=self._plan.delete_queues)
             ledger = await load.ledger(complete=True)
         except WorkerError:

@@ -125,12 +125,17 @@ class Load:
         """Change settings and numbers of clients while messages flow."""
         self._waiting = await self._all("apply", settings=dataclasses.asdict(settings))
 
-    async def cut(self, at_ns: int = 0) -> list[tuple[str, wire.Message]]:
-        """The interval of every worker that ends at ``at_ns`` (run clock; 0: now), with the worker's name."""
+    async def cut(self, at_ns: int = 0) -> None:
+        """Have every worker end its interval at ``at_ns`` (run clock; 0: now); :meth:`take` gets the intervals. They
+        are kept until then, so a failure that comes in the same moment as the last interval does not lose them."""
         self._cutting = [asyncio.ensure_future(self._call(worker, "cut", at_ns=at_ns)) for worker in self._workers]
         await asyncio.wait(self._cutting)
-        answers, self._cutting = self._cutting, []
-        return [(name, answer.result()) for name, answer in zip(self.names, answers, strict=True)]
+
+    def take(self) -> list[tuple[str, wire.Message]]:
+        """The interval of every worker that the last :meth:`cut` ended, with the worker's name."""
+        intervals = [answer.result() for answer in self._cutting]
+        self._cutting = []
+        return list(zip(self.names, intervals, strict=True))
 
     async def quiesce(self) -> None:
         """Publish nothing new."""

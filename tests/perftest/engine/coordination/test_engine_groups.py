@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from perftest.engine.api import RunOutcome, StopRequest
+from perftest.engine.api import RunError, RunOutcome, StopRequest
 from perftest.engine.coordination.coordinator import execute
 from perftest.engine.coordination.timeline import Action, Moment
 from perftest.engine.workers.remote_worker import RemoteWorker
@@ -29,9 +29,9 @@ def run(stub: ModuleType, sink: MemorySink, change: Any = lambda plan: plan, **m
 
     async def scenario() -> RunOutcome:
         async with stub.StubBroker() as broker:
-            start_worker = functools.partial(RemoteWorker.start, start=in_memory)
+            more.setdefault("start_worker", functools.partial(RemoteWorker.start, start=in_memory))
             made = change(plan(broker.uri, SMALL, drain_s=5.0))
-            return await execute(made, sink, StopRequest(), start_worker=start_worker, **more)
+            return await execute(made, sink, StopRequest(), **more)
 
     return asyncio.run(scenario())
 
@@ -44,6 +44,32 @@ def test_a_run_needs_nothing_of_its_workers_but_the_transport(stub: ModuleType) 
     (ledger,) = sink.ledgers
     assert ledger["verdict"] == "ok" and ledger["published"] == sum(i.published for i in sink.intervals) > 0
     assert {(interval.group, interval.host) for interval in sink.intervals} == {("", "local")}
+
+
+def test_a_failure_in_the_moment_in_which_an_interval_is_cut_does_not_lose_it(stub: ModuleType) -> None:
+    """The answer with the interval comes first, and the failure before anybody could record it."""
+    cuts = 0
+
+    async def start(*arguments: Any) -> RemoteWorker:
+        worker = await RemoteWorker.start(*arguments, start=in_memory)
+        call = worker.call
+
+        async def call_and_fail(op: str, **more: Any) -> Any:
+            nonlocal cuts
+            answer = await call(op, **more)
+            cuts += op == "cut"
+            if op == "cut" and cuts == 3:
+                worker.failed.set_result(RunError(what="gave up", where="test", fix=""))
+            return answer
+
+        worker.call = call_and_fail  # type: ignore[method-assign]
+        return worker
+
+    sink = MemorySink()
+    outcome = run(stub, sink, start_worker=start)
+    assert outcome.error is not None and outcome.error.what == "gave up"
+    assert len(sink.intervals) == 4, "the last one is the time after the failure"
+    assert sum(interval.published for interval in sink.intervals) == sink.ledgers[0]["published"] > 0
 
 
 def test_measured_groups_run_side_by_side_and_their_records_stay_apart(stub: ModuleType) -> None:
