@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from infra.ports import HOST
+from perftest.errors import HelpfulError
 
 STATE_FILE: Final = "cluster.json"
 STATE_VERSION: Final = 1
@@ -26,15 +27,11 @@ PORT_OFFSETS: Final = (0, 100, 200, 300)
 _DATA: Final = "data"
 
 
-class ClusterError(Exception):
-    """A cluster cannot be started, found, asked or stopped: what, where, and how to fix it; ``code`` is the exit
-    code."""
+class ClusterError(HelpfulError):
+    """A cluster cannot be started, found, asked or stopped."""
 
     def __init__(self, what: str, where: str, fix: str, code: int = 1) -> None:
-        super().__init__(f"{what} ({where})")
-        self.what = what
-        self.where = where
-        self.fix = fix
+        super().__init__(what, where, fix)
         self.code = code
 
 

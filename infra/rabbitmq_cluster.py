@@ -25,6 +25,7 @@ from typing import Final
 import psutil
 
 from infra.ports import HOST, free_ports
+from perftest.errors import HelpfulError
 
 LIBRARY: Final = Path("/usr/lib/rabbitmq/bin")
 _START_TIMEOUT_S: Final = 120
@@ -32,11 +33,8 @@ _STOP_TIMEOUT_S: Final = 30
 _POLL_S: Final = 0.1
 
 
-class RabbitMQError(Exception):
-    """RabbitMQ cannot be started: what, where, and how to fix it."""
-
-    def __init__(self, what: str, where: str, fix: str) -> None:
-        super().__init__(f"error: {what}\n  at   {where}\n  fix  {fix}")
+class RabbitMQError(HelpfulError):
+    """RabbitMQ cannot be started."""
 
 
 def is_installed() -> bool:

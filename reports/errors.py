@@ -1,37 +1,19 @@
-"""What keeps a report from being made.
-
-Each error has three lines for the person who asked for the report: what, where, and what to do.
-"""
+"""The reasons for which a report cannot be made. The exit code is 2 for input that cannot be used, and 1 for an
+environment that does not work."""
 
 from __future__ import annotations
 
-
-class ReportError(Exception):
-    """``what`` went wrong, ``where`` (file, key or value), and what to do: ``fix``.
-
-    ``exit_code`` is the command's: 2 for input that cannot be used, 1 for an environment that does not work.
-    """
-
-    exit_code = 2
-
-    def __init__(self, what: str, where: str, fix: str) -> None:
-        super().__init__(what)
-        self.what = what
-        self.where = where
-        self.fix = fix
-
-    def __str__(self) -> str:
-        return f"error: {self.what}\n  at   {self.where}\n  fix  {self.fix}"
+from perftest.errors import HelpfulError
 
 
-class PageError(ReportError):
+class PageError(HelpfulError):
     """The page cannot be made or written."""
 
-    exit_code = 1
 
-
-class PipelineError(ReportError):
+class PipelineError(HelpfulError):
     """Base of every error of the pipeline that a person can act on."""
+
+    code = 2
 
 
 class UnusableRunError(PipelineError):
@@ -57,10 +39,10 @@ class SettingError(PipelineError):
 class JavaNotFoundError(PipelineError):
     """No Java that Spark can use."""
 
-    exit_code = 1
+    code = 1
 
 
 class SparkError(PipelineError):
     """Spark did not start, or a job of it failed."""
 
-    exit_code = 1
+    code = 1

@@ -69,7 +69,7 @@ MAY_IMPORT = {
     ),
     "perftest": ("perftest", "workloads"),
     "perftest.metrics": ("perftest.metrics",),
-    "perftest.spec": ("perftest.spec", "workloads"),
+    "perftest.spec": ("perftest.spec", "perftest.errors", "workloads"),
     "perftest.search": ("perftest.search", "perftest.spec"),
     "perftest.importers": ("perftest.importers", "perftest.spec"),
     "perftest.amqp": ("perftest.amqp", "perftest.metrics"),
@@ -94,9 +94,9 @@ MAY_IMPORT = {
         "perftest.engine.workers",
     ),
     "perftest.doctor": ("perftest.doctor", "perftest.engine", "perftest.amqp", "perftest.metrics", "perftest.spec"),
-    "perftest.results": ("perftest.results", "perftest.metrics", "perftest.spec"),
+    "perftest.results": ("perftest.results", "perftest.errors", "perftest.metrics", "perftest.spec"),
     "perftest.cli": OURS,
-    "reports": ("reports", "perftest.results", "perftest.metrics"),
+    "reports": ("reports", "perftest.errors", "perftest.results", "perftest.metrics"),
     "reports.charts": ("reports.charts",),
     "reports.pages": (
         "reports.pages",
@@ -107,7 +107,7 @@ MAY_IMPORT = {
     ),
     "reports.pipeline": ("reports.pipeline", "reports.errors", "perftest.results", "perftest.metrics.histogram"),
     "reports.stats": ("reports.stats", "reports.pipeline.schema", "reports.pipeline.tables", "perftest.results"),
-    "infra": ("infra", "perftest.spec", "perftest.results.provenance"),
+    "infra": ("infra", "perftest.errors", "perftest.results.provenance"),
 }
 
 # Modules that take values and give values back: no I/O, no time, no randomness.

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from perftest.cli.exits import CliError, Exit, three_lines
+from perftest.cli.exits import CliError, Exit
 from perftest.cli.session_options import Options
 from perftest.cli.ui.summary import (
     INVALID,
@@ -26,6 +26,7 @@ from perftest.cli.ui.summary import (
     wrapped,
 )
 from perftest.engine.api import RunOutcome
+from perftest.errors import three_lines
 from perftest.results import schema
 from perftest.results.provenance import redact
 from perftest.results.reader import earlier_run

@@ -1,8 +1,10 @@
-"""The ends of a command: exit codes, and errors of three lines."""
+"""The ends of a command: exit codes, and the error that ends it."""
 
 from __future__ import annotations
 
 from enum import IntEnum
+
+from perftest.errors import HelpfulError
 
 
 class Exit(IntEnum):
@@ -30,18 +32,9 @@ MEANING = {
 }
 
 
-class CliError(Exception):
-    """An error for people: what happened, where it happened, and how to fix it."""
+class CliError(HelpfulError):
+    """An error of a command, which ends with ``code``."""
 
     def __init__(self, what: str, where: str, fix: str, code: Exit = Exit.RUN_ERROR) -> None:
-        super().__init__(what)
-        self.what = what
-        self.where = where
-        self.fix = fix
-        self.code = code
-
-
-def three_lines(what: str, where: str, fix: str) -> str:
-    """An error as every command prints it."""
-    flat = " ".join(what.split())
-    return f"error: {flat}\n  at   {where or 'perftest'}\n  fix  {fix}"
+        super().__init__(what, where, fix)
+        self.code: Exit = code

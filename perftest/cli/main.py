@@ -12,12 +12,13 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import click
 
 import perftest
-from perftest.cli.exits import MEANING, Exit, three_lines
+from perftest.cli.exits import MEANING, Exit
+from perftest.errors import HelpfulError, three_lines
 
 COMMANDS: Final = {
     "Run": {
@@ -117,14 +118,10 @@ def call(arguments: Sequence[str]) -> int:
 
 
 def _translate(error: Exception) -> int:
-    """Print an exception. With ``what``, ``where`` and ``fix`` (or ``problems``) it is for people, else it is a bug."""
-    problems: Sequence[Any] | None = getattr(error, "problems", None)
-    if problems:
-        click.echo("\n".join(problem.lines() for problem in problems), err=True)
-        return Exit.USAGE
-    if all(hasattr(error, name) for name in ("what", "where", "fix")):
-        plain: Any = error
-        return _say(plain.what, plain.where, plain.fix, getattr(error, "code", Exit.RUN_ERROR))
+    """Print an exception: an error for people, or a bug."""
+    if isinstance(error, HelpfulError):
+        click.echo(error.lines(), err=True)
+        return error.code
     if os.environ.get("PERFTEST_DEBUG"):
         traceback.print_exception(error)
     frame = traceback.extract_tb(error.__traceback__)[-1]

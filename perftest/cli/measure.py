@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from perftest.cli.conclusion import Conclusion, print_failure
-from perftest.cli.exits import CliError, Exit, three_lines
+from perftest.cli.exits import CliError, Exit
 from perftest.cli.exports import Exports
 from perftest.cli.interrupts import Interrupts
 from perftest.cli.measured_broker import broker_facts, on_bundled, target
@@ -45,7 +45,7 @@ def measure(plan: Plan, options: Options) -> int:
         code = max(code, doubt.code) if doubt is not None and doubt.code is Exit.INTERRUPTED else code
         conclusion.print_end(code, report)
         if doubt is not None:
-            click.echo(three_lines(doubt.what, doubt.where, doubt.fix), err=True)
+            click.echo(doubt.lines(), err=True)
         conclusion.copy_hlog()
     return int(code)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from perftest.cli.exits import CliError, Exit, three_lines
+from perftest.cli.exits import CliError, Exit
 from perftest.cli.measure import measure, report_or_doubt
 from perftest.cli.measured_broker import make_directory
 from perftest.cli.session_options import Options
@@ -185,7 +185,7 @@ def _tell(place: Path, rounds: Rounds, options: Options, *, cut_short: bool) -> 
         commands += [] if cut_short else [f"perftest compare BASE {place}"]
         click.echo("\n" + where_and_next("rounds", place, report, commands))
     if doubt is not None:
-        click.echo(three_lines(doubt.what, doubt.where, doubt.fix), err=True)
+        click.echo(doubt.lines(), err=True)
 
 
 def _means(place: Path, metric: Objective, *, as_json: bool) -> list[dict[str, Any]]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from perftest.errors import HelpfulError
 
-class RunDirectoryError(Exception):
-    """A run directory that cannot be written or read: ``what`` happened, ``where`` (a path), ``fix`` what to do."""
 
-    def __init__(self, what: str, where: str, fix: str) -> None:
-        super().__init__(f"{what} ({where})")
-        self.what = what
-        self.where = where
-        self.fix = fix
+class RunDirectoryError(HelpfulError):
+    """A run directory that cannot be written or read."""
 
 
 class RunNotWritableError(RunDirectoryError):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from perftest.errors import HelpfulError, three_lines
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
@@ -26,8 +28,8 @@ class Problem:
         return ": ".join(part for part in (place, self.path) if part)
 
     def lines(self) -> str:
-        """The three lines of an error: what, where, and what to do."""
-        return f"error: {self.rule}\n  at   {self.where()}\n  fix  {self.fix}"
+        """The three lines of the problem."""
+        return three_lines(self.rule, self.where(), self.fix)
 
     def to_json(self) -> dict[str, object]:
         """As a JSON object; a value that JSON cannot hold is written as Python shows it."""
@@ -37,10 +39,16 @@ class Problem:
         return plain
 
 
-class SpecError(Exception):
-    """A description of a run that cannot be run. ``problems`` is never empty."""
+class SpecError(HelpfulError):
+    """A description of a run that cannot be run. ``problems`` is never empty; the error tells all of them."""
+
+    code = 2
 
     def __init__(self, problems: list[Problem]) -> None:
-        assert problems
-        super().__init__("\n".join(problem.lines() for problem in problems))
+        first = problems[0]
+        super().__init__(first.rule, first.where(), first.fix)
         self.problems = problems
+
+    def lines(self) -> str:
+        """The three lines of each problem."""
+        return "\n".join(problem.lines() for problem in self.problems)

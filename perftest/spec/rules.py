@@ -358,4 +358,4 @@ def _trace(field: str, path: str) -> Iterator[Broken]:
     try:
         read_trace(path)
     except TraceFileError as error:
-        yield Broken(field, f"{error} ({error.where})", error.fix, path)
+        yield Broken(field, str(error), error.fix, path)

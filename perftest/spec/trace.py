@@ -22,6 +22,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from perftest.errors import HelpfulError
+
 _UNITS: Final = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _LINE: Final = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([a-zµ]*)")
 _LONGEST_S: Final = 1e6
@@ -49,13 +51,8 @@ class TraceError(ValueError):
         self.line = line
 
 
-class TraceFileError(Exception):
-    """A trace file that cannot be played, in words for the user."""
-
-    def __init__(self, what: str, where: str, fix: str) -> None:
-        super().__init__(what)
-        self.where = where
-        self.fix = fix
+class TraceFileError(HelpfulError):
+    """A trace file that cannot be played."""
 
 
 @lru_cache(maxsize=4)

@@ -25,8 +25,8 @@ def main(runs: tuple[Path, ...], store: Path, master: str, conf: tuple[str, ...]
     try:
         click.echo(json.dumps(_publish(runs, store, master, conf)))
     except PipelineError as error:
-        click.echo(str(error), err=True)
-        raise SystemExit(error.exit_code) from error
+        click.echo(error.lines(), err=True)
+        raise SystemExit(error.code) from error
 
 
 def _publish(runs: tuple[Path, ...], store: Path, master: str, conf: tuple[str, ...]) -> dict[str, object]:

@@ -78,7 +78,7 @@ def trace(path: str) -> Offsets:
     try:
         return read_trace(path)
     except TraceFileError as error:
-        raise MaterialError(str(error), where=error.where, fix=error.fix) from error
+        raise MaterialError(error.what, where=error.where, fix=error.fix) from error
 
 
 def documents(bodies: Bodies, *, size: int, seed: int) -> Documents | None:

@@ -248,7 +248,7 @@ def test_a_missing_chart_library_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(rendering, "find_spec", lambda name: None)
     with pytest.raises(PageError) as caught:
         rendering.plotly_script()
-    assert str(caught.value).splitlines()[2].startswith("  fix  ")
+    assert caught.value.lines().splitlines()[2].startswith("  fix  ")
 
 
 def test_the_page_of_two_runs_has_a_selector_and_unique_ids(sample_tables: ModuleType) -> None:

