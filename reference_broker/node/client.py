@@ -85,9 +85,9 @@ class ClientConnection(asyncio.Protocol):
 
     # local_clients.Connection
 
-    def stood_still(self) -> None:
-        """The process stood still in the middle of a turn. Deliveries that still wait here go as redelivered, because
-        other consumers may have the messages by now."""
+    def was_suspended(self) -> None:
+        """The process was suspended. Deliveries that are not written yet go as redelivered, because other consumers may
+        have the messages by now."""
         self.core.mark_redelivered()
 
     def tick(self) -> None:
@@ -116,6 +116,7 @@ class ClientConnection(asyncio.Protocol):
         if self._blocked and not self._node.alarms.reason:
             self._blocked = False
             self.core.unblocked()
+        self._node.check_suspension()  # right before the write: what it marks has not left yet
         if output := self.core.take_output():
             transport.writelines(output)
         if self.core.phase is Phase.CLOSED:

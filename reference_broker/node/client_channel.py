@@ -60,6 +60,9 @@ class ClientPorts(Protocol):
     def now_ns(self) -> int:
         """The host's monotonic clock."""
 
+    def check_suspension(self) -> int:
+        """Look at the clock, and have :meth:`ConnectionPorts.was_suspended` called if the process was suspended."""
+
     def new_record(self, event: QueueDeclare, name: str) -> QueueRecord:
         """The record of a queue that may be declared. Raises :class:`~reference_broker.node.declaration.
         DeclarationError`."""

@@ -232,8 +232,8 @@ class GroupRunner:
         if self.core.has_ready:
             self._node.wake(self)
 
-    def stood_still(self) -> None:
-        """This process stood still for so long that other nodes may have given its node up."""
+    def was_suspended(self) -> None:
+        """This process was suspended for so long that other nodes may have given its node up."""
         self._non_members.clear()
         self._doubt()
 

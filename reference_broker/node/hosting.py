@@ -294,14 +294,14 @@ class Hosting:
         for proxy in self.proxies.values():
             proxy.peer_down(node)
 
-    def stood_still(self) -> None:
-        """This process stood still for so long that other nodes may have given this node up."""
+    def was_suspended(self) -> None:
+        """This process was suspended for so long that other nodes may have given this node up."""
         for runner in self.runners.values():
-            runner.stood_still()
+            runner.was_suspended()
             if runner.core.role is Role.LEADER:
                 self.tell_non_members(runner)
         for proxy in self.proxies.values():
-            proxy.stood_still()
+            proxy.was_suspended()
 
     def attached(self, group: GroupId, node: NodeId, *, stays: bool) -> None:
         """A node without a member has clients of the queue, or has none any more."""

@@ -21,8 +21,8 @@ class Connection(Protocol):
     def flush(self) -> None:
         """Write the output that has gathered."""
 
-    def stood_still(self) -> None:
-        """The process stood still: other consumers may have the messages of the gathered deliveries by now."""
+    def was_suspended(self) -> None:
+        """The process was suspended: other consumers may have the messages of the gathered deliveries by now."""
 
     def tick(self) -> None:
         """Heartbeats and time-outs."""

@@ -522,7 +522,7 @@ class Peers:
             asleep = self.now()
             await asyncio.sleep(interval)
             if self.now() - asleep > limit / 2:
-                continue  # this process itself stood still, and frames of its peers are still unread
+                continue  # this process itself was suspended, and frames of its peers are still unread
             for node, link in list(self.links.items()):
                 if self.now() - link.last_heard > limit:
                     log.warning("node %d was silent for %.1f s", node, self.now() - link.last_heard)

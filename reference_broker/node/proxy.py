@@ -87,8 +87,8 @@ class Proxy:
             self.leader = NOBODY
             self._commands.clear()
 
-    def stood_still(self) -> None:
-        """This process stood still, and the members may have given this node up. The frames that are still unread are
+    def was_suspended(self) -> None:
+        """This process was suspended, and the members may have given this node up. The frames that are still unread are
         outdated, so attach again and have all results repeated."""
         self.peer_down(self.leader)
         for node in sorted(_replica_nodes(self.record)) if self._attached else ():

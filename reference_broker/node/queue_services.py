@@ -34,9 +34,9 @@ class QueueServices:
         reads: Reads,
         reconciliation: Reconciliation,
         now_ms: Callable[[], int],
-        stood_still: Callable[[], bool],
+        check_suspension: Callable[[], int],
     ) -> None:
-        """``stood_still`` says whether the process just stood still, and sees to the consequences."""
+        """``check_suspension`` begins doubts if the process was suspended."""
         self._groups = groups
         self._nodes = nodes
         self._metadata = metadata
@@ -44,7 +44,7 @@ class QueueServices:
         self._reads = reads
         self._reconciliation = reconciliation
         self._now_ms = now_ms
-        self._stood_still = stood_still
+        self._check_suspension = check_suspension
         self._loop = asyncio.get_running_loop()
         self._watchers: dict[NodeId, set[GroupId]] = {}
         self._timers: dict[GroupId, asyncio.TimerHandle] = {}
@@ -77,10 +77,10 @@ class QueueServices:
 
     def when_current(self, group: GroupId, call: Callable[[], None]) -> None:
         """Call once this node has applied everything that was committed to the group before now. An answer of the
-        leader that came in while this process stood still is too old, so look at the clock before the call."""
+        leader that came in while this process was suspended is too old, so look at the clock before the call."""
 
         def caught_up() -> None:
-            self._stood_still()
+            self._check_suspension()
             call()
 
         self._reads.catch_up(caught_up, group)

@@ -119,11 +119,11 @@ class Shard:
         self._tick_task: asyncio.Task[None] | None = None
         self.turns = turns = Turns(
             self.anatomy, self.now_ns, config.limits.suspect_after_ms, failed=failed,
-            on_stall=self.hosting.stood_still, forget_bodies=self._forget_bodies,
+            on_suspension=self._was_suspended, forget_bodies=self._forget_bodies,
         )  # fmt: skip
         # Bound here, so that a call of these is a call of the turns themselves.
         self.wake, self.touch, self.when_writable = turns.wake, turns.touch, turns.when_writable
-        self.later, self.after = turns.later, turns.after
+        self.later, self.after, self.check_suspension = turns.later, turns.after, turns.check_suspension
         self.clients = LocalClients(self.node, boot_id, self.anatomy, turns.touch)
         self._ticks = Ticks(self.runners, turns.stirred, self.hosting.campaigns, self.hosting.busiest)
         self._notices = LogNotices(self.hosting.groups, self.anatomy, loop, turns.guarded, failed)
@@ -154,7 +154,7 @@ class Shard:
         self._reconciliation = Reconciliation(self.hosting.groups, self.metadata, self.wake)
         self.services = QueueServices(
             self.hosting.groups, self.nodes, self.metadata, self.dead_letters, self.reads, self._reconciliation,
-            self.now_ms, self.turns.stood_still,
+            self.now_ms, self.check_suspension,
         )  # fmt: skip
         self._frames = Frames(self.hosting, self.requests, self.clients, self.turns.guarded, self.leader_found)
 
@@ -300,7 +300,7 @@ class Shard:
     def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
         """A frame of a peer. Raises ValueError if it is damaged."""
         if kind == Kind.EFFECTS:  # other frames do nothing before the turn
-            self.turns.stood_still()
+            self.check_suspension()
         self._frames.take(node, kind, body)
 
     def peer_writable(self, node: NodeId) -> None:
@@ -337,6 +337,12 @@ class Shard:
             lowest = runner.host.lowest_live_entry()
             self.log.drop_payloads(runner.group, LogIndex(runner.applied if lowest is None else lowest))
 
+    def _was_suspended(self) -> None:
+        """Other nodes may have given this node up: members doubt, and what is not written yet goes as redelivered."""
+        self.hosting.was_suspended()
+        for connection in self.clients.connections:
+            connection.was_suspended()
+
     def _notify(self, notices: list[Notice]) -> None:
         self._notices.notify(notices)
 
@@ -345,7 +351,7 @@ class Shard:
         while True:
             await asyncio.sleep(self.limits.tick_ms / 1000)
             ticks += 1
-            self.turns.guarded(self.turns.stood_still)
+            self.turns.tick()
             if ticks % _RETRY_TICKS == 0:
                 self._reconciliation.retry()
             self._ticks.tick()

@@ -4,8 +4,9 @@ All inputs of one turn of the event loop (sockets, notices of the log, timers) a
 has something to do gets one :meth:`Runner.turn`, and at last every connection that has something to say is flushed. So
 one turn makes at most one entry per queue and one write per socket.
 
-A process may stand still: it is stopped, or its host is busy. Then other nodes may have given its node up. So the clock
-is read in each turn, and whoever needs to know asks :meth:`Turns.stood_still`.
+A process may be suspended: it is stopped, or its host is busy. Then other nodes may have given its node up. So the
+clock is read in each turn and each tick, and once more by whoever is about to rely on the node's being up to date
+(:meth:`Turns.check_suspension`): a connection, for one, right before it writes.
 """
 
 from __future__ import annotations
@@ -45,9 +46,6 @@ class Connection(Protocol):
     def flush(self) -> None:
         """Write what has gathered."""
 
-    def stood_still(self) -> None:
-        """The process stood still, and others may have got since what this connection is about to write."""
-
 
 class Turns:
     """The turns of one node. ``links`` is set before the first turn."""
@@ -61,18 +59,18 @@ class Turns:
         patience_ms: int,
         *,
         failed: Callable[[str], None],
-        on_stall: Callable[[], None],
+        on_suspension: Callable[[], None],
         forget_bodies: Callable[[list[Runner]], None],
     ) -> None:
         """``patience_ms`` is how long other nodes wait before they give a silent node up. ``failed`` stops the node,
-        ``on_stall`` is called when the process stood still, ``forget_bodies`` now and then after a turn with the
-        runners that it had."""
+        ``on_suspension`` is called after a suspension, ``forget_bodies`` now and then after a turn with the runners
+        that it had."""
         self._loop = asyncio.get_running_loop()
         self._anatomy = anatomy
         self._now_ns = now_ns
-        self._stall_ns = patience_ms * 500_000  # half of the patience: this node's last word is older than the stall
+        self._suspension_ns = patience_ms * 500_000  # half of the patience: the last word of this node is older
         self._failed = failed
-        self._on_stall = on_stall
+        self._on_suspension = on_suspension
         self._forget_bodies = forget_bodies
         self._awake_ns = now_ns()
         self._slots: dict[int, list[Callable[[], None]]] = {}
@@ -134,15 +132,19 @@ class Turns:
             log.exception("defect")
             self._failed(f"defect: {error!r}")
 
-    def stood_still(self) -> bool:
-        """Whether this process just stood still for so long that others may suspect it. The first who asks has the
-        consequences drawn."""
-        since_ns, self._awake_ns = self._awake_ns, self._now_ns()
-        if self._awake_ns - since_ns < self._stall_ns:
-            return False
-        log.warning("this node stood still for %.1f s", (self._awake_ns - since_ns) / 1e9)
-        self._on_stall()
-        return True
+    def check_suspension(self) -> int:
+        """Look at the clock, and draw the consequences if the last turn or tick began so long ago that others may
+        suspect this node. Returns the time (ns)."""
+        now_ns = self._now_ns()
+        if now_ns - self._awake_ns >= self._suspension_ns:
+            log.warning("this node was suspended for %.1f s", (now_ns - self._awake_ns) / 1e9)
+            self._awake_ns = now_ns
+            self.guarded(self._on_suspension)
+        return now_ns
+
+    def tick(self) -> None:
+        """Note that the node is awake, also when it has nothing to do."""
+        self._awake_ns = self.check_suspension()
 
     def is_awake(self) -> None:
         """The time until now does not count: the node was not at work yet."""
@@ -164,7 +166,7 @@ class Turns:
         self.guarded(self._work)
 
     def _work(self) -> None:
-        self.stood_still()
+        self._awake_ns = self.check_suspension()
         dirty, self._dirty = self._dirty, []
         self.links.hold()
         for runner in dirty:
@@ -173,11 +175,8 @@ class Turns:
         self.links.flush()
         if self._waiting_to_send:
             self._let_one_send()
-        in_the_middle = self.stood_still()
         touched, self._touched = self._touched, {}
         for connection in touched:
-            if in_the_middle:
-                connection.stood_still()
             connection.flush()
             if self._anatomy.waits:
                 self._anatomy.written(connection, self._now_ns())

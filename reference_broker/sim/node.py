@@ -2,7 +2,7 @@
 
 :class:`SimShard` changes nothing; it shows the checkers everything that passes. :class:`SimNode` does the work of the
 process around a shard: it serves clients, ticks, and stops when the log fails. Processes also have accidents: they are
-killed, lose power at any operation of their drive, stand still, and come back.
+killed, lose power at any operation of their drive, are suspended, and come back.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Node:
             lambda: self.now_ns,
             PATIENCE_MS,
             failed=self.failures.append,
-            on_stall=lambda: self.happened.append("stall"),
+            on_suspension=lambda: self.happened.append("suspended"),
             forget_bodies=lambda _runners: None,
         )
         self.turns.links = self
@@ -74,10 +74,8 @@ class Client:
         self._node = node
 
     def flush(self) -> None:
+        self._node.turns.check_suspension()
         self._node.happened.append("client")
-
-    def stood_still(self) -> None:
-        self._node.happened.append("redelivered")
 
 
 def test_all_that_came_in_shares_one_turn() -> None:
@@ -120,7 +118,7 @@ def test_a_defect_stops_the_node() -> None:
     assert node.failures == ["defect: KeyError('x')"]
 
 
-def test_a_client_hears_of_a_stall_between_the_turn_and_its_writing() -> None:
+def test_a_suspension_in_a_turn_is_noticed_before_a_client_is_written_to() -> None:
     """Others may have got the messages since, so they are written as redelivered."""
     node = Node()
     client = Client(node)
@@ -137,6 +135,10 @@ def test_a_client_hears_of_a_stall_between_the_turn_and_its_writing() -> None:
         node.turns.wake(runner)
         node.turns.touch(client)
 
-    assert node.run(wake) == ["hold", "sleepy", "frames", "stall", "redelivered", "client"]
+    assert node.run(wake) == ["hold", "sleepy", "frames", "suspended", "client"]
     node.now_ns += PATIENCE_MS * 499_000
-    assert not node.turns.stood_still(), "shorter than half of the others' patience"
+    node.turns.check_suspension()
+    assert not node.happened, "shorter than half of the others' patience"
+    node.now_ns += PATIENCE_MS * 1_000
+    node.turns.check_suspension()
+    assert node.happened == ["suspended"], "a long turn is as bad as a long sleep: the last word is just as old"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from pamqp.commands import Basic
 
 from reference_broker.machines.commands import Checkout, Enqueue, Get
 from reference_broker.machines.metadata import QueueRecord
@@ -15,7 +16,9 @@ from reference_broker.node.shard import Shard
 from reference_broker.queues.quorum_member import QuorumMember
 from reference_broker.raft.roles import Role
 from reference_broker.types import ConsumerId, GroupId, NodeId, Priority
+from tests.reference_broker.amqp.testing import publish
 from tests.reference_broker.node.quiet_cluster import NODES, QuietCluster, quiet_cluster
+from tests.reference_broker.node.test_back_pressure import Client, World, run
 
 SUSPECT_S = 2.0
 ALL = 1000
@@ -31,7 +34,6 @@ class Reader:
         self.channel = shard.clients.new_channel(self, 1)  # type: ignore[arg-type]
         self.consumer = ConsumerId(self.channel, "c")
         self.replies: list[int] = []
-        self.marks = 0
         self.next_id = 0
         runner = shard.proposer(group)
         assert runner is not None
@@ -47,10 +49,10 @@ class Reader:
     def deliver(
         self, group: GroupId, consumer: ConsumerId, first_message_id: int, pieces: list[RunSlice], delivery_count: int
     ) -> None:
-        for run, start, count, step in pieces:
+        for content, start, count, step in pieces:
             for position in range(start, start + count * step, step):
                 if first_message_id >= self.next_id:
-                    self.log.append((self.shard.node, int(run.content(position)[-12:-1]), delivery_count))
+                    self.log.append((self.shard.node, int(content.content(position)[-12:-1]), delivery_count))
                     self.next_id = first_message_id + 1
                 first_message_id += 1
 
@@ -59,9 +61,6 @@ class Reader:
 
     def committed(self, *_: object) -> bool:
         return True
-
-    def stood_still(self) -> None:
-        self.marks += 1
 
     def flush(self) -> None: ...
 
@@ -131,7 +130,7 @@ def scene(members: int = 3) -> Iterator[Scene]:
 
 
 @pytest.mark.parametrize("who", ["leader", "follower"])
-def test_what_others_got_while_a_node_stood_still_is_not_delivered_there(who: str) -> None:
+def test_what_others_got_while_a_node_was_suspended_is_not_delivered_there(who: str) -> None:
     """Whatever was under way when it stopped: the pause begins at many moments of a message's way."""
     for moment in range(12):
         with scene() as run:
@@ -152,7 +151,7 @@ def test_what_others_got_while_a_node_stood_still_is_not_delivered_there(who: st
             run.cluster.wait(run.got(80))
 
 
-def test_what_others_got_while_a_non_member_stood_still_is_not_delivered_there() -> None:
+def test_what_others_got_while_a_non_member_was_suspended_is_not_delivered_there() -> None:
     """A node without a member is told by the leader, and what it was told before it stopped may be unread."""
     for moment in range(12):
         with scene(members=2) as run:
@@ -188,7 +187,7 @@ def test_what_others_got_while_the_link_was_down_is_not_delivered_late() -> None
 
 
 def test_an_answer_that_waited_meanwhile_is_too_old() -> None:
-    """The node had asked, stood still, and finds the answer before it finds out that it did."""
+    """The node had asked, was suspended, and finds the answer before it finds out that it did."""
     with scene() as run:
         node = run.others[1]
         run.readers[node].subscribe(ALL)
@@ -209,7 +208,7 @@ def test_what_a_get_was_dealt_is_told_in_any_case() -> None:
         host = shard.runners[run.group].host
         assert isinstance(host, QuorumMember)
         run.cluster.wait(lambda: host.machine.counts().ready == 1)
-        run.cluster.loops[node].run(shard.hosting.stood_still)
+        run.cluster.loops[node].run(shard.hosting.was_suspended)
         reader.propose(Get(getter, False, 7))
         run.cluster.wait(lambda: bool(reader.replies))
         assert reader.replies == [1]
@@ -246,19 +245,39 @@ def test_a_short_pause_is_none() -> None:
         assert [count for _, _, count in run.log] == [0] * 6
 
 
-def test_what_was_under_way_in_the_turn_that_stood_still_goes_as_redelivered() -> None:
-    """The pause begins after the delivery was made and before it was written."""
-    with scene() as run:
-        node = run.leader
-        reader, shard = run.readers[node], run.cluster.shards[node]
-        reader.subscribe(ALL)
+def test_what_is_not_written_when_a_node_is_suspended_goes_as_redelivered() -> None:
+    """Other consumers may have it by now, whenever the suspension began: between the writes of two connections, or just
+    before a write."""
 
-        def falls_asleep(*_: object) -> None:
-            shard.turns._awake_ns -= int(SUSPECT_S * 1e9)
+    async def scenario(world: World) -> None:
+        publisher, first, second = Client(world), Client(world), Client(world)
+        for consumer in (first, second):
+            consumer.send(1, Basic.Qos(0, 10, False), Basic.Consume(0, "q", "c"))
+        await world.settle()
+        written, before_the_write = first.socket.writelines, second.server.core.flush_confirms
 
-        deliver = reader.deliver
-        setattr(reader, "deliver", lambda *what: (deliver(*what), falls_asleep()))  # noqa: B010
-        run.publish(1)
-        run.cluster.wait(run.got(1))
-        run.cluster.pass_time(0.1)
-        assert reader.marks == 1
+        def falls_asleep() -> None:
+            world.shard.turns._awake_ns -= int(SUSPECT_S * 1e9)
+
+        def behind(call: Callable[..., None]) -> Callable[..., None]:
+            return lambda *what: (call(*what), falls_asleep())[0]
+
+        first.socket.writelines = behind(written)  # type: ignore[method-assign]
+        assert await _flags(world, publisher, first, second) == [False, True]
+        first.socket.writelines = written  # type: ignore[method-assign]
+        assert await _flags(world, publisher, first, second) == [False, False]
+        second.server.core.flush_confirms = behind(before_the_write)  # type: ignore[method-assign]
+        assert await _flags(world, publisher, first, second) == [False, True]
+
+    run(scenario, suspect_after_ms=int(1000 * SUSPECT_S))
+
+
+async def _flags(world: World, publisher: Client, *consumers: Client) -> list[bool]:
+    """Whether the next message of each consumer is marked redelivered. All are written in one turn."""
+    for consumer in consumers:
+        consumer.heard()
+    publisher.raw(b"".join(publish(1, "q", b"%d" % number) for number, _ in enumerate(consumers)))
+    await world.settle()
+    heard = [[each for each in consumer.heard() if isinstance(each, Basic.Deliver)] for consumer in consumers]
+    assert [len(each) for each in heard] == [1] * len(consumers)
+    return [bool(deliver.redelivered) for (deliver,) in heard]
