@@ -12,7 +12,7 @@ import pandas as pd
 from perftest.results import trust
 from reports.pages import settings
 from reports.pages.model import Cell, Column, Kind, Table
-from reports.pipeline.schema import PERCENTILES
+from reports.pipeline.schema import LEDGER_COUNTS, PERCENTILES
 from reports.stats.lead import lead_series, opened
 
 EVENTS_MAX: Final = 500
@@ -21,24 +21,12 @@ EVENTS_MAX: Final = 500
 MS: Final = "ms"
 """The latency unit every page starts with."""
 
-LEDGER_ROWS: Final = (
-    ("published", "published", "sent by the publishers"),
-    ("republished", "republished", "sent again after a lost connection"),
-    ("confirmed", "confirmed", "positive publisher confirms"),
-    ("nacked", "nacked", "negative publisher confirms"),
-    ("returned", "returned", "unroutable, handed back"),
-    ("unconfirmed", "unconfirmed", "neither confirmed nor nacked at the end"),
-    ("delivered", "delivered", "deliveries, repeated ones included"),
-    ("redelivered", "redelivered", "deliveries flagged redelivered"),
-    ("unique", "delivered at least once", "different messages that arrived"),
-    ("undelivered", "still in the queues", "confirmed, not delivered when the account was closed"),
-    ("lost", "lost", "confirmed, never delivered although the queues were drained"),
-    ("duplicated", "duplicated", "delivered again without the redelivered flag, and not published twice"),
-    ("reordered", "out of order", "first deliveries that overtook an earlier message of their channel"),
-    ("unexpected", "unexpected", "deliveries nobody published in this run"),
-    ("damaged", "damaged", "bodies that failed their check"),
-)
-"""Column of the store, word on the page, meaning."""
+LEDGER_WORDS: Final = {
+    "unique": "delivered at least once",
+    "undelivered": "still in the queues",
+    "reordered": "out of order",
+}
+"""Counts of the ledger whose names in the store are not the words of the page."""
 
 
 def latency_column(name: str, title: str) -> Column:
@@ -120,7 +108,9 @@ _PERCENTILES: Final = (("p50", "p50"), ("p95", "p95"), ("p99", "p99"), ("p999", 
 def ledger_table(run_id: str, ledger: pd.Series[Any]) -> Table:
     """The account of every message, with what each line means; examples of violations last."""
     rows: list[tuple[Cell, ...]] = [
-        (word, int(ledger[name]), meaning) for name, word, meaning in LEDGER_ROWS if pd.notna(ledger[name])
+        (LEDGER_WORDS.get(count.name, count.name), int(ledger[count.name]), count.doc)
+        for count in LEDGER_COUNTS
+        if pd.notna(ledger[count.name])
     ]
     rows += [
         (f"example: {item.get('what', '?')}", None, _example(item)) for item in json.loads(ledger["examples"] or "[]")

@@ -49,6 +49,14 @@ class Table:
         """The Arrow schema, column by column."""
         return pa.schema([pa.field(c.name, ARROW_TYPES[c.type], c.nullable) for c in self.columns])
 
+    def part(self, *names: str) -> pa.Schema:
+        """The Arrow schema of some columns."""
+        return pa.schema([self.arrow.field(name) for name in names])
+
+    def without(self, *names: str) -> pa.Schema:
+        """The Arrow schema of all other columns."""
+        return self.part(*(name for name in self.names if name not in names))
+
     @property
     def names(self) -> tuple[str, ...]:
         """The column names in order."""

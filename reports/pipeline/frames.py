@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, StringType, StructField, StructType
 
 from reports.pipeline import schema
-from reports.pipeline.columns import ARROW_TYPES, Table
+from reports.pipeline.columns import Table
 
 SPARK_TYPES: Final[dict[pa.DataType, DataType]] = {
     pa.string(): StringType(),
@@ -23,33 +23,17 @@ SPARK_TYPES: Final[dict[pa.DataType, DataType]] = {
 NS: Final = 1e9
 
 RUN_CONTEXT: Final = pa.schema(
-    [
-        pa.field("run_id", pa.string()),
-        pa.field("started_ns", pa.int64()),
-        pa.field("interval_ns", pa.int64()),
-        pa.field("background", pa.bool_()),
-    ]
+    [("run_id", pa.string()), ("started_ns", pa.int64()), ("interval_ns", pa.int64()), ("background", pa.bool_())]
 )
 """What the stages need of a run's manifest."""
 
-HOST_CONTEXT: Final = pa.schema(
-    [pa.field("run_id", pa.string()), pa.field("host", pa.string()), pa.field("offset_ns", pa.int64())]
-)
+HOST_CONTEXT: Final = pa.schema([("run_id", pa.string()), ("host", pa.string()), ("offset_ns", pa.int64())])
 """Each load host's clock minus the coordinator's."""
 
-PLANNED_STEPS: Final = pa.schema(
-    [
-        pa.field("run_id", pa.string()),
-        pa.field("step", pa.int64()),
-        pa.field("group", pa.string()),
-        pa.field("label", pa.string()),
-        pa.field("settings", pa.string()),
-        *(pa.field(column.name, ARROW_TYPES[column.type]) for column in schema.SETTINGS),
-        pa.field("duration_s", pa.float64()),
-        pa.field("warmup_s", pa.float64()),
-        pa.field("open_loop", pa.bool_()),
-    ]
-)
+PLANNED_STEPS: Final = schema.STEPS.part(
+    *("run_id", "step", "group", "label", "settings", "duration_s", "warmup_s"),
+    *(column.name for column in schema.SETTINGS),
+).append(pa.field("open_loop", pa.bool_()))
 """The steps of the plans, of each group of load."""
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from perftest.metrics.histogram import BUCKET_HIGHEST_NS, Histogram, rank
 from perftest.results.trust import supports
 from reports.pipeline.columns import Batches, Row
-from reports.pipeline.schema import PERCENTILES
+from reports.pipeline.schema import LATENCY, PERCENTILES, SPECTRUM
 
 KEYS_MAX: Final = 256
 """Keys a partial merge holds; one key's counts are 270 KB, so 70 MB."""
@@ -91,13 +91,7 @@ def percentiles(batches: Batches) -> Batches:
         yield pa.RecordBatch.from_arrays([*batch.columns, *arrays], schema=with_summary(batch.schema))
 
 
-SUMMARY: Final = pa.schema(
-    [
-        pa.field("count", pa.int64()),
-        pa.field("mean_ns", pa.float64()),
-        *(pa.field(f"{name}_ns", pa.int64()) for name in PERCENTILES),
-    ]
-)
+SUMMARY: Final = LATENCY.part("count", "mean_ns", *(f"{name}_ns" for name in PERCENTILES))
 FIGURES: Final = (*SUMMARY.names, "max_ns")
 """What is told of a histogram in a column each."""
 
@@ -119,19 +113,7 @@ def _summary(histogram: Histogram) -> dict[str, int | float]:
     return row | {f"{name}_ns": value_ns for name, value_ns in zip(PERCENTILES, values_ns, strict=True)}
 
 
-SPECTRUM: Final = pa.schema(
-    [
-        pa.field("run_id", pa.string()),
-        pa.field("step", pa.int64()),
-        pa.field("group", pa.string()),
-        pa.field("series", pa.string()),
-        pa.field("percentile", pa.float64()),
-        pa.field("nines", pa.float64()),
-        pa.field("value_ns", pa.int64()),
-        pa.field("count_above", pa.int64()),
-        pa.field("supported", pa.bool_()),
-    ]
-)
+POINTS: Final = SPECTRUM.without("label")
 
 
 def spectrum(batches: Batches) -> Batches:
@@ -144,7 +126,7 @@ def spectrum(batches: Batches) -> Batches:
                 supported = supports(histogram.total, point.percentile)
                 figures = {"value_ns": min(point.value_ns, histogram.max_ns), "supported": supported}
                 rows.append(row | point._asdict() | figures)
-        yield pa.RecordBatch.from_pylist(rows, SPECTRUM)
+        yield pa.RecordBatch.from_pylist(rows, POINTS)
 
 
 class CurvePoint(NamedTuple):

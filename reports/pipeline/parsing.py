@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -23,62 +23,41 @@ from perftest.results import schema as files
 from perftest.results.errors import LineError
 from perftest.results.folder import json_object
 from perftest.results.intervals import COUNT_COLUMNS, parser
-from reports.pipeline.columns import Batches, Row
+from reports.pipeline import schema
+from reports.pipeline.columns import Batches, Row, Table
 
 RAW_MAX: Final = 200
 ROWS_PER_BATCH: Final = 4096
 
-_PROBLEM: Final = [
-    pa.field("file", pa.string()),
-    pa.field("offset", pa.int64()),
-    pa.field("problem", pa.string()),
-    pa.field("raw", pa.string()),
-]
+_PROBLEM: Final = pa.schema(
+    [("file", pa.string()), ("offset", pa.int64()), ("problem", pa.string()), ("raw", pa.string())]
+)
 
 
-def _parsed(*fields: tuple[str, pa.DataType]) -> pa.Schema:
-    """A schema of parsed lines: every data column may be null, because a damaged line has none of them."""
-    return pa.schema([pa.field("run_id", pa.string()), *(pa.field(*field) for field in fields), *_PROBLEM])
+def _parsed(columns: Iterable[tuple[str, pa.DataType]]) -> pa.Schema:
+    """A schema of parsed lines: every column of data may be null, because a damaged line has none of them."""
+    return pa.schema([("run_id", pa.string()), *columns, *_PROBLEM])
 
 
-_TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
+def _of_table(table: Table, *computed: str, more: Iterable[tuple[str, pa.DataType]] = ()) -> pa.Schema:
+    """The schema of lines that have the columns of a table, but for those that are computed, and a few more."""
+    return _parsed([*((field.name, field.type) for field in table.without("run_id", *computed)), *more])
+
+
+def _recorded(name: str, is_text: bool) -> tuple[str, pa.DataType]:
+    return name, pa.string() if is_text else pa.int64()
+
 
 PARSED_INTERVALS: Final = _parsed(
-    *((name, _TEXT) for name in files.TEXT_COLUMNS), *((name, _INT) for name in COUNT_COLUMNS)
+    _recorded(name, name in files.TEXT_COLUMNS) for name in (*files.TEXT_COLUMNS, *COUNT_COLUMNS)
 )
-PARSED_HISTOGRAMS: Final = _parsed(
-    ("series", _TEXT),
-    ("step", _INT),
-    ("phase", _TEXT),
-    ("host", _TEXT),
-    ("worker", _TEXT),
-    ("group", _TEXT),
-    ("start_ns", _INT),
-    ("length_ns", _INT),
-    ("max_ns", _INT),
-    ("payload", _TEXT),
-)
-PARSED_EVENTS: Final = _parsed(
-    ("t_ns", _INT), ("kind", _TEXT), ("step", _INT), ("worker", _TEXT), ("text", _TEXT), ("event", _TEXT)
-)
-PARSED_HOST_SAMPLES: Final = _parsed(
-    ("t_ns", _INT),
-    ("host", _TEXT),
-    ("cpu_percent", _FLOAT),
-    ("load1", _FLOAT),
-    ("steal_percent", _FLOAT),
-    ("memory_available_bytes", _INT),
-)
-PARSED_BROKERS: Final = _parsed(
-    ("t_ns", _INT),
-    ("node", _TEXT),
-    ("pid", _INT),
-    ("role", _TEXT),
-    ("rss_bytes", _INT),
-    ("cpu_ns", _INT),
-    ("wal_syncs", _FLOAT),
-    ("wal_bytes", _FLOAT),
-    ("metrics", _TEXT),
+PARSED_HISTOGRAMS: Final = _parsed(_recorded(each.name, each.type != "int") for each in fields(hlog.HlogLine))
+PARSED_EVENTS: Final = _of_table(schema.EVENTS, "t_s")
+PARSED_HOST_SAMPLES: Final = _of_table(schema.HOST_SAMPLES, "t_s")
+PARSED_BROKERS: Final = _of_table(
+    schema.BROKERS,
+    *("t_s", "length_s", "cpu_share", "wal_syncs_per_s", "wal_bytes_per_s"),
+    more=[("wal_syncs", pa.float64()), ("wal_bytes", pa.float64())],
 )
 
 
@@ -114,7 +93,7 @@ Parser = Callable[[str], Row | None]
 """Text of a line to its record, or None for a line without one (headers, comments); raises LineError."""
 
 
-def _parse(batches: Batches, schema: pa.Schema, parser_of: Callable[[Row], Parser]) -> Batches:
+def _parse(batches: Batches, parsed: pa.Schema, parser_of: Callable[[Row], Parser]) -> Batches:
     rows: list[Row] = []
     for batch in batches:
         for split in batch.to_pylist():
@@ -124,9 +103,9 @@ def _parse(batches: Batches, schema: pa.Schema, parser_of: Callable[[Row], Parse
                 if row is not None:
                     rows.append(row)
                 if len(rows) >= ROWS_PER_BATCH:
-                    yield pa.RecordBatch.from_pylist(rows, schema)
+                    yield pa.RecordBatch.from_pylist(rows, parsed)
                     rows = []
-    yield pa.RecordBatch.from_pylist(rows, schema)
+    yield pa.RecordBatch.from_pylist(rows, parsed)
 
 
 def _record(split: Row, line: FileLine, parser: Parser) -> Row | None:
@@ -178,12 +157,9 @@ def _histogram_parser(split: Row) -> Parser:
             histogram.check_maximum()
         except DamagedHistogramError as error:
             raise LineError(f"payload: {error}") from error
-        return {name: getattr(line, name) for name in _HISTOGRAM_COLUMNS}
+        return {each.name: getattr(line, each.name) for each in fields(line)}
 
     return parse
-
-
-_HISTOGRAM_COLUMNS: Final = tuple(each.name for each in fields(hlog.HlogLine))
 
 
 # --- *.jsonl ---------------------------------------------------------------------------------------------------------

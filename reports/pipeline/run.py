@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
 from pyspark import inheritable_thread_target
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark program gives it
-from pyspark.sql.types import StructType
 
 from perftest.results import schema as files
 from reports.errors import EmptyRunError, SparkError
@@ -164,11 +164,11 @@ class _SparkTables:
             frame.unpersist()
 
     def _build(self) -> dict[str, DataFrame]:
-        raw_intervals = self._parse(files.INTERVALS_CSV, parsing.parse_intervals, stages.PARSED_INTERVALS)
-        raw_histograms = self._parse(files.LATENCY_HLOG, parsing.parse_histograms, stages.PARSED_HISTOGRAMS)
-        raw_events = self._parse(files.EVENTS, parsing.parse_events, stages.PARSED_EVENTS)
-        raw_samples = self._parse(files.HOST, parsing.parse_host_samples, stages.PARSED_HOST_SAMPLES)
-        raw_brokers = self._parse(files.BROKER, parsing.parse_brokers, stages.PARSED_BROKERS)
+        raw_intervals = self._parse(files.INTERVALS_CSV, parsing.parse_intervals, parsing.PARSED_INTERVALS)
+        raw_histograms = self._parse(files.LATENCY_HLOG, parsing.parse_histograms, parsing.PARSED_HISTOGRAMS)
+        raw_events = self._parse(files.EVENTS, parsing.parse_events, parsing.PARSED_EVENTS)
+        raw_samples = self._parse(files.HOST, parsing.parse_host_samples, parsing.PARSED_HOST_SAMPLES)
+        raw_brokers = self._parse(files.BROKER, parsing.parse_brokers, parsing.PARSED_BROKERS)
         known = frames.rows_frame(self._spark, manifests.quarantine_rows(self._sources), schema.QUARANTINE.arrow)
 
         good_histograms = stages.good(raw_histograms)
@@ -207,7 +207,7 @@ class _SparkTables:
         self._kept.append(frame.persist())
         return self._kept[-1]
 
-    def _parse(self, file: str, parser: stages.Worker, parsed: StructType) -> DataFrame:
+    def _parse(self, file: str, parser: stages.Worker, parsed: pa.Schema) -> DataFrame:
         """The records of one file of every run; kept, because the quarantine reads them once more."""
         splits = stages.split_frame(self._spark, source.splits(self._sources, file))
         return self._keep(stages.parse(splits, parser, parsed))

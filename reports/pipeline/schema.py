@@ -353,6 +353,25 @@ BROKERS: Final = Table(
     ),
 )
 
+LEDGER_COUNTS: Final = (
+    integer("published", "sent by the publishers"),
+    integer("republished", "sent again after a lost connection"),
+    integer("confirmed", "positive publisher confirms"),
+    integer("nacked", "negative publisher confirms"),
+    integer("returned", "unroutable, handed back"),
+    integer("unconfirmed", "neither confirmed nor nacked at the end"),
+    integer("delivered", "deliveries, repeated ones included"),
+    integer("redelivered", "deliveries flagged redelivered"),
+    integer("unique", "different messages that arrived"),
+    integer("undelivered", "confirmed, not delivered when the account was closed"),
+    integer("lost", "confirmed, never delivered although the queues were drained"),
+    integer("duplicated", "delivered again without the redelivered flag, and not published twice"),
+    integer("reordered", "first deliveries that overtook an earlier message of their channel"),
+    integer("unexpected", "deliveries nobody published in this run"),
+    integer("damaged", "bodies that failed their check"),
+)
+"""Numbers of messages; the page of a run shows them in this order, with these meanings."""
+
 LEDGER: Final = Table(
     name="ledger",
     grain="one row per run that wrote a ledger; a run with several groups of load has a row more for each of them",
@@ -362,26 +381,7 @@ LEDGER: Final = Table(
         text("group", "name of the group of load; empty for all groups of the run together"),
         flag("complete", "every worker's account is in it"),
         flag("drained", "queues were emptied before the account was closed"),
-        *(
-            integer(name, "messages")
-            for name in (
-                "published",
-                "confirmed",
-                "nacked",
-                "returned",
-                "unconfirmed",
-                "delivered",
-                "redelivered",
-                "unique",
-                "republished",
-                "undelivered",
-                "lost",
-                "duplicated",
-                "reordered",
-                "unexpected",
-                "damaged",
-            )
-        ),
+        *LEDGER_COUNTS,
         text("examples", "JSON list of examples"),
         text("verdict", "ok, violated or unknown"),
     ),

@@ -30,12 +30,8 @@ RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 SPLIT_SCHEMA: Final = pa.schema(
     [
-        pa.field("run_id", pa.string(), nullable=False),
-        pa.field("path", pa.string(), nullable=False),
-        pa.field("file", pa.string(), nullable=False),
-        pa.field("begin", pa.int64(), nullable=False),
-        pa.field("end", pa.int64(), nullable=False),
-        pa.field("context", pa.string(), nullable=False),
+        *((name, pa.string()) for name in ("run_id", "path", "file")),
+        *(("begin", pa.int64()), ("end", pa.int64()), ("context", pa.string())),
     ]
 )
 """A byte range of a file. ``context`` is what a reader has to know from before it: the CSV header, or the base time of

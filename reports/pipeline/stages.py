@@ -30,23 +30,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark program gives it
 from pyspark.sql.types import StructType
 
 from perftest.results import schema as files
-from reports.pipeline import histograms, parsing, schema, source
+from reports.pipeline import histograms, schema, source
 from reports.pipeline.columns import Batches
 from reports.pipeline.frames import NS, conform, rows_frame, since_start, struct_of
 
 SPLITS_UNSPREAD: Final = 8
-
-PARSED_INTERVALS: Final = struct_of(parsing.PARSED_INTERVALS)
-PARSED_HISTOGRAMS: Final = struct_of(parsing.PARSED_HISTOGRAMS)
-PARSED_EVENTS: Final = struct_of(parsing.PARSED_EVENTS)
-PARSED_HOST_SAMPLES: Final = struct_of(parsing.PARSED_HOST_SAMPLES)
-PARSED_BROKERS: Final = struct_of(parsing.PARSED_BROKERS)
-SPECTRUM: Final = struct_of(histograms.SPECTRUM)
 
 Worker = Callable[[Batches], Batches]
 
@@ -60,9 +54,9 @@ def split_frame(spark: SparkSession, splits: Sequence[dict[str, object]]) -> Dat
     return frame.repartition(len(splits)) if len(splits) > SPLITS_UNSPREAD else frame
 
 
-def parse(splits: DataFrame, parser: Worker, parsed: StructType) -> DataFrame:
+def parse(splits: DataFrame, parser: Worker, parsed: pa.Schema) -> DataFrame:
     """The records of the lines of these splits, damaged ones included."""
-    return splits.mapInArrow(parser, parsed)
+    return splits.mapInArrow(parser, struct_of(parsed))
 
 
 def good(parsed: DataFrame) -> DataFrame:
@@ -145,7 +139,7 @@ def latency(step_payloads: DataFrame, run_payloads: DataFrame) -> DataFrame:
 def spectrum(step_payloads: DataFrame, planned: DataFrame) -> DataFrame:
     """The table ``spectrum``."""
     recorded = step_payloads.select(*STEP, "series", *histograms.RECORDED)
-    points = recorded.mapInArrow(histograms.spectrum, SPECTRUM)
+    points = recorded.mapInArrow(histograms.spectrum, struct_of(histograms.POINTS))
     return conform(with_label(points, planned), schema.SPECTRUM)
 
 
@@ -201,35 +195,24 @@ def totals(intervals: DataFrame, keys: Sequence[str]) -> DataFrame:
 
     The measured time is that of the worker who measured longest: a worker that died early must not shorten it.
     """
+    added, highest = (*COUNTS, "worker_cpu_ns", "gc_collections"), ("loop_lag_ns", "gc_pause_ns")
     per_worker = intervals.groupBy(*keys, "host", "worker").agg(
-        *(F.sum(name).alias(name) for name in COUNTS),
-        F.sum("length_ns").alias("length_ns"),
+        *(F.sum(name).alias(name) for name in (*added, "length_ns", "worker_wait_ns")),
+        *(F.max(name).alias(name) for name in highest),
         F.min("start_ns").alias("start_ns"),
         F.max(F.col("start_ns") + F.col("length_ns")).alias("end_ns"),
         F.count(F.lit(1)).alias("intervals"),
-        F.sum("worker_cpu_ns").alias("worker_cpu_ns"),
-        F.sum("worker_wait_ns").alias("worker_wait_ns"),
-        F.max("loop_lag_ns").alias("loop_lag_ns"),
-        F.sum("gc_collections").alias("gc_collections"),
-        F.max("gc_pause_ns").alias("gc_pause_ns"),
         F.max("unconfirmed").alias("unconfirmed_max"),
         F.max_by("unconfirmed", "start_ns").alias("unconfirmed"),
     )
     return per_worker.groupBy(*keys).agg(
-        *(F.sum(name).alias(name) for name in COUNTS),
-        (F.max("length_ns") / F.lit(NS)).alias("length_s"),
+        *(F.sum(name).alias(name) for name in (*added, "intervals", "unconfirmed")),
+        *(F.max(name).alias(name) for name in (*highest, "end_ns", "unconfirmed_max")),
         F.min("start_ns").alias("start_ns"),
-        F.max("end_ns").alias("end_ns"),
-        F.sum("intervals").alias("intervals"),
+        (F.max("length_ns") / F.lit(NS)).alias("length_s"),
         F.count(F.lit(1)).alias("workers"),
-        F.sum("worker_cpu_ns").alias("worker_cpu_ns"),
         F.max(F.col("worker_cpu_ns") / F.col("length_ns")).alias("worker_cpu_share"),
         F.max(F.col("worker_wait_ns") / F.col("length_ns")).alias("worker_wait_share"),
-        F.max("loop_lag_ns").alias("loop_lag_ns"),
-        F.sum("gc_collections").alias("gc_collections"),
-        F.max("gc_pause_ns").alias("gc_pause_ns"),
-        F.max("unconfirmed_max").alias("unconfirmed_max"),
-        F.sum("unconfirmed").alias("unconfirmed"),
     )
 
 
