@@ -16,12 +16,8 @@ class PipelineError(HelpfulError):
     code = 2
 
 
-class UnusableRunError(PipelineError):
-    """A directory is no run directory, or one of a version or shape that this reader does not know."""
-
-
-class DamagedRunError(UnusableRunError):
-    """A file without which a run cannot be reported is damaged."""
+class RunChoiceError(PipelineError):
+    """No run was given, or two directories hold the same run."""
 
 
 class EmptyRunError(PipelineError):

@@ -105,7 +105,13 @@ MAY_IMPORT = {
         "reports.pipeline",
         "perftest.results.trust",
     ),
-    "reports.pipeline": ("reports.pipeline", "reports.errors", "perftest.results", "perftest.metrics.histogram"),
+    "reports.pipeline": (
+        "reports.pipeline",
+        "reports.errors",
+        "perftest.errors",
+        "perftest.results",
+        "perftest.metrics.histogram",
+    ),
     "reports.stats": ("reports.stats", "reports.pipeline.schema", "reports.pipeline.tables", "perftest.results"),
     "infra": ("infra", "perftest.errors", "perftest.results.provenance"),
 }

@@ -17,6 +17,10 @@ class NotARunError(RunDirectoryError):
     """The path is no run directory."""
 
 
+class DamagedRunError(NotARunError):
+    """A file without which nothing can be said of a run is damaged."""
+
+
 class NewerRunError(RunDirectoryError):
     """The run directory was written by a newer version, which this one would misread."""
 

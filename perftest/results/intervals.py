@@ -49,13 +49,18 @@ def cells_of(text: str) -> list[str]:
         raise LineError(f"not CSV: {error}") from error
 
 
+def missing_columns(header: Sequence[str]) -> list[str]:
+    """Our own columns that a file with this header lacks, but for those that runs of earlier versions do not have."""
+    return [name for name in schema.OWN_COLUMNS if name not in (*header, *schema.LATER_COLUMNS)]
+
+
 def parser(header: Sequence[str]) -> Callable[[str], dict[str, Any] | None]:
     """A function that parses the lines of a file with these columns: our own columns of a line, by name.
 
     The function gives None for a repeated header, and raises LineError. A column that runs of earlier versions do not
     have is 0 or empty.
     """
-    missing = [name for name in schema.OWN_COLUMNS if name not in (*header, *schema.LATER_COLUMNS)]
+    missing = missing_columns(header)
     index = {name: header.index(name) for name in schema.OWN_COLUMNS if name in header}
 
     def parse(text: str) -> dict[str, Any] | None:

@@ -7,7 +7,8 @@ of a newer version, is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +16,7 @@ from typing import Any, Final
 from perftest.metrics.histogram import DamagedHistogramError
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results import hlog, intervals, schema
-from perftest.results.errors import LineError, NewerRunError, NotARunError
+from perftest.results.errors import DamagedRunError, LineError, NewerRunError, NotARunError
 from perftest.results.folder import Folder, LocalFolder, folder_of, json_object, read_object, read_text
 from perftest.results.summary import BrokerCpu, Tally, rows_of
 from perftest.results.trust import Disturbances, is_valid, run_checks, step_checks
@@ -57,28 +58,44 @@ class Run:
 
 
 def read_manifest(place: Path | Folder) -> dict[str, Any]:
-    """The manifest of a run directory.
+    """The manifest of a run directory. Its ``id`` may name a directory, ``started_ns`` is Unix time, and ``plan`` an
+    object.
 
-    Raises :class:`~perftest.results.errors.NotARunError` or :class:`~perftest.results.errors.NewerRunError`.
+    Raises :class:`~perftest.results.errors.NotARunError`, of which a
+    :class:`~perftest.results.errors.DamagedRunError` is a kind, or :class:`~perftest.results.errors.NewerRunError`.
     """
     folder = folder_of(place)
     file = f"{folder.where}/{schema.MANIFEST}"
     fix = "give a directory that `perftest run` or `perftest sweep` wrote below runs/"
     try:
         manifest = read_object(folder, schema.MANIFEST)
-    except (OSError, ValueError) as error:
+    except OSError as error:
         reason = "is missing" if isinstance(error, FileNotFoundError) else "cannot be read"
         raise NotARunError(f"this is not a run: its {schema.MANIFEST} {reason}", folder.where, fix) from error
+    except ValueError as error:
+        what = f"this is not a run: its {schema.MANIFEST} cannot be read: {error}"
+        raise DamagedRunError(what, file, _COPY_AGAIN) from error
     version = manifest.get("schema")
     if not isinstance(version, int):
         raise NotARunError(f"this is not a run: its {schema.MANIFEST} names no schema version", file, fix)
     if version > schema.SCHEMA_VERSION:
         what = f"this run has schema {version}; this version reads up to {schema.SCHEMA_VERSION}"
         raise NewerRunError(what, file, "update perftest, or read it with the version that wrote it")
-    missing = [name for name in ("id", "state", "started_ns", "plan") if name not in manifest]
-    if missing:
-        raise NotARunError(f"its {schema.MANIFEST} has no {', '.join(missing)}", file, fix)
+    unusable = [name for name, is_usable in _NEEDED.items() if not is_usable(manifest.get(name))]
+    if unusable:
+        raise DamagedRunError(f"its {schema.MANIFEST} has no usable {', '.join(unusable)}", file, _COPY_AGAIN)
     return manifest
+
+
+_COPY_AGAIN: Final = "the file was edited or damaged: copy the directory again from the host that made the run"
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_NEEDED: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "id": lambda value: isinstance(value, str) and _ID.fullmatch(value) is not None,
+    "state": lambda value: isinstance(value, str),
+    "started_ns": lambda value: isinstance(value, int) and 0 <= value < 2**63,
+    "plan": lambda value: isinstance(value, dict),
+}
+"""What a manifest must have, and the form of each."""
 
 
 def read_run(place: Path | Folder) -> Run:

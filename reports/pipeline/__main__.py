@@ -11,7 +11,8 @@ from pathlib import Path
 
 import click
 
-from reports.errors import PipelineError
+from perftest.errors import HelpfulError
+from perftest.results.errors import RunDirectoryError
 from reports.pipeline import source
 
 
@@ -24,9 +25,9 @@ def main(runs: tuple[Path, ...], store: Path, master: str, conf: tuple[str, ...]
     """Compute the report tables of RUNS and publish them in a store."""
     try:
         click.echo(json.dumps(_publish(runs, store, master, conf)))
-    except PipelineError as error:
+    except HelpfulError as error:
         click.echo(error.lines(), err=True)
-        raise SystemExit(error.code) from error
+        raise SystemExit(2 if isinstance(error, RunDirectoryError) else error.code) from error
 
 
 def _publish(runs: tuple[Path, ...], store: Path, master: str, conf: tuple[str, ...]) -> dict[str, object]:

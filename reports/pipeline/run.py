@@ -49,7 +49,7 @@ def run(spark: SparkSession, paths: Sequence[Path], target: Path) -> Published:
     A run that the store already has is replaced; other runs of the store stay as they are. A damaged or empty run is
     left out, unless no other is left.
 
-    :raises UnusableRunError: a directory is no run, or the only run is damaged
+    :raises RunDirectoryError: a directory is no run, or the only run is damaged
     :raises EmptyRunError: no run has a usable interval
     :raises StoreError: the store cannot be written or is of another version
     :raises SparkError: a job failed

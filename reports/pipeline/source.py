@@ -7,7 +7,6 @@ and every line is read exactly once.
 
 from __future__ import annotations
 
-import csv
 import json
 import mmap
 import re
@@ -19,14 +18,14 @@ from typing import Any, Final
 import pyarrow as pa
 
 from perftest.results import schema as files
+from perftest.results.errors import DamagedRunError, LineError
 from perftest.results.folder import LocalFolder, read_object
-from reports.errors import DamagedRunError, EmptyRunError, UnusableRunError
+from perftest.results.intervals import cells_of, missing_columns
+from perftest.results.reader import read_manifest
+from reports.errors import EmptyRunError, RunChoiceError
 
 SPLIT_BYTES: Final = 8 * 1024 * 1024
 """Large enough that a split costs seconds of work at most, small enough that one long run keeps every core busy."""
-
-RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-"""What an id may look like: it names directories of the store."""
 
 SPLIT_SCHEMA: Final = pa.schema(
     [
@@ -75,7 +74,9 @@ class Sources:
 def open_runs(paths: Iterable[Path]) -> Sources:
     """Read the manifests of these run directories. A damaged or empty run is left out, unless no other is left.
 
-    :raises UnusableRunError: no directory, no manifest, unknown version, repeated id; or damage in the only run
+    :raises NotARunError: no directory, no manifest; or damage in the only run
+    :raises NewerRunError: a version that is not known here
+    :raises RunChoiceError: no run, or the same run twice
     :raises EmptyRunError: the only run has no interval
     """
     found: dict[str, RunSource] = {}
@@ -88,14 +89,14 @@ def open_runs(paths: Iterable[Path]) -> Sources:
             continue
         other = found.get(run.run_id)
         if other is not None:
-            raise UnusableRunError(
+            raise RunChoiceError(
                 f"two directories hold the run {run.run_id}", f"{other.path} and {path}", "give one of them"
             )
         found[run.run_id] = run
     if not found and problems:
         raise next(iter(problems.values()))
     if not found:
-        raise UnusableRunError("no run was given", "the list of run directories is empty", "name at least one")
+        raise RunChoiceError("no run was given", "the list of run directories is empty", "name at least one")
     left_out = (LeftOut(path=path, reason=error.what) for path, error in problems.items())
     return Sources(runs=tuple(found.values()), left_out=tuple(left_out))
 
@@ -130,53 +131,10 @@ def input_bytes(runs: Iterable[RunSource]) -> int:
 
 
 def _open_run(path: Path) -> RunSource:
-    manifest = _read_manifest(path)
-    version = manifest.get("schema")
-    if version != files.SCHEMA_VERSION:
-        raise UnusableRunError(
-            f"schema version {version!r} of the run directory is not known here",
-            f"{path / files.MANIFEST}: schema",
-            f"read it with a version of this tool that knows it; this one knows {files.SCHEMA_VERSION}",
-        )
-    run_id = manifest.get("id")
-    if not isinstance(run_id, str) or not RUN_ID.fullmatch(run_id):
-        raise DamagedRunError(
-            f"the run has no usable id: {run_id!r}",
-            f"{path / files.MANIFEST}: id",
-            "an id has letters, digits, '.', '_' and '-'; copy the directory again from the host that made the run",
-        )
-    _check_manifest(path, manifest)
+    manifest = read_manifest(path)
     _check_intervals(path)
     ledger, problem = _read_ledger(path)
-    return RunSource(run_id=run_id, path=path, manifest=manifest, ledger=ledger, ledger_problem=problem)
-
-
-def _check_manifest(path: Path, manifest: dict[str, Any]) -> None:
-    """The few keys without which nothing can be placed in time."""
-    started_ns = manifest.get("started_ns")
-    usable = {
-        "started_ns": isinstance(started_ns, int) and 0 <= started_ns < 2**63,
-        "plan": isinstance(manifest.get("plan"), dict),
-    }
-    for key, is_usable in usable.items():
-        if not is_usable:
-            raise DamagedRunError(
-                f"the manifest has no usable {key}: {manifest.get(key)!r}",
-                f"{path / files.MANIFEST}: {key}",
-                "the file was edited or damaged; copy the directory again from the host that made the run",
-            )
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    file = str(path / files.MANIFEST)
-    try:
-        return read_object(LocalFolder(path), files.MANIFEST)
-    except OSError as error:
-        raise UnusableRunError(
-            f"not a run directory: {error.strerror or error}", file, "give a directory that perftest wrote"
-        ) from error
-    except ValueError as error:
-        raise DamagedRunError(str(error), file, "copy the directory again from its host") from error
+    return RunSource(run_id=manifest["id"], path=path, manifest=manifest, ledger=ledger, ledger_problem=problem)
 
 
 def _check_intervals(path: Path) -> None:
@@ -185,7 +143,7 @@ def _check_intervals(path: Path) -> None:
     if not file.is_file():
         raise _empty(file, "has no intervals.csv")
     header, rest = _csv_header(file)
-    missing = [column for column in files.OWN_COLUMNS if column not in (*header, *files.LATER_COLUMNS)]
+    missing = missing_columns(header)
     if header and missing:
         raise DamagedRunError(
             f"columns are missing: {', '.join(missing)}",
@@ -208,8 +166,8 @@ def _csv_header(file: Path) -> tuple[list[str], bool]:
     """Column names, and whether anything follows them; of a line that is no CSV, no name that anybody knows."""
     with file.open(encoding="utf-8", newline="", errors="replace") as lines:
         try:
-            header = next(csv.reader(lines), [])
-        except csv.Error:
+            header = cells_of(lines.readline())
+        except LineError:
             header = [""]
         return header, bool(lines.readline())
 

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from perftest.errors import HelpfulError
 from perftest.results import hlog
 from perftest.results import schema as files
-from reports.errors import DamagedRunError, EmptyRunError, PipelineError, UnusableRunError
+from perftest.results.errors import DamagedRunError, NewerRunError, NotARunError
+from reports.errors import EmptyRunError, RunChoiceError
 from reports.pipeline import source
 from reports.pipeline.__main__ import main
 
@@ -27,12 +29,12 @@ def without_column(run: Path) -> None:
     path.write_text(path.read_text().replace(",loop_lag_ns", ",other", 1))
 
 
-SPOILED: dict[str, tuple[Callable[[Path], object], type[PipelineError], str]] = {
-    "no directory": (shutil.rmtree, UnusableRunError, "not a run directory"),
-    "no manifest": (lambda run: (run / files.MANIFEST).unlink(), UnusableRunError, "not a run directory"),
+SPOILED: dict[str, tuple[Callable[[Path], object], type[HelpfulError], str]] = {
+    "no directory": (shutil.rmtree, NotARunError, "this is not a run"),
+    "no manifest": (lambda run: (run / files.MANIFEST).unlink(), NotARunError, "this is not a run"),
     "manifest cut": (lambda run: (run / files.MANIFEST).write_text('{"schema": 1,'), DamagedRunError, "not JSON"),
     "manifest a list": (lambda run: (run / files.MANIFEST).write_text("[]"), DamagedRunError, "not a JSON object"),
-    "later version": (lambda run: change_manifest(run, schema=2), UnusableRunError, "version 2"),
+    "later version": (lambda run: change_manifest(run, schema=2), NewerRunError, "schema 2"),
     "no id": (lambda run: change_manifest(run, id=None), DamagedRunError, "no usable id"),
     "an id that climbs": (lambda run: change_manifest(run, id="../x"), DamagedRunError, "no usable id"),
     "manifest nested without end": (
@@ -71,8 +73,8 @@ def test_a_damaged_or_empty_run_is_left_out_beside_others(
     spoil, kind, words = SPOILED[name]
     good, other = (make_run(tmp_path / run_id, run_id=run_id, steps=(1,)) for run_id in ("good", "other"))
     spoil(other)
-    if kind is UnusableRunError:
-        with pytest.raises(UnusableRunError):
+    if kind in (NotARunError, NewerRunError):
+        with pytest.raises(kind):
             source.open_runs([good, other])
         return
     opened = source.open_runs([other, good])
@@ -97,7 +99,7 @@ def test_the_same_directory_twice_is_one_run_and_a_copy_is_refused(
     assert len(source.open_runs([run, tmp_path / "." / "run"]).runs) == 1
     copy = tmp_path / "copy"
     shutil.copytree(run, copy)
-    with pytest.raises(UnusableRunError, match="two directories"):
+    with pytest.raises(RunChoiceError, match="two directories"):
         source.open_runs([run, copy])
 
 
@@ -131,5 +133,5 @@ def test_the_command_tells_bad_input_without_starting_java(tmp_path: Path, monke
     result = CliRunner().invoke(main, [str(tmp_path / "nowhere"), "--store", str(tmp_path / "store")])
     assert result.exit_code == 2
     assert result.stdout == ""
-    assert result.stderr.startswith("error: not a run directory")
+    assert result.stderr.startswith("error: this is not a run")
     assert not (tmp_path / "store").exists()
