@@ -17,7 +17,7 @@ from reports.charts.shares import Look
 from reports.pages import settings, words
 from reports.pages.findings import curve
 from reports.pages.model import Anatomy, Chart, Column, Kind, Sentence, Table
-from reports.pages.tables import cells, doubtful, latency_column
+from reports.pages.tables import latency_column, table_of
 from reports.pipeline.tables import Tables
 
 OUTSIDE: Final = "outside"
@@ -140,11 +140,11 @@ def _chart(
         "message's way through the broker. What is left is outside the broker: the generator, the kernel and the wire.",
         finding=_chart_finding(parts),
         figure=shares.figure(parts, LOOKS, axis=heading, total=f"mean {word.lower()} latency"),
-        table=Table(
+        table=table_of(
+            parts,
+            columns,
             caption=f"{word} latency: the mean of each stage",
             file=f"{run['run_id']}-{series}-stages.csv",
-            columns=columns,
-            rows=cells(parts, columns),
         ),
     )
 
@@ -232,10 +232,7 @@ def _table(run: pd.Series[Any], stages: pd.DataFrame, named: Mapping[int, str], 
         Column(name="slowest", title="slowest at p99"),
         Column(name="meaning", title="what happens"),
     )
-    return Table(
-        caption=f"Stages of {run['run_id']}", file=f"{run['run_id']}-stages.csv", columns=columns,
-        rows=cells(rows, columns), doubtful=doubtful(rows, columns),
-    )  # fmt: skip
+    return table_of(rows, columns, caption=f"Stages of {run['run_id']}", file=f"{run['run_id']}-stages.csv")
 
 
 def _slowest(rows: pd.DataFrame) -> Sequence[str]:

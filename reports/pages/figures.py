@@ -12,7 +12,7 @@ import pandas as pd
 from reports.charts import knee, spectrum, theme, timeline
 from reports.pages import settings, words
 from reports.pages.model import Chart, Column, Kind, Table
-from reports.pages.tables import cells, latency_column, supports
+from reports.pages.tables import latency_column, supports, table_of
 from reports.stats.knee import Sweep
 from reports.stats.lead import lead_series
 
@@ -107,12 +107,8 @@ def _knee_table(run: pd.Series[Any], paths: Sequence[knee.Path]) -> Table:
         Column(name="delivered_per_s", title="delivered", kind=Kind.RATE, unit="msg/s"),
         latency_column("latency_ns", "end-to-end p99"),
     )
-    return Table(
-        caption="Delivered rate and p99 by setting",
-        file=f"{run['run_id']}-knee.csv",
-        columns=columns,
-        rows=cells(pd.concat([path.points.assign(setting=path.points["settings"]) for path in paths]), columns),
-    )
+    frame = pd.concat([path.points.assign(setting=path.points["settings"]) for path in paths])
+    return table_of(frame, columns, caption="Delivered rate and p99 by setting", file=f"{run['run_id']}-knee.csv")
 
 
 def spectrum_chart(
@@ -168,14 +164,12 @@ def _spectrum_table(run: pd.Series[Any], points: pd.DataFrame, kind: str) -> Tab
         Column(name="count_above", title="samples above", kind=Kind.COUNT),
         Column(name="supported", title="supported"),
     )
-    frame = points.assign(supported=points["supported"].map({True: "yes", False: "no"}))
-    rows = tuple((row[0], row[1], float(f"{float(row[2] or 0):.6g}"), *row[3:]) for row in cells(frame, columns))
-    return Table(
-        caption="Points of the percentile spectrum",
-        file=f"{run['run_id']}-{kind}-spectrum.csv",
-        columns=columns,
-        rows=rows,
+    frame = points.assign(
+        supported=points["supported"].map({True: "yes", False: "no"}),
+        percentile=[float(f"{percentile:.6g}") for percentile in points["percentile"]],
     )
+    file = f"{run['run_id']}-{kind}-spectrum.csv"
+    return table_of(frame, columns, caption="Points of the percentile spectrum", file=file)
 
 
 def timeline_chart(
@@ -315,12 +309,8 @@ def _timeline_table(run: pd.Series[Any], shown: pd.DataFrame, series: str) -> Ta
         ),
         *(latency_column(f"{name}_ns", name) for name in ("p50", "p95", "p99", "max")),
     )
-    return Table(
-        caption=f"Intervals of {run['run_id']} ({series})",
-        file=f"{run['run_id']}-timeline.csv",
-        columns=columns,
-        rows=cells(shown, columns),
-    )
+    caption = f"Intervals of {run['run_id']} ({series})"
+    return table_of(shown, columns, caption=caption, file=f"{run['run_id']}-timeline.csv")
 
 
 def manifest_of(run: pd.Series[Any]) -> dict[str, Any]:

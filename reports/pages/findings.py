@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pandas as pd
 
 from reports.pages import settings, words
-from reports.pages.model import Cell, Column, Kind, Sentence, Table
-from reports.pages.tables import doubtful, latency_column, supports
+from reports.pages.model import Column, Kind, Sentence, Table
+from reports.pages.tables import latency_column, supports, table_of
 from reports.stats import knee
 from reports.stats.lead import lead_series
 from reports.stats.load_checks import limited
@@ -106,26 +105,21 @@ def headline(run: pd.Series[Any], steps: pd.DataFrame) -> Table | None:
     )
     names = settings.swept(run)
     source = found.steps if found is not None else settings.in_order(steps, names)
-    settled = settings.short(source, names)
+    frame = source.assign(setting=settings.short(source, names))
     heading = [Column(name="setting", title=settings.words_of(names) if names else "step")]
-    leads: list[tuple[int, tuple[str, ...]]]
-    if found is not None:
-        heading.append(Column(name="merit", title="best at"))
-        leads = [(row, (settled[row], merit)) for row, merit in _merits(found.sweep)]
+    if found is None:
+        frame = frame.head(8)
     else:
-        leads = [(row, (name,)) for row, name in enumerate(settled[:8])]
-    if not leads:
+        merits = _merits(found.sweep)
+        frame = frame.iloc[list(merits)].assign(merit=list(merits.values()))
+        heading.append(Column(name="merit", title="best at"))
+    if frame.empty:
         return None
-    return Table(
-        caption="The settings to choose between, end to end",
-        file=f"{run['run_id']}-result.csv",
-        columns=(*heading, *measures),
-        rows=tuple((*lead, *_numbers(source.iloc[row], measures)) for row, lead in leads),
-        doubtful=doubtful(source.iloc[[row for row, _ in leads]], (*heading, *measures)),
-    )
+    file = f"{run['run_id']}-result.csv"
+    return table_of(frame, (*heading, *measures), caption="The settings to choose between, end to end", file=file)
 
 
-def _merits(sweep: knee.Sweep) -> list[tuple[int, str]]:
+def _merits(sweep: knee.Sweep) -> dict[int, str]:
     """The rows that are best at something, in the order of the settings, and at what."""
     merits: dict[int, list[str]] = {}
     lowest = int(sweep.steps[sweep.latency].argmin())
@@ -141,12 +135,7 @@ def _merits(sweep: knee.Sweep) -> list[tuple[int, str]]:
     )
     for row, merit in chosen:
         merits.setdefault(row, []).append(merit)
-    return [(row, ", ".join(names)) for row, names in sorted(merits.items())]
-
-
-def _numbers(row: pd.Series[Any], columns: Sequence[Column]) -> list[Cell]:
-    values = [row.get(column.name) for column in columns]
-    return [None if value is None or pd.isna(value) else float(value) for value in values]
+    return {row: ", ".join(names) for row, names in sorted(merits.items())}
 
 
 def _of_sweep(found: Curve, prefix: str) -> list[Sentence]:

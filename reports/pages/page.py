@@ -14,7 +14,7 @@ from reports.pages import findings, settings
 from reports.pages.figures import knee_paths
 from reports.pages.model import Banner, Chart, Column, Kind, Overview, Page, Run, Table
 from reports.pages.run import run_section
-from reports.pages.tables import cells, latency_column
+from reports.pages.tables import latency_column, table_of
 from reports.pipeline.tables import Tables
 from reports.stats.lead import lead_series, with_lead
 
@@ -139,9 +139,7 @@ def _points_table(paths: Sequence[knee.Path]) -> Table:
         latency_column("latency_ns", "end-to-end p99"),
     )
     frame = pd.concat([path.points.assign(run=path.name, setting=path.points["settings"]) for path in paths])
-    return Table(
-        caption="Delivered rate and p99 of all runs", file="knee.csv", columns=columns, rows=cells(frame, columns)
-    )
+    return table_of(frame, columns, caption="Delivered rate and p99 of all runs", file="knee.csv")
 
 
 def _overview(loads: Sequence[Tables]) -> Table:
@@ -156,26 +154,20 @@ def _overview(loads: Sequence[Tables]) -> Table:
         latency_column("p99_ns", "p99 there"),
         Column(name="state", title="state"),
     )
-    rows = tuple(_overview_row(load.runs.iloc[0], load.steps) for load in loads)
-    return Table(caption="The runs", file="runs.csv", columns=columns, rows=rows)
+    frame = pd.DataFrame([_overview_row(load.runs.iloc[0], load.steps) for load in loads])
+    return table_of(frame, columns, caption="The runs", file="runs.csv")
 
 
-def _overview_row(run: pd.Series[Any], steps: pd.DataFrame) -> tuple[Any, ...]:
-    first = (
-        str(run["run_id"]),
-        str(run["queue_types"]),
-        f"{run['product']} {run['broker_version']}".strip(),
-        str(run["loop"]),
-    )
+def _overview_row(run: pd.Series[Any], steps: pd.DataFrame) -> dict[str, Any]:
+    row = {name: run[name] for name in ("queue_types", "loop", "state")}
+    row |= {"run": run["run_id"], "broker": f"{run['product']} {run['broker_version']}".strip()}
     if steps.empty:
-        return (*first, None, "", None, str(run["state"]))
+        return row | {"peak_per_s": None, "at": "", "p99_ns": None}
     at = int(steps["delivered_per_s"].argmax())
-    p99 = steps[f"{lead_series(run, 'e2e')}_p99_ns"].iloc[at]
+    best = steps.iloc[at]
     name = settings.long(steps, settings.swept(run))[at]
-    return (
-        *first,
-        float(steps["delivered_per_s"].iloc[at]),
-        name,
-        None if pd.isna(p99) else float(p99),
-        str(run["state"]),
-    )
+    return row | {
+        "peak_per_s": best["delivered_per_s"],
+        "at": name,
+        "p99_ns": best[f"{lead_series(run, 'e2e')}_p99_ns"],
+    }

@@ -40,6 +40,12 @@ def cells(frame: pd.DataFrame, columns: Sequence[Column]) -> tuple[tuple[Cell, .
     return tuple(zip(*values, strict=True))
 
 
+def table_of(frame: pd.DataFrame, columns: Sequence[Column], *, caption: str, file: str) -> Table:
+    """A table of these columns of ``frame``."""
+    found = doubtful(frame, columns)
+    return Table(caption=caption, file=file, columns=tuple(columns), rows=cells(frame, columns), doubtful=found)
+
+
 def doubtful(frame: pd.DataFrame, columns: Sequence[Column]) -> frozenset[tuple[int, int]]:
     """The places of percentiles with too few samples above them, by the number of samples in the frame."""
     found = set()
@@ -66,20 +72,12 @@ def steps_table(run: pd.Series[Any], steps: pd.DataFrame, remarks: Sequence[str]
     """
     names = settings.swept(run)
     steps = steps.assign(intended_per_s=steps["intended_per_s"].where(opened(steps)))  # nothing else was intended
-    lead = pd.DataFrame({"label": settings.short(steps, names)})
     heading = settings.words_of(names) if names else "step"
     measured = [column for column in _step_columns(run) if column.name in steps and steps[column.name].notna().any()]
     last = [Column(name="remarks", title="checks against it")] if any(remarks) else []
     columns = (Column(name="label", title=heading), *measured, *last)
-    frame = pd.concat([lead, steps[[column.name for column in measured]].reset_index(drop=True)], axis=1)
-    frame = frame.assign(remarks=list(remarks))
-    return Table(
-        caption=f"All steps of {run['run_id']}",
-        file=f"{run['run_id']}-steps.csv",
-        columns=columns,
-        rows=cells(frame, columns),
-        doubtful=doubtful(steps, columns),
-    )
+    frame = steps.assign(label=settings.short(steps, names), remarks=list(remarks))
+    return table_of(frame, columns, caption=f"All steps of {run['run_id']}", file=f"{run['run_id']}-steps.csv")
 
 
 def _step_columns(run: pd.Series[Any]) -> list[Column]:
@@ -145,9 +143,7 @@ def events_table(run_id: str, events: pd.DataFrame) -> Table:
     )
     frame = shown.assign(kind=shown["kind"].str.replace("_", " "))
     cut = f" (the first {EVENTS_MAX} of {len(events):,})" if len(events) > EVENTS_MAX else ""
-    return Table(
-        caption=f"{len(shown):,} events{cut}", file=f"{run_id}-events.csv", columns=columns, rows=cells(frame, columns)
-    )
+    return table_of(frame, columns, caption=f"{len(shown):,} events{cut}", file=f"{run_id}-events.csv")
 
 
 def files_table(run_id: str, files: Sequence[tuple[str, int]]) -> Table | None:
