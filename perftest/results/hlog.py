@@ -7,13 +7,14 @@ maximum has six decimals, which keeps the nanosecond. The run's reader and the r
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
 from perftest.metrics.histogram import Histogram
-from perftest.metrics.interval import Interval, Phase
+from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results.errors import LineError
 from perftest.results.schema import HLOG_GROUP, HLOG_TAG, STAGE_PREFIX
 
@@ -55,25 +56,13 @@ def header(base_ns: int) -> str:
     )
 
 
-def lines(record: Interval, base_ns: int) -> str:
+def lines(record: Interval, latencies: Mapping[Series, Histogram], base_ns: int) -> str:
     """A line for each series that has values, each with its line feed."""
+    place = {name: getattr(record, name) for name in ("step", "phase", "host", "worker", "group")}
+    place |= {"start_ns": record.start_ns, "length_ns": record.length_ns}
     return "".join(
-        format_line(
-            HlogLine(
-                series=series,
-                step=record.step,
-                phase=record.phase,
-                host=record.host,
-                worker=record.worker,
-                group=record.group,
-                start_ns=record.start_ns,
-                length_ns=record.length_ns,
-                max_ns=counts.max_ns,
-                payload=Histogram.of(counts).encode(),
-            ),
-            base_ns,
-        )
-        for series, counts in record.latencies.items()
+        format_line(HlogLine(series=series, max_ns=found.max_ns, payload=found.encode(), **place), base_ns)
+        for series, found in latencies.items()
     )
 
 

@@ -21,17 +21,10 @@ HEADER: Final = ",".join(schema.PERFTEST_COLUMNS + schema.OWN_COLUMNS) + "\n"
 COUNT_COLUMNS: Final = tuple(name for name in schema.OWN_COLUMNS if name not in schema.TEXT_COLUMNS)
 
 
-def csv_line(record: Interval, run: str, started_ns: int) -> str:
-    """A line of ``intervals.csv``: PerfTest's columns, then ours."""
-    shown = (Series.E2E, Series.CONFIRM)
-    merged = {series: Histogram.of(record.latencies[series]) for series in shown if series in record.latencies}
-    return csv_line_of(record, merged, run, started_ns)
-
-
-def csv_line_of(
+def csv_line(
     record: Interval, latencies: Mapping[Series, Histogram], run: str, started_ns: int, unit_ns: int = 1000
 ) -> str:
-    """As :func:`csv_line`, with histograms that were merged before; ``unit_ns`` is the unit of the latencies."""
+    """A line of ``intervals.csv``: PerfTest's columns, with the latencies in units of ``unit_ns``, then ours."""
     end_s = (record.start_ns + record.length_ns - started_ns) / 1e9
     rates = (record.published, record.returned, record.confirmed, record.nacked, record.delivered)
     values: list[object] = [run, f"{end_s:.3f}"]

@@ -60,36 +60,25 @@ PERFTEST_COLUMNS: Final = (
 )
 """The columns of PerfTest's ``--output-file``, in its order; ours follow."""
 
-LATER_COLUMNS: Final = (
-    *("worker_wait_ns", "gc_collections", "gc_pause_ns", "steal_ns"),
-    *("reordered", "duplicated", "unexpected", "damaged"),
-    "group",
+COUNTS: Final = (
+    *("intended", "published", "confirmed", "nacked", "returned"),
+    *("delivered", "redelivered", "acked", "published_bytes"),
 )
+"""Columns that count what happened within an interval."""
+
+HARM: Final = ("reordered", "duplicated", "unexpected", "damaged")
+"""Columns that count what must not happen."""
+
+LATER_COLUMNS: Final = ("worker_wait_ns", "gc_collections", "gc_pause_ns", "steal_ns", *HARM, "group")
 """Columns that runs of earlier versions do not have: 0 there, and empty for the group."""
 
 TEXT_COLUMNS: Final = ("worker", "host", "phase", "group")
 """Our columns that hold text; all others hold whole numbers."""
 
 OWN_COLUMNS: Final = (
-    "worker",
-    "host",
-    "step",
-    "phase",
-    "start_ns",
-    "length_ns",
-    "intended",
-    "published",
-    "confirmed",
-    "nacked",
-    "returned",
-    "delivered",
-    "redelivered",
-    "acked",
-    "published_bytes",
-    "unconfirmed",
-    "negative_latencies",
-    "worker_cpu_ns",
-    "loop_lag_ns",
+    *("worker", "host", "step", "phase", "start_ns", "length_ns"),
+    *COUNTS,
+    *("unconfirmed", "negative_latencies", "worker_cpu_ns", "loop_lag_ns"),
     *LATER_COLUMNS,
 )
 

@@ -16,32 +16,17 @@ import numpy as np
 
 from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import LOCAL_HOST, Interval, Phase, Series
+from perftest.results.schema import COUNTS, HARM
 
 OPEN: Final = "open"
 CLOSED: Final = "closed"
 MIXED: Final = "mixed"
 """Of a run: some steps are an open loop, the others a closed one."""
 
-COUNTERS: Final = (
-    "intended",
-    "published",
-    "confirmed",
-    "nacked",
-    "returned",
-    "delivered",
-    "redelivered",
-    "acked",
-    "published_bytes",
-    "negative_latencies",
-    "worker_cpu_ns",
-    "reordered",
-    "duplicated",
-    "unexpected",
-    "damaged",
-)
-_NOT_IN_ROWS: Final = ("worker_cpu_ns", "reordered", "duplicated", "unexpected", "damaged")
-"""Rows have CPU per message, and the ledger has the harm that was done."""
-
+COUNTERS: Final = (*COUNTS, "negative_latencies")
+"""The counts of a row."""
+_ADDED: Final = (*COUNTERS, "worker_cpu_ns", *HARM)
+"""The counts that are added up. Rows have CPU per message instead, and the ledger has the harm that was done."""
 
 PERCENTILES: Final = {
     "p50_ns": 50.0,
@@ -67,7 +52,7 @@ class PhaseTotals:
     start_ns: int = 0
     end_ns: int = 0
     intervals: int = 0
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_ADDED, 0))
     worker_length_ns: dict[Source, int] = field(default_factory=dict)
     worker_cpu_ns: dict[Source, int] = field(default_factory=dict)
     worker_wait_ns: dict[Source, int] = field(default_factory=dict)
@@ -119,7 +104,7 @@ class PhaseTotals:
         self.start_ns = min(self.start_ns, record.start_ns) if self.intervals else record.start_ns
         self.end_ns = max(self.end_ns, record.start_ns + record.length_ns)
         self.intervals += 1
-        for name in COUNTERS:
+        for name in _ADDED:
             self.counts[name] += getattr(record, name)
         for spent_ns, more_ns in (
             (self.worker_length_ns, record.length_ns),
@@ -275,7 +260,7 @@ def step_row(
         "loop": loop,
         "start_ns": totals.start_ns,
         "length_ns": totals.length_ns,
-        **{name: counts[name] for name in COUNTERS if name not in _NOT_IN_ROWS},
+        **{name: counts[name] for name in COUNTERS},
         **{f"{name}_per_s": round(totals.per_s(name), 3) for name in RATES},
         "latency": {str(series): latency_figures(histogram) for series, histogram in totals.latencies.items()},
         "worker_cpu_share": round(totals.cpu_share, 4),

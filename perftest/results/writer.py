@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval
 from perftest.results import hlog, intervals, schema
 from perftest.results.errors import RunNotWritableError
@@ -86,8 +87,9 @@ class RunWriter:
 
     def interval(self, record: Interval) -> None:
         """Write a line of ``intervals.csv`` and the lines of ``latency.hlog``."""
-        self._append(schema.LATENCY_HLOG, hlog.lines(record, self._base_ns))
-        self._append(schema.INTERVALS_CSV, intervals.csv_line(record, self.id, self.started_ns))
+        latencies = {series: Histogram.of(counts) for series, counts in record.latencies.items()}
+        self._append(schema.LATENCY_HLOG, hlog.lines(record, latencies, self._base_ns))
+        self._append(schema.INTERVALS_CSV, intervals.csv_line(record, latencies, self.id, self.started_ns))
         self.tally.add(record)
         if self.legacy is not None:
             self.legacy.interval(record)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from reports.pages import settings, words
 from reports.pages.model import Column, Kind, Sentence, Table
-from reports.pages.tables import latency_column, supports, table_of
+from reports.pages.tables import LEDGER_WORDS, latency_column, supports, table_of
 from reports.stats import knee
 from reports.stats.lead import lead_series
 from reports.stats.load_checks import limited
@@ -83,14 +83,8 @@ def ledger_sentence(ledger: pd.Series[Any] | None) -> str:
 
 def _wrong(ledger: pd.Series[Any]) -> list[str]:
     """What went wrong and how often: ``3 lost``."""
-    named = {
-        "lost": "lost",
-        "duplicated": "duplicated",
-        "reordered": "out of order",
-        "unexpected": "unexpected",
-        "damaged": "damaged",
-    }
-    return [f"{int(ledger[column]):,} {word}" for column, word in named.items() if ledger[column]]
+    harm = ("lost", "duplicated", "reordered", "unexpected", "damaged")
+    return [f"{int(ledger[name]):,} {LEDGER_WORDS.get(name, name)}" for name in harm if ledger[name]]
 
 
 def headline(run: pd.Series[Any], steps: pd.DataFrame) -> Table | None:

@@ -18,7 +18,7 @@ from perftest.cli.ui.interval_merger import MergedInterval
 from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results.intervals import HEADER as CSV_HEADER
-from perftest.results.intervals import csv_line_of
+from perftest.results.intervals import csv_line
 from perftest.results.writer import writable
 from perftest.spec.plan import Plan
 
@@ -191,6 +191,6 @@ class CsvFile:
         """Append a row. Raises RunNotWritableError."""
         if merged.record.phase is Phase.DRAIN:
             return
-        line = csv_line_of(merged.record, merged.latencies, self._label, started_ns, self._unit_ns)
+        line = csv_line(merged.record, merged.latencies, self._label, started_ns, self._unit_ns)
         with writable(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(line)
