@@ -43,15 +43,7 @@ def figure(parts: pd.DataFrame, looks: Mapping[str, Look], *, axis: str, total: 
             bargap=0.28,
             uniformtext={"mode": "hide", "minsize": 10},
             margin={"l": 72, "r": 84, "t": 14 + 22 * rows, "b": 48},
-            legend={
-                "orientation": "h",
-                "traceorder": "normal",
-                "x": 0,
-                "xanchor": "left",
-                "y": 1.0,
-                "yanchor": "bottom",
-                "font": {"size": 12.5},
-            },
+            legend=theme.legend(1.0, traceorder="normal"),
             xaxis=theme.axis(f"share of the {total}", range=[0, 1], tickformat=".0%", fixedrange=True),
             yaxis=theme.axis(
                 axis,
@@ -94,13 +86,5 @@ def _trace(parts: pd.DataFrame, look: Look) -> dict[str, Any]:
 
 def _whole(row: pd.Series[Any]) -> dict[str, Any]:
     """What the bar adds up to, at its end."""
-    return {
-        "xref": "paper",
-        "x": 1.01,
-        "xanchor": "left",
-        "y": int(row["place"]),
-        "yanchor": "middle",
-        "text": theme.plain(str(row["whole"])),
-        "showarrow": False,
-        "font": {"size": 12.5, "color": "@ink"},
-    }
+    place = {"xref": "paper", "xanchor": "left", "yanchor": "middle"}
+    return theme.label(str(row["whole"])) | place | {"x": 1.01, "y": int(row["place"])}

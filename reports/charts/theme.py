@@ -183,17 +183,21 @@ def layout(*, height: int, latency_axes: tuple[str, ...] = (), **more: Any) -> d
         "hoverlabel": {"bgcolor": "@hover", "bordercolor": "@rule", "font": {"color": "@ink", "size": 12.5}},
         "hovermode": "closest",
         "showlegend": True,
-        "legend": {
-            "orientation": "h",
-            "x": 0,
-            "xanchor": "left",
-            "y": 1.02,
-            "yanchor": "bottom",
-            "font": {"size": 12.5},
-        },
+        "legend": legend(1.02),
         "dragmode": "zoom",
         "meta": {"latency_axes": list(latency_axes)},
     } | more
+
+
+def legend(y: float, **more: Any) -> dict[str, Any]:
+    """A horizontal legend that stands on the height ``y`` (1: the top of the drawn area); ``more`` overrides."""
+    place = {"orientation": "h", "x": 0, "xanchor": "left", "y": y, "yanchor": "bottom"}
+    return place | {"font": {"size": 12.5}} | more
+
+
+def label(text: str, *, ink: str = "@ink", size: float = 12.5) -> dict[str, Any]:
+    """A text without an arrow; its place in the figure has to be added."""
+    return {"text": plain(text), "showarrow": False, "font": {"size": size, "color": ink}}
 
 
 def _on_scale(anchors: tuple[str, ...], position: float) -> str:

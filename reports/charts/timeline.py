@@ -160,31 +160,19 @@ def _rate_traces(intervals: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _latency_traces(intervals: pd.DataFrame) -> list[dict[str, Any]]:
     """Maximum as points, p99 and p50 as the edges of a filled band."""
-    times = _values(intervals["t_s"], 3)
-    common = {
-        "type": "scatter",
-        "x": times,
-        "xaxis": "x",
-        "yaxis": "y2",
-        "legend": "legend2",
-        "meta": {"latency": ["y"]},
-    }
+    common: dict[str, Any] = {"type": "scatter", "x": _values(intervals["t_s"], 3), "xaxis": "x", "yaxis": "y2"}
+    common |= {"legend": "legend2", "meta": {"latency": ["y"]}}
 
-    def edge(column: str, name: str, **more: Any) -> dict[str, Any]:
+    def edge(name: str, **more: Any) -> dict[str, Any]:
+        values = _values(intervals[f"{name}_ns"] / 1e6, 6)
         hover = {"hovertemplate": f"%{{y:,.3~r}} {{unit}} {name}<extra></extra>", "connectgaps": False}
-        return common | {"name": name, "y": _values(intervals[column] / 1e6, 6)} | hover | more
+        return common | {"name": name, "y": values} | hover | more
 
+    dashed = {"color": "@quorum", "width": 2, "dash": "dash"}
     return [
-        edge("max_ns", "max", mode="markers", marker={"color": "@soft", "size": 4, "symbol": "line-ew-open"}),
-        edge("p50_ns", "p50", mode="lines", line={"color": "@quorum", "width": 1.25}),
-        edge(
-            "p99_ns",
-            "p99",
-            mode="lines",
-            line={"color": "@quorum", "width": 2, "dash": "dash"},
-            fill="tonexty",
-            fillcolor="@band",
-        ),
+        edge("max", mode="markers", marker={"color": "@soft", "size": 4, "symbol": "line-ew-open"}),
+        edge("p50", mode="lines", line={"color": "@quorum", "width": 1.25}),
+        edge("p99", mode="lines", line=dashed, fill="tonexty", fillcolor="@band"),
     ]
 
 
@@ -273,16 +261,8 @@ def _layout(
 
 def _legend(y: float) -> dict[str, Any]:
     """A legend of one panel, on its upper edge."""
-    return {
-        "orientation": "h",
-        "x": 1,
-        "xanchor": "right",
-        "y": round(y, 4),
-        "yanchor": "bottom",
-        "font": {"size": 12},
-        "bgcolor": "rgba(0,0,0,0)",
-        "traceorder": "normal",
-    }
+    look = {"font": {"size": 12}, "bgcolor": "rgba(0,0,0,0)", "traceorder": "normal"}
+    return theme.legend(round(y, 4), x=1, xanchor="right", **look)
 
 
 def _band_shapes(number: int, band: Band) -> list[dict[str, Any]]:
@@ -308,13 +288,6 @@ def _shape(kind: str, start_s: float, end_s: float, **look: Any) -> dict[str, An
 
 
 def _band_label(band: Band) -> dict[str, Any]:
-    return {
-        "xref": "x",
-        "yref": "paper",
-        "x": round((band.start_s + band.end_s) / 2, 3),
-        "y": 1.0,
-        "yanchor": "bottom",
-        "text": theme.plain(band.label),
-        "showarrow": False,
-        "font": {"size": 12, "color": "@soft"},
-    }
+    middle_s = round((band.start_s + band.end_s) / 2, 3)
+    place = {"xref": "x", "yref": "paper", "x": middle_s, "y": 1.0, "yanchor": "bottom"}
+    return theme.label(band.label, ink="@soft", size=12) | place

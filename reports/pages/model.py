@@ -84,20 +84,8 @@ class Chart:
     latency: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
-    """A line of the provenance."""
-
-    name: str
-    value: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """A command to copy."""
-
-    title: str
-    line: str
+Named = tuple[str, str]
+"""A text and its name: a fact, or a command to copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +101,8 @@ class Banner:
 class Provenance:
     """Where a result comes from: facts in groups, the commands, the plan in full, and the raw files."""
 
-    groups: tuple[tuple[str, tuple[Fact, ...]], ...]
-    commands: tuple[Command, ...]
+    groups: tuple[tuple[str, tuple[Named, ...]], ...]
+    commands: tuple[Named, ...]
     plan: str
     files: Table | None
 

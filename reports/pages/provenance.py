@@ -13,7 +13,7 @@ import yaml
 
 from reports.pages import words
 from reports.pages.figures import manifest_of
-from reports.pages.model import Command, Fact, Provenance
+from reports.pages.model import Named, Provenance
 from reports.pages.tables import files_table
 
 
@@ -31,7 +31,7 @@ def provenance(
     commands = [("Reproduce this run", json.loads(run["command"] or "[]")), ("Rebuild this report", list(rebuild))]
     return Provenance(
         groups=tuple((title, tuple(facts)) for title, facts in groups),
-        commands=tuple(Command(title=title, line=shlex.join(map(str, line))) for title, line in commands if line),
+        commands=tuple((title, shlex.join(map(str, line))) for title, line in commands if line),
         plan=yaml.safe_dump(plan, sort_keys=False, allow_unicode=True, width=110) if plan else "not recorded",
         files=files_table(str(run["run_id"]), files),
     )
@@ -42,16 +42,12 @@ def utc(unix_ns: int) -> str:
     return datetime.fromtimestamp(unix_ns // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _facts(*pairs: tuple[str, Any]) -> list[Fact]:
+def _facts(*pairs: tuple[str, Any]) -> list[Named]:
     """Facts that have a value."""
-    return [
-        Fact(name=name, value=str(value))
-        for name, value in pairs
-        if value is not None and str(value) not in ("", "nan")
-    ]
+    return [(name, str(value)) for name, value in pairs if value is not None and str(value) not in ("", "nan")]
 
 
-def _run_facts(run: pd.Series[Any]) -> list[Fact]:
+def _run_facts(run: pd.Series[Any]) -> list[Named]:
     commit = (
         f"{run['tool_commit']}{' with uncommitted changes' if run['tool_dirty'] else ''}" if run["tool_commit"] else ""
     )
@@ -70,7 +66,7 @@ def _run_facts(run: pd.Series[Any]) -> list[Fact]:
     )
 
 
-def _broker_facts(run: pd.Series[Any], broker: dict[str, Any], plan: dict[str, Any]) -> list[Fact]:
+def _broker_facts(run: pd.Series[Any], broker: dict[str, Any], plan: dict[str, Any]) -> list[Named]:
     nodes = [f"{node.get('name', '?')} ({node.get('role') or 'role unknown'})" for node in broker.get("nodes", [])]
     queues = [_queue(queue) for queue in plan.get("queues", [])]
     return _facts(
@@ -90,7 +86,7 @@ def _queue(queue: dict[str, Any]) -> str:
     return ", ".join(part for part in (str(queue.get("name", "?")), str(queue.get("type", "")), arguments) if part)
 
 
-def _host_facts(host: pd.Series[Any]) -> list[Fact]:
+def _host_facts(host: pd.Series[Any]) -> list[Named]:
     memory = words.octets(float(host["memory_bytes"])) if pd.notna(host["memory_bytes"]) else None
     clock = str(host["clock"])
     if host["clock_bound_ns"]:

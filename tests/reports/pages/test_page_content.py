@@ -409,13 +409,13 @@ def test_provenance_has_what_it_takes_to_do_it_again(sample_tables: ModuleType) 
     run = _run(
         sample_tables, sample_tables.SWEEP, rebuild=rebuild, files={sample_tables.SWEEP.run_id: [("latency.hlog", 12)]}
     )
-    facts = {fact.name: fact.value for _, group in run.provenance.groups for fact in group}
+    facts = {name: value for _, group in run.provenance.groups for name, value in group}
     assert facts["processor"] == "Intel Xeon Platinum 8375C"
     assert facts["memory"] == "8 GiB"
     assert facts["commit"] == "9f1c2ab"
     assert facts["queue"] == "perftest.q1, quorum, x-queue-type=quorum"
     assert "guest:***@" in facts["addresses"]
-    assert [command.line for command in run.provenance.commands] == [
+    assert [line for _, line in run.provenance.commands] == [
         "perftest sweep flow_control/in_flight --quick",
         "perftest report 'runs/a run'",
     ]
