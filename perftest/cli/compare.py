@@ -29,7 +29,7 @@ _compare_options = options(
     option("--noise-latency", section="Judgement", type=PART, default="5%",
            help="Largest change of a latency that counts as noise."),
     option("--allow", section="Judgement", type=click.Choice(FACETS), multiple=True,
-           help="Compare although the two sides differ in this, or although it is wrong on a side. Repeatable."),
+           help="Compare although the sides differ in this aspect, or although a side fails in it. Repeatable."),
     option("--markdown", "as_markdown", section="Output", is_flag=True, help="Print Markdown, for a code review."),
 )
 # fmt: on

@@ -53,12 +53,12 @@ _sweep_options = options(
     option("--repeats", section="Measurement", type=COUNT, default="1",
            help="Most rounds to measure. Each round runs all steps and is a run of its own."),
     option("--until", section="Measurement", metavar="METRIC=PART", default=None,
-           help="Stop repeating once METRIC is known to PART of its value in every step, such as e2e.p99=5%."),
+           help="Stop repeating once METRIC is known within PART of its value in every step, such as e2e.p99=5%."),
     option("--dry-run", section="Measurement", is_flag=True,
            help="Show the steps and the total time, and exit without a run."),
     option("--resume", section="Measurement", type=click.Path(path_type=Path, file_okay=False, exists=True),
            default=None,
-           help="Continue an interrupted sweep. DIRECTORY is that of its run, or of its rounds."),
+           help="Continue an interrupted sweep. DIRECTORY holds its run, or its rounds."),
 )
 # fmt: on
 

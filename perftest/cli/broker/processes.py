@@ -131,7 +131,7 @@ def kill(node: str, directory: Path, as_json: bool) -> None:
 )
 @node_argument()
 def pause(node: str, directory: Path, as_json: bool) -> None:
-    """Pause a node with SIGSTOP: its connections stay open and it is silent, as on a machine that hangs."""
+    """Pause a node with SIGSTOP. The node keeps its connections and says nothing, like a machine that hangs."""
     _do("pause", "paused", node, load(directory), as_json)
 
 

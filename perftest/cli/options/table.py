@@ -157,7 +157,7 @@ _PUBLISHERS = section(
           help="Schedule of the intended send times: evenly spaced, random (Poisson), or read from a file."),
     value("-prsd --producer-random-start-delay", "signed_s", "SECONDS",
           shown="1 if there is a rate; bundled cluster: 0", places=("publishing.start_delay_s",),
-          help="Each publisher starts after a random delay of at most this long."),
+          help="Each publisher starts after a random delay of at most SECONDS."),
     value("-c --confirm --in-flight", "in_flight", "N", default="off", local="1000", places=("in_flight",),
           help="Most unconfirmed messages of each publisher (in-flight limit). 0: confirms without a limit; -1 or "
                "off: no confirms."),
@@ -227,7 +227,7 @@ _CONSUMERS = section(
     value("-ew --exit-when", "exit_when", "empty|idle", shown="never", places=("consuming.exit_when",),
           help="Stop consumers when their queue is empty (empty), or when no message came for 1 s (idle)."),
     value("-csd --consumer-start-delay", "signed_s", "SECONDS", default="0",
-          help="Start the consumers this long after the load begins."),
+          help="Start the consumers SECONDS after the load begins."),
     flag("-S --slow-start", help="Start the consumers one after the other, one second apart."),
     many("-ca --consumer-args", "pairs", "K=V,...", key="consumer_arguments",
          help="Arguments of basic.consume, such as x-priority=10."),
