@@ -12,19 +12,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from struct import Struct
 from typing import Any, Final, Protocol
 
 from reference_broker.anatomy.track import Track
 from reference_broker.log.system import LogSystem
-from reference_broker.node.batcher import Batcher, Standing
-from reference_broker.node.group_snapshot import GroupSnapshot
+from reference_broker.node.batcher import Batcher
 from reference_broker.node.node_ports import ProposingPorts
 from reference_broker.node.non_members import NonMember
+from reference_broker.node.pipeline import Pipeline
 from reference_broker.node.proposals import DedupTable, UnappliedCommands, sealed_at, unseal
 from reference_broker.node.sender import Sender, SenderPorts
 from reference_broker.queues.port import HostedMachine
-from reference_broker.raft.configuration import noop_version
+from reference_broker.raft.configuration import Configuration, noop_version
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.messages import AppendReply, InstallSnapshot, Message
 from reference_broker.raft.ready import Ready
@@ -33,6 +35,9 @@ from reference_broker.types import NOBODY, Entry, EntryKind, GroupId, LogIndex, 
 
 log = logging.getLogger(__name__)
 
+_SNAPSHOT_MARK: Final = b"QGS"
+_SNAPSHOT_FORMAT: Final = 2
+_SNAPSHOT_HEAD: Final = Struct(">3sBIH")
 _APPLY_BYTES: Final = 8 * 1024 * 1024
 """Octets of entries that are read at a time to be applied: a member that is far behind must not read all at once."""
 
@@ -67,12 +72,14 @@ class GroupRunner:
         self.track = Track(node.anatomy)
         self._node = node
         self._me = (node.node, node.boot_id)
-        self._standing: Standing = (Role.FOLLOWER, NOBODY, core.term)
+        self._standing = (Role.FOLLOWER, NOBODY, core.term)
         """What the machine knows of. The only member of a group leads from the start, and the machine must hear it."""
-        self._batcher = batcher = Batcher(group, core, host, node, self, self.track, unapplied)
-        self.unapplied = batcher.unapplied
-        # Bound here, so that a call of these is a call of the batcher or the machine itself.
-        self.propose = batcher.propose
+        forwarded = self.track.forwarded
+        pipeline = Pipeline(group, node, self, host.encode, unapplied, forwarded=forwarded)
+        self._batcher = batcher = Batcher(pipeline, core, host, node, self)
+        self.unapplied = pipeline.unapplied
+        # Bound here, so that a call of these is a call of the pipeline, the batcher or the machine itself.
+        self.propose = pipeline.propose
         self.read_proposal = batcher.read_proposal
         self.proposed_by_peer = batcher.proposed_by_peer
         self._propose_gathered = batcher.propose_gathered
@@ -414,10 +421,50 @@ class GroupRunner:
         self._standing = standing
         self._sender.forget()
         self._non_members.clear()
-        self._batcher.stand(standing)
+        self._batcher.stand(*standing)
         if standing[0] is Role.LEADER and not (was_leader and former_term == self.core.term):
             self.host.became_leader(self.core.term)
         elif was_leader and standing[0] is not Role.LEADER:
             self.host.lost_leadership()
         self._node.leader_changed(self)
         self._node.wake(self)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSnapshot:
+    """The snapshot of a member: configuration, machine version, dedup table and machine state.
+
+    Octets: the mark ``QGS`` and the format (u8), the machine version (u32), the length of the configuration (u16), the
+    configuration (:mod:`reference_broker.raft.configuration`), the dedup table
+    (:class:`~reference_broker.node.proposals.DedupTable`), the machine's state. Format 1 had neither mark nor
+    configuration. It began with the dedup table, and its group had the members of the queue's declaration.
+    """
+
+    configuration: Configuration | None
+    """None in format 1."""
+    machine_version: int
+    dedup: DedupTable
+    state: bytes
+
+    def pack(self) -> bytes:
+        """The octets, in the newest format."""
+        assert self.configuration is not None
+        members = self.configuration.encode()
+        head = _SNAPSHOT_HEAD.pack(_SNAPSHOT_MARK, _SNAPSHOT_FORMAT, self.machine_version, len(members))
+        return b"".join([head, members, self.dedup.pack(), self.state])
+
+    @classmethod
+    def unpack(cls, octets: bytes) -> GroupSnapshot:
+        """Read any known format. Raises ValueError for a newer format."""
+        if not octets.startswith(_SNAPSHOT_MARK):
+            dedup, state = DedupTable.unpack(octets)
+            return cls(None, 0, dedup, state)
+        _, form, machine_version, size = _SNAPSHOT_HEAD.unpack_from(octets)
+        if form != _SNAPSHOT_FORMAT:
+            raise ValueError(
+                f"a snapshot of format {form}, this program knows up to {_SNAPSHOT_FORMAT}: "
+                "start the program that wrote it"
+            )
+        end = _SNAPSHOT_HEAD.size + size
+        dedup, state = DedupTable.unpack(octets[end:])
+        return cls(Configuration.decode(octets[_SNAPSHOT_HEAD.size : end]), machine_version, dedup, state)

@@ -14,7 +14,7 @@ Skipping is right only if commands enter the log without gaps, and they do. With
 breaks. A proposal that names another term than the leader's own is refused, because after a change of term the sender
 starts over from its first unapplied command.
 
-There are two *priorities*, and each is numbered on its own. A deep in-flight window fills the outbox with publishes. If
+There are two *priorities*, and each is numbered on its own. A deep in-flight window fills the line with publishes. If
 settles had to queue behind these publishes, consumers would run out of credit while the backlog grows. So commands of
 consumers have normal priority and overtake commands of publishers, which have low priority (Ra has normal and low
 priority commands for the same reason). Within a priority the order is kept. Commands that must stay behind a channel's

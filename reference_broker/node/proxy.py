@@ -12,15 +12,15 @@ An unused proxy is attached to no member and costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node import non_members
-from reference_broker.node.command_queue import CommandQueue
 from reference_broker.node.node_ports import ProposingPorts
 from reference_broker.node.peers import Kind
-from reference_broker.node.proposals import Proposal, UnappliedCommands, seal
+from reference_broker.node.pipeline import Pipeline
+from reference_broker.node.proposals import UnappliedCommands
 from reference_broker.queues.port import Channels, QueueKind
 from reference_broker.types import NOBODY, NodeId, Priority, Term
 
@@ -40,28 +40,27 @@ class Proxy:
         self.record = record
         self.group = record.group
         self.scheduled = False
-        self.unapplied = (
-            unapplied if unapplied is not None else {priority: UnappliedCommands() for priority in Priority}
-        )
-        self.leader = NOBODY
-        self.term = Term(0)
         self._kind = kind
         self._node = node
         self._now_ms = now_ms
-        self._commands = CommandQueue()
-        self._waiting = False
+        self._pipeline = Pipeline(record.group, node, self, self._encode, unapplied)
+        self.unapplied = self._pipeline.unapplied
         self._attached = False
         self._stopped = False
+
+    @property
+    def leader(self) -> NodeId:
+        """The node that leads, as far as this node knows."""
+        return self._pipeline.leader
+
+    def _encode(self, commands: Sequence[Any]) -> list[bytes | memoryview]:
+        return self._kind.encode(self._now_ms(), commands)
 
     # Inputs
 
     def propose(self, command: object, size: int, priority: Priority = Priority.LOW, *, lazy: bool = False) -> int:
         """As :meth:`reference_broker.node.group.GroupRunner.propose`."""
-        number = self.unapplied[priority].add(command, size)
-        if self.leader != NOBODY:
-            self._commands.add(command, size, (self._node.node, priority, self._node.boot_id), number)
-            self._commands.urgent = self._commands.urgent or not lazy
-            self._node.wake(self)
+        number = self._pipeline.propose(command, size, priority, lazy=lazy)
         self.attach()
         return number
 
@@ -84,8 +83,8 @@ class Proxy:
     def peer_down(self, node: NodeId) -> None:
         """The link to ``node`` broke."""
         if node == self.leader:
-            self.leader = NOBODY
-            self._commands.clear()
+            self._pipeline.leader = NOBODY
+            self._pipeline.start_over()
 
     def was_suspended(self) -> None:
         """This process was suspended, and the members may have given this node up. The frames that are still unread are
@@ -103,13 +102,14 @@ class Proxy:
 
     def leading(self, node: NodeId, term: Term, normal: int, low: int) -> None:
         """``node`` leads in ``term`` and has applied this node's commands up to these numbers."""
-        if term < self.term or self._stopped:
+        if term < self._pipeline.term or self._stopped:
             return
-        self.leader, self.term = node, term
+        self._pipeline.leader, self._pipeline.term = node, term
         asked = [command for command in self._forget(normal, low) if self._kind.expects_reply(command)]
         head = non_members.pack_catch_up(self.group, term, self._node.boot_id, normal, low)
-        self._node.send(node, Kind.CATCH_UP, [head, *(self._kind.encode(self._now_ms(), asked) if asked else ())])
-        self._propose_again()
+        self._node.send(node, Kind.CATCH_UP, [head, *(self._encode(asked) if asked else ())])
+        self._pipeline.start_over()
+        self._node.wake(self)
 
     def applied(self, node: NodeId, normal: int, low: int) -> None:
         """The leader has applied this node's commands up to these numbers."""
@@ -133,40 +133,11 @@ class Proxy:
     def turn(self) -> None:
         """Send the gathered commands, unless all of them may wait."""
         self.scheduled = False
-        if self._stopped or self.leader == NOBODY or not self._commands.octets:
-            return
-        if not self._commands.is_due:
-            if not self._waiting:
-                self._waiting = True
-                self._node.later(self._node.limits.settle_delay_ms / 1000, self._delay_over)
-            return
-        head = Proposal(group=self.group, term=self.term, lazy=not self._commands.urgent).pack()
-        limits = self._node.limits
-        while self._commands.octets:
-            cut = self._commands.cut_for_link(limits, congested=self.leader in self._node.congested)
-            if cut is None:
-                self._node.when_writable(self.leader, self)
-                return
-            commands, segments = cut
-            batch = self._kind.encode(self._now_ms(), commands)
-            sealed = seal(batch, segments, self._node.now_ns(), self._node.anatomy.clock)
-            self._node.send(self.leader, Kind.PROPOSE, [head, sealed])
-
-    def _delay_over(self) -> None:
-        self._waiting = False
-        self._commands.overdue = self._commands.octets > 0
-        self._node.wake(self)
+        if not self._stopped and self._pipeline.is_due():
+            self._pipeline.forward()
 
     def _attach_to(self, node: NodeId) -> None:
         self._node.send(node, Kind.ATTACH, [non_members.pack_attach(self.group, has_clients=True)])
-
-    def _propose_again(self) -> None:
-        self._commands.clear()
-        for priority, unapplied in self.unapplied.items():
-            for number, command, size in unapplied.all():
-                self._commands.add(command, size, (self._node.node, priority, self._node.boot_id), number)
-        self._commands.urgent = self._commands.octets > 0
-        self._node.wake(self)
 
     def _forget(self, normal: int, low: int) -> list[Any]:
         """Forget the applied commands, and return them."""

@@ -149,7 +149,7 @@ MUTANTS = (
            "self.is_current = False", "self.is_current = True", needs=_member_changes),
     Mutant("the state of a node as a deposed leader saw it is the last word", "machines.subscriptions:node_down",
            "outbox.monitor(node)", "pass", steps=60_000),
-    Mutant("the end of a channel overtakes its subscriptions", "node.command_queue:CommandQueue.cut",
+    Mutant("the end of a channel overtakes its subscriptions", "node.pipeline:CommandQueue.cut",
            "if messages_max and not self._waiting[Priority.NORMAL]:", "if messages_max:", steps=60_000),
     Mutant("a dead letter is settled before its new home has it", "node.dead_letters:Mailer._publish",
            "    self._owner.counts",

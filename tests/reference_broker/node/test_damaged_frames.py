@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference_broker.node import non_members
-from reference_broker.node.group_snapshot import GroupSnapshot
+from reference_broker.node.group import GroupSnapshot
 from reference_broker.node.proposals import DedupTable, Proposal, unseal
 from reference_broker.raft.configuration import Configuration
 from reference_broker.types import GroupId, NodeId

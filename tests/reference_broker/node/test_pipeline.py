@@ -6,9 +6,9 @@ from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.machines.commands import Enqueue, Settle
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import MessageRun
-from reference_broker.node.command_queue import CommandQueue
 from reference_broker.node.config import Limits
 from reference_broker.node.peers import Kind
+from reference_broker.node.pipeline import CommandQueue
 from reference_broker.node.proxy import Proxy
 from reference_broker.queues.quorum import QUORUM
 from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId, Priority, Term
@@ -23,20 +23,20 @@ def enqueue(first_seq: int, count: int) -> Enqueue:
 
 
 def filled(*runs: int, settles: int = 0) -> CommandQueue:
-    """An outbox with enqueues of so many messages each, and then settles."""
-    outbox, seq = CommandQueue(), 1
+    """A queue with enqueues of so many messages each, and then settles."""
+    queue, seq = CommandQueue(), 1
     for number, count in enumerate(runs, 1):
-        outbox.add(enqueue(seq, count), 10 * count, (NodeId(1), Priority.LOW, 1), number)
+        queue.add(enqueue(seq, count), 10 * count, (NodeId(1), Priority.LOW, 1), number)
         seq += count
     for number in range(1, settles + 1):
-        outbox.add(SETTLE, 64, (NodeId(1), Priority.NORMAL, 1), number)
-    return outbox
+        queue.add(SETTLE, 64, (NodeId(1), Priority.NORMAL, 1), number)
+    return queue
 
 
-def cut(outbox: CommandQueue, messages_max: int | None = None) -> tuple[int, list[int]]:
+def cut(queue: CommandQueue, messages_max: int | None = None) -> tuple[int, list[int]]:
     """Settles and sizes of runs in the next batch."""
     most = () if messages_max is None else (messages_max,)
-    commands, segments = outbox.cut(1000, 10, *most)
+    commands, segments = queue.cut(1000, 10, *most)
     assert sum(segment[4] for segment in segments) == len(commands)
     runs = [command.run.count for command in commands if isinstance(command, Enqueue)]
     return len(commands) - len(runs), runs
@@ -47,50 +47,50 @@ def test_settles_overtake() -> None:
 
 
 def test_octets_bound_a_batch_but_not_its_first_run() -> None:
-    outbox = filled(200, 60, 40, 1)
-    assert [cut(outbox), cut(outbox), cut(outbox)] == [(0, [200]), (0, [60, 40]), (0, [1])]
-    assert not outbox.octets
+    queue = filled(200, 60, 40, 1)
+    assert [cut(queue), cut(queue), cut(queue)] == [(0, [200]), (0, [60, 40]), (0, [1])]
+    assert not queue.octets
 
 
 def test_a_pace_bounds_the_messages_but_not_the_first_run() -> None:
-    outbox = filled(16, 4, 12, 20, settles=1)
-    assert [cut(outbox, 16), cut(outbox, 16), cut(outbox, 16)] == [(1, [16]), (0, [4, 12]), (0, [20])]
+    queue = filled(16, 4, 12, 20, settles=1)
+    assert [cut(queue, 16), cut(queue, 16), cut(queue, 16)] == [(1, [16]), (0, [4, 12]), (0, [20])]
 
 
 def test_settles_go_alone_while_publishes_wait() -> None:
-    outbox = filled(5, settles=3)
-    assert cut(outbox, 0) == (3, [])
-    assert not outbox.holds(Priority.NORMAL)
-    assert outbox.holds(Priority.LOW)
-    assert outbox.octets == 50
+    queue = filled(5, settles=3)
+    assert cut(queue, 0) == (3, [])
+    assert not queue.holds(Priority.NORMAL)
+    assert queue.holds(Priority.LOW)
+    assert queue.octets == 50
 
 
 def test_low_priority_waits_for_the_rest_of_the_normal_priority() -> None:
     """A channel's end goes in the low priority. In the log before its last subscription, it would leave a consumer that
     nobody ever ends."""
-    outbox = filled(1, settles=3)
-    assert [len(outbox.cut(128, 10)[0]) for _ in range(2)] == [2, 2]
-    assert not outbox.octets
-    outbox = filled(1, settles=3)
-    assert [type(each) for each in outbox.cut(128, 10)[0]] == [Settle, Settle]
+    queue = filled(1, settles=3)
+    assert [len(queue.cut(128, 10)[0]) for _ in range(2)] == [2, 2]
+    assert not queue.octets
+    queue = filled(1, settles=3)
+    assert [type(each) for each in queue.cut(128, 10)[0]] == [Settle, Settle]
 
 
 def test_few_octets_go_on_a_congested_link() -> None:
-    outbox = filled(5, settles=1)
-    batch = outbox.cut_for_link(LIMITS, congested=True)
+    queue = filled(5, settles=1)
+    batch = queue.cut_for_link(LIMITS, congested=True)
     assert batch is not None and len(batch[0]) == 2
 
 
 def test_many_publishes_wait_for_a_congested_link_and_settles_do_not() -> None:
     """They would pile up on the connection, beside the commands that the node keeps anyway."""
-    outbox = filled(LIMITS.small_message_bytes // 10, 1, settles=2)
-    batch = outbox.cut_for_link(LIMITS, congested=True)
+    queue = filled(LIMITS.small_message_bytes // 10, 1, settles=2)
+    batch = queue.cut_for_link(LIMITS, congested=True)
     assert batch is not None and batch[0] == [SETTLE, SETTLE]
-    assert outbox.cut_for_link(LIMITS, congested=True) is None
-    assert outbox.octets == LIMITS.small_message_bytes // 10 * 10 + 10
-    batch = outbox.cut_for_link(LIMITS, congested=False)
+    assert queue.cut_for_link(LIMITS, congested=True) is None
+    assert queue.octets == LIMITS.small_message_bytes // 10 * 10 + 10
+    batch = queue.cut_for_link(LIMITS, congested=False)
     assert batch is not None and len(batch[0]) == 2
-    assert not outbox.octets
+    assert not queue.octets
 
 
 class Node:
