@@ -18,8 +18,8 @@ from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results import hlog, intervals, schema
 from perftest.results.errors import DamagedRunError, LineError, NewerRunError, NotARunError
 from perftest.results.folder import Folder, LocalFolder, folder_of, json_object, read_object, read_text
+from perftest.results.run_checks import Disturbances, result_of
 from perftest.results.summary import BrokerCpu, Tally, rows_of
-from perftest.results.trust import Disturbances, is_valid, run_checks, step_checks
 
 _EARLIER_MAX: Final = 20
 
@@ -157,14 +157,10 @@ def summarise(run: Run) -> dict[str, Any]:
                 totals.latency(series[line.series]).add_payload(line.payload, line.max_ns)
             except DamagedHistogramError as error:
                 run.damaged.append(Damage(file=schema.LATENCY_HLOG, line=0, reason=str(error)))
-    found = rows_of(run.manifest, tally, BrokerCpu.of(run.broker))
-    rows = [{**row, "trust": [check.to_json() for check in step_checks(row)]} for row in found]
     disturbances = Disturbances()
     for event in run.events:
         disturbances.event(event)
-    trust = [check.to_json() for check in run_checks(run.manifest, run.ledger, len(rows), disturbances)]
-    valid = bool(rows) and is_valid(rows, trust)
-    return {"schema": schema.SCHEMA_VERSION, "valid": valid, "steps": rows, "trust": trust}
+    return result_of(run.manifest, rows_of(run.manifest, tally, BrokerCpu.of(run.broker)), run.ledger, disturbances)
 
 
 def _lines(run: Run, folder: Folder, name: str) -> Iterator[tuple[int, str]]:

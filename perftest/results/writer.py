@@ -29,8 +29,8 @@ from perftest.metrics.interval import Interval
 from perftest.results import hlog, intervals, schema
 from perftest.results.errors import RunNotWritableError
 from perftest.results.provenance import host_facts, redact, redact_command, tool_facts
+from perftest.results.run_checks import Disturbances, result_of
 from perftest.results.summary import BrokerCpu, Tally, rows_of, run_loop
-from perftest.results.trust import Disturbances, is_valid, run_checks, step_checks
 from perftest.spec.codec import plan_digest, plan_to_json
 from perftest.spec.plan import Plan
 from perftest.spec.slo import Objective, Verdict, judge
@@ -147,7 +147,7 @@ class RunWriter:
         """
         parts: list[Callable[[], None]] = [
             self.close,
-            lambda: self._derive(state),
+            lambda: self._derive(state, reason),
             lambda: intervals.write_parquet(self.path),
             lambda: self.end(state, reason, exit_code),
         ]
@@ -168,15 +168,11 @@ class RunWriter:
         with writable(self.path):
             self._write_manifest()
 
-    def _derive(self, state: str) -> None:
-        self.manifest["state"] = state
-        for row in rows_of(self.manifest, self.tally, self._cpu):
-            self.rows.append({**row, "trust": [check.to_json() for check in step_checks(row)]})
-        checks = run_checks(self.manifest, self.ledger_record, len(self.rows), self.disturbances)
-        self.trust = [check.to_json() for check in checks]
-        self.valid = bool(self.rows) and is_valid(self.rows, self.trust)
-        result: dict[str, Any] = {"schema": schema.SCHEMA_VERSION, "valid": self.valid}
-        result |= {"steps": self.rows, "trust": self.trust}
+    def _derive(self, state: str, reason: str) -> None:
+        self.manifest.update(state=state, ended={"reason": reason})
+        rows = rows_of(self.manifest, self.tally, self._cpu)
+        result = result_of(self.manifest, rows, self.ledger_record, self.disturbances)
+        self.rows, self.trust, self.valid = result["steps"], result["trust"], result["valid"]
         if self.objectives:
             self.verdicts = judge(self.objectives, self.rows, self.ledger_record)
             result["objectives"] = [verdict.to_json() for verdict in self.verdicts]

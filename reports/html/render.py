@@ -19,6 +19,7 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from perftest.results.trust import title
 from reports.charts import theme
 from reports.errors import PageError
 from reports.pages import words
@@ -142,5 +143,5 @@ def _template() -> Any:
     environment = Environment(
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"cell": cell, "raw": raw, "kind": lambda block: type(block).__name__}
+    environment.filters |= {"cell": cell, "raw": raw, "kind": lambda block: type(block).__name__, "named": title}
     return environment.get_template("template.html")

@@ -18,7 +18,7 @@ from reports.pages.page import page
 from reports.pipeline import store as report_store
 from reports.pipeline.tables import Tables
 
-SUMMARY_VERSION: Final = 1
+SUMMARY_VERSION: Final = 2
 """Raised when a reader of the previous version would misread summary.json."""
 
 _LEFT_OUT: Final = ("payload",)

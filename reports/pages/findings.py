@@ -12,7 +12,7 @@ from reports.pages.model import Column, Kind, Sentence, Table
 from reports.pages.tables import LEDGER_WORDS, latency_column, supports, table_of
 from reports.stats import knee
 from reports.stats.lead import lead_series
-from reports.stats.load_checks import limited
+from reports.stats.validity import limited
 
 SENTENCES_MAX: Final = 5
 NOTICEABLE: Final = 1.05

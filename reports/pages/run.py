@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from perftest.results.trust import Check, Status
+from perftest.results.trust import Check, Status, title
 from reports.pages import findings, settings, words
 from reports.pages.anatomy import anatomy
 from reports.pages.figures import knee_chart, spectrum_chart, timeline_chart
@@ -16,8 +16,7 @@ from reports.pages.model import Banner, Chart, Chip, Run, Sentence
 from reports.pages.provenance import provenance, utc
 from reports.pages.tables import events_table, ledger_table, steps_table
 from reports.pipeline.tables import Tables
-from reports.stats.load_checks import GENERATOR_CPU, limited
-from reports.stats.validity import checks
+from reports.stats.validity import checks, limited
 
 _LEDGER_CHIPS: Final = {
     "ok": ("nothing lost", Status.PASS),
@@ -54,7 +53,7 @@ def run_section(tables: Tables, *, prefix: str, rebuild: Sequence[str], files: S
 
 
 def _chips(run: pd.Series[Any], ledger: pd.Series[Any] | None, found: Sequence[Check]) -> list[Chip]:
-    verdict, status = _LEDGER_CHIPS.get("" if ledger is None else str(ledger["verdict"]), ("none", Status.WARN))
+    verdict, status = _LEDGER_CHIPS.get("" if ledger is None else str(ledger["verdict"]), ("none", Status.FAIL))
     return [
         Chip(name="Ledger", value=verdict, status=status),
         trust_chip(found),
@@ -74,7 +73,7 @@ def _banners(
         banners.append(
             Banner(status=Status.FAIL, title="The broker broke its promise, or the generator its account", text=text)
         )
-    limited = [check for check in found if check.check == GENERATOR_CPU and check.status is Status.FAIL]
+    limited = [check for check in found if check.check == "generator_cpu" and check.status is Status.FAIL]
     banners += [
         Banner(status=Status.FAIL, title="INVALID: limited by the load generator", text=c.text) for c in limited
     ]
@@ -145,13 +144,13 @@ def trust_chip(found: Sequence[Check]) -> Chip:
 def remarks(found: Sequence[Check], step: int) -> str:
     """The checks that speak against one step, by name; empty when none does."""
     return ", ".join(
-        check.check for check in found if check.status in (Status.FAIL, Status.WARN) and step in check.steps
+        title(check.check) for check in found if check.status in (Status.FAIL, Status.WARN) and step in check.steps
     )
 
 
 def caution(found: Sequence[Check], *, prefix: str) -> list[Sentence]:
     """The failed checks by name, as a warning before the figures."""
-    failed = [check.check for check in found if check.status is Status.FAIL]
+    failed = [title(check.check) for check in found if check.status is Status.FAIL]
     if not failed:
         return []
     text = f"Read these figures with care, for they may not show what they claim; failed: {', '.join(failed)}."

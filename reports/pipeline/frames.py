@@ -27,8 +27,10 @@ RUN_CONTEXT: Final = pa.schema(
 )
 """What the stages need of a run's manifest."""
 
-HOST_CONTEXT: Final = pa.schema([("run_id", pa.string()), ("host", pa.string()), ("offset_ns", pa.int64())])
-"""Each load host's clock minus the coordinator's."""
+HOST_CONTEXT: Final = pa.schema(
+    [("run_id", pa.string()), ("host", pa.string()), ("offset_ns", pa.int64()), ("cores", pa.int64())]
+)
+"""Each load host's clock minus the coordinator's, and its cores; null where they are not known."""
 
 PLANNED_STEPS: Final = schema.STEPS.part(
     *("run_id", "step", "group", "label", "settings", "duration_s", "warmup_s"),

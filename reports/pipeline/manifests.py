@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from perftest.results import schema as files
+from perftest.results.run_checks import one_machine
 from perftest.results.summary import OPEN, loads_of, run_loop, step_loop
 from reports.pipeline import schema
 from reports.pipeline.columns import Type
@@ -19,7 +19,6 @@ from reports.pipeline.source import RunSource
 
 Row = dict[str, Any]
 
-LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 DEFAULT_INTERVAL_S: Final = 1.0
 INTERVAL_MAX_S: Final = 86_400.0
 
@@ -57,7 +56,7 @@ def run_row(run: RunSource, last_ns: int) -> Row:
         "seed": _whole(plan, "seed", 0),
         "queue_types": ", ".join(sorted(queues - {""})),
         "broker_nodes": len(_parts(broker, "nodes")),
-        "one_machine": one_machine(run),
+        "one_machine": one_machine(_uris(broker), len(hosts)),
         "host_count": len(hosts),
         "clock_bound_ns": max((_whole(host, "clock_bound_ns", 0) for host in hosts), default=0),
         "command": json.dumps(manifest.get("command", [])),
@@ -84,14 +83,11 @@ def interval_s(run: RunSource) -> float:
     return float(value) if usable and value is not None else DEFAULT_INTERVAL_S
 
 
-def one_machine(run: RunSource) -> bool:
-    """Whether the generator and every node it knew of shared a machine: one load host, and loopback addresses only."""
-    broker = _part(run.manifest, "broker")
-    uris = [str(node.get("amqp_uri", "")) for node in _parts(broker, "nodes")]
+def _uris(broker: Row) -> list[str]:
+    """The addresses that the run was given, and those of the nodes that it knew of."""
     given = broker.get("uris")
-    uris += [str(uri) for uri in given] if isinstance(given, list) else []
-    names = {urlsplit(uri).hostname or "" for uri in uris if uri}
-    return bool(names) and names <= set(LOOPBACK) and len(_parts(run.manifest, "hosts")) <= 1
+    nodes = [str(node.get("amqp_uri", "")) for node in _parts(broker, "nodes")]
+    return nodes + ([str(uri) for uri in given] if isinstance(given, list) else [])
 
 
 def planned_rows(run: RunSource) -> list[Row]:
@@ -121,11 +117,10 @@ def host_rows(run: RunSource) -> list[Row]:
     return rows
 
 
-def offset_rows(run: RunSource) -> list[Row]:
+def host_context_rows(run: RunSource) -> list[Row]:
     """The rows of HOST_CONTEXT."""
-    return [
-        {"run_id": row["run_id"], "host": row["host"], "offset_ns": row["clock_offset_ns"]} for row in host_rows(run)
-    ]
+    named = {"run_id": "run_id", "host": "host", "cores": "cores", "offset_ns": "clock_offset_ns"}
+    return [{name: row[column] for name, column in named.items()} for row in host_rows(run)]
 
 
 def ledger_rows(run: RunSource) -> list[Row]:

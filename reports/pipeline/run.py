@@ -140,8 +140,8 @@ class _SparkTables:
         self._kept: list[DataFrame] = []
         self._small = source.input_bytes(runs) <= SMALL_JOB_BYTES
         self._runs = frames.rows_frame(spark, [manifests.context_row(run) for run in runs], frames.RUN_CONTEXT)
-        offsets = [row for run in runs for row in manifests.offset_rows(run)]
-        self._hosts = frames.rows_frame(spark, offsets, frames.HOST_CONTEXT)
+        hosts = [row for run in runs for row in manifests.host_context_rows(run)]
+        self._hosts = frames.rows_frame(spark, hosts, frames.HOST_CONTEXT)
         planned = [row for run in runs for row in manifests.planned_rows(run)]
         self._planned = frames.rows_frame(spark, planned, frames.PLANNED_STEPS)
         self._frames = self._build()

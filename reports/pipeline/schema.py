@@ -5,7 +5,7 @@ pandas frames that the pages read all derive from it, so they cannot drift apart
 
 Units: names that end in ``_ns`` are nanoseconds (``start_ns``, ``t_ns``, ``started_ns``, ``ended_ns``: Unix time, UTC),
 ``_s`` seconds, ``_per_s`` a rate, ``_bytes`` octets, ``_percent`` 0..100, ``_share`` a part of one core (1.0 is a whole
-core). ``t_s`` is seconds since the run started, by the coordinator's clock.
+core; of ``steal_share`` all cores of the host). ``t_s`` is seconds since the run started, by the coordinator's clock.
 
 In pandas, a column that may be null and holds integers arrives as ``float64`` with NaN; all others keep their type.
 Unix times are never null, so they never lose digits.
@@ -19,7 +19,7 @@ from perftest.results import schema as files
 from perftest.results.trust import SAMPLES_ABOVE
 from reports.pipeline.columns import Column, Table, flag, integer, real, text
 
-STORE_VERSION: Final = 2
+STORE_VERSION: Final = 3
 """Raised when a reader of the previous version would misread a store."""
 
 SERIES: Final = ("e2e", "e2e_sched", "confirm", "confirm_sched", "lag", "ack")
@@ -158,6 +158,7 @@ STEPS: Final = Table(
         real("worker_cpu_share", "CPU of the busiest worker", True),
         real("worker_cpu_us_per_message", "CPU of all workers per delivered message (published, if none)", True),
         real("worker_wait_share", "time that the most hindered worker waited for a core", True),
+        real("steal_share", "part of its CPU time that the hypervisor took from the load host that lost most", True),
         integer("loop_lag_ns", "longest delay of a worker's event loop"),
         integer("gc_collections", "garbage collections of all workers"),
         integer("gc_pause_ns", "longest garbage collection of a worker"),
@@ -170,7 +171,6 @@ STEPS: Final = Table(
         real("wal_syncs_per_s", "of all known nodes together", True),
         real("wal_bytes_per_message", "of all known nodes together, per delivered message", True),
         real("host_cpu_percent", "mean CPU of the busiest load host while steady", True),
-        real("host_steal_percent", "largest steal seen on a load host while steady", True),
     ),
 )
 

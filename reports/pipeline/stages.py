@@ -83,8 +83,8 @@ PHASE: Final = ("run_id", "step", "phase")
 
 
 def on_one_clock(records: DataFrame, hosts: DataFrame, runs: DataFrame) -> DataFrame:
-    """Put intervals on the coordinator's clock; adds ``t_s``, the run's context, and ``from_ns`` and ``to_ns``, between
-    which the interval lies by whole milliseconds."""
+    """Put intervals on the coordinator's clock; adds ``t_s``, the contexts of run and host, and ``from_ns`` and
+    ``to_ns``, between which the interval lies by whole milliseconds."""
     offset_ns = F.coalesce(F.col("offset_ns"), F.lit(0))
     from_ns = F.col("start_ns") - F.col("start_ns") % MS_NS - offset_ns
     return (
@@ -202,6 +202,7 @@ def totals(intervals: DataFrame, keys: Sequence[str]) -> DataFrame:
         F.min("start_ns").alias("start_ns"),
         F.max(F.col("start_ns") + F.col("length_ns")).alias("end_ns"),
         F.count(F.lit(1)).alias("intervals"),
+        F.sum(F.col("steal_ns") / F.coalesce("cores", F.lit(1))).alias("steal_ns"),
         F.max("unconfirmed").alias("unconfirmed_max"),
         F.max_by("unconfirmed", "start_ns").alias("unconfirmed"),
     )
@@ -213,6 +214,7 @@ def totals(intervals: DataFrame, keys: Sequence[str]) -> DataFrame:
         F.count(F.lit(1)).alias("workers"),
         F.max(F.col("worker_cpu_ns") / F.col("length_ns")).alias("worker_cpu_share"),
         F.max(F.col("worker_wait_ns") / F.col("length_ns")).alias("worker_wait_share"),
+        F.max(F.col("steal_ns") / F.col("length_ns")).alias("steal_share"),
     )
 
 

@@ -75,7 +75,7 @@ def of_brokers(brokers: DataFrame, step_totals: DataFrame) -> DataFrame:
 
 
 def of_hosts(samples: DataFrame, step_totals: DataFrame) -> DataFrame:
-    """CPU of the busiest load host and the largest steal seen, per step over its steady time."""
+    """CPU of the busiest load host, per step over its steady time."""
     windows = F.broadcast(step_totals.select("run_id", "step", "group", "start_ns", "end_ns"))
     # A sample tells of the time before it: one at the very end still belongs, one at the very start does not.
     within = (F.col("t_ns") > F.col("start_ns")) & (F.col("t_ns") <= F.col("end_ns"))
@@ -83,8 +83,6 @@ def of_hosts(samples: DataFrame, step_totals: DataFrame) -> DataFrame:
         samples.join(windows, "run_id")
         .where(within)
         .groupBy("run_id", "step", "group", "host")
-        .agg(F.avg("cpu_percent").alias("cpu"), F.max("steal_percent").alias("steal"))
+        .agg(F.avg("cpu_percent").alias("cpu"))
     )
-    return per_host.groupBy("run_id", "step", "group").agg(
-        F.max("cpu").alias("host_cpu_percent"), F.max("steal").alias("host_steal_percent")
-    )
+    return per_host.groupBy("run_id", "step", "group").agg(F.max("cpu").alias("host_cpu_percent"))

@@ -1,106 +1,112 @@
-"""The trust list of a run: the reasons to trust its figures or not, computed from its tables.
-
-Here are the list, and the checks of the run as a whole.
+"""The trust list of a run on its page: the checks of the terminal, which judge steps and run by the same functions, and
+the checks that need tables (:mod:`reports.stats.table_checks`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
 
-from perftest.results.trust import ONE_MACHINE, USER_CPU_ONLY, Check, Status
+import pandas as pd
+
+from perftest.results.run_checks import Disturbances, run_checks
+from perftest.results.summary import CLOSED, OPEN
+from perftest.results.trust import Check, Facts, Status, is_limited, step_checks
+from reports.pipeline.schema import SERIES
 from reports.pipeline.tables import Tables
-from reports.stats import figure_checks, load_checks, message_checks
-from reports.stats.check import run_of, sentence
+from reports.stats.table_checks import run_of, step_table_checks, table_checks
+
+_ONE_RUN: Final = (
+    "one repetition: how much a figure varies from run to run is not known, so a difference between steps or runs may"
+    " be chance"
+)
 
 
 def checks(tables: Tables) -> list[Check]:
-    """The trust list of one run, in a fixed order.
+    """The trust list of one run, in a fixed order. A check of steps stands there once: with the gravest status of all
+    steps, in the words of the worst step, and with the numbers of the steps in which it did not pass.
 
     :param tables: the tables of exactly one run, see :meth:`reports.pipeline.tables.Tables.of`
     """
-    found = (check(tables) for check in CHECKS)
-    return [check for check in found if check is not None]
+    steps = [step for step in steps_of(tables.steps) if step["length_ns"] > 0]
+    ledger = None if tables.ledger.empty else _known(tables.ledger.iloc[0])
+    found = [*run_checks(_run_facts(tables), steps, ledger, _disturbances(tables)), *_of_steps(steps)]
+    found += [*table_checks(tables), *_notes(tables)]
+    return [replace(check, text=sentence(check.text)) for check in found]
 
 
-def state(tables: Tables) -> Check:
-    """Did the run come to its end?"""
-    value, reason = str(run_of(tables)["state"]), run_of(tables)["ended_reason"]
-    if value == "finished":
-        return Check(check="finished", status=Status.PASS, text="The run came to its planned end.")
-    if value == "running":
-        text = "The run was killed or is still running: what is here is what had been written."
-        return Check(check="finished", status=Status.FAIL, text=text)
-    status = Status.WARN if value == "interrupted" else Status.FAIL
-    because = f": {reason}" if isinstance(reason, str) and reason and reason != value else ""
-    return Check(check="finished", status=status, text=f"The run was not finished but {value}{because}.")
-
-
-def repetitions(tables: Tables) -> Check:
-    """Say what one run can and cannot tell."""
-    text = (
-        "One repetition: how much a figure varies from run to run is not known, so a difference between steps or runs "
-        "may be chance."
+def limited(steps: pd.DataFrame) -> tuple[int, ...]:
+    """The numbers of the steps that measured the load generator or its machine instead of the broker."""
+    return tuple(
+        step["step"] for step in steps_of(steps) if is_limited([check.to_json() for check in step_checks(step)])
     )
-    return Check(check="repetitions", status=Status.NOTE, text=text)
 
 
-def machine(tables: Tables) -> Check | None:
-    """Say whether generator and brokers shared a machine."""
-    if not run_of(tables)["one_machine"]:
-        return None
-    return Check(check="one machine", status=Status.NOTE, text=sentence(ONE_MACHINE))
+def steps_of(steps: pd.DataFrame) -> list[dict[str, Any]]:
+    """The facts of each step: its row as in ``result.json``, and its other columns. What is null is absent."""
+    return [_step_facts(_known(row)) for row in steps.to_dict("records")]
 
 
-def background(tables: Tables) -> Check | None:
-    """Name the background loads that the broker served."""
-    beside = json.loads(run_of(tables)["manifest"] or "{}").get("plan", {}).get("background") or []
-    if not beside:
-        return None
-    names = ", ".join(str(load.get("name", "")) for load in beside)
-    text = f"Beside the measured load, and in no figure but those of broker and hosts, ran another: {names}."
-    return Check(check="background", status=Status.NOTE, text=text)
+def sentence(text: str) -> str:
+    """A clause as a sentence."""
+    return f"{text[0].upper()}{text[1:]}."
 
 
-def durability(tables: Tables) -> Check:
-    """Say what a confirm meant."""
+def _known(row: Mapping[Any, Any] | pd.Series[Any]) -> dict[str, Any]:
+    return {str(name): value for name, value in row.items() if pd.notna(value)}
+
+
+def _step_facts(row: dict[str, Any]) -> dict[str, Any]:
+    recorded = [series for series in SERIES if row.get(f"{series}_count")]
+    return row | {
+        "settings": json.loads(row["settings"] or "{}"),
+        "loop": OPEN if row["e2e_series"] == "e2e_sched" else CLOSED,
+        "length_ns": row["length_s"] * 1e9,
+        "latency": {name: {each: row.get(f"{name}_{each}", 0) for each in ("count", "p99_ns")} for name in recorded},
+    }
+
+
+def _run_facts(tables: Tables) -> dict[str, Any]:
+    wanted_s = dict(zip(tables.steps["step"], tables.steps["duration_s"] - tables.steps["warmup_s"], strict=True))
+    cpu_kind = (_manifest(tables).get("broker") or {}).get("cpu_kind")
+    return _known(run_of(tables)) | {"wanted_s": wanted_s, "cpu_kind": cpu_kind}
+
+
+def _manifest(tables: Tables) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads(run_of(tables)["manifest"] or "{}")
+    return manifest
+
+
+def _disturbances(tables: Tables) -> Disturbances:
+    found = Disturbances()
+    for event in tables.events["event"]:
+        found.event(json.loads(event))
+    return found
+
+
+def _of_steps(steps: list[dict[str, Any]]) -> Iterator[Check]:
+    """Each check of the steps once, for all of them."""
+    by_name: dict[str, list[tuple[Facts, Check]]] = {}
+    for step in steps:
+        for check in [*step_checks(step), *step_table_checks(step)]:
+            by_name.setdefault(check.check, []).append((step, check))
+    for found in by_name.values():
+        worst_step, worst = max(found, key=lambda each: (each[1].status.weight, each[1].degree))
+        where = f" ({worst_step['label']})" if len(steps) > 1 else ""
+        against = tuple(int(step["step"]) for step, check in found if check.status is not Status.PASS)
+        yield replace(worst, text=f"{worst.text}{where}", steps=against)
+
+
+def _notes(tables: Tables) -> Iterator[Check]:
+    """What a reader must be told who was not there when the run was made."""
+    yield Check("repetitions", Status.NOTE, _ONE_RUN)
+    beside = _manifest(tables).get("plan", {}).get("background") or []
+    if beside:
+        names = ", ".join(str(load.get("name", "")) for load in beside)
+        text = f"beside the measured load, and in no figure but those of broker and hosts, ran another: {names}"
+        yield Check("background", Status.NOTE, text)
     said = str(run_of(tables)["durability"])
-    if not said:
-        text = "What a confirm meant for the safety of a message is unknown."
-        return Check(check="durability", status=Status.WARN, text=text)
-    return Check(check="durability", status=Status.NOTE, text=f"What a confirm meant: {said}.")
-
-
-def broker_cpu(tables: Tables) -> Check | None:
-    """Say whether the broker's CPU time lacks the time of its kernel."""
-    if (json.loads(run_of(tables)["manifest"] or "{}").get("broker") or {}).get("cpu_kind") != "user":
-        return None
-    return Check(check="broker CPU", status=Status.NOTE, text=sentence(USER_CPU_ONLY))
-
-
-CHECKS: Final[tuple[Callable[[Tables], Check | None], ...]] = (
-    state,
-    message_checks.ledger,
-    message_checks.redeliveries,
-    message_checks.refusals,
-    load_checks.schedule,
-    load_checks.achieved,
-    load_checks.backlog,
-    load_checks.generator,
-    load_checks.load_host,
-    load_checks.event_loop,
-    figure_checks.samples,
-    figure_checks.accounted,
-    message_checks.damage,
-    figure_checks.steady,
-    figure_checks.completeness,
-    message_checks.disturbances,
-    figure_checks.clocks,
-    repetitions,
-    machine,
-    background,
-    broker_cpu,
-    durability,
-)
-"""Every check, in the order of the list."""
+    status, meaning = (Status.NOTE, f": {said}") if said else (Status.WARN, " for the safety of a message is unknown")
+    yield Check("durability", status, f"what a confirm meant{meaning}")

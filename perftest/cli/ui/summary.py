@@ -11,7 +11,7 @@ from perftest.cli.ui.board import milliseconds
 from perftest.cli.ui.perftest_lines import HEADER
 from perftest.cli.ui.table import DOUBTFUL, render
 from perftest.results.summary import PhaseTotals, Tally
-from perftest.results.trust import SAMPLES_ABOVE, is_limited, supports
+from perftest.results.trust import SAMPLES_ABOVE, Status, is_limited, supports, title
 
 INVALID: Final = "INVALID: do not use these figures; a check that failed says why"
 
@@ -88,7 +88,7 @@ def _knee(rows: Sequence[Mapping[str, Any]]) -> str:
     ]
     settings = [row["settings"] for row in rows]
     names = list(settings[0]) if settings else []
-    limited = [row["step"] for row in rows if is_limited(row)]
+    limited = [row["step"] for row in rows if is_limited(row.get("trust", ()))]
     found = sweep(pd.DataFrame(columns), axes(settings, names), latency="p99_ns", limited=limited) if columns else None
     if found is None or len(found.steps) < 3:
         return ""
@@ -107,15 +107,15 @@ def _knee(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def doubts(rows: Sequence[Mapping[str, Any]], run_trust: Sequence[Mapping[str, str]]) -> list[str]:
-    """Every check that did not pass, failed checks first: one line a check, in the words of its first step."""
+    """Every check that did not pass, the gravest first: one line a check, in the words of its first step."""
     found: dict[tuple[str, str], tuple[str, list[str]]] = {}
     for label, checks in [("", run_trust), *((row["label"], row["trust"]) for row in rows)]:
         for check in checks:
-            if check["status"] != "pass":
+            if check["status"] != Status.PASS:
                 _, labels = found.setdefault((check["status"], check["check"]), (check["text"], []))
                 labels.append(label)
-    ordered = sorted(found.items(), key=lambda item: item[0][0] != "fail")
-    return [f"{status}  {_prefix(labels)}{text}" for (status, _), (text, labels) in ordered]
+    ordered = sorted(found.items(), key=lambda item: -Status(item[0][0]).weight)
+    return [f"{status}  {title(check)}{_at(labels)}: {text}" for (status, check), (text, labels) in ordered]
 
 
 def where_and_next(name: str, path: Path, report: Path | None, commands: Sequence[str]) -> str:
@@ -133,13 +133,11 @@ def wrapped(sentences: Sequence[str], width: int | None) -> str:
     return "\n".join(wrapper.fill(sentence) for sentence in sentences)
 
 
-def _prefix(labels: Sequence[str]) -> str:
-    """``in_flight=1 (also in_flight=5 and 3 more): ``; nothing for a check of the run."""
+def _at(labels: Sequence[str]) -> str:
+    """`` at in_flight=1 (also in_flight=5 and 3 more)``; nothing for a check of the run."""
     first, *others = [label for label in labels if label] or [""]
-    if not others:
-        return f"{first}: " if first else ""
-    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-    return f"{first} (also {others[0]}{more}): "
+    also = f" (also {others[0]}{f' and {len(others) - 1} more' if len(others) > 1 else ''})" if others else ""
+    return f" at {first}{also}" if first else ""
 
 
 def _p99(row: Mapping[str, Any]) -> int:

@@ -16,7 +16,7 @@ from perftest.cli import broker_answers, broker_metrics, samplers
 from perftest.cli.broker_metrics import BrokerMetrics
 from perftest.cli.ui.nodes import Nodes
 from perftest.results.provenance import redact_command
-from perftest.results.trust import run_checks
+from perftest.results.run_checks import Disturbances, facts_of, run_checks
 from perftest.spec.units import UnitError, parse_http_url
 
 DATA = Path(__file__).parent / "data" / "broker_answers"
@@ -243,8 +243,8 @@ def test_samples_go_into_the_run_directory_and_to_the_screen() -> None:
     assert (row.name, row.messages, row.connections, row.commit) == ("rabbit@host0", 3005, 1, None)
     assert row.cpu is not None and row.cpu > 0 and row.disk_free_bytes is not None
     assert facts == {"cpu_kind": "user"}
-    manifest = {"plan": {"steps": []}, "broker": facts}
-    assert "user CPU time only" in next(c.text for c in run_checks(manifest, None, 0) if c.check == "broker_cpu")
+    checks = run_checks(facts_of({"plan": {"steps": []}, "broker": facts}), (), None, Disturbances())
+    assert "user CPU time only" in next(c.text for c in checks if c.check == "broker_cpu")
 
 
 @pytest.mark.parametrize("url", ["", "host:15672", "amqp://h", "http://", "http://h:port", "ftp://me:topsecret@h"])

@@ -464,9 +464,9 @@ def test_doubts_are_said_once_and_failures_first() -> None:
         slow = [{"check": "loop_lag", "status": "warn", "text": f"late by {number}"} for number in range(count)]
         return [{"label": f"s{number}", "trust": [check, fine]} for number, check in enumerate(slow)]
 
-    assert doubts(rows(1), [bad]) == ["fail  bad", "warn  s0: late by 0"]
-    assert doubts(rows(2), []) == ["warn  s0 (also s1): late by 0"]
-    assert doubts(rows(5), []) == ["warn  s0 (also s1 and 3 more): late by 0"]
+    assert doubts(rows(1), [bad]) == ["fail  ledger: bad", "warn  loop lag at s0: late by 0"]
+    assert doubts(rows(2), []) == ["warn  loop lag at s0 (also s1): late by 0"]
+    assert doubts(rows(5), []) == ["warn  loop lag at s0 (also s1 and 3 more): late by 0"]
 
 
 def test_small_things_are_readable() -> None:

@@ -107,14 +107,14 @@ def test_lost_messages_exit_3(run: Run, engine: Any) -> None:
     """No rate makes up for a lost message."""
     engine.verdict, engine.lost = "violated", 3
     code, out, _ = run("-z", "5")
-    assert code == 3 and "fail  messages were not safe: 3 lost" in out
+    assert code == 3 and "fail  ledger: messages were not safe: 3 lost" in out
 
 
 def test_a_client_limited_run_exits_5(run: Run, engine: Any, tmp_path: Path) -> None:
     """A gate must not pass on the generator's rate."""
     engine.worker_cpu_ns = 950_000_000
     code, out, _ = run("-z", "5")
-    assert code == 5 and "INVALID" in out and "fail  the busiest load worker used 95% of a core" in out
+    assert code == 5 and "INVALID" in out and "fail  generator CPU: the busiest load worker used 95% of a core" in out
     result = read_run(directory(tmp_path)).result
     assert result is not None and result["valid"] is False
 
@@ -123,7 +123,7 @@ def test_a_busy_generator_is_a_warning(run: Run, engine: Any, tmp_path: Path) ->
     """A demonstration on two cores is no failure."""
     engine.worker_cpu_ns = 940_000_000
     code, out, _ = run("-z", "5")
-    assert code == 0 and "INVALID" not in out and "warn  the busiest load worker used 94% of a core" in out
+    assert code == 0 and "INVALID" not in out and "warn  generator CPU: the busiest load worker used 94%" in out
     result = read_run(directory(tmp_path)).result
     assert result is not None and result["valid"] is True
 

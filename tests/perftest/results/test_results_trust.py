@@ -7,16 +7,20 @@ from typing import Any
 import pytest
 
 from perftest.results.provenance import redact, redact_command
+from perftest.results.run_checks import Disturbances, facts_of, result_of, run_checks
 from perftest.results.summary import BrokerCpu, run_loop, step_loop
-from perftest.results.trust import Disturbances, Status, run_checks, step_checks, supported, worst
+from perftest.results.trust import Check, Status, step_checks, supported
 from perftest.spec.behaviour import Arrivals, Publishing
 from perftest.spec.codec import plan_to_json
 from perftest.spec.plan import Isolation, Plan, Settings, Step, is_open_loop
 
 
 def row(**changes: Any) -> dict[str, Any]:
-    latency = {"e2e": {"count": 200_000}, "confirm": {"count": 200_000}}
+    latency = {"e2e": {"count": 200_000, "p99_ns": 5_000_000}, "confirm": {"count": 200_000, "p99_ns": 4_000_000}}
     plain = {
+        "step": 1,
+        "label": "one",
+        "length_ns": 10**10,
         "settings": {"in_flight": 100, "rate": None, "consumers": 1},
         "worker_cpu_share": 0.4,
         "loop_lag_ns": 1_000_000,
@@ -36,6 +40,16 @@ def manifest(**broker: Any) -> dict[str, Any]:
         "plan": {"steps": [{}]},
         "broker": {"uris": ["amqp://rabbit1"], **broker},
     }
+
+
+def of_run(
+    manifest: dict[str, Any], ledger: Any, *rows: dict[str, Any], disturbances: Disturbances | None = None
+) -> list[Check]:
+    return run_checks(facts_of(manifest), rows, ledger, disturbances or Disturbances())
+
+
+def worst(checks: list[Check]) -> Status:
+    return max((check.status for check in checks), key=lambda status: status.weight)
 
 
 def statuses(checks: list[Any]) -> dict[str, str]:
@@ -67,9 +81,14 @@ def test_a_generator_at_its_limit_fails(share: float, rate: float | None, publis
     assert statuses(checks)["generator_cpu"] == status
 
 
-def test_loop_lag_is_a_warning() -> None:
-    """The tail may be the generator's own."""
-    assert statuses(step_checks(row(loop_lag_ns=20_000_001)))["loop_lag"] == "warn"
+def test_a_pause_longer_than_the_tail_is_a_warning() -> None:
+    """It made the highest percentiles; a pause below the p99 is lost in a tail that was there without it."""
+    assert statuses(step_checks(row(loop_lag_ns=5_000_000)))["loop_lag"] == "pass"
+    assert statuses(step_checks(row(loop_lag_ns=5_000_001)))["loop_lag"] == "warn"
+    collected = row(gc_collections=3, gc_pause_ns=5_000_001)
+    assert statuses(step_checks(collected))["loop_lag"] == "warn"
+    assert "the longest of 3 garbage collections took 5.0 ms" in text_of(step_checks(collected), "loop_lag")
+    assert "loop_lag" not in statuses(step_checks(row(latency={})))
 
 
 @pytest.mark.parametrize(
@@ -78,8 +97,7 @@ def test_loop_lag_is_a_warning() -> None:
         ({"worker_wait_share": 0.3, "worker_cpu_share": 0.4}, "generator_wait", "pass"),  # it had time to spare
         ({"worker_wait_share": 0.3, "worker_cpu_share": 0.65}, "generator_wait", "warn"),
         ({"worker_wait_share": 0.04, "worker_cpu_share": 0.92}, "generator_wait", "pass"),
-        ({"gc_collections": 3, "gc_pause_ns": 20_000_000}, "gc", "pass"),
-        ({"gc_collections": 3, "gc_pause_ns": 20_000_001}, "gc", "warn"),
+        ({"worker_cpu_share": None}, "generator_cpu", "warn"),
         ({"steal_share": 0.009}, "steal", "pass"),
         ({"steal_share": 0.01}, "steal", "warn"),
         ({"steal_share": 0.25}, "steal", "fail"),
@@ -88,15 +106,19 @@ def test_loop_lag_is_a_warning() -> None:
 def test_the_generators_own_health_is_judged(changes: dict[str, Any], check: str, status: str) -> None:
     """What its machine did to it is in the figures."""
     assert statuses(step_checks(row(**changes)))[check] == status
-    assert not {"generator_wait", "gc", "steal"} & statuses(step_checks(row())).keys(), "runs of older versions"
+    assert not {"generator_wait", "steal"} & statuses(step_checks(row())).keys(), "runs of older versions"
 
 
-@pytest.mark.parametrize(("lag_ns", "status"), [(99_999, "pass"), (100_000, "warn")])
-def test_lag_is_said_beside_the_latency_it_is_part_of(lag_ns: int, status: str) -> None:
-    """A tenth of the p99 from the intended time went by before the message was sent."""
+@pytest.mark.parametrize(
+    ("lag_ns", "share", "status"), [(99_999, 0.4, "pass"), (100_000, 0.4, "warn"), (600_000, 0.4, "warn"),
+                                    (500_000, 0.95, "warn"), (500_001, 0.95, "fail")]
+)  # fmt: skip
+def test_lag_is_said_beside_the_latency_it_is_part_of(lag_ns: int, share: float, status: str) -> None:
+    """A tenth of the p99 from the intended time went by before the message was sent. Most of it is the generator's own
+    doing only if the generator had nothing left."""
     counted = {"count": 200_000, "p99_ns": 1_000_000}
     latency = {"e2e": counted, "confirm": counted, "e2e_sched": counted, "lag": {"count": 200_000, "p99_ns": lag_ns}}
-    assert statuses(step_checks(row(latency=latency)))["schedule_lag"] == status
+    assert statuses(step_checks(row(latency=latency, worker_cpu_share=share)))["schedule_lag"] == status
     assert "schedule_lag" not in statuses(step_checks(row()))
 
 
@@ -153,8 +175,8 @@ def test_a_step_without_confirms_fails_unless_none_were_asked_for() -> None:
 
 def test_a_growing_queue_is_said() -> None:
     """End-to-end latency of a queue that only grows is a matter of patience, not of the broker."""
-    assert statuses(step_checks(row(delivered=190_000)))["backlog"] == "pass"
-    assert statuses(step_checks(row(delivered=189_999)))["backlog"] == "warn"
+    assert statuses(step_checks(row(delivered=196_000)))["backlog"] == "pass"
+    assert statuses(step_checks(row(delivered=195_999)))["backlog"] == "warn"
     alone = {"in_flight": 100, "consumers": 0}
     assert "backlog" not in statuses(step_checks(row(delivered=0, settings=alone)))
 
@@ -200,9 +222,7 @@ def test_the_loop_is_that_of_each_step() -> None:
     plan = {"steps": steps, "publishing": {"arrivals": "fixed", "rate_cycle": []}}
     assert [step_loop(step, plan) for step in steps] == ["open", "closed"]
     assert run_loop(plan) == "mixed"
-    (check,) = (
-        check for check in run_checks({**manifest(), "plan": plan}, {"verdict": "ok"}, 2) if check.check == "loop"
-    )
+    (check,) = (check for check in of_run({**manifest(), "plan": plan}, {"verdict": "ok"}) if check.check == "loop")
     assert "open and closed loops" in check.text
     closed = row(settings={"in_flight": 1, "rate": None}, loop="closed", intended=0)
     assert "intended_rate" not in statuses(step_checks(closed))
@@ -245,26 +265,42 @@ def test_negative_latencies_fail() -> None:
 )
 def test_the_ledgers_verdict_is_repeated(ledger: dict[str, Any] | None, status: str, words: str) -> None:
     """A fast broker that loses messages is not fast."""
-    check = next(check for check in run_checks(manifest(), ledger, 1) if check.check == "ledger")
+    check = next(check for check in of_run(manifest(), ledger, row()) if check.check == "ledger")
     assert str(check.status) == status and words in check.text
 
 
 @pytest.mark.parametrize("uri", ["amqp://u:***@127.0.0.1:5691/%2f", "amqp://localhost", "amqp://[::1]:5672"])
 def test_loopback_is_said(uri: str) -> None:
     """Numbers without a network are not those of a cluster."""
-    assert statuses(run_checks(manifest(uris=[uri]), {"verdict": "ok"}, 1))["loopback"] == "warn"
-    assert "loopback" not in statuses(run_checks(manifest(), {"verdict": "ok"}, 1))
+    assert statuses(of_run(manifest(uris=[uri]), {"verdict": "ok"}, row()))["loopback"] == "note"
+    assert "loopback" not in statuses(of_run(manifest(), {"verdict": "ok"}, row()))
 
 
 def test_an_early_end_and_the_loop_are_said() -> None:
     """Half a sweep must not look like a whole one."""
-    found = statuses(run_checks(manifest(), {"verdict": "ok"}, 0))
-    assert (found["complete"], found["loop"]) == ("warn", "pass")
+    two = {**manifest(), "plan": {"steps": [{"number": 1, "duration_s": 12.0, "warmup_s": 2.0}, {"number": 2}]}}
+    half = of_run({**two, "state": "interrupted", "ended": {"reason": "Ctrl-C"}}, {"verdict": "ok"}, row())
+    assert {name: statuses(half)[name] for name in ("finished", "complete", "loop")} == {
+        "finished": "warn", "complete": "warn", "loop": "pass",
+    }  # fmt: skip
+    assert text_of(half, "finished").endswith("interrupted: Ctrl-C")
+    assert text_of(half, "complete") == "1 of 2 planned steps have results"
+    short = of_run(two, {"verdict": "ok"}, row(length_ns=8 * 10**9), row(step=2))
+    assert statuses(short)["complete"] == "warn" and "one for a shorter time" in text_of(short, "complete")
+    assert statuses(of_run(two, {"verdict": "ok"}, row(length_ns=9 * 10**9), row(step=2)))["complete"] == "pass"
+
+
+def test_a_run_without_a_result_or_without_an_end_is_invalid() -> None:
+    """Nothing was measured, or nobody knows what is missing."""
+    quiet = Disturbances()
+    assert result_of(manifest(), [row()], {"verdict": "ok"}, quiet)["valid"]
+    assert not result_of(manifest(), [], {"verdict": "ok"}, quiet)["valid"]
+    for state in ("failed", "running"):
+        assert statuses(of_run({**manifest(), "state": state}, {"verdict": "ok"}, row()))["finished"] == "fail"
 
 
 def test_the_gravest_status_wins() -> None:
     """The exit code follows the worst."""
-    assert worst([]) is Status.PASS
     assert worst(step_checks(row(worker_cpu_share=0.95, loop_lag_ns=10**9))) is Status.FAIL
 
 
@@ -304,7 +340,7 @@ def test_a_restarted_node_counts_from_zero_again() -> None:
 def test_a_background_load_that_is_not_safe_fails_the_run() -> None:
     """Its messages are in no figure; but a broker that loses them is no broker to measure."""
     ledger = {"verdict": "ok", "unique": 5, "background": [{"name": "noise", "verdict": "violated"}]}
-    (check,) = [check for check in run_checks(manifest(), ledger, 1) if check.check == "ledger"]
+    (check,) = [check for check in of_run(manifest(), ledger, row()) if check.check == "ledger"]
     assert check.status is Status.FAIL and "noise" in check.text
 
 
@@ -318,12 +354,11 @@ def test_a_run_of_one_side_alone_is_told_what_it_cannot_know() -> None:
     only_consumed = step_checks(row(latency={}, settings={"publishers": 0, "consumers": 1, "in_flight": 0}))
     assert "others published" in text_of(only_consumed, "samples")
     assert "confirms" not in statuses(only_consumed), "it published nothing that could be confirmed"
-    filled = {**manifest(), "plan": {"steps": [{"settings": {"consumers": 0}}]}}
-    found = run_checks(filled, {"verdict": "unknown", "undelivered": 2000}, 1)
+    found = of_run(manifest(), {"verdict": "unknown", "undelivered": 2000}, row(settings={"consumers": 0}))
     assert "nobody consumes in this run: whether the 2,000 confirmed" in text_of(found, "ledger")
-    unconfirmed = run_checks(manifest(), {"verdict": "unknown", "undelivered": 0}, 1)
+    unconfirmed = of_run(manifest(), {"verdict": "unknown", "undelivered": 0}, row())
     assert "was not confirmed" in text_of(unconfirmed, "ledger")
-    shared = run_checks(manifest(), {"verdict": "unknown", "undelivered": 9, "foreign": 1200}, 1)
+    shared = of_run(manifest(), {"verdict": "unknown", "undelivered": 9, "foreign": 1200}, row())
     words = text_of(shared, "ledger")
     assert "9 confirmed messages" in words and "1,200 messages of others" in words
 
@@ -350,7 +385,7 @@ def test_what_disturbed_a_run_is_summed_up() -> None:
     quiet, disturbed = Disturbances(), Disturbances()
     quiet.event({"kind": "polled", "polls": 10, "empty": 4})
     quiet.event({"kind": "polled", "polls": 10, "empty": 1})
-    assert "disturbances" not in statuses(run_checks(manifest(), {"verdict": "ok"}, 1, quiet))
+    assert statuses([quiet.check()]) == {"disturbances": "pass"}
     assert quiet.polls() == "polls   20, of which 5 (25%) found the queue empty" and not disturbed.polls()
     for event in (
         {"kind": "connection_lost"},
@@ -361,7 +396,7 @@ def test_what_disturbed_a_run_is_summed_up() -> None:
         {"kind": "dropped", "dropped": 1200},
     ):
         disturbed.event(event)
-    checks = run_checks(manifest(), {"verdict": "ok"}, 1, disturbed)
+    checks = of_run(manifest(), {"verdict": "ok"}, row(), disturbances=disturbed)
     assert statuses(checks)["disturbances"] == "warn"
     assert text_of(checks, "disturbances") == (
         "while the run lasted: 2 connections lost, 1 consumer cancelled by the broker,"

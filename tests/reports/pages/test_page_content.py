@@ -180,7 +180,7 @@ def test_without_a_ledger_loss_is_unknown_not_absent(sample_tables: ModuleType) 
     run = _run(sample_tables, replace(sample_tables.SWEEP, with_ledger=False, state="running"))
     assert run.ledger is None
     assert "loss is unknown" in run.ledger_text
-    assert run.chips[0].status is Status.WARN
+    assert run.chips[0].status is Status.FAIL
 
 
 def test_an_open_loop_leads_with_the_intended_time(sample_tables: ModuleType) -> None:
@@ -247,7 +247,7 @@ def test_a_step_that_the_generator_limited_is_no_finding_about_the_broker(sample
     assert "with in_flight=10000 the load generator was the limit" in _texts(run)[0]
     assert run.headline is not None and "10000" not in [row[0] for row in run.headline.rows]
     assert len(run.steps.rows) == len(tables.steps), "the table has all steps"
-    stolen = tables.steps.assign(host_steal_percent=[0.0] * (len(tables.steps) - 1) + [30.0])
+    stolen = tables.steps.assign(steal_share=[0.0] * (len(tables.steps) - 1) + [0.3])
     assert "at least" in _texts(page(replace(tables, steps=stolen), generated="").runs[0])[0]
 
 

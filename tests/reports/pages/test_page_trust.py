@@ -43,7 +43,7 @@ def test_the_chip_tells_the_worst(found: list[Check], value: str, status: Status
 def test_remarks_name_only_what_speaks_against_a_step() -> None:
     """A pass is no remark, and another step's warning is none of this one's."""
     found = [_check("lag", Status.WARN, 2, 3), _check("cpu", Status.FAIL, 3), _check("clock", Status.PASS, 3)]
-    assert [remarks(found, step) for step in (1, 2, 3)] == ["", "lag", "lag, cpu"]
+    assert [remarks(found, step) for step in (1, 2, 3)] == ["", "lag", "lag, CPU"]
 
 
 def test_a_busy_generator_marks_its_steps_and_the_figures(sample_tables: ModuleType) -> None:
@@ -51,7 +51,7 @@ def test_a_busy_generator_marks_its_steps_and_the_figures(sample_tables: ModuleT
     tables = sample_tables.tables(sample_tables.SWEEP)
     tables.steps.loc[tables.steps["step"] == 6, "worker_cpu_share"] = 0.97
     run = page(tables, generated="").runs[0]
-    assert run.checks[0].check == "generator CPU"
+    assert run.checks[0].check == "generator_cpu"
     assert run.checks[0].status is Status.FAIL
     assert "generator CPU" in run.notes[0].text
     assert run.notes[0].anchor == "trust"

@@ -62,7 +62,7 @@ def test_summary_says_what_the_page_says(store: Path, tmp_path: Path, sample_tab
     """A program that judges the run must come to the reader's verdict."""
     reports.build(store, tmp_path / "out")
     summary: dict[str, Any] = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
-    assert summary["schema"] == 1
+    assert summary["schema"] == 2
     (run,) = summary["runs"]
     assert run["run_id"] == sample_tables.SWEEP.run_id
     assert len(run["sentences"]) == 5

@@ -17,12 +17,14 @@ from pyspark.sql import SparkSession
 
 from perftest.metrics.histogram import HIGHEST_NS, LOWEST_NS, SIGNIFICANT_FIGURES
 from perftest.results import schema as files
-from perftest.results.reader import read_run
+from perftest.results.reader import read_run, summarise
+from perftest.results.trust import Status
 from perftest.results.writer import RunWriter
 from reports.errors import EmptyRunError
 from reports.pipeline import schema, store
 from reports.pipeline.run import Published, run
 from reports.pipeline.tables import Tables
+from reports.stats.validity import checks, sentence
 from tests.perftest.results import records
 
 pytestmark = pytest.mark.spark
@@ -193,6 +195,27 @@ def test_step_rates_are_counts_over_measured_time(
         assert step["gc_collections"] == sum(int(row["gc_collections"]) for row in mine)
         assert step["gc_pause_ns"] == max(int(row["gc_pause_ns"]) for row in mine)
         assert step["worker_wait_share"] == pytest.approx(0.01)
+        assert step["steal_share"] == pytest.approx(0.0025), "5 ms a second, of two cores"
+
+
+@pytest.mark.parametrize("run_id", [SWEEP, OPEN, MIXED, KILLED])
+def test_terminal_and_page_judge_a_run_alike(
+    run_id: str, runs: dict[str, Path], published: tuple[Published, Tables]
+) -> None:
+    """From the same files, by two ways: the reader's result, and the pipeline's tables."""
+    recorded = read_run(runs[run_id])
+    result = summarise(recorded)
+    on_page = {check.check: check for check in checks(published[1].of(run_id))}
+    for check in result["trust"]:
+        shown = on_page[check["check"]]
+        assert (shown.status, shown.text) == (check["status"], sentence(check["text"]))
+    of_steps = [(row, check) for row in result["steps"] for check in row["trust"]]
+    for row, check in of_steps:
+        shown = on_page[check["check"]]
+        assert Status(check["status"]).weight <= shown.status.weight
+        assert (row["step"] in shown.steps) == (check["status"] != "pass")
+    said = {(check["check"], sentence(f"{check['text']} ({row['label']})")) for row, check in of_steps}
+    assert {(name, on_page[name].text) for name, _ in said} <= said
 
 
 def test_steps_carry_settings_and_latencies(published: tuple[Published, Tables]) -> None:

@@ -87,7 +87,7 @@ def healthy() -> Tables:
         "steps": steps,
         "timeline": _timeline(steps),
         "ledger": [ledger],
-        "events": [{"run_id": "r", "kind": "run_started"}],
+        "events": [{"run_id": "r", "kind": "run_started", "event": '{"kind": "run_started"}'}],
     }
     names = {table.name: table for table in schema.TABLES}
     return Tables(**{field.name: frame_of(names[field.name], rows.get(field.name, [])) for field in fields(Tables)})

@@ -280,6 +280,7 @@ def _steps(sample: Sample) -> Iterable[dict[str, Any]]:
             "worker_cpu_share": min(0.31 + 0.08 * number, 0.8),
             "worker_cpu_us_per_message": 2.4,
             "worker_wait_share": 0.02,
+            "steal_share": 0.004,
             "loop_lag_ns": 3_100_000,
             "gc_collections": 3,
             "gc_pause_ns": 900_000,
@@ -288,7 +289,6 @@ def _steps(sample: Sample) -> Iterable[dict[str, Any]]:
             "wal_syncs_per_s": 900.0,
             "wal_bytes_per_message": 3120.0,
             "host_cpu_percent": 81.0,
-            "host_steal_percent": 0.4,
         }
         row |= dict.fromkeys(("intended", "published", "confirmed", "delivered", "acked"), count)
         row |= {f"{name}_per_s": step.rate for name in ("intended", "published", "confirmed", "delivered")}
@@ -382,7 +382,7 @@ def _events(sample: Sample) -> Iterable[dict[str, Any]]:
             "step": step,
             "worker": "0",
             "text": text,
-            "event": "{}",
+            "event": json.dumps({"kind": kind, "step": step}),
         }
 
 

@@ -233,7 +233,7 @@ def _own_cells(shape: Shape, slot: Slot, start_ns: int, count: int, random: np.r
         0,
         int(count * random.normal(5_000, 200)) + 20_000_000,
         int(random.lognormal(13.0, 0.5)),
-        *(shape.interval_ns // 100, 1, 2_000_000, 0),
+        *(shape.interval_ns // 100, 1, 2_000_000, shape.interval_ns // 200),
         *(0, 0, 0, 0),
     ]
 

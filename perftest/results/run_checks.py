@@ -1,0 +1,188 @@
+"""The checks of a whole run, for the terminal and for the report, and the result that they complete.
+
+Pure: facts in, checks out. The facts of a run are columns of the report's table ``runs``; :func:`facts_of` makes them
+from a manifest. ``rows`` are the steps that have results.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from perftest.results.schema import SCHEMA_VERSION
+from perftest.results.summary import CLOSED, MIXED, OPEN, run_loop
+from perftest.results.trust import Check, Facts, Status, is_valid, step_checks
+
+COMPLETE: Final = 0.9
+"""A step that was measured for less than this part of its plan is called short."""
+
+_VIOLATIONS: Final = ("lost", "duplicated", "reordered", "unexpected", "damaged")
+_LOOPS: Final = {
+    CLOSED: "closed loop: a slow broker slows the load down, so latencies hold at the rate that was reached, not above",
+    OPEN: "open loop: the schedule was fixed in advance; *_sched latencies start at the intended time",
+    MIXED: "open and closed loops: only steps with a schedule have *_sched latencies, which start at the intended time",
+}
+_ONE_MACHINE: Final = (
+    "generator and brokers shared one machine: they competed for its CPU and disk, and no network was crossed"
+)
+_USER_CPU_ONLY: Final = (
+    "the broker tells its user CPU time only: its CPU figures leave out the time that its kernel spent for it"
+)
+_COUNTED: Final = {
+    "connection_lost": ("connection lost", "connections lost"),
+    "channel_closed": ("channel closed by the broker", "channels closed by the broker"),
+    "consumer_cancelled": ("consumer cancelled by the broker", "consumers cancelled by the broker"),
+    "metrics_lost": ("loss of the broker's own figures", "losses of the broker's own figures"),
+    "node_lost": ("broker node did not answer", "times a broker node did not answer"),
+    "drain_timeout": ("drain that ran out of time", "drains that ran out of time"),
+    "error": ("error", "errors"),
+}
+_ADDED: Final = ("blocked_ns", "dropped", "polls", "empty")
+"""Numbers that events carry: each counts for itself."""
+
+
+class Disturbances:
+    """Counts the events of a run that a reader must know of beside its figures; :meth:`event` takes every event."""
+
+    def __init__(self) -> None:
+        self._kinds: Counter[str] = Counter()
+        self._sums: Counter[str] = Counter()
+        self._steps: set[int] = set()
+
+    def event(self, record: Mapping[str, object]) -> None:
+        """Count an event."""
+        kind, step = str(record.get("kind")), record.get("step")
+        self._kinds[kind] += 1
+        if isinstance(step, int) and (kind in _COUNTED or kind in ("blocked", "dropped")):
+            self._steps.add(step)
+        for name in _ADDED:
+            number = record.get(name)
+            if isinstance(number, int):
+                self._sums[name] += number
+
+    def check(self) -> Check:
+        """The disturbances in words, and the steps in which they happened."""
+        words = []
+        for kind, (one, many) in _COUNTED.items():
+            if count := self._kinds[kind]:
+                words.append(f"1 {one}" if count == 1 else f"{count:,} {many}")
+        if self._kinds["blocked"]:
+            words.append(f"connections blocked by the broker for {self._sums['blocked_ns'] / 1e9:.1f} s, added up")
+        if dropped := self._sums["dropped"]:
+            words.append(f"{dropped:,} overdue messages not sent")
+        if not words:
+            return Check("disturbances", Status.PASS, "no connection was lost or blocked, no node lost")
+        text = f"while the run lasted: {', '.join(words)}"
+        return Check("disturbances", Status.WARN, text, steps=tuple(sorted(self._steps)))
+
+    def polls(self) -> str:
+        """How many polls found the queue empty; an empty text where nobody polled."""
+        polls, empty = self._sums["polls"], self._sums["empty"]
+        return f"polls   {polls:,}, of which {empty:,} ({empty / polls:.0%}) found the queue empty" if polls else ""
+
+
+def result_of(
+    manifest: Mapping[str, Any],
+    rows: Iterable[Facts],
+    ledger: Mapping[str, Any] | None,
+    disturbances: Disturbances,
+) -> dict[str, Any]:
+    """The content of ``result.json``: the rows with their trust, the trust of the run, and whether it is ``valid``."""
+    steps = [{**row, "trust": [check.to_json() for check in step_checks(row)]} for row in rows]
+    trust = [check.to_json() for check in run_checks(facts_of(manifest), steps, ledger, disturbances)]
+    return {"schema": SCHEMA_VERSION, "valid": is_valid(steps, trust), "steps": steps, "trust": trust}
+
+
+def facts_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """What the checks need of a manifest; ``wanted_s`` is the planned length of each step without its warm-up."""
+    plan, broker, ended = manifest["plan"], manifest.get("broker") or {}, manifest.get("ended") or {}
+    lengths = {step.get("number"): (step.get("duration_s"), step.get("warmup_s")) for step in plan["steps"]}
+    return {
+        "state": manifest.get("state"),
+        "ended_reason": ended.get("reason"),
+        "loop": run_loop(plan),
+        "steps_planned": len(plan["steps"]),
+        "wanted_s": {number: whole - (warmup or 0) for number, (whole, warmup) in lengths.items() if whole},
+        "one_machine": one_machine(broker.get("uris") or (), len(manifest.get("hosts") or ())),
+        "cpu_kind": broker.get("cpu_kind"),
+    }
+
+
+def one_machine(uris: Sequence[str], hosts: int) -> bool:
+    """Whether generator and brokers shared a machine: one load host, and loopback addresses only."""
+    names = {urlsplit(uri).hostname or "" for uri in uris if uri}
+    return bool(names) and hosts <= 1 and all(name in ("localhost", "::1") or name[:4] == "127." for name in names)
+
+
+def run_checks(
+    run: Facts, rows: Sequence[Facts], ledger: Mapping[str, Any] | None, disturbances: Disturbances
+) -> list[Check]:
+    """The checks of a whole run: ``run`` has the keys of :func:`facts_of`."""
+    checks = [_finished(run), _ledger(ledger, rows), _complete(run, rows), disturbances.check()]
+    checks.append(Check("loop", Status.PASS, _LOOPS[run["loop"]]))
+    if run["one_machine"]:
+        checks.append(Check("loopback", Status.NOTE, _ONE_MACHINE))
+    if run.get("cpu_kind") == "user":
+        checks.append(Check("broker_cpu", Status.NOTE, _USER_CPU_ONLY))
+    return checks
+
+
+def _finished(run: Facts) -> Check:
+    state, reason = run["state"], run.get("ended_reason")
+    if state == "finished":
+        return Check("finished", Status.PASS, "the run came to its planned end")
+    if state == "running":
+        text = "the run was killed or is still running: what is here is what had been written"
+        return Check("finished", Status.FAIL, text)
+    because = f": {reason}" if isinstance(reason, str) and reason not in ("", state) else ""
+    text = f"the run was not finished but {state}{because}"
+    return Check("finished", Status.WARN if state == "interrupted" else Status.FAIL, text)
+
+
+def _complete(run: Facts, rows: Sequence[Facts]) -> Check:
+    measured, planned = len({row["step"] for row in rows}), run["steps_planned"]
+    short = [row for row in rows if _is_short(row, run["wanted_s"].get(row["step"], inf))]
+    text = f"{measured} of {planned} planned steps have results"
+    if short:
+        labels = [row["label"] or f"step {row['step']}" for row in short]
+        text += f", {', '.join(labels)} for a shorter time than planned"
+    status = Status.FAIL if not rows else Status.WARN if short or measured < planned else Status.PASS
+    return Check("complete", status, text, steps=tuple(row["step"] for row in short))
+
+
+def _is_short(row: Facts, wanted_s: float) -> bool:
+    return wanted_s < inf and row["length_ns"] < COMPLETE * wanted_s * 1e9
+
+
+def _ledger(ledger: Mapping[str, Any] | None, rows: Sequence[Facts]) -> Check:
+    if ledger is None:
+        # Whatever the figures are, nobody knows whether the messages behind them were lost.
+        text = "there is no ledger: the run was killed before loss and order could be checked"
+        return Check("ledger", Status.FAIL, text)
+    verdict = ledger.get("verdict")
+    unsafe = [str(each.get("name")) for each in ledger.get("background", ()) if each.get("verdict") == "violated"]
+    if verdict == "violated":
+        counts = ", ".join(f"{int(ledger[name]):,} {name}" for name in _VIOLATIONS if ledger.get(name))
+        return Check("ledger", Status.FAIL, f"messages were not safe: {counts or 'see the ledger'}")
+    if unsafe:
+        return Check("ledger", Status.FAIL, f"messages of the background load were not safe: {', '.join(unsafe)}")
+    if verdict == "ok":
+        text = f"{ledger.get('unique', 0):,} messages delivered; none lost, none out of order"
+        return Check("ledger", Status.PASS, text)
+    return Check("ledger", Status.WARN, _unknown_in_words(ledger, rows))
+
+
+def _unknown_in_words(ledger: Mapping[str, Any], rows: Sequence[Facts]) -> str:
+    """Why nobody can say whether messages were lost."""
+    left = ledger.get("undelivered", 0)
+    if rows and not any(row["settings"].get("consumers", 1) for row in rows):
+        what = f"the {left:,} confirmed messages are" if left else "what was published is"
+        return f"nobody consumes in this run: whether {what} all there is not known"
+    if not left:
+        return "not drained, and what did not come was not confirmed: whether it was stored or lost is not known"
+    text = f"not drained, {left:,} confirmed messages were not delivered yet: loss cannot be ruled out"
+    foreign = ledger.get("foreign", 0)
+    return f"{text}; {foreign:,} messages of others came, so somebody shares these queues" if foreign else text
