@@ -71,7 +71,7 @@ class ClientPorts(Protocol):
         """Create the queue if its name is free; ``answered`` gets the queue of that name, which may have no leader
         yet."""
 
-    def look_again(self, call: Callable[[bool], None]) -> None:
+    def when_queues_current(self, call: Callable[[bool], None]) -> None:
         """Call with True once this node knows of every queue that was declared or deleted before now, or with False
         once nobody could say in time."""
 
@@ -262,7 +262,7 @@ class ClientChannel:
                 (self._core.confirm if is_gone else self._core.reject)(self._number, first_seq, last_seq)
             self._ports.touch()
 
-        self._node.look_again(current)
+        self._node.when_queues_current(current)
 
     # Publishing and settling
 
@@ -576,7 +576,7 @@ class ClientChannel:
                 HANDLERS[type(event)](self, event)
                 self._resume()
 
-        self._node.look_again(current)
+        self._node.when_queues_current(current)
         return True
 
     def _publish_when_current(self, event: Publish) -> None:
@@ -595,7 +595,7 @@ class ClientChannel:
                     self.end()
                 self._resume()
 
-        self._node.look_again(current)
+        self._node.when_queues_current(current)
 
     # Waiting for answers
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from reference_broker.node import non_members
 from reference_broker.node.hosting import Hosting
-from reference_broker.node.peers import Kind
+from reference_broker.node.peers import FrameKind
 from reference_broker.node.proposals import Proposal
 from reference_broker.node.requests import Requests
 from reference_broker.queues.port import Channels
@@ -37,15 +37,15 @@ class Frames:
         self._guarded = guarded
         self._leader_found = leader_found
         self._kinds: dict[int, Callable[[NodeId, memoryview], None]] = {
-            Kind.RAFT: self._raft,
-            Kind.PROPOSE: self._propose,
-            Kind.REQUEST: lambda node, body: requests.frame(node, Kind.REQUEST, body),
-            Kind.ANSWER: lambda node, body: requests.frame(node, Kind.ANSWER, body),
-            Kind.ATTACH: self._attach,
-            Kind.LEADING: self._leading,
-            Kind.CATCH_UP: self._catch_up,
-            Kind.EFFECTS: self._effects,
-            Kind.APPLIED: self._applied,
+            FrameKind.RAFT: self._raft,
+            FrameKind.PROPOSE: self._propose,
+            FrameKind.REQUEST: lambda node, body: requests.frame(node, FrameKind.REQUEST, body),
+            FrameKind.ANSWER: lambda node, body: requests.frame(node, FrameKind.ANSWER, body),
+            FrameKind.ATTACH: self._attach,
+            FrameKind.LEADING: self._leading,
+            FrameKind.CATCH_UP: self._catch_up,
+            FrameKind.EFFECTS: self._effects,
+            FrameKind.APPLIED: self._applied,
         }
 
     def take(self, node: NodeId, kind: int, body: memoryview) -> None:

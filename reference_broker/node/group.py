@@ -115,7 +115,7 @@ class GroupRunner:
     def catch_up(self, node: NodeId, term: Term, boot_id: int, known: tuple[int, int], asked: Sequence[Any]) -> None:
         """A node without a member has heard that this one leads, and has applied its commands up to ``known`` of each
         priority: tell it what it may have missed, and from now on everything."""
-        self.host.when_sure(partial(self._catch_up, node, term, boot_id, known, asked))
+        self.host.after_doubt(partial(self._catch_up, node, term, boot_id, known, asked))
 
     def _catch_up(self, node: NodeId, term: Term, boot_id: int, known: tuple[int, int], asked: Sequence[Any]) -> None:
         if self._standing[0] is Role.LEADER and term == self._standing[2]:

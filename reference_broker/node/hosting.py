@@ -32,7 +32,7 @@ from reference_broker.node.group import GroupPorts, GroupRunner
 from reference_broker.node.groups import Groups
 from reference_broker.node.metadata import MetadataHost
 from reference_broker.node.nodes import Nodes
-from reference_broker.node.peers import Kind
+from reference_broker.node.peers import FrameKind
 from reference_broker.node.proposals import UnappliedCommands
 from reference_broker.node.proxy import Proxy
 from reference_broker.node.queue_services import QueueServices
@@ -324,7 +324,7 @@ class Hosting:
         if (boot_id := self._ports.nodes.boot_id_of(node)) is not None:
             applied = runner.highest_applied(node, boot_id)
             frame = non_members.pack_leading(runner.group, runner.core.term, *applied)
-            self._ports.send(node, Kind.LEADING, [frame])
+            self._ports.send(node, FrameKind.LEADING, [frame])
 
     # Members that come and go
 

@@ -179,7 +179,7 @@ class MetadataHost:
     def doubt(self) -> None:
         """What the metadata says is said to everybody."""
 
-    def when_sure(self, call: Callable[[], None]) -> None:
+    def after_doubt(self, call: Callable[[], None]) -> None:
         """That is now."""
         call()
 

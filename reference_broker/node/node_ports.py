@@ -10,7 +10,7 @@ from typing import Protocol
 
 from reference_broker.anatomy.anatomy import Anatomy
 from reference_broker.node.config import Limits
-from reference_broker.node.peers import Kind
+from reference_broker.node.peers import FrameKind
 from reference_broker.types import NodeId
 
 
@@ -20,7 +20,7 @@ class NodePorts(Protocol):
     node: NodeId
     limits: Limits
 
-    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> int:
+    def send(self, node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> int:
         """Queue a message for a peer; returns its octets, 0 while the peer is down."""
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:

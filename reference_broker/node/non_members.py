@@ -29,7 +29,7 @@ from typing import Final, Protocol
 
 from reference_broker import message_run
 from reference_broker.message_run import MessageRun, RunSlice
-from reference_broker.node.peers import Kind
+from reference_broker.node.peers import FrameKind
 from reference_broker.queues.port import Channels
 from reference_broker.types import CHANNEL_ID_SIZE, ChannelId, ConsumerId, GroupId, NodeId, Term
 
@@ -48,7 +48,7 @@ _FRAME_BYTES: Final = 1024 * 1024
 class Links(Protocol):
     """The port of the leader's node for non-members."""
 
-    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> int:
+    def send(self, node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> int:
         """Queue a message for a peer; returns its octets, 0 while the peer is down."""
 
 
@@ -91,15 +91,15 @@ class NonMember:
         """Send the gathered calls."""
         if self._frame:
             frame, self._frame, self._octets = self._frame, [], 0
-            self._links.send(self.node, Kind.EFFECTS, [_GROUP.pack(self._group), *frame])
+            self._links.send(self.node, FrameKind.EFFECTS, [_GROUP.pack(self._group), *frame])
 
     def applied(self, normal: int, low: int) -> None:
         """Commands are applied up to these numbers; their effects were sent before."""
-        self._links.send(self.node, Kind.APPLIED, [_APPLIED.pack(self._group, normal, low)])
+        self._links.send(self.node, FrameKind.APPLIED, [_APPLIED.pack(self._group, normal, low)])
 
     def leading(self, term: Term, normal: int, low: int) -> None:
         """Tell the non-member how far its commands are applied, so that it asks for missing replies."""
-        self._links.send(self.node, Kind.LEADING, [pack_leading(self._group, term, normal, low)])
+        self._links.send(self.node, FrameKind.LEADING, [pack_leading(self._group, term, normal, low)])
 
     def _add(self, *buffers: bytes | memoryview) -> None:
         self._frame += buffers

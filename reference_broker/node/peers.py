@@ -43,7 +43,7 @@ _COMPLAIN_AGAIN_S: Final = 10.0
 _ANYBODY: Final = NodeId(0)
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame holds."""
 
     HELLO = 0
@@ -61,8 +61,8 @@ class Kind(IntEnum):
     LAST_PART = 12
 
 
-_PARTS: Final = frozenset({Kind.PART, Kind.LAST_PART})
-_FOR_THE_NODE: Final = frozenset(Kind) - {Kind.HELLO, Kind.HEARTBEAT} - _PARTS
+_PARTS: Final = frozenset({FrameKind.PART, FrameKind.LAST_PART})
+_FOR_THE_NODE: Final = frozenset(FrameKind) - {FrameKind.HELLO, FrameKind.HEARTBEAT} - _PARTS
 
 
 class PeerEvents(Protocol):
@@ -139,7 +139,7 @@ class PeerLink(asyncio.Protocol):
         self._small = peers.limits.small_message_bytes
         """Larger frames are counted, so that one turn does not put more on the link than the link can take."""
         self._assembly = Assembly()
-        self._backlog = Backlog(Kind.PART, Kind.LAST_PART)
+        self._backlog = Backlog(FrameKind.PART, FrameKind.LAST_PART)
         self._paused = False
         """The connection takes no more for now."""
         self._gathered: list[bytes | memoryview] = []
@@ -155,7 +155,7 @@ class PeerLink(asyncio.Protocol):
         self.last_heard = self._peers.now()
         self._deadline = self._peers.link_made(self, self._too_slow)
         if self._dialled is not None:
-            self.send(Kind.HELLO, [self._handshake.open()])
+            self.send(FrameKind.HELLO, [self._handshake.open()])
 
     @property
     def is_dialled(self) -> bool:
@@ -193,7 +193,7 @@ class PeerLink(asyncio.Protocol):
     def _high_water(self) -> int:
         return _HIGH_WATER_FRAMES * self._peers.limits.peer_frame_bytes_max
 
-    def send(self, kind: Kind, buffers: list[bytes | memoryview]) -> int:
+    def send(self, kind: FrameKind, buffers: list[bytes | memoryview]) -> int:
         """Queue one message; returns its octets. Buffers must stay as they are until they are sent."""
         assert self._transport is not None
         size = 1 + sum(map(len, buffers))
@@ -210,7 +210,7 @@ class PeerLink(asyncio.Protocol):
             self._gathered = frame
         return size
 
-    def _waits(self, kind: Kind, size: int, buffers: list[bytes | memoryview]) -> bool:
+    def _waits(self, kind: FrameKind, size: int, buffers: list[bytes | memoryview]) -> bool:
         """Put a message into the backlog if it does not fit into a frame, or one of its stream waits there already."""
         stream = _stream_of(kind, buffers)
         if size <= self._frame_max and not self._backlog.holds(stream):
@@ -267,8 +267,8 @@ class PeerLink(asyncio.Protocol):
         elif kind in _FOR_THE_NODE:
             self._peers.events.peer_frame(self.node, kind, body[1:])
         elif kind in _PARTS:
-            self._take_part(self.node, body[1:], last=kind == Kind.LAST_PART)
-        elif kind != Kind.HEARTBEAT:
+            self._take_part(self.node, body[1:], last=kind == FrameKind.LAST_PART)
+        elif kind != FrameKind.HEARTBEAT:
             raise ValueError(f"frame of unknown kind {kind}")
         elif (alarms := body[1] if len(body) > 1 else 0) != self._alarms:
             self._alarms = alarms
@@ -282,11 +282,11 @@ class PeerLink(asyncio.Protocol):
             self._peers.events.peer_frame(node, whole[0], whole[1:])
 
     def _shake_hands(self, kind: int, body: memoryview) -> None:
-        if kind != Kind.HELLO:
+        if kind != FrameKind.HELLO:
             raise HandshakeError(f"a frame of kind {kind} came before the handshake was done")
         answer, peer = self._handshake.take(bytes(body[1:]))
         if answer:
-            self.send(Kind.HELLO, [answer])
+            self.send(FrameKind.HELLO, [answer])
         if peer is None:
             return
         if not isinstance(peer.frame_max, int) or peer.frame_max < FRAME_BYTES_MIN:
@@ -328,11 +328,11 @@ class PeerLink(asyncio.Protocol):
         self._peers.complain(self._dialled or _ANYBODY, f"{side} {where} refused: {reason}")
 
 
-def _stream_of(kind: Kind, buffers: list[bytes | memoryview]) -> int:
+def _stream_of(kind: FrameKind, buffers: list[bytes | memoryview]) -> int:
     """The stream whose order a frame keeps: its group, which the frame names first, or else its kind."""
-    if kind in (Kind.HEARTBEAT, Kind.REQUEST, Kind.ANSWER):
+    if kind in (FrameKind.HEARTBEAT, FrameKind.REQUEST, FrameKind.ANSWER):
         return -1 - kind
-    at = 1 if kind is Kind.RAFT else 0
+    at = 1 if kind is FrameKind.RAFT else 0
     return int.from_bytes(buffers[0][at : at + 8], "big")
 
 
@@ -419,7 +419,7 @@ class Peers:
         self._held[link] = None
         return True
 
-    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> int:
+    def send(self, node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> int:
         """Queue one message for ``node``; returns its octets, 0 (and nothing is sent) while ``node`` is not up."""
         link = self.links.get(node)
         return link.send(kind, buffers) if link is not None else 0
@@ -447,7 +447,7 @@ class Peers:
         """Have every peer know this node's alarms, now and with each heartbeat."""
         self._heartbeat = bytes((alarms,)) if alarms else b""
         for link in list(self.links.values()):
-            link.send(Kind.HEARTBEAT, [self._heartbeat])
+            link.send(FrameKind.HEARTBEAT, [self._heartbeat])
 
     def handshake(self, dialled: NodeId | None) -> Handshake:
         """A new one, with a nonce that was never used before."""
@@ -488,7 +488,7 @@ class Peers:
         log.info("node %d is up, boot id %d", link.node, boot_id)
         self.events.peer_up(link.node, boot_id)
         if self._heartbeat:
-            link.send(Kind.HEARTBEAT, [self._heartbeat])
+            link.send(FrameKind.HEARTBEAT, [self._heartbeat])
 
     def link_lost(self, link: PeerLink) -> None:
         """A link's connection ended."""
@@ -528,4 +528,4 @@ class Peers:
                     log.warning("node %d was silent for %.1f s", node, self.now() - link.last_heard)
                     link.close()
                 else:
-                    link.send(Kind.HEARTBEAT, [self._heartbeat])
+                    link.send(FrameKind.HEARTBEAT, [self._heartbeat])

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from reference_broker.node.config import Limits
 from reference_broker.node.node_ports import ProposingPorts, Runner
-from reference_broker.node.peers import Kind
+from reference_broker.node.peers import FrameKind
 from reference_broker.node.proposals import Proposal, Proposer, Segment, UnappliedCommands, seal
 from reference_broker.types import NOBODY, GroupId, Priority, Term
 
@@ -204,4 +204,4 @@ class Pipeline:
                 if priority is Priority.LOW:
                     self._forwarded(first + count - 1, now_ns)
             sealed = seal(self._encode(commands), segments, now_ns, self._node.anatomy.clock)
-            self._node.send(self.leader, Kind.PROPOSE, [head, sealed])
+            self._node.send(self.leader, FrameKind.PROPOSE, [head, sealed])

@@ -18,7 +18,7 @@ from typing import Any
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node import non_members
 from reference_broker.node.node_ports import ProposingPorts
-from reference_broker.node.peers import Kind
+from reference_broker.node.peers import FrameKind
 from reference_broker.node.pipeline import Pipeline
 from reference_broker.node.proposals import UnappliedCommands
 from reference_broker.queues.port import Channels, QueueKind
@@ -107,7 +107,7 @@ class Proxy:
         self._pipeline.leader, self._pipeline.term = node, term
         asked = [command for command in self._forget(normal, low) if self._kind.expects_reply(command)]
         head = non_members.pack_catch_up(self.group, term, self._node.boot_id, normal, low)
-        self._node.send(node, Kind.CATCH_UP, [head, *(self._encode(asked) if asked else ())])
+        self._node.send(node, FrameKind.CATCH_UP, [head, *(self._encode(asked) if asked else ())])
         self._pipeline.start_over()
         self._node.wake(self)
 
@@ -126,7 +126,7 @@ class Proxy:
         self._stopped = True
         for node in sorted(_replica_nodes(self.record)) if self._attached else ():
             if node != self._node.node:
-                self._node.send(node, Kind.ATTACH, [non_members.pack_attach(self.group, has_clients=False)])
+                self._node.send(node, FrameKind.ATTACH, [non_members.pack_attach(self.group, has_clients=False)])
 
     # One turn
 
@@ -137,7 +137,7 @@ class Proxy:
             self._pipeline.forward()
 
     def _attach_to(self, node: NodeId) -> None:
-        self._node.send(node, Kind.ATTACH, [non_members.pack_attach(self.group, has_clients=True)])
+        self._node.send(node, FrameKind.ATTACH, [non_members.pack_attach(self.group, has_clients=True)])
 
     def _forget(self, normal: int, low: int) -> list[Any]:
         """Forget the applied commands, and return them."""

@@ -79,7 +79,7 @@ class Reads:
 
         self._ask((group, "read-index"), answered)
 
-    def look_again(self, call: Callable[[bool], None]) -> None:
+    def when_queues_current(self, call: Callable[[bool], None]) -> None:
         """Call with True once this node knows of every queue that was declared or deleted before now, or with False if
         the node has not found out within ``read_timeout_ms``."""
         calls = [call]

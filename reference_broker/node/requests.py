@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Any, Final
 
 from reference_broker.node.node_ports import NodePorts
-from reference_broker.node.peers import Kind
+from reference_broker.node.peers import FrameKind
 from reference_broker.types import NodeId
 
 Answer = dict[str, Any]
@@ -66,7 +66,7 @@ class Requests:
         if _NUMBER.size + len(body) > limits.request_bytes_max:
             answered(failure(f"the request takes {len(body)} octets", "ask for less"))
             return
-        if not self._node.send(node, Kind.REQUEST, [_NUMBER.pack(number), body]):
+        if not self._node.send(node, FrameKind.REQUEST, [_NUMBER.pack(number), body]):
             answered(failure(f"node {node} cannot be reached", "start it, or mend the network between the nodes"))
             return
         self._waiting[number] = (node, answered)
@@ -85,7 +85,7 @@ class Requests:
             return
         if (content := read_object(bytes(body[_NUMBER.size :]))) is None:
             raise ValueError("a request or an answer that is no object")
-        if kind == Kind.ANSWER:
+        if kind == FrameKind.ANSWER:
             if (waiting := self._waiting.get(number)) is not None and waiting[0] == node:
                 self._finish(number, content)
             return
@@ -93,12 +93,12 @@ class Requests:
 
     def _too_large(self, node: NodeId, kind: int, number: int, octets: int) -> None:
         """The peer has another limit. Closing the link would break all queues on it, again at each try."""
-        what = "answer" if kind == Kind.ANSWER else "request"
+        what = "answer" if kind == FrameKind.ANSWER else "request"
         refused = failure(
             f"the {what} takes {octets} octets, node {self._node.node} takes {self._node.limits.request_bytes_max}",
             "set limits.request_bytes_max of all nodes to the same value",
         )
-        if kind == Kind.REQUEST:
+        if kind == FrameKind.REQUEST:
             self._answer(node, number, refused)
         elif (waiting := self._waiting.get(number)) is not None and waiting[0] == node:
             self._finish(number, refused)
@@ -114,7 +114,7 @@ class Requests:
         body = json.dumps(answer, separators=(",", ":")).encode()
         if len(body) + _NUMBER.size > self._node.limits.request_bytes_max:
             body = json.dumps(failure(f"the answer takes {len(body)} octets", "ask for less")).encode()
-        self._node.send(node, Kind.ANSWER, [_NUMBER.pack(number), body])
+        self._node.send(node, FrameKind.ANSWER, [_NUMBER.pack(number), body])
 
     def _finish(self, number: int, answer: Answer) -> None:
         if (waiting := self._waiting.pop(number, None)) is not None:

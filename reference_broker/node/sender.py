@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from reference_broker.log.errors import EntryGoneError, SnapshotGoneError
 from reference_broker.log.system import LogSystem
 from reference_broker.node.node_ports import NodePorts
-from reference_broker.node.peers import Kind
+from reference_broker.node.peers import FrameKind
 from reference_broker.raft import wire
 from reference_broker.raft.core import RaftCore
 from reference_broker.raft.messages import InstallSnapshot
@@ -172,7 +172,7 @@ class Sender:
                     self._send_entries(outgoing, before)
                 case Send():
                     self._send_what_waits(outgoing.to)
-                    self._node.send(outgoing.to, Kind.RAFT, wire.encode(self._group, outgoing.message))
+                    self._node.send(outgoing.to, FrameKind.RAFT, wire.encode(self._group, outgoing.message))
                 case SendSnapshot():
                     self._put_off.pop(outgoing.to, None)
                     self.flows.pop(outgoing.to, None)
@@ -322,7 +322,7 @@ class Sender:
     def _send_some(self, send: SendEntries) -> SendEntries | None:
         """Send one message of as many entries as fit into a frame, or one; returns the rest."""
         if send.last < send.first:
-            self._node.send(send.to, Kind.RAFT, wire.encode_append(self._group, send, self._node.node, ()))
+            self._node.send(send.to, FrameKind.RAFT, wire.encode_append(self._group, send, self._node.node, ()))
             return None
         try:
             entries = self._log.entries(self._group, send.first, send.last, self._octets_max)
@@ -332,7 +332,8 @@ class Sender:
             )
         last = entries[-1]
         self._asked.setdefault(send.to, (last.index, self._node.now_ns()))
-        octets = self._node.send(send.to, Kind.RAFT, wire.encode_append(self._group, send, self._node.node, entries))
+        message = wire.encode_append(self._group, send, self._node.node, entries)
+        octets = self._node.send(send.to, FrameKind.RAFT, message)
         if octets > self._small:
             self.flows.setdefault(send.to, _Flow()).sent(last.index, octets)
         return None if last.index == send.last else _rest(send, last)
@@ -360,7 +361,7 @@ class Sender:
             last=last,
             data=data,
         )
-        self._node.send(send.to, Kind.RAFT, wire.encode(self._group, message))
+        self._node.send(send.to, FrameKind.RAFT, wire.encode(self._group, message))
 
 
 def _joined(first: SendEntries, then: SendEntries) -> SendEntries:

@@ -36,7 +36,7 @@ from reference_broker.node.node_ports import Runner
 from reference_broker.node.nodes import Nodes
 from reference_broker.node.operations import Operations
 from reference_broker.node.peer_answers import PeerAnswers
-from reference_broker.node.peers import Kind, Peers
+from reference_broker.node.peers import FrameKind, Peers
 from reference_broker.node.queue_services import QueueServices
 from reference_broker.node.reads import Reads
 from reference_broker.node.reconciliation import Reconciliation
@@ -188,10 +188,10 @@ class Shard:
         """Call with what the queue's leader counts, or with an ``error``."""
         self.reads.counts(group, answered)
 
-    def look_again(self, call: Callable[[bool], None]) -> None:
+    def when_queues_current(self, call: Callable[[bool], None]) -> None:
         """Call with True once this node knows of every queue that was declared or deleted before now, or with False
         once nobody could say in time."""
-        self.reads.look_again(call)
+        self.reads.when_queues_current(call)
 
     def policies(self) -> Collection[Policy]:
         """The policies of the cluster, as this node knows them."""
@@ -234,7 +234,7 @@ class Shard:
 
     # node.group.GroupPorts
 
-    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> int:
+    def send(self, node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> int:
         """Queue a message for a peer."""
         return self.peers.send(node, kind, buffers)
 
@@ -299,7 +299,7 @@ class Shard:
 
     def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
         """A frame of a peer. Raises ValueError if it is damaged."""
-        if kind == Kind.EFFECTS:  # other frames do nothing before the turn
+        if kind == FrameKind.EFFECTS:  # other frames do nothing before the turn
             self.check_suspension()
         self._frames.take(node, kind, body)
 

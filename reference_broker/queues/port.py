@@ -301,7 +301,7 @@ class HostedMachine(Protocol):
         """The other nodes may have given this node up for a while. Messages dealt to its clients may be other
         consumers' now, by entries that this node has not applied yet."""
 
-    def when_sure(self, call: Callable[[], None]) -> None:
+    def after_doubt(self, call: Callable[[], None]) -> None:
         """Call once deliveries are certain again."""
 
     def stop(self) -> None:

@@ -182,7 +182,7 @@ class QuorumMember:
         self._doubt.begin()
         self._ask()
 
-    def when_sure(self, call: Callable[[], None]) -> None:
+    def after_doubt(self, call: Callable[[], None]) -> None:
         """Call once there is no doubt."""
         if not self._doubt.is_on:
             call()

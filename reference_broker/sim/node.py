@@ -27,7 +27,7 @@ from reference_broker.node.client import ClientConnection
 from reference_broker.node.client_channel import ClientChannel
 from reference_broker.node.config import Limits, Member, NodeConfig
 from reference_broker.node.group import GroupRunner
-from reference_broker.node.peers import Kind
+from reference_broker.node.peers import FrameKind
 from reference_broker.node.shard import Shard
 from reference_broker.queues.port import DeadMessage
 from reference_broker.queues.quorum_member import QuorumMember
@@ -83,16 +83,16 @@ class SimShard(Shard):
 
     def _show_looks(self) -> None:
         """Have the ledger hear when nobody could tell whether a queue exists."""
-        look_again, ledger = self.reads.look_again, self.owner.checkers.ledger
+        when_queues_current, ledger = self.reads.when_queues_current, self.owner.checkers.ledger
 
         def shown(call: Callable[[bool], None]) -> None:
             def looked(found: bool) -> None:
                 ledger.is_unsure = ledger.is_unsure or not found
                 call(found)
 
-            look_again(looked)
+            when_queues_current(looked)
 
-        setattr(self.reads, "look_again", shown)  # noqa: B010 - a method that is shown, not replaced
+        setattr(self.reads, "when_queues_current", shown)  # noqa: B010 - a method that is shown, not replaced
 
     def _show_log(self) -> None:
         """Show the log's methods. This must be done before the first member is at work, because some members are
@@ -191,9 +191,9 @@ class SimShard(Shard):
 
         host.apply, host.install = shown, jumps
 
-    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> int:
+    def send(self, node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> int:
         """Show each Raft message that leaves."""
-        if kind is Kind.RAFT:
+        if kind is FrameKind.RAFT:
             self.story.sends(self.node, node, buffers[0])
             self.checks.sends(self.node, node, buffers[0], len(buffers) == 1)
         return super().send(node, kind, buffers)
@@ -271,8 +271,8 @@ class SimShard(Shard):
 
     def peer_frame(self, node: NodeId, kind: int, body: memoryview) -> None:
         """Note whether a delivery is made here, or comes from the leader of a queue that has no member here."""
-        self.breaks += kind == Kind.LEADING
-        self._is_told = kind == Kind.EFFECTS
+        self.breaks += kind == FrameKind.LEADING
+        self._is_told = kind == FrameKind.EFFECTS
         super().peer_frame(node, kind, body)
         self._is_told = False
 

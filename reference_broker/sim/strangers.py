@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Final, cast
 
 from reference_broker.node.handshake import NONCE_OCTETS, VERSION
-from reference_broker.node.peers import Kind
+from reference_broker.node.peers import FrameKind
 from reference_broker.sim.environment import Environment
 from reference_broker.sim.loop import SimLoop
 from reference_broker.sim.node import PEER_PORT, SimNode
@@ -33,7 +33,7 @@ class Liar(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the messages."""
         for message in self._messages:
-            frame = _LENGTH.pack(1 + len(message)) + bytes((Kind.HELLO,)) + message
+            frame = _LENGTH.pack(1 + len(message)) + bytes((FrameKind.HELLO,)) + message
             cast(asyncio.Transport, transport).write(frame)
 
 

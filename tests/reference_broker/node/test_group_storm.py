@@ -47,7 +47,7 @@ from reference_broker.node.frames import Frames
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.hosting import Hosting
 from reference_broker.node.metadata import MetadataHost
-from reference_broker.node.peers import Kind
+from reference_broker.node.peers import FrameKind
 from reference_broker.node.proxy import Proxy
 from reference_broker.node.reconciliation import Reconciliation
 from reference_broker.node.requests import Requests
@@ -194,7 +194,7 @@ class Node:
 
     # node.group.GroupPorts
 
-    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> int:
+    def send(self, node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> int:
         return self.world.send(self.node, node, kind, b"".join(buffers))
 
     def wake(self, runner: GroupRunner | Proxy) -> None:
@@ -320,7 +320,7 @@ class Node:
         if self.timers:
             self.timers.pop(0)()
 
-    def frame(self, sender: NodeId, kind: Kind, body: bytes) -> None:
+    def frame(self, sender: NodeId, kind: FrameKind, body: bytes) -> None:
         self.frames.take(sender, kind, memoryview(body))
 
 
@@ -403,7 +403,7 @@ class World:
         self.chance = random.Random(seed)
         self.all = [NodeId(number) for number in range(1, nodes + 1)]
         self.changes = changes
-        self.links: dict[tuple[NodeId, NodeId], deque[tuple[Kind, bytes]]] = {}
+        self.links: dict[tuple[NodeId, NodeId], deque[tuple[FrameKind, bytes]]] = {}
         self.nodes: dict[NodeId, Node] = {}
         self.metadata: list[Any] = [DeclareQueue(record=RECORD, node=NOBODY, correlation=0)]
         self._serial = self._number = 0
@@ -450,7 +450,7 @@ class World:
     def is_up(self, a: NodeId, b: NodeId) -> bool:
         return (a, b) in self.links
 
-    def send(self, sender: NodeId, to: NodeId, kind: Kind, body: bytes) -> int:
+    def send(self, sender: NodeId, to: NodeId, kind: FrameKind, body: bytes) -> int:
         if (link := self.links.get((sender, to))) is None:
             return 0
         link.append((kind, body))

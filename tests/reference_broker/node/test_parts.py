@@ -13,7 +13,7 @@ from infra.ports import free_ports
 from reference_broker.node.boot_ids import BootIds
 from reference_broker.node.config import Limits, Member
 from reference_broker.node.parts import Assembly
-from reference_broker.node.peers import Kind, Peers
+from reference_broker.node.peers import FrameKind, Peers
 from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import NodeId
 
@@ -110,15 +110,15 @@ def test_what_is_larger_than_a_frame_arrives_whole(limits: tuple[Limits, Limits]
         async with up(*limits) as (peers, events):
             if held:
                 peers[0].hold()
-            peers[0].send(NodeId(2), Kind.RAFT, entries(7, message))
-            peers[0].send(NodeId(2), Kind.PROPOSE, [(7).to_bytes(8, "big"), b"behind"])
-            peers[0].send(NodeId(2), Kind.RAFT, entries(8, b"small"))
+            peers[0].send(NodeId(2), FrameKind.RAFT, entries(7, message))
+            peers[0].send(NodeId(2), FrameKind.PROPOSE, [(7).to_bytes(8, "big"), b"behind"])
+            peers[0].send(NodeId(2), FrameKind.RAFT, entries(8, b"small"))
             peers[0].flush() if held else None
             await events[1].until(lambda: len(events[1].frames) == 3)
             assert not events[1].lost
         got = [(kind, body) for _node, kind, body in events[1].frames]
-        small = (Kind.RAFT, b"".join(entries(8, b"small")))
-        large, behind = (Kind.RAFT, b"".join(entries(7, message))), (Kind.PROPOSE, bytes(7) + b"\x07behind")
+        small = (FrameKind.RAFT, b"".join(entries(8, b"small")))
+        large, behind = (FrameKind.RAFT, b"".join(entries(7, message))), (FrameKind.PROPOSE, bytes(7) + b"\x07behind")
         assert sorted(got) == sorted([small, large, behind])
         assert got.index(large) < got.index(behind)
 
@@ -130,9 +130,9 @@ def test_small_frames_of_others_pass_a_large_message() -> None:
 
     async def scenario() -> None:
         async with up(SMALL_FRAMES, SMALL_FRAMES) as (peers, events):
-            peers[0].send(NodeId(2), Kind.RAFT, entries(7, bytes(64 << 20)))
-            peers[0].send(NodeId(2), Kind.RAFT, entries(7, b"behind"))
-            peers[0].send(NodeId(2), Kind.RAFT, entries(8, b"small"))
+            peers[0].send(NodeId(2), FrameKind.RAFT, entries(7, bytes(64 << 20)))
+            peers[0].send(NodeId(2), FrameKind.RAFT, entries(7, b"behind"))
+            peers[0].send(NodeId(2), FrameKind.RAFT, entries(8, b"small"))
             assert NodeId(2) in peers[0].congested
             await events[1].until(lambda: len(events[1].frames) == 3)
             await events[0].until(lambda: events[0].writable > 0)
@@ -162,7 +162,7 @@ def test_many_large_frames_in_one_turn_are_a_reason_to_wait() -> None:
             peers[0].hold()
             sent = 0
             while NodeId(2) not in peers[0].congested:
-                sent += peers[0].send(NodeId(2), Kind.RAFT, entries(sent + 1, frame))
+                sent += peers[0].send(NodeId(2), FrameKind.RAFT, entries(sent + 1, frame))
             assert sent <= 4 * limits.peer_frame_bytes_max
             peers[0].flush()
             await events[0].until(lambda: events[0].writable > 0)

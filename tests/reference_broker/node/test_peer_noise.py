@@ -18,7 +18,7 @@ from reference_broker.machines.metadata import QueueRecord
 from reference_broker.node import control
 from reference_broker.node.boot_ids import BootIds
 from reference_broker.node.config import Member, NodeConfig
-from reference_broker.node.peers import Kind
+from reference_broker.node.peers import FrameKind
 from reference_broker.node.requests import Answer
 from reference_broker.node.shard import Shard
 from reference_broker.raft import wire
@@ -39,7 +39,9 @@ from reference_broker.raft.messages import (
 from reference_broker.storage.memory_files import MemoryFiles
 from reference_broker.types import METADATA_GROUP, GroupId, NodeId
 
-FOR_THE_NODE = sorted(frozenset(Kind) - {Kind.HELLO, Kind.HEARTBEAT, Kind.PART, Kind.LAST_PART})
+FOR_THE_NODE = sorted(
+    frozenset(FrameKind) - {FrameKind.HELLO, FrameKind.HEARTBEAT, FrameKind.PART, FrameKind.LAST_PART}
+)
 """What a link hands to the node; the others it keeps to itself."""
 PEER = NodeId(2)
 GROUP = GroupId(7)
@@ -93,8 +95,8 @@ class Node:
         await self.settle()
         return True
 
-    def _sent(self, _node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> bool:
-        if kind is Kind.REQUEST:
+    def _sent(self, _node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> bool:
+        if kind is FrameKind.REQUEST:
             self.asked.append(bytes(buffers[0]))
         return True
 
@@ -141,7 +143,7 @@ BODIES = st.one_of(st.binary(max_size=120), st.lists(st.sampled_from(NUMBERS), m
 @pytest.mark.parametrize("kind", FOR_THE_NODE, ids=lambda kind: kind.name)
 @settings(max_examples=25)
 @given(bodies=st.lists(BODIES, max_size=8))
-def test_noise_costs_no_node(kind: Kind, bodies: list[bytes]) -> None:
+def test_noise_costs_no_node(kind: FrameKind, bodies: list[bytes]) -> None:
     assert play([(kind, body) for body in bodies])[1] == []
 
 
@@ -172,11 +174,11 @@ OPERATORS = [
 @given(st.dictionaries(st.sampled_from(KEYS), JSON, max_size=6))
 def test_a_request_that_makes_no_sense_is_refused(op: str, more: dict[str, object]) -> None:
     body = NUMBER + json.dumps({**more, "op": op}).encode()
-    assert play([(Kind.REQUEST, body)])[1] == []
+    assert play([(FrameKind.REQUEST, body)])[1] == []
 
 
 def test_a_request_that_is_too_deep_to_read_is_damaged() -> None:
-    assert play([(Kind.REQUEST, NUMBER + b"[" * 100_000)]) == ([False], [])
+    assert play([(FrameKind.REQUEST, NUMBER + b"[" * 100_000)]) == ([False], [])
 
 
 N64 = st.sampled_from((0, 1, 2, 3, 2**31, 2**63, 2**64 - 1))
@@ -203,7 +205,7 @@ LYING_MESSAGES = st.one_of(
 def test_a_well_formed_lie_is_at_most_a_contradiction(messages: list[Message]) -> None:
     """Who has the secret is believed. What cannot be true of any leader stops the node before it serves anybody, and
     says so; nothing else may come of it."""
-    frames = [(Kind.RAFT, b"".join(map(bytes, wire.encode(METADATA_GROUP, message)))) for message in messages]
+    frames = [(FrameKind.RAFT, b"".join(map(bytes, wire.encode(METADATA_GROUP, message)))) for message in messages]
     _, failures = play([(int(kind), body) for kind, body in frames])
     assert all("SafetyViolationError" in failure for failure in failures), failures
 
@@ -214,8 +216,8 @@ def test_what_a_node_must_remember_can_be_read_again() -> None:
     async def scenario() -> None:
         node = Node()
         for life in (2**70, -1, True, 5):
-            await node.take(Kind.REQUEST, NUMBER + json.dumps({"op": "outlive", "node": 3, "life": life}).encode())
-        await node.take(Kind.REQUEST, NUMBER + json.dumps({"op": "outlive", "node": 9, "life": 5}).encode())
+            await node.take(FrameKind.REQUEST, NUMBER + json.dumps({"op": "outlive", "node": 3, "life": life}).encode())
+        await node.take(FrameKind.REQUEST, NUMBER + json.dumps({"op": "outlive", "node": 9, "life": 5}).encode())
         node.shard.close()
         again = BootIds(node.files, "data", (2, 1))
         (life, _), stranger = again.known(NodeId(3)) or (0, 0), again.known(NodeId(9))
@@ -236,7 +238,7 @@ def test_an_answer_that_makes_no_sense_is_an_error_for_who_asked(request_: dict[
         answers = node.ask(**request_)
         assert node.asked
         while node.asked:
-            await node.take(Kind.ANSWER, node.asked.pop(0) + json.dumps(lie).encode())
+            await node.take(FrameKind.ANSWER, node.asked.pop(0) + json.dumps(lie).encode())
         assert answers or not isinstance(lie, dict) or "raft_state" in lie
         node.shard.close()
         assert node.failures == []

@@ -7,7 +7,7 @@ from reference_broker.machines.commands import Enqueue, Settle
 from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import MessageRun
 from reference_broker.node.config import Limits
-from reference_broker.node.peers import Kind
+from reference_broker.node.peers import FrameKind
 from reference_broker.node.pipeline import CommandQueue
 from reference_broker.node.proxy import Proxy
 from reference_broker.queues.quorum import QUORUM
@@ -100,11 +100,11 @@ class Node:
 
     def __init__(self) -> None:
         self.congested = {NodeId(1)}
-        self.sent: list[Kind] = []
+        self.sent: list[FrameKind] = []
         self.waiting: list[tuple[int, object]] = []
         self.anatomy = Anatomy(clock=1)
 
-    def send(self, _node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> int:
+    def send(self, _node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> int:
         self.sent.append(kind)
         return sum(map(len, buffers))
 
@@ -127,8 +127,8 @@ def test_a_proxy_goes_on_when_the_link_to_the_leader_takes_octets_again() -> Non
     proxy.propose(enqueue(1 + count, 1), 10)
     proxy.turn()
     assert node.waiting == [(NodeId(1), proxy)]
-    assert Kind.PROPOSE not in node.sent
+    assert FrameKind.PROPOSE not in node.sent
     node.congested.clear()
     proxy.turn()
-    assert node.sent.count(Kind.PROPOSE) == 1
+    assert node.sent.count(FrameKind.PROPOSE) == 1
     assert len(node.waiting) == 1

@@ -135,7 +135,7 @@ def test_a_queue_that_was_deleted_meanwhile_is_said_to_be() -> None:
 def test_a_queue_that_is_not_known_here_is_looked_for_once() -> None:
     """It may have been declared on another node a moment ago; a metadata group that cannot say is not waited for."""
     node, looked = Node(), []
-    node.reads.look_again(looked.append)
+    node.reads.when_queues_current(looked.append)
     node.asked[0][2]({"index": 9})
     [(index, call)] = node.awaited
     assert index == 9 and not looked
@@ -143,7 +143,7 @@ def test_a_queue_that_is_not_known_here_is_looked_for_once() -> None:
     node.fire(below_s=4)
     assert looked == [True]
     node.member.leader = NOBODY
-    node.reads.look_again(looked.append)
+    node.reads.when_queues_current(looked.append)
     node.fire(below_s=2)
     assert looked == [True]
     node.fire(below_s=4)

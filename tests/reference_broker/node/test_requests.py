@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from reference_broker.node.config import Limits
-from reference_broker.node.peers import Kind
+from reference_broker.node.peers import FrameKind
 from reference_broker.node.requests import Answer, Answered, Requests
 from reference_broker.types import NodeId
 
@@ -21,14 +21,14 @@ class Node:
     def __init__(self, **limits: int) -> None:
         self.node = HERE
         self.limits = Limits(**limits)
-        self.sent: list[tuple[NodeId, Kind, bytes]] = []
+        self.sent: list[tuple[NodeId, FrameKind, bytes]] = []
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.is_cut = False
         self.asked: list[tuple[Answer, Answered]] = []
         self.requests = Requests(self, lambda _node, request, answered: self.asked.append((request, answered)))
         self.answers: list[Answer] = []
 
-    def send(self, node: NodeId, kind: Kind, buffers: list[bytes | memoryview]) -> int:
+    def send(self, node: NodeId, kind: FrameKind, buffers: list[bytes | memoryview]) -> int:
         self.sent.append((node, kind, b"".join(buffers)))
         return 0 if self.is_cut else len(self.sent[-1][2])
 
@@ -38,7 +38,7 @@ class Node:
     def ask(self, node: NodeId = THERE) -> None:
         self.requests.ask(node, {"op": "outlive"}, self.answers.append)
 
-    def hear(self, node: NodeId, kind: Kind, number: int, content: object) -> None:
+    def hear(self, node: NodeId, kind: FrameKind, number: int, content: object) -> None:
         body = number.to_bytes(4, "big") + json.dumps(content).encode()
         self.requests.frame(node, kind, memoryview(body))
 
@@ -48,8 +48,8 @@ def test_an_answer_reaches_the_one_who_asked() -> None:
     node = Node()
     node.ask()
     node.ask()
-    node.hear(THERE, Kind.ANSWER, 2, {"second": 1})
-    node.hear(THERE, Kind.ANSWER, 1, {"first": 1})
+    node.hear(THERE, FrameKind.ANSWER, 2, {"second": 1})
+    node.hear(THERE, FrameKind.ANSWER, 1, {"first": 1})
     assert node.answers == [{"second": 1}, {"first": 1}]
 
 
@@ -59,7 +59,7 @@ def test_silence_is_answered_after_the_time_out_and_an_answer_after_that_is_igno
     node.ask()
     [(delay_s, over)] = node.timers
     over()
-    node.hear(THERE, Kind.ANSWER, 1, {"late": 1})
+    node.hear(THERE, FrameKind.ANSWER, 1, {"late": 1})
     assert delay_s == 1.5
     assert [answer["error"] for answer in node.answers] == ["node 2 did not answer within 1500 ms"]
 
@@ -68,7 +68,7 @@ def test_a_time_out_after_the_answer_does_nothing() -> None:
     """A call is made exactly once."""
     node = Node()
     node.ask()
-    node.hear(THERE, Kind.ANSWER, 1, {})
+    node.hear(THERE, FrameKind.ANSWER, 1, {})
     node.timers[0][1]()
     assert node.answers == [{}]
 
@@ -97,7 +97,7 @@ def test_only_so_many_may_wait() -> None:
     for _ in range(3):
         node.ask()
     assert [answer["error"] for answer in node.answers] == ["2 requests await an answer already"]
-    node.hear(THERE, Kind.ANSWER, 1, {"ok": True})
+    node.hear(THERE, FrameKind.ANSWER, 1, {"ok": True})
     node.ask()
     assert node.answers[1:] == [{"ok": True}]
     assert len(node.sent) == 3
@@ -107,18 +107,18 @@ def test_an_answer_of_another_node_is_no_answer() -> None:
     """Numbers are told apart per node that was asked."""
     node = Node()
     node.ask(THERE)
-    node.hear(ELSEWHERE, Kind.ANSWER, 1, {"not": "mine"})
+    node.hear(ELSEWHERE, FrameKind.ANSWER, 1, {"not": "mine"})
     assert not node.answers
 
 
 def test_an_answer_that_is_too_long_says_so_instead() -> None:
     """A frame beyond the other's bound would cost the link."""
     node = Node(request_bytes_max=200)
-    node.hear(THERE, Kind.REQUEST, 7, {"op": "leading"})
+    node.hear(THERE, FrameKind.REQUEST, 7, {"op": "leading"})
     [(request, answered)] = node.asked
     answered({"groups": list(range(100))})
     [(to, kind, body)] = node.sent
-    assert (request, to, kind, body[:4]) == ({"op": "leading"}, THERE, Kind.ANSWER, b"\0\0\0\7")
+    assert (request, to, kind, body[:4]) == ({"op": "leading"}, THERE, FrameKind.ANSWER, b"\0\0\0\7")
     assert len(body) <= 200 and "octets" in json.loads(body[4:])["error"]
 
 
@@ -128,7 +128,7 @@ def test_what_is_no_request_costs_the_link_and_nothing_else(body: bytes) -> None
     node = Node(request_bytes_max=200)
     node.ask()
     with pytest.raises(ValueError):
-        node.requests.frame(THERE, Kind.ANSWER, memoryview(body))
+        node.requests.frame(THERE, FrameKind.ANSWER, memoryview(body))
     assert not node.answers
 
 
@@ -140,13 +140,13 @@ def test_a_request_that_is_too_long_is_refused_at_home() -> None:
     assert [list(answer) for answer in node.answers] == [["error", "fix"]]
 
 
-@pytest.mark.parametrize("kind", [Kind.REQUEST, Kind.ANSWER])
-def test_a_peer_with_another_limit_is_told_and_the_link_stays(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [FrameKind.REQUEST, FrameKind.ANSWER])
+def test_a_peer_with_another_limit_is_told_and_the_link_stays(kind: FrameKind) -> None:
     """It asks again and again: each time the link would break, with all queues on it."""
     node = Node(request_bytes_max=300)
-    if kind is Kind.ANSWER:
+    if kind is FrameKind.ANSWER:
         node.ask()
     node.hear(THERE, kind, 1, {"long": "x" * 300})
-    said = node.answers if kind is Kind.ANSWER else [json.loads(body[4:]) for _to, _kind, body in node.sent]
+    said = node.answers if kind is FrameKind.ANSWER else [json.loads(body[4:]) for _to, _kind, body in node.sent]
     assert len(said) == 1 and "request_bytes_max" in said[0]["fix"]
     assert not node.asked

@@ -203,7 +203,7 @@ class LastValueMember:
     def reproposed(self, command: Any) -> Any:
         return command
 
-    def when_sure(self, call: Callable[[], None]) -> None:
+    def after_doubt(self, call: Callable[[], None]) -> None:
         call()
 
     def became_leader(self, term: Term) -> None: ...

@@ -349,8 +349,8 @@ def test_a_snapshot_in_doubt_is_kept_back_like_the_entries_it_stands_for() -> No
 
 def test_who_waits_for_the_end_of_a_doubt_goes_on_then() -> None:
     member, done = doubting(), list[int]()
-    member.queue.when_sure(lambda: done.append(1))
+    member.queue.after_doubt(lambda: done.append(1))
     assert not done
     sure(member)
-    member.queue.when_sure(lambda: done.append(2))
+    member.queue.after_doubt(lambda: done.append(2))
     assert done == [1, 2]
