@@ -25,20 +25,10 @@ from perftest.engine.publishing import publisher
 from perftest.engine.workers import health, shares
 from perftest.results import run_checks, trust
 from perftest.spec import check
+from perftest.spec.behaviour import Bodies, Connecting, Consuming, Exchange, Publishing, Tls
 from perftest.spec.load import load_workload
-from perftest.spec.models import (
-    Bodies,
-    Connecting,
-    Consuming,
-    Exchange,
-    Load,
-    Publishing,
-    Queue,
-    Sweep,
-    Timing,
-    Tls,
-    Workload,
-)
+from perftest.spec.models import SECTIONS, Sweep, Timing, Workload
+from perftest.spec.plan import QueueSpec, Settings
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.fields import TABLE_DEPTH_MAX, TABLE_FIELDS_MAX
 from reference_broker.log.config import LogConfig
@@ -331,16 +321,16 @@ def test_every_key_of_a_workload_is_explained() -> None:
     """A key that is only in the schema is found by nobody who reads."""
     text = read("workloads/README.md")
     parts: dict[str, type[BaseModel]] = {
-        "load": Load,
-        "exchange": Exchange,
-        "publishing": Publishing,
-        "publishing.bodies": Bodies,
-        "consuming": Consuming,
-        "connecting": Connecting,
-        "connecting.tls": Tls,
+        "load": SECTIONS[Settings],
+        "exchange": SECTIONS[Exchange],
+        "publishing": SECTIONS[Publishing],
+        "publishing.bodies": SECTIONS[Bodies],
+        "consuming": SECTIONS[Consuming],
+        "connecting": SECTIONS[Connecting],
+        "connecting.tls": SECTIONS[Tls],
         "sweep": Sweep,
         "step": Timing,
-        "queues[]": Queue,
+        "queues[]": SECTIONS[QueueSpec],
     }
     keys = {f"{part}.{field}" for part, model in parts.items() for field in model.model_fields} - parts.keys()
     keys |= {field.alias or name for name, field in Workload.model_fields.items()} - parts.keys() - {"queues"}

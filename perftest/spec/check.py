@@ -179,7 +179,7 @@ def _sweep(workload: Workload, document: Document) -> Iterator[Problem]:
     if shape:
         return
     for setting in settings_swept(sweep):
-        if setting in workload.load.model_fields_set and ("sweep",) not in document.overrides:
+        if setting in document.data.get("load", ()) and ("sweep",) not in document.overrides:
             rule = f"{setting} is swept: this value would never be used"
             yield document.problem(("load", setting), rule, "remove it, or sweep another setting")
     for location, rule, fix, value in value_problems(sweep):

@@ -9,11 +9,12 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, asdict, fields, is_dataclass, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from enum import Enum
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from perftest.spec.fields import changed
 from perftest.spec.plan import GROUP_PARTS, Plan
 
 _D = TypeVar("_D")
@@ -82,12 +83,7 @@ def _deviations(value: Any) -> Any:
         return [_deviations(each) for each in value]
     if not is_dataclass(value):
         return _plain(value)
-    kept = ((each, getattr(value, each.name)) for each in fields(value))
-    return {each.name: _deviations(of) for each, of in kept if of not in (each.default, _made(each))}
-
-
-def _made(one: Field[Any]) -> Any:
-    return one.default_factory() if one.default_factory is not MISSING else MISSING
+    return {name: _deviations(of) for name, of in changed(value)}
 
 
 def _plain(value: Any) -> Any:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from typing import Any, Final
 
-from perftest.spec.behaviour import Connecting, Consuming, Publishing
+from perftest.spec.behaviour import Connecting
+from perftest.spec.fields import Quantity, by_key, quantity_of
 from perftest.spec.models import SCHEMA_VERSION
 from perftest.spec.plan import Group, Isolation, Plan, QueueSpec, Settings, Step
 from perftest.spec.sweep import in_order
-from perftest.spec.units import FIELD_OF_KEY, KEY_OF_FIELD, UNLIMITED, WORDS, UnitError, parse_duration_s, per_second
+from perftest.spec.units import FIELD_OF_KEY, KEY_OF_FIELD, WORDS, UnitError, parse_duration_s
 
 ALWAYS: Final = ("in_flight", "prefetch", "ack_interval", "size", "publishers", "consumers")
 """Keys of the load that are always written."""
@@ -68,8 +69,8 @@ def workload_of(plan: Plan) -> dict[str, Any]:
         "queues": [_queue(queue) for queue in plan.queues],
         "load": _load(step.settings, swept),
         "exchange": _deviations(plan.exchange),
-        "publishing": _publishing(plan.publishing),
-        "consuming": _consuming(plan.consuming),
+        "publishing": _deviations(plan.publishing),
+        "consuming": _deviations(plan.consuming),
         "connecting": _connecting(plan.connecting),
         "background": [_background(each) for each in plan.background],
         "sweep": _sweep(plan),
@@ -130,69 +131,37 @@ def _rest(settings: Settings, swept: tuple[str, ...]) -> tuple[object, ...]:
 
 def written(setting: str, value: Any) -> Any:
     """The value of a field of :class:`~perftest.spec.plan.Settings`, as a file has it."""
-    if setting == "rate":
-        return UNLIMITED if value is None else _number(value)
-    if value in WORDS.get(setting, ()):
-        return WORDS[setting][value]
-    units = per_second(FIELD_OF_KEY.get(setting, setting))
-    return value if units is None else duration(value / units) if value else 0
+    quantity = quantity_of(Settings, FIELD_OF_KEY.get(setting, setting))
+    return value if quantity is None else _shown(quantity, value)
 
 
-def _number(value: float) -> int | float:
-    """A whole number without its decimal point."""
+def _shown(quantity: Quantity, value: Any) -> Any:
+    """A quantity as a file has it: a word, a time with its unit, or a number, without its point if it is whole."""
+    if value in quantity.words:
+        return quantity.words[value]
+    if quantity.per_second:
+        return duration(value / quantity.per_second) if value else 0
     return int(value) if value == int(value) else value
 
 
 def _load(settings: Settings, swept: set[str]) -> dict[str, Any]:
-    usual, found = Settings(), {}
-    for field in fields(Settings):
-        setting, value = KEY_OF_FIELD.get(field.name, field.name), getattr(settings, field.name)
-        if setting not in swept and (setting in ALWAYS or value != getattr(usual, field.name)):
-            found[setting] = written(setting, value)
-    return found
+    found, usual = by_key(settings, _shown), by_key(Settings(), _shown)
+    return {key: value for key, value in found.items() if key not in swept and (key in ALWAYS or value != usual[key])}
+
+
+def _deviations(part: Any) -> dict[str, Any]:
+    """The fields of a part of the plan whose values differ from their defaults."""
+    return by_key(part, _shown, all_fields=False)
 
 
 def _queue(queue: QueueSpec) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": queue.name, "type": queue.type.value}
-    return {**found, **{key: value for key, value in _deviations(queue).items() if key not in found}}
-
-
-def _publishing(publishing: Publishing) -> dict[str, Any]:
-    found = _by_key(publishing)
-    if "bodies" in found:
-        found["bodies"] = _deviations(publishing.bodies)
-    for key in ("rate_cycle", "size_cycle"):
-        if key in found:
-            found[key] = [[_number(value), duration(held)] for value, held in getattr(publishing, key)]
-    return found
-
-
-def _consuming(consuming: Consuming) -> dict[str, Any]:
-    found = _by_key(consuming)
-    if "rate" in found:
-        found["rate"] = _number(found["rate"])
-    if "latency_cycle" in found:
-        found["latency_cycle"] = [[duration(value / 1e6), duration(held)] for value, held in consuming.latency_cycle]
-    return found
+    return {"name": queue.name, "type": queue.type.value} | _deviations(queue)
 
 
 def _connecting(connecting: Connecting) -> dict[str, Any]:
-    found = _by_key(connecting)
+    found = _deviations(connecting)
     if "recovery" in found:
         found["recovery"] = found.pop("recovery")  # stands behind the other keys
-    if "tls" in found:
-        found["tls"] = _deviations(connecting.tls)
-    return found
-
-
-def _by_key(part: Publishing | Consuming | Connecting) -> dict[str, Any]:
-    """As :func:`_deviations`, by the keys of a file, with times as a file has them."""
-    found = {}
-    for field, value in _deviations(part).items():
-        units = per_second(field)
-        if units is not None:
-            value = [duration(each) for each in value] if isinstance(value, list) else duration(value / units)
-        found[KEY_OF_FIELD.get(field, field)] = value
     return found
 
 
@@ -202,8 +171,8 @@ def _background(load: Group) -> dict[str, Any]:
         "queues": [_queue(queue) for queue in load.queues],
         "load": _load(load.steps[0].settings, set()),
         "exchange": _deviations(load.exchange),
-        "publishing": _publishing(load.publishing),
-        "consuming": _consuming(load.consuming),
+        "publishing": _deviations(load.publishing),
+        "consuming": _deviations(load.consuming),
     }
     return {key: value for key, value in found.items() if value}
 
@@ -238,22 +207,3 @@ def _timing(step: Step, drain_s: float) -> dict[str, Any]:
     if drain_s != 10.0:
         found["drain"] = duration(drain_s)
     return found
-
-
-def _deviations(part: Any) -> dict[str, Any]:
-    """The fields of a part of the plan whose values differ from their defaults, as plain values."""
-    found = {}
-    for field in fields(part):
-        value = getattr(part, field.name)
-        usual = field.default if field.default_factory is MISSING else field.default_factory()
-        if value != usual:
-            found[field.name] = _plain(value)
-    return found
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return list(value)
-    if isinstance(value, Mapping):
-        return dict(value)
-    return value.value if hasattr(value, "value") else value

@@ -1,62 +1,14 @@
-"""From a checked workload to the plan the engine executes: no defaults left, no units left."""
+"""From a checked workload, whose sections are parts of a plan, to the plan: a sweep becomes steps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from perftest.spec import models
-from perftest.spec.behaviour import Bodies, Connecting, Consuming, Cycle, Exchange, Publishing, Tls
-from perftest.spec.models import Load, Queue, Workload
-from perftest.spec.plan import Group, Isolation, Plan, QueueSpec, Settings, Step
+from perftest.spec.models import BackgroundLoad, Workload
+from perftest.spec.plan import Group, Isolation, Plan, Step
 from perftest.spec.sweep import field_of, in_order, label, points, settings_swept, swept_value
-from perftest.spec.units import FIELD_OF_KEY, WORDS, format_duration, per_second
-
-
-def settings_of(load_section: Load) -> Settings:
-    """The settings all steps share."""
-    return Settings(**_in_units(load_section.model_dump()))
-
-
-def publishing_of(section: models.Publishing) -> Publishing:
-    """How publishers behave."""
-    plain = _in_units(section.model_dump())
-    bodies = plain.pop("bodies")
-    return Publishing(
-        bodies=Bodies(files=tuple(bodies.pop("files")), **bodies),
-        rate_cycle=_cycle(plain.pop("rate_cycle")),
-        size_cycle=_cycle(plain.pop("size_cycle")),
-        **plain,
-    )
-
-
-def consuming_of(section: models.Consuming) -> Consuming:
-    """How consumers behave."""
-    plain = _in_units(section.model_dump())
-    latencies = tuple((float(round(latency * 1e6)), held) for latency, held in plain.pop("latency_cycle"))
-    return Consuming(latency_cycle=latencies, **plain)
-
-
-def connecting_of(workload: Workload) -> Connecting:
-    """How connections are made, kept and ended."""
-    plain = _in_units(workload.connecting.model_dump())
-    tls, heartbeat_s = plain.pop("tls"), plain.pop("heartbeat_s")
-    return Connecting(
-        heartbeat_s=None if heartbeat_s is None else round(heartbeat_s),
-        tls=Tls(server_names=tuple(tls.pop("server_names")), **tls),
-        **plain,
-    )
-
-
-def _in_units(section: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a section by the fields of the plan, times in the units of these fields."""
-    found = {}
-    for key, value in section.items():
-        field = FIELD_OF_KEY.get(key, key)
-        units = per_second(field) or 1.0
-        found[field] = value if units == 1.0 else round(value * units)
-    return found
+from perftest.spec.units import WORDS, format_duration
 
 
 def expand(workload: Workload, uris: tuple[str, ...], *, quick: bool = False) -> Plan:
@@ -64,11 +16,11 @@ def expand(workload: Workload, uris: tuple[str, ...], *, quick: bool = False) ->
     sweep = workload.sweep
     timing = workload.quick if quick else workload.step
     load = Group(
-        queues=tuple(_queue(queue) for queue in workload.queues),
+        queues=tuple(workload.queues),
         steps=steps_of(workload, quick=quick),
-        exchange=Exchange(**workload.exchange.model_dump()),
-        publishing=publishing_of(workload.publishing),
-        consuming=consuming_of(workload.consuming),
+        exchange=workload.exchange,
+        publishing=workload.publishing,
+        consuming=workload.consuming,
     )
     return Plan(
         name=workload.name,
@@ -82,7 +34,7 @@ def expand(workload: Workload, uris: tuple[str, ...], *, quick: bool = False) ->
         confirm_timeout_s=workload.confirm_timeout,
         seed=workload.seed,
         source=workload.source,
-        connecting=connecting_of(workload),
+        connecting=workload.connecting,
         workers=workload.workers,
     )
 
@@ -91,7 +43,7 @@ def steps_of(workload: Workload, *, quick: bool = False) -> tuple[Step, ...]:
     """A step for each point of the sweep, in the order in which the steps run; without a sweep the only step. Steps are
     numbered in the order in which they were written."""
     timing = workload.quick if quick else workload.step
-    base, sweep = settings_of(workload.load), workload.sweep
+    base, sweep = workload.load, workload.sweep
     if sweep is None:
         return (Step(number=1, label="", settings=base, duration_s=timing.duration, warmup_s=timing.warmup),)
     steps = []
@@ -138,28 +90,12 @@ def total_s(plan: Plan) -> float:
     return sum(step.duration_s for step in plan.steps)
 
 
-def _background(load: models.BackgroundLoad) -> Group:
+def _background(load: BackgroundLoad) -> Group:
     return Group.background(
         load.name,
-        tuple(_queue(queue) for queue in load.queues),
-        settings_of(load.load),
-        exchange=Exchange(**load.exchange.model_dump()),
-        publishing=publishing_of(load.publishing),
-        consuming=consuming_of(load.consuming),
+        tuple(load.queues),
+        load.load,
+        exchange=load.exchange,
+        publishing=load.publishing,
+        consuming=load.consuming,
     )
-
-
-def _queue(queue: Queue) -> QueueSpec:
-    return QueueSpec(
-        name=queue.name,
-        type=queue.type,
-        durable=queue.durable,
-        auto_delete=queue.auto_delete,
-        predeclared=queue.predeclared,
-        bound=queue.bound,
-        arguments=dict(queue.arguments),
-    )
-
-
-def _cycle(pairs: list[tuple[float, float]]) -> Cycle:
-    return tuple((float(value), held) for value, held in pairs)

@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from perftest.spec.models import Workload
+from perftest.spec.models import SECTIONS, Workload
 from perftest.spec.problem import Problem, SpecError
 
 Location = tuple[str | int, ...]
@@ -216,8 +216,9 @@ def _model_at(holder: tuple[str, ...]) -> type[BaseModel] | None:
     model: type[BaseModel] = Workload
     for name in holder:
         annotation = model.model_fields[name].annotation if name in model.model_fields else None
-        inner = (each for each in (annotation, *get_args(annotation)) if isinstance(each, type))
-        found = next((each for each in inner if issubclass(each, BaseModel)), None)
+        inner = [annotation, *get_args(annotation), *(part for each in get_args(annotation) for part in get_args(each))]
+        kinds = (SECTIONS.get(each, each) for each in inner if isinstance(each, type))
+        found = next((each for each in kinds if issubclass(each, BaseModel)), None)
         if found is None:
             return None
         model = found

@@ -1,108 +1,163 @@
 """The workload file: what a person writes, checked key by key.
 
-Unknown keys are refused, so that a misspelt key cannot silently measure something else. :mod:`perftest.spec.check`
-checks the relations between keys, and :mod:`perftest.spec.expand` makes a plan of the file.
+Unknown keys are refused, so that a misspelt key cannot silently measure something else. Sections that are parts of the
+plan get their keys, types and defaults from the fields of these parts, and are read as these parts.
+:mod:`perftest.spec.check` checks the relations between keys, and :mod:`perftest.spec.expand` makes a plan of the file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Final, Literal
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
-from pydantic_core import PydanticCustomError
-
-from perftest.spec.behaviour import Allocation, Arrivals, ExitWhen, RoutingKeys
-from perftest.spec.plan import Isolation, QueueType
-from perftest.spec.units import (
-    COUNT_UNITS,
-    DURATION_UNITS,
-    RATE_UNITS,
-    SIZE_UNITS,
-    UNLIMITED,
-    WORDS,
-    UnitError,
-    parse_ack_interval,
-    parse_count,
-    parse_duration_s,
-    parse_in_flight,
-    parse_prefetch,
-    parse_rate,
-    parse_size_bytes,
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    WithJsonSchema,
+    create_model,
 )
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from perftest.spec import behaviour
+from perftest.spec.fields import COUNT, SECONDS, Longest, Quantity, by_key, quantity_of, types_of
+from perftest.spec.plan import Isolation, QueueSpec, Settings
+from perftest.spec.units import FIELD_OF_KEY, KEY_OF_FIELD, UnitError
 
 SCHEMA_VERSION: Final = 1
 """The version a workload file names. Raised when a file of the previous version would be misread."""
 
 
-def _read(parse: Callable[[object], object]) -> BeforeValidator:
-    """A parser of quantities as a validator that keeps the parser's rule and fix."""
+class Model(BaseModel):
+    """The strictness that all sections share."""
 
-    def validate(value: object) -> object:
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+# Parts of the plan as sections of the file
+
+
+def _type_of(kind: Any) -> Any:
+    """The type of a key for the type of a field: with validators for marks, and with the lists of YAML for tuples."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return Annotated[_type_of(inner[0]), *(each for mark in inner[1:] for each in _validators(mark))]
+    if origin is tuple:
+        if inner[-1] is ...:
+            return list[_type_of(inner[0])]  # type: ignore[misc]
+        return Annotated[tuple[*map(_type_of, inner)], Field(strict=False)]  # type: ignore[misc]
+    if inner[-1:] == (type(None),):
+        return reduce(or_, map(_type_of, inner))
+    if kind in SECTIONS:
+        return Annotated[kind, _SECTION]
+    return Annotated[kind, Field(strict=False)] if isinstance(kind, type) and issubclass(kind, Enum) else kind
+
+
+def _validators(mark: object) -> list[Any]:
+    if isinstance(mark, Quantity):
+        return [BeforeValidator(_reader(mark)), _schema(mark)]
+    return [Field(max_length=mark.characters) if isinstance(mark, Longest) else Field(description=str(mark))]
+
+
+def _reader(quantity: Quantity) -> Callable[[object], object]:
+    """A validator that keeps the rule and the fix of the parser."""
+
+    def read(value: object) -> object:
         try:
-            return parse(value)
+            return quantity.parse(value)
         except UnitError as error:
             raise PydanticCustomError("quantity", "{rule}", {"rule": error.rule, "fix": error.fix}) from error
 
-    return BeforeValidator(validate)
+    return read
 
 
-def _parse_paced(value: object) -> float:
-    """A rate with a limit: a cycle cannot be unlimited for some time."""
-    rate = parse_rate(value)
-    if rate is None:
-        raise UnitError(f"{value!r} is no rate to hold for some time", "write 1000 or 40k/s")
-    return rate
-
-
-def _schema(units: Any, description: str, *extra: str, least: int = 0) -> WithJsonSchema:
-    names = "|".join([*(unit.replace("/", "\\/") for unit in units)])
+def _schema(quantity: Quantity) -> WithJsonSchema:
+    names = "|".join([*(unit.replace("/", "\\/") for unit in quantity.units)])
     pattern = f"^[0-9][0-9_]*(\\.[0-9]+)?\\s*({names})?$"
-    choices: list[dict[str, object]] = [{"type": "number", "minimum": least}, {"type": "string", "pattern": pattern}]
-    return WithJsonSchema({"anyOf": [*choices, *({"const": word} for word in extra)], "description": description})
+    numbers = [{"type": "number", "minimum": quantity.least}, {"type": "string", "pattern": pattern}]
+    words = [{"const": word} for word in quantity.words.values()]
+    return WithJsonSchema({"anyOf": [*numbers, *words], "description": quantity.meaning})
 
 
-Duration = Annotated[float, _read(parse_duration_s), _schema(DURATION_UNITS, "seconds, or with a unit: 5m, 30s")]
-Size = Annotated[int, _read(parse_size_bytes), _schema(SIZE_UNITS, "octets, or with a unit: 1kB (1000), 1KiB (1024)")]
-Count = Annotated[int, _read(parse_count), _schema(COUNT_UNITS, "a whole number; k and M are allowed")]
-InFlight = Annotated[
-    int,
-    _read(parse_in_flight),
-    _schema(COUNT_UNITS, "most unconfirmed messages per publisher", *WORDS["in_flight"].values(), least=1),
-]
-Prefetch = Annotated[
-    int,
-    _read(parse_prefetch),
-    _schema(COUNT_UNITS, "basic.qos of each consumer; 0: unlimited", *WORDS["prefetch"].values()),
-]
-AckInterval = Annotated[
-    int,
-    _read(parse_ack_interval),
-    _schema(COUNT_UNITS, "one basic.ack (multiple) every N deliveries", *WORDS["ack_interval"].values(), least=1),
-]
-Rate = Annotated[
-    float | None,
-    _read(parse_rate),
-    _schema(RATE_UNITS, "messages per second of each publisher", UNLIMITED),
-]
-_PAIR: Final = Field(strict=False)
-"""YAML has lists, and no tuples."""
+class _Section:
+    """A mark on a part of the plan: the part is read from a section of the file, with the defaults of the part."""
 
-Held = Annotated[Duration, Field(description="how long the value holds")]
-Paced = Annotated[
-    float, _read(_parse_paced), _schema(RATE_UNITS, "messages per second of each publisher; 0: none for that time")
-]
-RateCycle = Annotated[
-    list[Annotated[tuple[Paced, Held], _PAIR]], Field(description="rates and how long each holds, in turn, for ever")
-]
-SizeCycle = Annotated[
-    list[Annotated[tuple[Size, Held], _PAIR]], Field(description="sizes and how long each holds, in turn, for ever")
-]
-LatencyCycle = Annotated[
-    list[Annotated[tuple[Duration, Held], _PAIR]],
-    Field(description="processing times and how long each holds, in turn, for ever"),
-]
-Argument = str | int | float | bool
+    def __get_pydantic_core_schema__(self, part: type, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def read(section: BaseModel) -> object:
+            given = {key: _frozen(getattr(section, key)) for key in section.model_fields_set}
+            return part(**{FIELD_OF_KEY.get(key, key): value for key, value in given.items()})
+
+        return core_schema.no_info_after_validator_function(
+            read,
+            handler.generate_schema(SECTIONS[part]),
+            serialization=core_schema.plain_serializer_function_ser_schema(_in_base_units),
+        )
+
+
+_SECTION: Final = _Section()
+SECTIONS: Final[dict[type, type[Model]]] = {}
+"""The keys of a section for each part of the plan that is a section of the file."""
+
+
+def _add_section(part: Any, name: str, words: str) -> None:
+    """Make the keys of a section of the fields of a part of the plan. Parts within the part come before it."""
+    keys: dict[str, Any] = {}
+    for each in fields(part):
+        quantity = quantity_of(part, each.name)
+        default: Any = ... if each.default is MISSING else each.default
+        if each.default_factory is not MISSING:
+            default = Field(default_factory=each.default_factory)
+        elif isinstance(default, tuple):
+            default = Field(default_factory=list)
+        elif quantity and quantity.per_second:
+            default /= quantity.per_second
+        keys[KEY_OF_FIELD.get(each.name, each.name)] = (_type_of(types_of(part)[each.name]), default)
+    SECTIONS[part] = create_model(name, __base__=Model, __doc__=words, __module__=__name__, **keys)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _in_base_units(part: object) -> dict[str, Any]:
+    """A part of the plan by the keys of the file, with times in seconds."""
+    return by_key(part, lambda quantity, value: value / quantity.per_second if quantity.per_second else value)
+
+
+_add_section(QueueSpec, "Queue", "A queue to declare before the run and to delete after it.")
+_add_section(Settings, "Load", "The settings of publishers and consumers, unless the sweep changes them.")
+_add_section(
+    behaviour.Exchange,
+    "Exchange",
+    "The exchange that publishers publish to. The default exchange has no name and routes by the name of a queue.",
+)
+_add_section(
+    behaviour.Bodies, "Bodies", "The content of bodies: without files and JSON documents a filler that consumers check."
+)
+_add_section(behaviour.Publishing, "Publishing", "How publishers behave; no step changes this.")
+_add_section(behaviour.Consuming, "Consuming", "How consumers behave; no step changes this.")
+_add_section(behaviour.Tls, "Tls", "How amqps connections are secured.")
+_add_section(behaviour.Connecting, "Connecting", "How connections are made, kept and ended.")
+
+Queue = Annotated[QueueSpec, _SECTION]
+Load = Annotated[Settings, _SECTION]
+Exchange = Annotated[behaviour.Exchange, _SECTION]
+Publishing = Annotated[behaviour.Publishing, _SECTION]
+Consuming = Annotated[behaviour.Consuming, _SECTION]
+Connecting = Annotated[behaviour.Connecting, _SECTION]
+
+
+# The rest of the file
+
+Duration = Annotated[float, BeforeValidator(_reader(SECONDS)), _schema(SECONDS)]
+Count = Annotated[int, BeforeValidator(_reader(COUNT)), _schema(COUNT)]
 Swept = Literal[
     "in_flight",
     "prefetch",
@@ -115,130 +170,6 @@ Swept = Literal[
     "consumers",
 ]
 Value = int | float | str
-
-
-class Model(BaseModel):
-    """The strictness that all parts share."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class Queue(Model):
-    """A queue to declare before the run and to delete after it."""
-
-    name: Annotated[str, Field(max_length=200, description="empty: one of each consumer's own, named by the server")]
-    type: Annotated[QueueType, Field(strict=False)] = QueueType.QUORUM
-    durable: bool = True
-    auto_delete: bool = False
-    predeclared: bool = False
-    bound: Annotated[bool, Field(description="bound to the exchange, if that has a name")] = True
-    arguments: dict[str, str | int | bool] = Field(default_factory=dict)
-
-
-class Load(Model):
-    """The settings of publishers and consumers, unless the sweep changes them."""
-
-    in_flight: InFlight = 1000
-    prefetch: Prefetch = 1000
-    ack_interval: AckInterval = 1
-    rate: Rate = None
-    size: Size = 1000
-    ack_after: Annotated[
-        Duration, Field(description="acknowledge a part of an interval after so long; 0: wait for the rest")
-    ] = 0.0
-    consumer_latency: Annotated[Duration, Field(description="how long a consumer works on each message")] = 0.0
-    publishers: Count = 1
-    consumers: Count = 1
-    persistent: bool = True
-    mandatory: bool = False
-
-
-class Exchange(Model):
-    """The exchange that publishers publish to. The default exchange has no name and routes by the name of a queue."""
-
-    name: Annotated[str, Field(max_length=200)] = ""
-    type: str = "direct"
-    durable: bool = True
-    predeclared: bool = False
-
-
-class Bodies(Model):
-    """The content of bodies: without files and JSON documents a filler that consumers check."""
-
-    files: Annotated[list[str], Field(description="their content, one after the other")] = Field(default_factory=list)
-    content_type: str = ""
-    json_count: Annotated[Count, Field(description="so many random JSON documents")] = 0
-    json_fields: Annotated[Count, Field(description="made of a pool of so many fields")] = 1000
-
-
-class Publishing(Model):
-    """How publishers behave; no step changes this."""
-
-    channels: Annotated[Count, Field(description="channels of each connection; each is a publisher")] = 1
-    arrivals: Annotated[Arrivals, Field(strict=False)] = Arrivals.FIXED
-    trace: Annotated[str, Field(description="file of offsets for arrivals: trace")] = ""
-    catch_up: Annotated[bool, Field(description="send what became overdue; false: drop and count it")] = True
-    messages: Annotated[Count, Field(description="a publisher stops after so many; 0: no limit")] = 0
-    transaction: Annotated[Count, Field(description="tx.commit after so many; 0: no transactions")] = 0
-    start_delay: Annotated[Duration, Field(description="each begins a random time later, at most this")] = 0.0
-    routing_keys: Annotated[RoutingKeys, Field(strict=False)] = RoutingKeys.QUEUE
-    routing_key: str = ""
-    routing_key_cache: Annotated[Count, Field(description="random keys to rotate; 0: each is drawn anew")] = 0
-    properties: dict[str, Argument] = Field(default_factory=dict)
-    bodies: Bodies = Bodies()
-    rate_cycle: RateCycle = Field(default_factory=list)
-    size_cycle: SizeCycle = Field(default_factory=list)
-
-
-class Consuming(Model):
-    """How consumers behave; no step changes this."""
-
-    channels: Annotated[Count, Field(description="channels of each connection; each has a consumer")] = 1
-    channel_prefetch: Annotated[Count, Field(description="basic.qos with the global flag; 0: none")] = 0
-    transaction: Annotated[Count, Field(description="tx.commit after so many; 0: no transactions")] = 0
-    messages: Annotated[Count, Field(description="a consumer stops after so many; 0: no limit")] = 0
-    rate: Rate = None
-    nack: bool = False
-    requeue: bool = True
-    polling: Annotated[bool, Field(description="basic.get in place of basic.consume")] = False
-    polling_interval: Duration = 0.0
-    start_delay: Duration = 0.0
-    slow_start: Annotated[bool, Field(description="consumers begin a second apart")] = False
-    arguments: dict[str, Argument] = Field(default_factory=dict)
-    exit_when: Annotated[ExitWhen, Field(strict=False)] = ExitWhen.NEVER
-    latency_cycle: LatencyCycle = Field(default_factory=list)
-
-
-class Tls(Model):
-    """How amqps connections are secured."""
-
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-    system_authorities: bool = False
-    server_names: list[str] = Field(default_factory=list)
-
-
-class Connecting(Model):
-    """How connections are made, kept and ended."""
-
-    allocation: Annotated[Allocation, Field(strict=False)] = Allocation.ROUND_ROBIN
-    heartbeat: Annotated[Duration | None, Field(description="asked of the broker; none: its own")] = None
-    frame_max: Annotated[Size | None, Field(description="asked of the broker; none: its own")] = None
-    recover: bool = True
-    recovery: Annotated[
-        Annotated[tuple[Duration, Duration], _PAIR] | None,
-        Field(description="a lost connection is made again after a time between these"),
-    ] = None
-    startup_timeout: Annotated[Duration, Field(description="wait so long for the brokers; 0: do not wait")] = 0.0
-    servers_up: Annotated[Count, Field(description="so many of the URIs must answer; 0: all")] = 0
-    shutdown_timeout: Annotated[Duration, Field(description="how long closing may take")] = 5.0
-    exclusive: bool = False
-    external: Annotated[bool, Field(description="SASL EXTERNAL")] = False
-    send_buffer: Size = 0
-    receive_buffer: Size = 0
-    no_delay: bool = True
-    tls: Tls = Tls()
 
 
 class Sweep(Model):
@@ -275,10 +206,10 @@ class BackgroundLoad(Model):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9_]+$", max_length=40)]
     queues: Annotated[list[Queue], Field(min_length=1)]
-    load: Load = Load()
-    exchange: Exchange = Exchange()
-    publishing: Publishing = Publishing()
-    consuming: Consuming = Consuming()
+    load: Load = Settings()
+    exchange: Exchange = behaviour.Exchange()
+    publishing: Publishing = behaviour.Publishing()
+    consuming: Consuming = behaviour.Consuming()
 
 
 class Workload(Model):
@@ -290,11 +221,11 @@ class Workload(Model):
     source: Annotated[str, Field(description="address of the published text this repeats")] = ""
     description: str = ""
     queues: Annotated[list[Queue], Field(min_length=1)]
-    load: Load = Load()
-    exchange: Exchange = Exchange()
-    publishing: Publishing = Publishing()
-    consuming: Consuming = Consuming()
-    connecting: Connecting = Connecting()
+    load: Load = Settings()
+    exchange: Exchange = behaviour.Exchange()
+    publishing: Publishing = behaviour.Publishing()
+    consuming: Consuming = behaviour.Consuming()
+    connecting: Connecting = behaviour.Connecting()
     background: list[BackgroundLoad] = Field(default_factory=list)
     sweep: Sweep | None = None
     step: Timing
@@ -307,7 +238,14 @@ class Workload(Model):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
 
 
+class _SchemaOfFile(GenerateJsonSchema):
+    """Defaults by the keys of the file."""
+
+    def encode_default(self, dft: Any) -> Any:
+        return super().encode_default(_in_base_units(dft) if is_dataclass(dft) else dft)
+
+
 def json_schema() -> dict[str, object]:
     """The JSON schema of a workload file, for editors; ``workloads/schema.json`` is this."""
-    schema = Workload.model_json_schema(by_alias=True)
+    schema = Workload.model_json_schema(by_alias=True, schema_generator=_SchemaOfFile)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

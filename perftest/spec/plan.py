@@ -9,9 +9,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from perftest.spec.behaviour import Arrivals, Connecting, Consuming, Exchange, Publishing
+from perftest.spec.fields import (
+    AckInterval,
+    Count,
+    InFlight,
+    Longest,
+    Microseconds,
+    Milliseconds,
+    Octets,
+    Prefetch,
+    Rate,
+)
 
 
 class QueueType(StrEnum):
@@ -58,15 +69,15 @@ class Settings:
         connections; the channels of each are :attr:`Publishing.channels` and :attr:`Consuming.channels`.
     """
 
-    in_flight: int = 1000
-    prefetch: int = 1000
-    ack_interval: int = 1
-    rate: float | None = None
-    size_bytes: int = 1000
-    ack_after_ms: int = 0
-    consumer_latency_us: int = 0
-    publishers: int = 1
-    consumers: int = 1
+    in_flight: InFlight = 1000
+    prefetch: Prefetch = 1000
+    ack_interval: AckInterval = 1
+    rate: Rate = None
+    size_bytes: Octets = 1000
+    ack_after_ms: Annotated[Milliseconds, "acknowledge a part of an interval after so long; 0: wait for the rest"] = 0
+    consumer_latency_us: Annotated[Microseconds, "how long a consumer works on each message"] = 0
+    publishers: Count = 1
+    consumers: Count = 1
     persistent: bool = True
     mandatory: bool = False
 
@@ -80,12 +91,12 @@ class QueueSpec:
     out).
     """
 
-    name: str
+    name: Annotated[str, Longest(200), "empty: one of each consumer's own, named by the server"]
     type: QueueType = QueueType.QUORUM
     durable: bool = True
     auto_delete: bool = False
     predeclared: bool = False
-    bound: bool = True
+    bound: Annotated[bool, "bound to the exchange, if that has a name"] = True
     arguments: dict[str, str | int | bool] = field(default_factory=dict)
 
 

@@ -4,43 +4,19 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from perftest.spec.fields import quantity_of
 from perftest.spec.models import Sweep
-from perftest.spec.units import (
-    FIELD_OF_KEY,
-    UnitError,
-    format_duration,
-    in_words,
-    parse_ack_interval,
-    parse_count,
-    parse_duration_s,
-    parse_in_flight,
-    parse_prefetch,
-    parse_rate,
-    parse_size_bytes,
-)
+from perftest.spec.plan import Settings
+from perftest.spec.units import FIELD_OF_KEY, UnitError, format_duration, in_words
 
 STEPS_MAX: Final = 1000
 Location = tuple[str | int, ...]
 Number = int | float | None
 _T = TypeVar("_T")
-
-_READ: Final[Mapping[str, Callable[[object], Number]]] = {
-    "in_flight": parse_in_flight,
-    "prefetch": parse_prefetch,
-    "ack_interval": parse_ack_interval,
-    "size": parse_size_bytes,
-    "rate": parse_rate,
-    "ack_after": lambda value: round(parse_duration_s(value) * 1e3),
-    "consumer_latency": lambda value: round(parse_duration_s(value) * 1e6),
-}
-_SHOW: Final[Mapping[str, Callable[[Number], str]]] = {
-    "ack_after": lambda value: format_duration((value or 0) / 1e3),
-    "consumer_latency": lambda value: format_duration((value or 0) / 1e6),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +38,17 @@ def field_of(setting: str) -> str:
 
 def swept_value(setting: str, value: object) -> Number:
     """A value in the unit of its field; None is no limit. Raises :class:`~perftest.spec.units.UnitError`."""
-    return _READ.get(setting, parse_count)(value)
+    quantity = quantity_of(Settings, field_of(setting))
+    assert quantity is not None, setting
+    return quantity.parse(value)
 
 
 def label(setting: str, value: Number) -> str:
     """``rate=unlimited``, ``size=1000``, ``in_flight=no_confirms``."""
-    shown = _SHOW[setting](value) if setting in _SHOW else in_words(setting, value)
-    return f"{setting}={shown}"
+    quantity = quantity_of(Settings, field_of(setting))
+    if quantity is not None and quantity.per_second:
+        return f"{setting}={format_duration((value or 0) / quantity.per_second)}"
+    return f"{setting}={in_words(setting, value)}"
 
 
 def settings_swept(sweep: Sweep | None) -> tuple[str, ...]:

@@ -66,12 +66,6 @@ FIELD_OF_KEY: Final[Mapping[str, str]] = {
 }
 """Keys of a workload file whose fields in the plan have other names, which end with a unit."""
 KEY_OF_FIELD: Final[Mapping[str, str]] = {field: key for key, field in FIELD_OF_KEY.items()}
-_PER_SECOND: Final[Mapping[str, float]] = {"s": 1.0, "ms": 1e3, "us": 1e6}
-
-
-def per_second(field: str) -> float | None:
-    """How many units of a field of the plan make a second; None for a field that is no time."""
-    return _PER_SECOND.get(field.rpartition("_")[2])
 
 
 class UnitError(ValueError):
