@@ -12,7 +12,7 @@ import pandas as pd
 from reports.charts import theme
 
 RULE_PX: Final = 92
-"""Room at the right for the rule beside a knee at the right end."""
+"""Room at the right, for the rule beside a knee that lies at the right end."""
 
 _CLEAR: Final = "\u2002"
 
@@ -25,8 +25,8 @@ class Path:
     """One line of the chart: steps of one run in the order of the setting along which they lie.
 
     ``points`` has the columns ``step``, ``setting`` (text), ``delivered_per_s`` and ``latency_ns``; a row without a
-    latency is left out. ``knee`` is the ``step`` to be marked, None when there is none, ``rule`` what is
-    written beside it. Steps that are not ``joined`` lie on no line: nothing leads from one to the next.
+    latency is left out. ``knee`` is the ``step`` to be marked, if there is one, and ``rule`` the text beside the mark.
+    Steps that are not ``joined`` lie on no line: nothing leads from one step to the next.
     """
 
     name: str
@@ -124,7 +124,7 @@ def _ring(path: Path) -> dict[str, Any] | None:
 
 
 def _label(setting: str, ringed: bool) -> str:
-    """The setting, kept clear of the ring where there is one."""
+    """The setting, with a space towards the ring if there is a ring."""
     return f"{theme.plain(setting)}{_CLEAR if ringed else ''}"
 
 
@@ -148,7 +148,7 @@ def _span(paths: Sequence[Path], *, logarithmic: bool) -> tuple[float, float]:
 
 
 def _text_positions(places: list[tuple[float, float]], span: tuple[float, float]) -> list[str]:
-    """A side for each label that its own line does not cross: beside steep stretches, above flat ones."""
+    """A side for each label on which its line does not cross it: beside steep stretches of a line, above flat ones."""
     return [_side(places, index, span) for index in range(len(places))]
 
 

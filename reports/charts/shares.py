@@ -11,11 +11,11 @@ from reports.charts import theme
 
 BAR_PX: Final = 38
 LABEL_FROM: Final = 0.085
-"""A part narrower than this share of the bar is not labelled within it."""
+"""A narrower part of the bar gets no label."""
 
 
 class Look(NamedTuple):
-    """How a stage is drawn; ``pattern`` tells apart what colour alone would not."""
+    """How a stage is drawn; ``pattern`` tells stages of the same colour apart."""
 
     title: str
     colour: str
@@ -85,6 +85,6 @@ def _trace(parts: pd.DataFrame, look: Look) -> dict[str, Any]:
 
 
 def _whole(row: pd.Series[Any]) -> dict[str, Any]:
-    """What the bar adds up to, at its end."""
+    """The whole of a bar, as a text at its end."""
     place = {"xref": "paper", "xanchor": "left", "yanchor": "middle"}
     return theme.label(str(row["whole"])) | place | {"x": 1.01, "y": int(row["place"])}

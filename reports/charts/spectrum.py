@@ -21,8 +21,8 @@ def figure(spectrum: pd.DataFrame, *, quantity: str, height: int = 440) -> theme
     """Latency (logarithmic) over percentiles, a line per step.
 
     ``spectrum`` has the columns ``step``, ``setting`` (text), ``series`` (text; the second and later are dashed),
-    ``percentile``, ``value_ns`` and ``supported``. A line goes on dotted, with hollow points, where fewer samples lie
-    above a point than a percentile needs.
+    ``percentile``, ``value_ns`` and ``supported``. Where fewer samples lie above a point than a percentile needs, the
+    line is dotted and the points are hollow.
     """
     points = spectrum[spectrum["percentile"] < 100.0]
     steps = list(dict.fromkeys(points["step"].tolist()))

@@ -1,9 +1,9 @@
 """Colours, markers and the layout that all figures share.
 
-The colours of queue types were chosen by search: their smallest OKLab distance over normal, protan, deutan and tritan
-vision is 0.18 on white and 0.17 on the dark surface, each has a contrast of at least 3:1. The scale for ordered
-settings runs from a weak to a strong contrast against the page, in both themes, with steadily changing lightness; so
-"higher setting" reads as "stands out more", in greyscale too.
+The colours of queue types were chosen by search. Their smallest OKLab distance over normal, protan, deutan and
+tritan vision is 0.18 on white and 0.17 on the dark surface, and each colour has a contrast of at least 3:1. In both
+themes, the scale for ordered settings runs from a weak to a strong contrast against the page, and its lightness changes
+steadily. So a higher setting stands out more, in greyscale too.
 """
 
 from __future__ import annotations

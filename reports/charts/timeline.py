@@ -21,7 +21,7 @@ RATES: Final = (
     ("delivered_per_s", "delivered", "@quorum", "solid", 2.25),
 )
 LABELS_MAX: Final = 16
-"""Most bands that are labelled; of more, every second, third, ... is."""
+"""Most bands with a label. If there are more bands, every second, third, ... band has a label."""
 
 _GAP: Final = 0.06
 _PANEL_PX: Final = {"rates": 220, "latency": 220, "broker": 130}
@@ -30,7 +30,7 @@ _LABELS_PX: Final = 22
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """The time of one step: ``start_s`` to ``end_s``, of which up to ``steady_s`` is warm-up."""
+    """The time of one step, from ``start_s`` to ``end_s``; until ``steady_s`` it is warm-up."""
 
     label: str
     start_s: float
@@ -83,8 +83,8 @@ def figure(
 ) -> theme.Figure:
     """Rates, the latency band, and the broker's ``panels`` below each other.
 
-    ``intervals`` has a row per interval, in order of time: ``t_s`` (since the start of the run), the columns
-    of :data:`RATES` that there are, and ``p50_ns``, ``p99_ns``, ``max_ns``; absent values are gaps.
+    ``intervals`` has a row per interval, in order of time: ``t_s`` (since the start of the run), columns of
+    :data:`RATES` as far as they are known, and ``p50_ns``, ``p99_ns``, ``max_ns``. A missing value is a gap.
     """
     whole = _with_gaps(intervals)
     domains = _domains(["rates", "latency"] + ["broker"] * len(panels))

@@ -1,7 +1,7 @@
 """The section "Where the time went": the stages of a message's way through the broker, step by step.
 
 Means add up, so the bars show means. Percentiles do not add up, because the messages that are slowest in one stage are
-not the slowest in the next. Percentiles therefore stand in a table, and nothing sums them.
+not the slowest in the next. So percentiles stand in a table, and are never added.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     TOTAL: "the whole chain",
 }
 CHAINS: Final = (("delivery", "e2e", "End-to-end"), ("confirm", "confirm", "Confirm"))
-"""Chain, the series it is part of, and that series in words. Latencies from the actual send: the schedule of an open
-loop is the generator's, and its lag is no stage."""
+"""Each chain with the series that it is a part of, and with this series in words. The series count from the actual
+send: the schedule of an open loop belongs to the generator, and its lag is no stage."""
 
 COVERED_ENOUGH: Final = 0.95
 
@@ -136,8 +136,9 @@ def _chart(
         anchor=f"{prefix}{series}-stages",
         title=f"{word} latency, mean by stage",
         unit="",
-        how_to_read="Each bar is a step and adds up to its mean latency, which stands at its end; left to right is the "
-        "message's way through the broker. What is left is outside the broker: the generator, the kernel and the wire.",
+        how_to_read="Each bar is a step and adds up to its mean latency, which stands at its end. From left to right, "
+        "the parts follow the message's way through the broker. The rest is outside the broker: the generator, the "
+        "kernel and the wire.",
         finding=_chart_finding(parts),
         figure=shares.figure(parts, LOOKS, axis=heading, total=f"mean {word.lower()} latency"),
         table=table_of(
@@ -180,8 +181,8 @@ def _sentences(run: pd.Series[Any], steps: pd.DataFrame, stages: pd.DataFrame) -
             else f"The slowest stage at p99 is {_in_words(slowest['stage'], f': {p99}')}."
         )
     said.append(
-        "Means add up, percentiles do not: the messages that are slow in one stage are not those that are slow in the "
-        "next, so the percentiles below have no sum."
+        "Means add up, percentiles do not: the messages that are slow in one stage are not the messages that are slow "
+        "in the next. So the percentiles below have no sum."
     )
     return [*said, *_uncovered(steps, delivery)]
 

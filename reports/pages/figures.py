@@ -82,8 +82,9 @@ def knee_chart(run: pd.Series[Any], sweep: Sweep, *, finding: str, prefix: str) 
         title="End-to-end p99 against delivered rate",
         unit="ms",
         latency=True,
-        how_to_read=f"Each point is a step, {_knee_labels(sweep)}; to the right is more, up is later. "
-        f"{_knee_turn(sweep)}The ring marks the knee: the setting with the highest delivered rate per unit of p99.",
+        how_to_read=f"Each point is a step, {_knee_labels(sweep)}. To the right the rate is higher, and further up the "
+        f"latency is longer. {_knee_turn(sweep)}The ring marks the knee: the setting with the highest delivered rate "
+        "per unit of p99.",
         finding=finding,
         figure=knee.figure(paths, quantity="end-to-end p99"),
         table=_knee_table(run, paths),
@@ -134,8 +135,9 @@ def spectrum_chart(
         unit="ms",
         latency=True,
         how_to_read="Every nine more to the right is a ten times rarer message. A flat line is predictable, a rising "
-        "end is a tail. Dotted with hollow points: fewer than ten samples lie above, so the point may be chance."
-        + (" Dashed: counted from the send, which hides waiting for a turn." if len(shown) > 1 else ""),
+        "end is a tail. Where the line is dotted and the points are hollow, fewer than ten samples lie above, so a "
+        "point may be chance."
+        + (" Dashed lines count from the send, which hides the wait for a turn." if len(shown) > 1 else ""),
         finding=_spectrum_finding(steps, lead_series(run, kind), settings.long(steps, settings.swept(run))),
         figure=spectrum.figure(drawn, quantity=f"{word.lower()} latency"),
         table=_spectrum_table(run, chosen, kind),

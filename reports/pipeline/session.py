@@ -1,8 +1,8 @@
 """Start Spark for a report: quiet, on the loopback only, with the Java that is there.
 
-Most reports are small jobs: a few seconds of work after a start-up that costs as much. So a small job, by the size
-of its input, gets the C1 compiler, the serial collector, two shuffle partitions and a fixed plan: together half the
-CPU time of Spark's defaults on two cores. A large one gets those defaults: all compiler tiers, adaptive plans.
+Most reports are small jobs: a few seconds of work after a start-up that costs as much. So a job with a small input gets
+the C1 compiler, the serial collector, two shuffle partitions and a fixed plan, which together take half the CPU time of
+Spark's defaults on two cores. A job with a large input gets Spark's defaults: all compiler tiers, adaptive plans.
 ``conf`` overrides everything here.
 
 Any Spark master may be given. Executors on other machines get our modules as an archive; numpy, pyarrow and
@@ -44,7 +44,8 @@ appender.console.layout.pattern = spark %p %c{1}: %m%n
 LOOPBACK: Final = "127.0.0.1"
 
 SMALL_JOB_BYTES: Final = 256 * 1024 * 1024
-"""Input up to which a job is small. Beyond it, Spark's defaults win back what they cost at the start."""
+"""The largest input of a small job, in octets. With more input, Spark's defaults win back what they cost at the
+start."""
 
 SMALL_JOB: Final = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2"}
 

@@ -65,7 +65,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """The runs to report, one at least, and those that had to be left out."""
+    """The runs to report, one at least, and the runs that had to be left out."""
 
     runs: tuple[RunSource, ...]
     left_out: tuple[LeftOut, ...] = ()
@@ -186,7 +186,7 @@ def _read_ledger(path: Path) -> tuple[dict[str, Any] | None, str | None]:
 
 
 def _contexts(path: Path, file: str) -> list[tuple[int, str]]:
-    """What a split must know, by the offset from which it holds."""
+    """The contexts of splits, each with the offset from which it holds."""
     if file == files.INTERVALS_CSV:
         return [(0, json.dumps(_csv_header(path)[0], ensure_ascii=False))]
     if file == files.LATENCY_HLOG:

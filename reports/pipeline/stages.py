@@ -1,4 +1,4 @@
-"""The stages of the pipeline: DataFrame in, DataFrame out, lazily; none of them starts a job. Those of brokers and
+"""The stages of the pipeline. Each stage takes and gives lazy DataFrames, and starts no job. The stages for brokers and
 hosts are in :mod:`reports.pipeline.use`.
 
 ::
@@ -16,13 +16,14 @@ hosts are in :mod:`reports.pipeline.use`.
                 +-> histograms of stages -> merge(step) -> percentiles -> stages
                 +-> brokers, host samples -> differences, means over steady time -> steps
 
-Every stage ends in an explicit select, so that its columns are what its schema says. Percentiles come from merged
-histograms only; nothing here averages one. A histogram belongs to a slot by the middle of its interval: a histogram
-cannot be split, and intervals of different workers start a little apart.
+Every stage ends in an explicit select, so that its columns are the columns of its schema. Percentiles come from merged
+histograms only; no percentile is averaged. The middle of its interval decides which slot a histogram belongs to: a
+histogram cannot be split, and the intervals of different workers start a little apart.
 
-A slot is counted from the first interval of its step and phase, also that of a histogram: a series whose first
-values come late has no histogram of the first interval. Were it counted from the run's start, workers whose intervals
-straddle a boundary would fall into two slots in turns. Logs have times in whole milliseconds, so slots go by these.
+Slots are counted from the first interval of their step and phase. This holds for histograms, too, because a series
+whose first values come late has no histogram of the first interval. If slots were counted from the start of the run,
+the intervals of a worker could straddle a boundary, and would fall into one slot and the next in turns. Logs have times
+in whole milliseconds, so slots go by whole milliseconds.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ Worker = Callable[[Batches], Batches]
 
 
 def split_frame(spark: SparkSession, splits: Sequence[dict[str, object]]) -> DataFrame:
-    """One row per split. A few stay as they are; many are spread, so that none waits behind a core's share of them."""
+    """One row per split. A few splits stay together; many splits are spread over the cores one by one, so that no split
+    waits behind the share of one core."""
     frame = rows_frame(spark, splits, source.SPLIT_SCHEMA)
     return frame.repartition(len(splits)) if len(splits) > SPLITS_UNSPREAD else frame
 
@@ -65,7 +67,7 @@ def good(parsed: DataFrame) -> DataFrame:
 
 
 def quarantine(parsed: Iterable[DataFrame], known: DataFrame) -> DataFrame:
-    """The lines that were set aside, of all files, and the files known to be damaged as a whole."""
+    """The table ``quarantine``: lines of all files that cannot be used, and files that are damaged as a whole."""
     frame = known
     for records in parsed:
         damaged = records.where(F.col("problem").isNotNull())
@@ -83,8 +85,8 @@ PHASE: Final = ("run_id", "step", "phase")
 
 
 def on_one_clock(records: DataFrame, hosts: DataFrame, runs: DataFrame) -> DataFrame:
-    """Put intervals on the coordinator's clock; adds ``t_s``, the contexts of run and host, and ``from_ns`` and
-    ``to_ns``, between which the interval lies by whole milliseconds."""
+    """Put intervals on the coordinator's clock, and add ``t_s`` and the contexts of run and host. ``from_ns`` and
+    ``to_ns`` are the begin and the end of the interval in whole milliseconds."""
     offset_ns = F.coalesce(F.col("offset_ns"), F.lit(0))
     from_ns = F.col("start_ns") - F.col("start_ns") % MS_NS - offset_ns
     return (
@@ -99,7 +101,7 @@ def on_one_clock(records: DataFrame, hosts: DataFrame, runs: DataFrame) -> DataF
 
 
 def origins(intervals: DataFrame) -> DataFrame:
-    """Where the slots of each step and phase begin: with its first interval."""
+    """The begin of the first slot of each step and phase: that of the first interval."""
     return intervals.groupBy(*PHASE).agg(F.min("from_ns").alias("origin_ns"))
 
 
@@ -161,7 +163,7 @@ def broker_stages(step_payloads: DataFrame, planned: DataFrame) -> DataFrame:
 
 
 def with_label(frame: DataFrame, planned: DataFrame, keys: Sequence[str] = STEP) -> DataFrame:
-    """The step's label; a step that no plan knows is called by its number."""
+    """Add the label of the step. A step that no plan knows gets its number as its label."""
     labels = F.broadcast(planned.select(*keys, F.col("label").alias("planned_label")))
     number = F.concat(F.lit("step "), F.col("step").cast("string"))
     joined = frame.join(labels, list(keys), "left")
@@ -193,7 +195,7 @@ def rate(count: str) -> Column:
 def totals(intervals: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Counts, measured time and extremes per key over all workers.
 
-    The measured time is that of the worker who measured longest: a worker that died early must not shorten it.
+    The worker that measured longest gives the measured time, because a worker that died early must not shorten it.
     """
     added, highest = (*COUNTS, "worker_cpu_ns", "gc_collections"), ("loop_lag_ns", "gc_pause_ns")
     per_worker = intervals.groupBy(*keys, "host", "worker").agg(
@@ -231,12 +233,12 @@ def timeline(intervals: DataFrame, slot_summaries: DataFrame, planned: DataFrame
 
 
 def steady(records: DataFrame) -> DataFrame:
-    """Steady intervals only: warm-up and drain make no results."""
+    """Steady intervals only: warm-up and drain count for no figure."""
     return records.where(F.col("phase") == "steady")
 
 
 def step_starts(intervals: DataFrame) -> DataFrame:
-    """Every step that began, with its first instant: also one that ended in its warm-up."""
+    """Every step that began, with its first instant, also if the step ended in its warm-up."""
     return intervals.groupBy(*STEP).agg(F.min("start_ns").alias("began_ns"))
 
 
@@ -248,7 +250,7 @@ def steps(
     use: tuple[DataFrame, DataFrame],
     runs: DataFrame,
 ) -> DataFrame:
-    """The table ``steps``; ``use`` is what :mod:`reports.pipeline.use` says of brokers and of hosts."""
+    """The table ``steps``; ``use`` holds the figures of brokers and of hosts from :mod:`reports.pipeline.use`."""
     keys = list(STEP)
     frame = starts.join(step_totals, keys, "left").join(F.broadcast(planned.drop("label")), keys, "left")
     frame = frame.withColumn("groups", F.count(F.lit(1)).over(Window.partitionBy("run_id", "step")))
@@ -275,7 +277,7 @@ def _step_figures() -> dict[str, Column]:
         return F.when(messages > 0, amount / messages)
 
     def of_broker(amount: Column) -> Column:
-        # Beside a background load or another group nobody can tell whose work it was.
+        # Beside a background load or another group, nobody can tell for which load the broker worked.
         return F.when(~F.col("background") & (F.col("groups") == 1), per_message(amount))
 
     def series(name: str) -> Column:

@@ -7,8 +7,8 @@
       attempts/<attempt>/<table>/run_id=<run>/   Parquet files
 
 An attempt is written in full before the manifest names it, and the manifest is renamed into place. So a reader sees
-a run as it was before or as it is after, never in between, and an attempt that died leaves nothing but a directory
-that the next publication removes. The attempts of the manifest before are kept for readers that are still at them.
+the old tables of a run or the new tables, and nothing in between. An attempt that died leaves a directory, which the
+next publication removes. The attempts of the previous manifest are kept, because readers may still read them.
 
 Reading needs no JVM.
 """

@@ -19,8 +19,8 @@ COVERED_MIN: Final = 0.8
 def differences(samples: DataFrame, runs: DataFrame) -> DataFrame:
     """Broker samples with rates since the node's previous sample.
 
-    Figures are cumulative since the start of a process: the first sample of one (a new pid, or a counter that went
-    back) has no rate.
+    Figures are cumulative since the start of a process. So the first sample of a process (a new pid, or a counter that
+    went back) has no rate.
     """
     before = Window.partitionBy("run_id", "node", "pid").orderBy("t_ns")
     length_ns = F.col("t_ns") - F.lag("t_ns").over(before)
@@ -45,8 +45,8 @@ def differences(samples: DataFrame, runs: DataFrame) -> DataFrame:
 def of_brokers(brokers: DataFrame, step_totals: DataFrame) -> DataFrame:
     """Cores, syncs and octets per second of all nodes over each step's steady time.
 
-    A node's rate holds between two samples; each counts for as long as it overlaps the steady time. Null where a node's
-    samples cover less than COVERED_MIN of it.
+    The rate of a node holds between two samples, and counts for the part of that time that is steady. A figure is null
+    if the samples of a node cover less than COVERED_MIN of the steady time.
     """
     windows = F.broadcast(step_totals.select("run_id", "step", "group", "start_ns", "end_ns"))
     begins_ns = F.col("t_ns") - F.col("length_s") * NS
@@ -77,7 +77,7 @@ def of_brokers(brokers: DataFrame, step_totals: DataFrame) -> DataFrame:
 def of_hosts(samples: DataFrame, step_totals: DataFrame) -> DataFrame:
     """CPU of the busiest load host, per step over its steady time."""
     windows = F.broadcast(step_totals.select("run_id", "step", "group", "start_ns", "end_ns"))
-    # A sample tells of the time before it: one at the very end still belongs, one at the very start does not.
+    # A sample tells of the time before it: a sample at the very end of a step belongs to it, one at the start does not.
     within = (F.col("t_ns") > F.col("start_ns")) & (F.col("t_ns") <= F.col("end_ns"))
     per_host = (
         samples.join(windows, "run_id")
