@@ -93,7 +93,9 @@ MAY_IMPORT = {
         "perftest.engine.wakeups",
         "perftest.engine.workers",
     ),
-    "perftest.doctor": ("perftest.doctor", "perftest.engine", "perftest.amqp", "perftest.metrics", "perftest.spec"),
+    "perftest.doctor": (
+        *(f"perftest.{each}" for each in ("doctor", "engine", "amqp", "metrics", "spec", "results.provenance")),
+    ),
     "perftest.results": ("perftest.results", "perftest.errors", "perftest.metrics", "perftest.spec"),
     "perftest.cli": OURS,
     "reports": ("reports", "perftest.errors", "perftest.results", "perftest.metrics"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Status = Literal["pass", "warn", "fail"]
+Figures = dict[str, float | int | str]
 _ORDER = ("pass", "warn", "fail")
 
 
@@ -20,11 +21,16 @@ class Check:
     name: str
     status: Status
     text: str
-    figures: dict[str, float | int | str] = field(default_factory=dict)
+    figures: Figures = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         """The result as plain values for JSON."""
         return {"check": self.name, "status": self.status, "text": self.text, "figures": self.figures}
+
+
+def judged(name: str, text: str, doubt: str, figures: Figures) -> Check:
+    """A warning if there is a doubt, which then ends the text; else a pass."""
+    return Check(name=name, status="warn" if doubt else "pass", text=text + doubt, figures=figures)
 
 
 def worst(checks: Sequence[Check]) -> Status:

@@ -8,9 +8,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-import psutil
-
-from perftest.doctor.check import Check, percentile
+from perftest.doctor.check import Check, Figures, judged, percentile
+from perftest.results.provenance import filesystem
 
 WRITES: Final = 300
 BLOCK: Final = 4096
@@ -38,7 +37,7 @@ def drive(directory: Path) -> Check:
         with contextlib.suppress(OSError):
             path.unlink()
     p50, p99 = percentile(times, 50), percentile(times, 99)
-    figures: dict[str, float | int | str] = {
+    figures: Figures = {
         "filesystem": kind,
         "fdatasync_p50_us": p50,
         "fdatasync_p99_us": p99,
@@ -48,22 +47,16 @@ def drive(directory: Path) -> Check:
     text = (
         f"{kind}: a 4 KiB write with fdatasync takes {p50} µs, {p99} µs at the 99th percentile; {mib_per_s:.0f} MiB/s"
     )
+    return judged(name, text, _doubt(kind, p50, p99), figures)
+
+
+def _doubt(kind: str, p50: int, p99: int) -> str:
+    """The reason against a drive with these times of a sync (µs), if there is one."""
     if kind in _IN_MEMORY:
-        text += ": this is memory, not a drive; a broker with its data here keeps nothing"
-    elif p50 < TOO_GOOD_US:
-        text += ": too fast for a drive that keeps data without power; check whether a cache answers before the drive"
-    elif p99 > SLOW_US:
-        text += ": the slowest syncs will make the slowest confirms"
-    else:
-        return Check(name=name, status="pass", text=text, figures=figures)
-    return Check(name=name, status="warn", text=text, figures=figures)
-
-
-def filesystem(directory: Path) -> str:
-    """The type of the file system that holds a directory."""
-    resolved = directory.resolve()
-    holding = [part for part in psutil.disk_partitions(all=True) if resolved.is_relative_to(part.mountpoint)]
-    return max(holding, key=lambda part: len(part.mountpoint)).fstype if holding else "unknown"
+        return ": this is memory, not a drive; a broker with its data here keeps nothing"
+    if p50 < TOO_GOOD_US:
+        return ": too fast for a drive that keeps data without power; check whether a cache answers before the drive"
+    return ": the slowest syncs will make the slowest confirms" if p99 > SLOW_US else ""
 
 
 def _bulk(descriptor: int) -> float:

@@ -11,7 +11,7 @@ from typing import Final
 
 import psutil
 
-from perftest.doctor.check import Check, percentile
+from perftest.doctor.check import Check, Figures, judged, percentile
 
 READS: Final = 20_000
 WAKE_UPS: Final = 200
@@ -34,12 +34,11 @@ def clock() -> Check:
     steps = sorted(later - earlier for earlier, later in pairwise(read) if later > earlier)
     step_ns = steps[0] if steps else 0
     source = _text(_CLOCK_SOURCE) or "unknown"
-    figures: dict[str, float | int | str] = {"source": source, "step_ns": step_ns, "read_ns": round(cost_ns, 1)}
+    figures: Figures = {"source": source, "step_ns": step_ns, "read_ns": round(cost_ns, 1)}
     if step_ns > 10_000 or not steps:
-        text = f"the clock ({source}) moves in steps of {step_ns / 1000:g} µs: shorter latencies cannot be told apart"
-        return Check(name="clock", status="warn", text=text, figures=figures)
-    text = f"source {source}, read in {cost_ns:.0f} ns, steps of {step_ns} ns or more"
-    return Check(name="clock", status="pass", text=text, figures=figures)
+        coarse = f"the clock ({source}) moves in steps of {step_ns / 1000:g} µs: shorter latencies cannot be told apart"
+        return judged("clock", "", coarse, figures)
+    return judged("clock", f"source {source}, read in {cost_ns:.0f} ns, steps of {step_ns} ns or more", "", figures)
 
 
 def timers() -> Check:
@@ -51,12 +50,10 @@ def timers() -> Check:
         late.append((time.monotonic_ns() - began - int(WAKE_UP_S * 1e9)) // 1000)
     late.sort()
     p50, p99 = percentile(late, 50), percentile(late, 99)
-    figures: dict[str, float | int | str] = {"late_p50_us": p50, "late_p99_us": p99, "late_max_us": late[-1]}
+    figures: Figures = {"late_p50_us": p50, "late_p99_us": p99, "late_max_us": late[-1]}
     text = f"a process that sleeps 1 ms wakes up {p50} µs late, {p99} µs at the 99th percentile"
-    if p99 > LATE_WARN_US:
-        text += ": schedules will lag by that much; end the other programs on this machine"
-        return Check(name="timers", status="warn", text=text, figures=figures)
-    return Check(name="timers", status="pass", text=text, figures=figures)
+    doubt = ": schedules will lag by that much; end the other programs on this machine" if p99 > LATE_WARN_US else ""
+    return judged("timers", text, doubt, figures)
 
 
 def processors(seconds: float) -> Check:
@@ -66,14 +63,10 @@ def processors(seconds: float) -> Check:
     used = psutil.cpu_percent(interval=seconds)
     after = psutil.cpu_times()
     steal = 100 * (getattr(after, "steal", 0.0) - getattr(before, "steal", 0.0)) / (seconds * (os.cpu_count() or 1))
-    figures: dict[str, float | int | str] = {
-        "cores": cores,
-        "used_percent": round(used, 1),
-        "steal_percent": round(steal, 2),
-    }
-    doubts = usage_doubts(cores, used, steal, _quota(), _text(_GOVERNOR))
-    text = "; ".join(doubts) or f"{cores} cores, {used:.0f} % used by others, {steal:.1f} % stolen"
-    return Check(name="processors", status="warn" if doubts else "pass", text=text, figures=figures)
+    figures: Figures = {"cores": cores, "used_percent": round(used, 1), "steal_percent": round(steal, 2)}
+    doubts = "; ".join(usage_doubts(cores, used, steal, _quota(), _text(_GOVERNOR)))
+    text = "" if doubts else f"{cores} cores, {used:.0f} % used by others, {steal:.1f} % stolen"
+    return judged("processors", text, doubts, figures)
 
 
 def usage_doubts(cores: int, used: float, steal: float, quota: float | None, governor: str) -> list[str]:
@@ -95,12 +88,9 @@ def descriptors() -> Check:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = hard if hard != resource.RLIM_INFINITY else 1 << 20
     clients = max(most - FILES_BESIDE, 0)
-    figures: dict[str, float | int | str] = {"soft": soft, "hard": hard, "connections": clients}
     text = f"a process may open {most} files (now {soft}): up to {clients} connections"
-    if clients < CLIENTS_COMMON:
-        text += "; raise the limit with `ulimit -n`, or with LimitNOFILE in a service"
-        return Check(name="descriptors", status="warn", text=text, figures=figures)
-    return Check(name="descriptors", status="pass", text=text, figures=figures)
+    few = "; raise the limit with `ulimit -n`, or with LimitNOFILE in a service" if clients < CLIENTS_COMMON else ""
+    return judged("descriptors", text, few, {"soft": soft, "hard": hard, "connections": clients})
 
 
 def _quota() -> float | None:

@@ -11,7 +11,7 @@ from pamqp import commands
 
 from perftest.amqp.transport import Connection
 from perftest.amqp.uri import AmqpUri
-from perftest.doctor.check import Check, percentile
+from perftest.doctor.check import Check, Figures, judged, percentile
 
 ROUNDS: Final = 1000
 BROKER_ROUNDS: Final = 200
@@ -29,12 +29,9 @@ def loopback() -> Check:
             times = sorted(_round_trip_us(client) for _ in range(ROUNDS))
         echo.join(timeout=5)
     p50, p99 = percentile(times, 50), percentile(times, 99)
-    figures: dict[str, float | int | str] = {"p50_us": p50, "p99_us": p99}
     text = f"a round trip over loopback takes {p50} µs, {p99} µs at the 99th percentile"
-    if p99 > SLOW_LOOPBACK_US:
-        text += ": waking up another process is slow on this machine, and is part of every latency"
-        return Check(name="loopback", status="warn", text=text, figures=figures)
-    return Check(name="loopback", status="pass", text=text, figures=figures)
+    slow = ": waking up another process is slow on this machine, and is part of every latency"
+    return judged("loopback", text, slow if p99 > SLOW_LOOPBACK_US else "", {"p50_us": p50, "p99_us": p99})
 
 
 async def broker(uri: AmqpUri) -> Check:
@@ -56,9 +53,9 @@ async def broker(uri: AmqpUri) -> Check:
     p50, p99 = percentile(times, 50), percentile(times, 99)
     said = connection.server_properties
     product = f"{said.get('product', '')} {said.get('version', '')}".strip() or "a broker that does not say what it is"
-    figures: dict[str, float | int | str] = {"product": product, "login_us": login_us, "p50_us": p50, "p99_us": p99}
+    figures: Figures = {"product": product, "login_us": login_us, "p50_us": p50, "p99_us": p99}
     text = f"{product}: login in {login_us / 1000:.1f} ms, a round trip takes {p50} µs, {p99} µs at the 99th percentile"
-    return Check(name=name, status="pass", text=text, figures=figures)
+    return judged(name, text, "", figures)
 
 
 def _echo(server: socket.socket) -> None:

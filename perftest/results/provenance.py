@@ -53,7 +53,7 @@ def host_facts(directory: Path) -> dict[str, Any]:
         "cpu": _cpu_model(),
         "memory_bytes": psutil.virtual_memory().total,
         "kernel": platform.release(),
-        "filesystem": _filesystem(directory),
+        "filesystem": filesystem(directory),
         "clock": "CLOCK_MONOTONIC",
         "clock_offset_ns": 0,
         "clock_bound_ns": 0,
@@ -106,8 +106,8 @@ def _cpu_model() -> str:
     return match[1].strip() if match else platform.machine()
 
 
-def _filesystem(directory: Path) -> str:
-    """The type of the filesystem with the longest mount point above the directory."""
-    path = str(directory.resolve())
-    mounts = [part for part in psutil.disk_partitions(all=True) if Path(path).is_relative_to(part.mountpoint)]
+def filesystem(directory: Path) -> str:
+    """The type of the file system that holds a directory: of those mounted above it, that with the longest path."""
+    path = directory.resolve()
+    mounts = [part for part in psutil.disk_partitions(all=True) if path.is_relative_to(part.mountpoint)]
     return max(mounts, key=lambda part: len(part.mountpoint)).fstype if mounts else "unknown"
