@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,13 @@ if TYPE_CHECKING:
     from infra.local_cluster import Cluster
 
 
-def command(name: str, *examples: str) -> Callable[[Any], click.Command]:
-    """Declare a command with ``--dir`` and ``--json``, which ends with 1 if the cluster refuses or does not answer."""
+def command(name: str, *examples: str, arguments: Sequence[str] = ("",)) -> Callable[[Any], click.Command]:
+    """Declare a command with ``--dir`` and ``--json``, which ends with 1 if the cluster refuses or does not answer.
+
+    Without ``examples`` of its own, a command shows these two options with the ``arguments``, in one or two spellings.
+    """
+    first, other = (f"perftest broker {name} {each}".rstrip() for each in (arguments[0], arguments[-1]))
+    examples = examples or (first, f"{other} --json", f"{first} --dir /mnt/fast/broker")
 
     def decorate(function: Any) -> click.Command:
         declare = click.command(name, cls=SectionedCommand, exits=(Exit.RUN_ERROR,), examples=examples)

@@ -8,12 +8,7 @@ from perftest.cli.broker.common import change, command, load, node_argument, que
 from perftest.cli.ui.table import print_table
 
 
-@command(
-    "quorum-status",
-    "perftest broker quorum-status orders",
-    "perftest broker quorum-status orders --json",
-    "perftest broker quorum-status orders --dir /mnt/fast/broker",
-)
+@command("quorum-status", arguments=("orders",))
 @queue_argument
 def quorum_status(queue: str, directory: Path, as_json: bool) -> None:
     """Show the members of a queue with their role, log indexes, term and machine version."""
@@ -25,12 +20,7 @@ def quorum_status(queue: str, directory: Path, as_json: bool) -> None:
     print_table(side_by_side(columns), as_json=False)
 
 
-@command(
-    "add-member",
-    "perftest broker add-member orders node4",
-    "perftest broker add-member orders 4 --json",
-    "perftest broker add-member orders node4 --dir /mnt/fast/broker",
-)
+@command("add-member", arguments=("orders node4", "orders 4"))
 @queue_argument
 @node_argument()
 def add_member(queue: str, node: str, directory: Path, as_json: bool) -> None:
@@ -38,12 +28,7 @@ def add_member(queue: str, node: str, directory: Path, as_json: bool) -> None:
     _change_member(directory, "add-member", queue, node, outcome=("added", "is a member of"), as_json=as_json)
 
 
-@command(
-    "remove-member",
-    "perftest broker remove-member orders node4",
-    "perftest broker remove-member orders 4 --json",
-    "perftest broker remove-member orders node4 --dir /mnt/fast/broker",
-)
+@command("remove-member", arguments=("orders node4", "orders 4"))
 @queue_argument
 @node_argument()
 def remove_member(queue: str, node: str, directory: Path, as_json: bool) -> None:
@@ -53,12 +38,7 @@ def remove_member(queue: str, node: str, directory: Path, as_json: bool) -> None
     )
 
 
-@command(
-    "transfer-leader",
-    "perftest broker transfer-leader orders node2",
-    "perftest broker transfer-leader orders 2 --json",
-    "perftest broker transfer-leader orders node2 --dir /mnt/fast/broker",
-)
+@command("transfer-leader", arguments=("orders node2", "orders 2"))
 @queue_argument
 @node_argument()
 def transfer_leader(queue: str, node: str, directory: Path, as_json: bool) -> None:
@@ -66,12 +46,7 @@ def transfer_leader(queue: str, node: str, directory: Path, as_json: bool) -> No
     _change_member(directory, "transfer-leader", queue, node, outcome=("leader", "leads"), as_json=as_json)
 
 
-@command(
-    "rebalance",
-    "perftest broker rebalance",
-    "perftest broker rebalance --json",
-    "perftest broker rebalance --dir /mnt/fast/broker",
-)
+@command("rebalance")
 def rebalance(directory: Path, as_json: bool) -> None:
     """Spread the leaders of all queues evenly over the nodes, and show the leaders that moved."""
     moved = change(directory, op="rebalance")["moved"]

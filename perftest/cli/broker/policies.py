@@ -57,12 +57,7 @@ def set_policy(
     say(f"policy {name} is set", {**policy, **answer}, as_json)
 
 
-@command(
-    "clear-policy",
-    "perftest broker clear-policy short",
-    "perftest broker clear-policy short --json",
-    "perftest broker clear-policy short --dir /mnt/fast/broker",
-)
+@command("clear-policy", arguments=("short",))
 @click.argument("name", metavar="NAME")
 def clear_policy(name: str, directory: Path, as_json: bool) -> None:
     """Remove a policy. Its queues fall back to the next policy that matches them."""
@@ -70,12 +65,7 @@ def clear_policy(name: str, directory: Path, as_json: bool) -> None:
     say(f"policy {name} is cleared", {"cleared": name, **answer}, as_json)
 
 
-@command(
-    "policies",
-    "perftest broker policies",
-    "perftest broker policies --json",
-    "perftest broker policies --dir /mnt/fast/broker",
-)
+@command("policies")
 def policies(directory: Path, as_json: bool) -> None:
     """List the policies of a cluster."""
     found = change(directory, op="policies")["policies"]

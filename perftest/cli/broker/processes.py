@@ -97,12 +97,7 @@ def _refuse_beside_node(ctx: click.Context) -> None:
             raise click.UsageError(f"{option_name} is for a whole cluster; --node starts one node as it was", ctx)
 
 
-@command(
-    "stop",
-    "perftest broker stop",
-    "perftest broker stop --json",
-    "perftest broker stop --dir /mnt/fast/broker",
-)
+@command("stop")
 def stop(directory: Path, as_json: bool) -> None:
     """Stop all nodes of a cluster, also paused nodes. The data stays."""
     from infra import local_cluster
@@ -111,36 +106,21 @@ def stop(directory: Path, as_json: bool) -> None:
     say(f"stopped {', '.join(stopped)}" if stopped else "nothing was running", {"stopped": stopped}, as_json)
 
 
-@command(
-    "kill",
-    "perftest broker kill node1",
-    "perftest broker kill 2 --json",
-    "perftest broker kill node1 --dir /mnt/fast/broker",
-)
+@command("kill", arguments=("node1", "2"))
 @node_argument()
 def kill(node: str, directory: Path, as_json: bool) -> None:
     """Kill a node with SIGKILL, so that it can neither write nor send anything. The data stays."""
     _do("kill", "killed", node, load(directory), as_json)
 
 
-@command(
-    "pause",
-    "perftest broker pause node1",
-    "perftest broker pause 2 --json",
-    "perftest broker pause node1 --dir /mnt/fast/broker",
-)
+@command("pause", arguments=("node1", "2"))
 @node_argument()
 def pause(node: str, directory: Path, as_json: bool) -> None:
     """Pause a node with SIGSTOP. The node keeps its connections and says nothing, like a machine that hangs."""
     _do("pause", "paused", node, load(directory), as_json)
 
 
-@command(
-    "resume",
-    "perftest broker resume node1",
-    "perftest broker resume 2 --json",
-    "perftest broker resume node1 --dir /mnt/fast/broker",
-)
+@command("resume", arguments=("node1", "2"))
 @node_argument()
 def resume(node: str, directory: Path, as_json: bool) -> None:
     """Let a paused node continue (SIGCONT)."""

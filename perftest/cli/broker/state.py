@@ -30,12 +30,7 @@ def print_status(cluster: Cluster, as_json: bool) -> list[dict[str, Any]]:
     return rows
 
 
-@command(
-    "status",
-    "perftest broker status",
-    "perftest broker status --json",
-    "perftest broker status --dir /mnt/fast/broker",
-)
+@command("status")
 @click.pass_context
 def status(ctx: click.Context, directory: Path, as_json: bool) -> None:
     """Show the nodes of a cluster with their state, role, address and process.
