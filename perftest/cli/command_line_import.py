@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from perftest.cli.options import tokens
 from perftest.cli.options.choices import Choices
-from perftest.cli.options.option import Arity, Effect, Option
+from perftest.cli.options.option import Effect
 from perftest.cli.options.plan import plan_of
 from perftest.cli.options.table import BY_KEY
 from perftest.importers.command_line import Line, lines_of
@@ -85,8 +85,7 @@ def _workload(line: Line, name: str, notes: Notes) -> dict[str, Any] | None:
     for key in given:
         if key != "uri" and (key in (*_OF_THE_COMMAND, *_OF_RUN_ONLY, *_SHOWN) or BY_KEY[key].section == "Metrics"):
             del beside_a_broker[key]
-    choices = Choices({key: _text(BY_KEY[key], values) for key, values in beside_a_broker.items()
-                       if BY_KEY[key].effect is not Effect.WITHOUT})  # fmt: skip
+    choices = Choices.of_words(beside_a_broker)
     try:
         plan = plan_of(choices)
     except SpecError as error:
@@ -96,13 +95,6 @@ def _workload(line: Line, name: str, notes: Notes) -> dict[str, Any] | None:
         if not note.endswith(_OF_QUEUES):  # a workload is refused for it: see _finite
             notes.different(place, note)
     return workload_of(_finite(_named(plan, given, name), choices, place, notes))
-
-
-def _text(option: Option, values: list[str]) -> Any:
-    """The values of an option as click would pass them."""
-    if option.arity is Arity.FLAG:
-        return True
-    return tuple(values) if option.arity is Arity.MANY else values[0]
 
 
 def note_options(given: Mapping[str, list[str]], place: str, notes: Notes) -> None:

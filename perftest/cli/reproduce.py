@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from perftest.cli.options import tokens
 from perftest.cli.options.choices import Choices
-from perftest.cli.options.option import Arity
 from perftest.cli.options.plan import plan_of
-from perftest.cli.options.table import BY_KEY
 from perftest.cli.target import typed_again
 from perftest.spec.condense import duration, written
 from perftest.spec.plan import Plan, Settings
@@ -37,11 +35,7 @@ def plan_of_words(words: Sequence[str]) -> Plan:
     """The plan of ``perftest run`` with these words, which are known to be readable. Raises SpecError."""
     read = tokens.read(list(words))
     assert not read.complaints, read.complaints
-    given: dict[str, Any] = {}
-    for key, values in read.values.items():
-        arity = BY_KEY[key].arity
-        given[key] = True if arity is Arity.FLAG else tuple(values) if arity is Arity.MANY else values[0]
-    return plan_of(Choices(given))
+    return plan_of(Choices.of_words(read.values))
 
 
 def run_command(plan: Plan, cluster: Path | None) -> list[str]:

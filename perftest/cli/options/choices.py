@@ -31,6 +31,16 @@ class Choices:
             self._read(BY_KEY[key], text)
         self._say_what_means_nothing()
 
+    @classmethod
+    def of_words(cls, given: Mapping[str, list[str]]) -> Choices:
+        """The values of options as :mod:`perftest.cli.options.tokens` reads them, without the options of no effect."""
+        texts: dict[str, Any] = {}
+        for key, words in given.items():
+            arity = BY_KEY[key].arity
+            if BY_KEY[key].effect is not Effect.WITHOUT:
+                texts[key] = True if arity is Arity.FLAG else tuple(words) if arity is Arity.MANY else words[0]
+        return cls(texts)
+
     def __getitem__(self, key: str) -> Any:
         """The value of an option: the given value, or its default, or None if it has no default."""
         if key in self._values:

@@ -7,7 +7,7 @@ groups of load the board has the group that reported first.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from perftest.spec.units import format_duration, in_words
 
 EVENTS_KEPT: Final = 20
 RECENT_S: Final = 5.0
+PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
 _QUIET: Final = frozenset({"setting_changed", "steady", "run_started", "publisher_phases"})
 """Events that the step line already tells."""
 
@@ -33,17 +34,14 @@ class LatencyRow:
     """
 
     name: str
-    count: int
-    p50_ns: int
-    p95_ns: int
-    p99_ns: int
-    p999_ns: int
-    max_ns: int
+    count: int = 0
+    percentiles_ns: Sequence[int] = (0,) * len(PERCENTILES)
+    max_ns: int = 0
     p99_history: tuple[float, ...] = ()
 
     def values(self) -> list[tuple[int, bool]]:
-        """p50, p95, p99, p99.9 and the maximum, and whether there are enough samples for each."""
-        shown = ((50.0, self.p50_ns), (95.0, self.p95_ns), (99.0, self.p99_ns), (99.9, self.p999_ns))
+        """The :data:`PERCENTILES` and the maximum, and whether there are enough samples for each."""
+        shown = zip(PERCENTILES, self.percentiles_ns, strict=True)
         return [*((value, supports(self.count, percentile)) for percentile, value in shown), (self.max_ns, True)]
 
 
@@ -206,15 +204,11 @@ class Board:
     def _latency(self, name: str, series: Series) -> LatencyRow:
         merged = self._totals.latencies.get(series)
         if merged is None:
-            return LatencyRow(name=name, count=0, p50_ns=0, p95_ns=0, p99_ns=0, p999_ns=0, max_ns=0)
-        p50, p95, p99, p999 = merged.capped_percentiles_ns((50.0, 95.0, 99.0, 99.9))
+            return LatencyRow(name=name)
         return LatencyRow(
             name=name,
             count=merged.total,
-            p50_ns=p50,
-            p95_ns=p95,
-            p99_ns=p99,
-            p999_ns=p999,
+            percentiles_ns=merged.capped_percentiles_ns(PERCENTILES),
             max_ns=merged.max_ns,
             p99_history=tuple(self._history.p99_ns(series)),
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
@@ -185,12 +185,33 @@ def _counted(counts: dict[str, int], style: str = _WARNING) -> Text:
     return line
 
 
-_COLUMNS: Final = (
-    ("role", 9), ("CPU", 6), ("fsync ms", 9), ("batch", 7), ("commit", 14), ("lag", 8), ("term", 6), ("segments", 9),
-    ("memory", 9),
-)  # fmt: skip
-"""Of the broker's panel with their widths, the most important first: what has no room goes from the right."""
-_COLUMNS_OVER_HTTP: Final = (("CPU", 6), ("memory", 9), ("messages", 11), ("disk free", 11), ("connections", 12))
+def _known(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
+
+
+def _warned(text: str, beyond: bool) -> Text | str:
+    """A figure; ``!`` and colour where it is beyond its limit."""
+    return Text(f"{text} !", _WARNING) if beyond else text
+
+
+_CELLS: Final[Mapping[str, tuple[int, Callable[[NodeRow], Text | str]]]] = {
+    "role": (9, lambda row: Text(row.role, "bold" if row.role == "leader" else "")),
+    "CPU": (6, lambda row: _known(row.cpu, "{:.0%}")),
+    "fsync ms": (9, lambda row: _warned(_known(row.sync_ms, "{:.1f}"), (row.sync_ms or 0) > FSYNC_WARN_MS)),
+    "batch": (7, lambda row: _known(row.batch, "{:.0f}")),
+    "commit": (14, lambda row: _known(row.commit, "{:,}")),
+    "lag": (8, lambda row: _warned(_known(row.lag, "{:,}"), row.late)),
+    "term": (6, lambda row: _known(row.term, "{}")),
+    "segments": (9, lambda row: _known(row.segments, "{}")),
+    "memory": (9, lambda row: f"{row.rss_bytes / 2**20:.0f} MiB" if row.rss_bytes else "-"),
+    "messages": (11, lambda row: _known(row.messages, "{:,}")),
+    "disk free": (11, lambda row: _known(row.disk_free_bytes and row.disk_free_bytes / 2**30, "{:,.1f} GiB")),
+    "connections": (12, lambda row: _known(row.connections, "{:,}")),
+}
+"""The columns of the broker's panel: the width of each, and the cell of a node."""
+_COLUMNS: Final = ("role", "CPU", "fsync ms", "batch", "commit", "lag", "term", "segments", "memory")
+"""The most important column first: what has no room goes from the right."""
+_COLUMNS_OVER_HTTP: Final = ("CPU", "memory", "messages", "disk free", "connections")
 """The same of a broker that was asked over HTTP, and tells nothing of a log."""
 
 
@@ -199,13 +220,13 @@ def _broker(board: Board, section: _Section, width: int) -> RenderableType:
     room = width - 18
     columns = []
     over_http = bool(rows) and all(row.commit is None and row.messages is not None for row in rows)
-    for name, needed in _COLUMNS_OVER_HTTP if over_http else _COLUMNS:
-        room -= needed
+    for name in _COLUMNS_OVER_HTTP if over_http else _COLUMNS:
+        room -= _CELLS[name][0]
         if room >= 0:
             columns.append(name)
     table = _table(("node", *columns), None)
     for row in rows[:NODES_SHOWN]:
-        table.add_row(row.name[:14], *(_node_cell(row, name) for name in columns))
+        table.add_row(row.name[:14], *(_CELLS[name][1](row) for name in columns))
     for _ in range(NODES_SHOWN - len(rows)):
         table.add_row()
     if not rows:
@@ -216,42 +237,6 @@ def _broker(board: Board, section: _Section, width: int) -> RenderableType:
         return section("broker", Group(*empty))
     more = f", {len(rows) - NODES_SHOWN} more not shown" if len(rows) > NODES_SHOWN else ""
     return section(f"broker: {len(rows)} node{'' if len(rows) == 1 else 's'}{more}", table)
-
-
-def _node_cell(row: NodeRow, column: str) -> Text | str:
-    """A figure of a node; ``!`` and colour where it is beyond its limit."""
-    match column:
-        case "role":
-            return Text(row.role, "bold" if row.role == "leader" else "")
-        case "CPU":
-            return _known(row.cpu, "{:.0%}")
-        case "fsync ms":
-            return _warned(_known(row.sync_ms, "{:.1f}"), (row.sync_ms or 0) > FSYNC_WARN_MS)
-        case "batch":
-            return _known(row.batch, "{:.0f}")
-        case "commit":
-            return _known(row.commit, "{:,}")
-        case "lag":
-            return _warned(_known(row.lag, "{:,}"), row.late)
-        case "term":
-            return _known(row.term, "{}")
-        case "segments":
-            return _known(row.segments, "{}")
-        case "messages":
-            return _known(row.messages, "{:,}")
-        case "disk free":
-            return _known(None if row.disk_free_bytes is None else row.disk_free_bytes / 2**30, "{:,.1f} GiB")
-        case "connections":
-            return _known(row.connections, "{:,}")
-    return f"{row.rss_bytes / 2**20:.0f} MiB" if row.rss_bytes else "-"
-
-
-def _known(value: float | None, form: str) -> str:
-    return "-" if value is None else form.format(value)
-
-
-def _warned(text: str, beyond: bool) -> Text | str:
-    return Text(f"{text} !", _WARNING) if beyond else text
 
 
 def _events(board: Board, section: _Section, rows: int) -> RenderableType:

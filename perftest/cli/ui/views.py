@@ -34,35 +34,50 @@ class View:
         """The run is over."""
 
 
-class LineView(View):
-    """A line per interval and per event."""
+class WholeView(View):
+    """Shows the intervals of the whole run as lines, each interval once every worker has told its part."""
 
     def __init__(self, board: Board, out: TextIO) -> None:
         self._board = board
         self._out = out
-        self._merger = IntervalMerger(lambda merged: self._print(interval_line(board, merged)))
+        self._merger = IntervalMerger(lambda merged: self._print(self._line(merged)))
 
     def interval(self, record: Interval) -> None:
-        """Print a line with fixed labels once every worker has told its part."""
+        """Print the line of an interval once every worker has told its part."""
         self._merger.add(record)
 
+    def event(self, record: Mapping[str, object]) -> None:
+        """Take an event, which may say how many workers there are."""
+        self._merger.event(record)
+
     def frame(self) -> None:
-        """Half a second went by."""
+        """Do not wait longer for workers that have ended."""
         self._merger.tick()
 
     def close(self) -> None:
         """Print the lines that are not printed yet."""
         self._merger.flush()
 
+    def _line(self, merged: MergedInterval) -> str:
+        raise NotImplementedError
+
+    def _print(self, line: str) -> None:
+        if line:
+            print(line, file=self._out, flush=True)
+
+
+class LineView(WholeView):
+    """A line with fixed labels per interval, and a line per event."""
+
     def event(self, record: Mapping[str, object]) -> None:
         """Print ``01:42 event …`` for an event that a reader would miss otherwise."""
-        self._merger.event(record)
+        super().event(record)
         if record.get("kind") not in ("setting_changed", "steady", "run_started", "step_ended"):
             moment, _, words = self._board.sentence(record).partition(" ")
             self._print(f"{moment} event {words}")
 
-    def _print(self, line: str) -> None:
-        print(line, file=self._out, flush=True)
+    def _line(self, merged: MergedInterval) -> str:
+        return interval_line(self._board, merged)
 
 
 def interval_line(board: Board, merged: MergedInterval) -> str:
@@ -93,25 +108,19 @@ def _latency_text(latency: Histogram) -> str:
     return " ".join(f"{name}={milliseconds(value)}" for name, value in values.items())
 
 
-class PlainView(View):
+class PlainView(WholeView):
     """PerfTest's lines: a line per interval of the whole run; at the end why the run stopped, and the averages."""
 
     def __init__(self, board: Board, style: Style, out: TextIO) -> None:
-        self._board = board
-        self._out = out
+        super().__init__(board, out)
         self._lines = Lines(board.plan, style)
-        self._merger = IntervalMerger(self._show)
         self._reasons: Counter[str] = Counter()
         self._error = "failed"
         self._print(self._lines.header())
 
-    def interval(self, record: Interval) -> None:
-        """Show the interval once every worker has told its part."""
-        self._merger.add(record)
-
     def event(self, record: Mapping[str, object]) -> None:
         """Keep why the run ends. PerfTest prints no other event."""
-        self._merger.event(record)
+        super().event(record)
         kind = record.get("kind")
         if kind == "limit_reached":
             for part in str(record.get("text") or "a limit was reached").split(", "):
@@ -124,23 +133,15 @@ class PlainView(View):
         elif kind == "run_ended" and record.get("text") == "finished" and not self._reasons:
             self._reasons[_TIME_LIMIT] = 1
 
-    def frame(self) -> None:
-        """Half a second went by."""
-        self._merger.tick()
-
     def close(self) -> None:
         """Print the stop line and the summary."""
-        self._merger.flush()
+        super().close()
         for line in (stop_line(self._reasons), *self._lines.summary()):
             self._print(line)
 
-    def _show(self, merged: MergedInterval) -> None:
+    def _line(self, merged: MergedInterval) -> str:
         end_ns = merged.record.start_ns + merged.record.length_ns
-        self._print(self._lines.interval(merged, self._board.elapsed_s(end_ns)))
-
-    def _print(self, line: str) -> None:
-        if line:
-            print(line, file=self._out, flush=True)
+        return self._lines.interval(merged, self._board.elapsed_s(end_ns))
 
 
 class JsonView(View):
