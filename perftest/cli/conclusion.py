@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from perftest.cli.exits import CliError, Exit
+from perftest.cli.exits import Exit, explained
 from perftest.cli.session_options import Options
 from perftest.cli.ui.summary import (
     INVALID,
@@ -120,11 +120,9 @@ class Conclusion:
         target = self._options.hlog_file
         if target is None:
             return
-        try:
-            shutil.copyfile(self._writer.path / schema.LATENCY_HLOG, target)
-        except OSError as error:
-            what = f"the histograms cannot be copied: {error.strerror or error}"
-            raise CliError(what, str(target), f"they are in {self._writer.path / schema.LATENCY_HLOG}") from error
+        source = self._writer.path / schema.LATENCY_HLOG
+        with explained("the histograms cannot be copied", target, f"they are in {source}"):
+            shutil.copyfile(source, target)
 
     @property
     def _json(self) -> bool:

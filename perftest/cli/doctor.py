@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perftest.cli.exits import CliError, Exit
+from perftest.cli.exits import CliError, Exit, explained
 from perftest.cli.sections import DURATION, SectionedCommand, json_option, option, options
 from perftest.cli.target import split_uris
 
@@ -85,11 +85,9 @@ def _checks(uris: tuple[str, ...], directories: tuple[Path, ...], seconds: float
     yield host.processors(seconds)
     yield host.descriptors()
     for directory in directories:
-        try:
-            yield drive.drive(directory)
-        except OSError as error:
-            fix = "make room, or give a directory that can be written"
-            raise CliError(f"the drive cannot be measured: {error.strerror}", str(directory), fix) from error
+        with explained("the drive cannot be measured", directory, "make room, or give a directory that can be written"):
+            found = drive.drive(directory)
+        yield found
     yield network.loopback()
     for each in uris:
         yield _way_to(each)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from enum import IntEnum
 
 from perftest.errors import HelpfulError
@@ -38,3 +40,12 @@ class CliError(HelpfulError):
     def __init__(self, what: str, where: str, fix: str, code: Exit = Exit.RUN_ERROR) -> None:
         super().__init__(what, where, fix)
         self.code: Exit = code
+
+
+@contextlib.contextmanager
+def explained(what: str, where: object, fix: str, code: Exit = Exit.RUN_ERROR) -> Iterator[None]:
+    """Turns an error of the operating system, or of a value that it cannot take, into a CliError with its reason."""
+    try:
+        yield
+    except (OSError, OverflowError, UnicodeDecodeError) as error:
+        raise CliError(f"{what}: {getattr(error, 'strerror', None) or error}", str(where), fix, code) from error

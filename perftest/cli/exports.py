@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from perftest.cli.exits import CliError
+from perftest.cli.exits import explained
 from perftest.cli.session_options import MetricsOptions, Options
 from perftest.cli.ui.interval_merger import MergedInterval
 from perftest.cli.ui.perftest_lines import CsvFile
@@ -22,12 +22,9 @@ class MetricsServer:
         self._collector = RunCollector(
             prefix=metrics.prefix, labels=metrics.labels, command=metrics.command, exposed=metrics.exposed
         )
-        try:
+        fix = "choose another port with -mpp, another address with --metrics-host, or leave out -mpr"
+        with explained("metrics cannot be served", f"{metrics.host}:{metrics.port}", fix):
             self._endpoint = Endpoint(self._collector, host=metrics.host, port=metrics.port, path=metrics.path)
-        except (OSError, OverflowError) as error:
-            what = f"metrics cannot be served: {getattr(error, 'strerror', None) or error}"
-            fix = "choose another port with -mpp, another address with --metrics-host, or leave out -mpr"
-            raise CliError(what, f"{metrics.host}:{metrics.port}", fix) from error
 
     def interval(self, record: Interval) -> None:
         """Add an interval of one worker to the metrics."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from infra import local_cluster
-from perftest.cli.exits import CliError
+from perftest.cli.exits import CliError, explained
 from perftest.results.provenance import redact
 from perftest.spec.plan import Plan, QueueType
 
@@ -87,11 +87,8 @@ def target_name(plan: Plan, cluster: Cluster | None) -> str:
 
 def make_directory(path: Path) -> None:
     """Make a directory for results. Raises CliError."""
-    try:
+    with explained("the results directory cannot be made", path, "choose another directory with --out"):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        what = f"the results directory cannot be made: {error.strerror}"
-        raise CliError(what, str(path), "choose another directory with --out") from error
 
 
 def _progress(text: str) -> None:

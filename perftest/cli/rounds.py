@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from perftest.cli.exits import CliError, Exit
+from perftest.cli.exits import CliError, Exit, explained
 from perftest.cli.measure import measure, report_or_doubt
 from perftest.cli.measured_broker import make_directory
 from perftest.cli.session_options import Options
@@ -138,11 +138,9 @@ def _new_directory(plan: Plan, options: Options, rounds: Rounds) -> Path:
         "plan": plan_to_json(replace(plan, uris=())),
     }
     make_directory(place)
-    try:
+    fix = "choose another directory with --out"
+    with explained("the state of the rounds cannot be written", place / STATE, fix):
         (place / STATE).write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        what = f"the state of the rounds cannot be written: {error.strerror}"
-        raise CliError(what, str(place / STATE), "choose another directory with --out") from error
     return place
 
 

@@ -19,6 +19,7 @@ from perftest.cli.sections import (
     SIZE,
     SectionedCommand,
     json_option,
+    number_of,
     option,
     options,
 )
@@ -37,7 +38,7 @@ class NumbersType(click.ParamType[tuple[float, ...]]):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
         """The numbers, each above 0."""
         try:
-            found = tuple(_number(each) for each in str(value).split(","))
+            found = tuple(number_of(each) for each in str(value).split(","))
         except ValueError:
             found = ()
         if not found or min(found) <= 0:
@@ -178,8 +179,3 @@ def _base_plan(targets: tuple[str, ...], workload: str | None, flags: dict[str, 
         drain_s=flags["drain_s"],
     )
     return plan, base.swept
-
-
-def _number(text: str) -> float:
-    stripped = text.strip()
-    return float(stripped.removesuffix("%")) / (100 if stripped.endswith("%") else 1)

@@ -134,6 +134,12 @@ PREFETCH: Final = QuantityType("count", "parse_prefetch")
 ACK_INTERVAL: Final = QuantityType("count", "parse_ack_interval")
 
 
+def number_of(text: str) -> float:
+    """``0.05``, also for ``5%``. Raises ValueError."""
+    stripped = text.strip()
+    return float(stripped.removesuffix("%")) / (100 if stripped.endswith("%") else 1)
+
+
 class PartType(click.ParamType[float]):
     """``5%`` or ``0.05``, between 0 and 1."""
 
@@ -143,7 +149,7 @@ class PartType(click.ParamType[float]):
         """The number as a part of 1: ``5%`` is 0.05."""
         text = str(value).strip()
         try:
-            part = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+            part = number_of(text)
         except ValueError:
             part = -1.0
         if not 0 <= part < 1:

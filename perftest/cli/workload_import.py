@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from perftest.cli.exits import CliError, Exit
+from perftest.cli.exits import CliError, Exit, explained
 from perftest.cli.sections import SectionedCommand, json_option, option
 
 if TYPE_CHECKING:
@@ -142,11 +142,8 @@ def _read(path: Path) -> tuple[str, Any]:
     """The text of a file, and its content as JSON or YAML; None if the text is neither."""
     import yaml
 
-    try:
+    with explained("the source cannot be read", path, "give a text file that can be read", Exit.USAGE):
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        what = f"the source cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise CliError(what, str(path), "give a text file that can be read", Exit.USAGE) from error
     try:
         return text, json.loads(text)
     except json.JSONDecodeError as error:
@@ -209,12 +206,9 @@ def _write(files: list[tuple[Path | None, str]], output: Path | None, *, quiet: 
         return
     for path, text in files:
         assert path is not None
-        try:
+        with explained("the workload cannot be written", path, "give a place that can be written to with -o"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            what = f"the workload cannot be written: {error.strerror}"
-            raise CliError(what, str(path), "give a place that can be written to with -o") from error
         if not quiet:
             click.echo(str(path))
 

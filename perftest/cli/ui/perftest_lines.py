@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from perftest.cli.exits import CliError
+from perftest.cli.exits import explained
 from perftest.cli.ui.interval_merger import MergedInterval
 from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Phase, Series
@@ -181,11 +181,8 @@ class CsvFile:
         self._path = path
         self._label = f'"{label}"' if "," in label else label
         self._unit_ns = _MILLIS_NS if in_millis else _MICROS_NS
-        try:
+        with explained("the CSV file cannot be written", path, "give another path with -o/--output-file"):
             path.write_text(CSV_HEADER.replace("(µs)", "(ms)") if in_millis else CSV_HEADER, encoding="utf-8")
-        except OSError as error:
-            what = f"the CSV file cannot be written: {error.strerror or error}"
-            raise CliError(what, str(path), "give another path with -o/--output-file") from error
 
     def interval(self, merged: MergedInterval, started_ns: int) -> None:
         """Append a row. Raises RunNotWritableError."""
