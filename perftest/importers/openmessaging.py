@@ -121,11 +121,7 @@ def _load(source: Section, topics: int, producers: int) -> dict[str, Any]:
     driver = "the defaults of the RabbitMQ driver: confirms without a limit, automatic acknowledgement, transient"
     source.notes.different("", f"{driver} messages in classic queues", "change load: and queues: for safe settings")
     size, rate = source.count("messageSize", default=SIZE_BYTES_MIN), source.number("producerRate")
-    if size < SIZE_BYTES_MIN:
-        source.different(
-            "messageSize",
-            f"bodies have {SIZE_BYTES_MIN} octets, not {size}: the time stamps take {SIZE_BYTES_MIN}",
-        )
+    size = source.body_size("messageSize", size)
     window: str | int = UNLIMITED
     if not rate:
         what = "0 asks for the highest rate: this workload publishes as fast as 1000 messages in flight allow"
@@ -134,7 +130,7 @@ def _load(source: Section, topics: int, producers: int) -> dict[str, Any]:
     load: dict[str, Any] = {"in_flight": window, "prefetch": 0, "ack_interval": 0}
     if rate and producers:
         load["rate"] = plain_number(rate / (topics * producers))
-    return {**load, "size": max(size, SIZE_BYTES_MIN), "publishers": producers, "consumers": 0, "persistent": False}
+    return {**load, "size": size, "publishers": producers, "consumers": 0, "persistent": False}
 
 
 def _bodies(source: Section, find: Find) -> dict[str, Any]:

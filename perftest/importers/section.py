@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from perftest.importers.notes import Notes
+from perftest.spec.rules import SIZE_BYTES_MIN
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -117,6 +118,13 @@ class Section:
             self._wrong(key, value, "a list of values", "write […]")
             return []
         return value
+
+    def body_size(self, key: str, size: int) -> int:
+        """The size of a body, raised if the time stamps need more room; a note at ``key`` says so."""
+        if size < SIZE_BYTES_MIN:
+            what = f"bodies have {SIZE_BYTES_MIN} octets, not {size}: the time stamps take {SIZE_BYTES_MIN}"
+            self.different(key, what)
+        return max(size, SIZE_BYTES_MIN)
 
     def different(self, key: str, what: str, fix: str = "") -> None:
         """Note that the meaning of a key changed."""

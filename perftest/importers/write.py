@@ -13,29 +13,10 @@ from perftest.importers.notes import Note
 from perftest.spec.check import check
 from perftest.spec.condense import spelled
 from perftest.spec.load import parse_workload
+from perftest.spec.models import Workload
 from perftest.spec.problem import Problem, SpecError
 
-ORDER: Final = (
-    "schema",
-    "name",
-    "title",
-    "source",
-    "description",
-    "queues",
-    "load",
-    "exchange",
-    "publishing",
-    "consuming",
-    "connecting",
-    "background",
-    "sweep",
-    "step",
-    "quick",
-    "interval",
-    "confirm_timeout",
-    "workers",
-    "seed",
-)
+ORDER: Final = tuple(each.alias or name for name, each in Workload.model_fields.items())
 NAME_MAX: Final = 80
 BACKGROUNDS_MAX: Final = 8
 """Further background loads are left out: each is a process."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 from perftest.importers.rabbittesttool.policy import properties
 from perftest.importers.section import Section
 from perftest.importers.write import plain_number
-from perftest.spec.rules import FRAME_MAX_MIN, PREFETCH_MAX, SIZE_BYTES_MIN
+from perftest.spec.rules import FRAME_MAX_MIN, PREFETCH_MAX
 from perftest.spec.units import UNLIMITED
 
 ROUTING: Final = {word.lower(): word for word in ("None", "Random", "FixedValue", "MultiValue", "Index", "StreamKey")}
@@ -64,7 +64,7 @@ def publishers_of(source: Section) -> Publishers | None:
     transient = source.choice("deliveryMode", default="persistent", known={"persistent": "", "transient": "yes"})
     load: dict[str, Any] = {
         "in_flight": window,
-        "size": size_of(source.count("messageSize", default=16), source, "messageSize"),
+        "size": source.body_size("messageSize", source.count("messageSize", default=16)),
         "persistent": not transient,
     }
     rate = source.number("msgsPerSecondPerPublisher")
@@ -97,13 +97,6 @@ def _window(source: Section) -> int | str:
 def _is_amqp(source: Section) -> None:
     if source.text("protocol", default="amqp091").lower() != "amqp091":
         source.wrong("protocol", "only AMQP 0-9-1 is measured", "use PerfTest's stream or MQTT tools")
-
-
-def size_of(size: int, source: Section, key: str) -> int:
-    """The size of a body, raised if the time stamps need more room."""
-    if size < SIZE_BYTES_MIN:
-        source.different(key, f"bodies have {SIZE_BYTES_MIN} octets, not {size}: the time stamps take {SIZE_BYTES_MIN}")
-    return max(size, SIZE_BYTES_MIN)
 
 
 def _frame_max(source: Section) -> int:

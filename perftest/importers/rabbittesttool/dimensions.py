@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from perftest.importers.rabbittesttool.clients import size_of
 from perftest.importers.section import Section
 from perftest.importers.write import plain_number
 from perftest.spec.condense import duration
@@ -189,7 +188,7 @@ def _value(setting: str, number: float, scope: Scope, source: Section, key: str)
     if setting == "in_flight":
         return whole or UNLIMITED
     if setting == "size":
-        return size_of(whole, source, key)
+        return source.body_size(key, whole)
     if setting == "prefetch":
         if whole > PREFETCH_MAX:
             source.different(key, f"the protocol has a prefetch of at most {PREFETCH_MAX}, not {whole}")
