@@ -33,7 +33,7 @@ from reference_broker.log.wal_codec import (
     next_sector,
     pack_row,
 )
-from reference_broker.storage.files import File, Files, sync_ns
+from reference_broker.storage.files import File, Files, read_whole, sync_ns
 from reference_broker.types import GroupId, NodeId, Term
 
 SUFFIX: Final = ".meta"
@@ -86,10 +86,7 @@ class MetaLog:
 
     def _read(self, number: int) -> dict[GroupId, GroupRecord]:
         path = self._path(number)
-        file = self._files.open(path)
-        octets = file.read(0, file.size())
-        file.close()
-        found = replay_meta(path, octets, number, self._store)
+        found = replay_meta(path, read_whole(self._files, path), number, self._store)
         self._counters.recovery_torn_tails += found.torn
         self._counters.recovery_meta_single += found.single
         return found.records

@@ -43,7 +43,7 @@ from reference_broker.log.wal import SUFFIX as WAL_SUFFIX
 from reference_broker.log.wal import TEMPORARY, Wal, WalFiles, file_name
 from reference_broker.log.wal_codec import SECTOR, STORE_ID_SIZE, WAL_MAGIC, Windows, check_file_header
 from reference_broker.storage.errors import START_BLANK
-from reference_broker.storage.files import Files
+from reference_broker.storage.files import Files, read_whole, write_whole
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
 IDENTITY: Final = "identity"
@@ -165,7 +165,7 @@ def _identify(files: Files, config: LogConfig, new_store: Callable[[], bytes]) -
         (data_dir, data_store),
     ):
         if found is None:
-            _write_identity(files, directory, owner, store)
+            write_whole(files, f"{directory}/{IDENTITY}", f"{owner}store={store.hex()}\n".encode())
     return store
 
 
@@ -173,9 +173,7 @@ def _read_identity(files: Files, directory: str, owner: str) -> bytes | None:
     if IDENTITY not in files.names(directory):
         return None
     files.sync_dir(directory)
-    file = files.open(f"{directory}/{IDENTITY}")
-    text = file.read(0, file.size()).decode(errors="replace")
-    file.close()
+    text = read_whole(files, f"{directory}/{IDENTITY}").decode(errors="replace")
     found, _, store = text.partition("store=")
     try:
         id_ = bytes.fromhex(store)
@@ -193,16 +191,6 @@ def _mounted(drive: str) -> str:
 
 def _one_line(owner: str) -> str:
     return repr(" ".join(owner.split()))
-
-
-def _write_identity(files: Files, directory: str, owner: str, store: bytes) -> None:
-    temporary = f"{directory}/{IDENTITY}{TEMPORARY}"
-    file = files.create(temporary)
-    file.write([f"{owner}store={store.hex()}\n".encode()], 0)
-    file.datasync()
-    file.close()
-    files.rename(temporary, f"{directory}/{IDENTITY}")
-    files.sync_dir(directory)
 
 
 # Groups and their snapshots

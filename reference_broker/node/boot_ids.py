@@ -17,7 +17,7 @@ import json
 from typing import Any, Final
 
 from reference_broker.log.errors import DamagedLogError
-from reference_broker.storage.files import Files
+from reference_broker.storage.files import Files, read_whole, write_whole
 from reference_broker.types import NodeId
 
 _FILE: Final = "lives"
@@ -91,24 +91,14 @@ class BootIds:
         if _FILE not in self._files.names(self._directory):
             return {}
         path = f"{self._directory}/{_FILE}"
-        file = self._files.open(path)
-        text = file.read(0, file.size())
-        file.close()
+        text = read_whole(self._files, path)
         try:
             return {int(node): _boot(boot) for node, boot in json.loads(text).items()}
         except (ValueError, AttributeError) as error:
             raise DamagedLogError(path, 0, f"not the boot ids of peers: {error}") from error
 
     def _write(self) -> None:
-        temporary = f"{self._directory}/{_FILE}.tmp"
-        file = self._files.create(temporary)
-        try:
-            file.write([json.dumps(self._seen).encode()], 0)
-            file.datasync()
-        finally:
-            file.close()
-        self._files.rename(temporary, f"{self._directory}/{_FILE}")
-        self._files.sync_dir(self._directory)
+        write_whole(self._files, f"{self._directory}/{_FILE}", json.dumps(self._seen).encode())
 
 
 def _boot(plain: Any) -> Boot:

@@ -178,14 +178,14 @@ class Hosting:
     def queue_added(self, record: QueueRecord) -> None:
         """Run the queue here, and give it its name: after a restart the log may tell of queues of that name that came
         and went before."""
-        known = self.by_group.get(record.group)
-        if known is None:
-            self._start(record)
-        elif known.record.changes <= record.changes:
+        if (known := self.by_group.get(record.group)) is not None:
             self.queues[record.name] = known
-            self.members_changed(record)
+            if known.record.changes <= record.changes:
+                self.members_changed(record)
+        elif record.has_replica(self.node) and self.groups.is_current:
+            self._begin_member(record, None)
         else:
-            self.queues[record.name] = known
+            self._stand_in(record, None)
 
     def queue_removed(self, record: QueueRecord) -> None:
         """Stop the queue's group, here and for good."""
@@ -328,29 +328,23 @@ class Hosting:
 
     # Members that come and go
 
-    def _start(self, record: QueueRecord) -> None:
-        if not (record.has_replica(self.node) and self.groups.is_current):
-            self._stand_in(record, None)
-            return
-        self._create(record.group, record_to_json(record))
-        runner = self._run_queue(record, None)
-        self._take_early(runner)
-        self._lead_first(record, runner)
-
     def _join(self, record: QueueRecord) -> None:
-        """A member is here from now on. It is blank until the leader has told it everything."""
+        """A member is here from now on, instead of the proxy."""
         log.info("queue %r: a member here, membership epoch %d", record.name, record.membership_epoch(self.node))
         proxy = self.proxies.pop(record.group)
         proxy.stop()
-        self._create(record.group, record_to_json(record))
-        runner = self._run_queue(record, None, proxy.unapplied)
-        self._take_early(runner)
-        self._lead_first(record, runner)
+        self._begin_member(record, proxy.unapplied)
 
-    def _lead_first(self, record: QueueRecord, runner: GroupRunner) -> None:
-        """An older program declares queues without electing a leader: these get their first leader at once, too."""
+    def _begin_member(self, record: QueueRecord, unapplied: _Unapplied | None) -> None:
+        """Begin a member with a blank replica, which the leader tells everything."""
+        self._create(record.group, record_to_json(record))
+        runner = self._run_queue(record, None, unapplied)
+        early = self._early.pop(record.group, [])
+        self._early_count -= len(early)
+        for node, message in early:
+            runner.step(node, message)
         if record.leader == self.node and not record.membership_epoch(self.node) and not record.elected:
-            runner.lead_if_nobody_does()
+            runner.lead_if_nobody_does()  # an older program declared the queue, and elected no leader
 
     def _leave(self, record: QueueRecord) -> None:
         """No member is here any more. The commands that were proposed here go on through a proxy."""
@@ -401,12 +395,6 @@ class Hosting:
         queue.member, queue.membership_epoch = member, membership_epoch
         self.queues[record.name] = self.by_group[record.group] = queue
         self.census.queue_is(record)
-
-    def _take_early(self, runner: GroupRunner) -> None:
-        early = self._early.pop(runner.group, [])
-        self._early_count -= len(early)
-        for node, message in early:
-            runner.step(node, message)
 
     def _run(
         self,

@@ -14,7 +14,6 @@ import functools
 import gc
 import importlib
 import logging
-import os
 import signal
 import sys
 from pathlib import Path
@@ -27,6 +26,7 @@ from reference_broker.node.client import ClientConnection
 from reference_broker.node.config import ConfigError, NodeConfig
 from reference_broker.node.shard import Shard
 from reference_broker.node.start_problems import StartError, listening
+from reference_broker.storage.files import RealFiles, write_whole
 
 if TYPE_CHECKING:
     from aiohttp.web import AppRunner
@@ -186,20 +186,11 @@ def keep_memory() -> None:
 def next_boot_id(data_dir: Path, first: int = 0) -> int:
     """Raise this node's boot id, durably, before anything else happens in it. A new directory begins with
     1, or with ``first``."""
-    path, temporary = data_dir / "incarnation", data_dir / "incarnation.tmp"
+    path = data_dir / "incarnation"
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
         number = int(path.read_text()) + 1 if path.exists() else max(first, 1)
-        with temporary.open("w") as file:
-            file.write(f"{number}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        directory = os.open(data_dir, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        write_whole(RealFiles(), str(path), b"%d\n" % number)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"cannot use the data directory: {error}", str(path), "name a writable directory of this node's own"

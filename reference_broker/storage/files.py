@@ -76,6 +76,29 @@ def sync_ns(file: File) -> int:
     return monotonic_ns() - start
 
 
+def read_whole(files: Files, path: str) -> bytes:
+    """All octets of a file."""
+    file = files.open(path)
+    try:
+        return file.read(0, file.size())
+    finally:
+        file.close()
+
+
+def write_whole(files: Files, path: str, octets: bytes) -> None:
+    """Write a file that gets its name only once all of it is on the drive; replaces an existing file. Content and name
+    survive a loss of power when this returns."""
+    temporary = f"{path}.tmp"
+    file = files.create(temporary)
+    try:
+        file.write([octets], 0)
+        file.datasync()
+    finally:
+        file.close()
+    files.rename(temporary, path)
+    files.sync_dir(os.path.dirname(path))  # noqa: PTH120 - the port speaks strings
+
+
 class RealFile:
     """A file descriptor. Errors name the path."""
 
