@@ -21,6 +21,9 @@ from perftest.spec.units import FIELD_OF_KEY, KEY_OF_FIELD, WORDS, UnitError, pa
 ALWAYS: Final = ("in_flight", "prefetch", "ack_interval", "size", "publishers", "consumers")
 """Keys of the load that are always written."""
 
+_WITH_SETTINGS: Final = ("load", "background", "sweep", "values", "steps")
+"""Keys of a workload file with settings below them."""
+
 _NAMELESS: Final = frozenset({"persistent", "mandatory"})
 """Settings that no sweep can change."""
 
@@ -83,30 +86,18 @@ def workload_of(plan: Plan) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value not in ("", None, {}, [])}
 
 
-def spelled(content: Mapping[str, Any]) -> dict[str, Any]:
+def spelled(content: Any, key: str = "") -> Any:
     """The content of a workload file that was made of numbers, such as the workload of another tool, with the words of
-    the settings that have words."""
-    sweep = dict(content.get("sweep") or {})
-    if "setting" in sweep:
-        sweep["values"] = [_spelled(sweep["setting"], value) for value in sweep["values"]]
-    if "steps" in sweep:
-        sweep["steps"] = [_all_spelled(step) for step in sweep["steps"]]
-    changed: dict[str, Any] = {
-        "load": _all_spelled(content.get("load") or {}),
-        "background": [
-            {**each, "load": _all_spelled(each.get("load") or {})} for each in content.get("background") or ()
-        ],
-        "sweep": sweep,
+    the settings that have words. ``key`` is the key of a value within the content."""
+    if isinstance(content, list):
+        return [spelled(each, key) for each in content]
+    if not isinstance(content, Mapping):
+        return WORDS[key].get(content, content) if key in WORDS and isinstance(content, int) else content
+    keys = {name: content.get("setting", "") if name == "values" else name for name in content}
+    return {
+        name: spelled(each, keys[name]) if name in _WITH_SETTINGS or not isinstance(each, dict | list) else each
+        for name, each in content.items()
     }
-    return {name: changed.get(name, value) for name, value in content.items()}
-
-
-def _all_spelled(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _spelled(name, value) for name, value in settings.items()}
-
-
-def _spelled(setting: str, value: Any) -> Any:
-    return WORDS[setting].get(value, value) if setting in WORDS and isinstance(value, int) else value
 
 
 def duration(seconds: float) -> str | float:
