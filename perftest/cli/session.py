@@ -9,9 +9,9 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from perftest.cli.conclusion import exit_code
 from perftest.cli.exits import Exit
@@ -21,7 +21,7 @@ from perftest.cli.measured_broker import target_name
 from perftest.cli.samplers import Sampler, StageSampler
 from perftest.cli.session_options import Options
 from perftest.cli.ui.board import Board
-from perftest.cli.ui.interval_merger import IntervalMerger, MergedInterval
+from perftest.cli.ui.interval_merger import IntervalMerger
 from perftest.cli.ui.perftest_lines import Style
 from perftest.cli.ui.views import View, choose, make_view
 from perftest.engine.api import RunOutcome, StopRequest
@@ -52,7 +52,7 @@ class Session:
         self._cluster = cluster
         self._failure: RunNotWritableError | None = None
         self._stop = StopRequest()
-        self._merger = IntervalMerger(self._merged)
+        self._merger = IntervalMerger(lambda merged: exports.merged(merged, writer.started_ns))
         self._exports = exports
         self._board = Board(plan, writer.tally, writer.started_ns, target_name(plan, cluster), str(writer.path))
         self._view: View = self._make_view()
@@ -111,10 +111,11 @@ class Session:
         stopped_in_order = outcome.state == "interrupted" and not self._stop.aborting and self._endless()
         state = "finished" if stopped_in_order else outcome.state
         reason = outcome.error.what if outcome.error else "stopped by Ctrl-C" if self._stop.finishing else state
+        facts = {name: value for name, value in asdict(outcome.broker).items() if value}
         failure = self._failure
         parts: tuple[Callable[[], None], ...] = (
             self._merger.flush,
-            lambda: self._writer.describe_broker(**_nonempty(asdict(outcome.broker))),
+            lambda: self._writer.describe_broker(**facts),
             lambda: self._writer.finish(state, redact(reason)),
         )
         for part in parts:
@@ -133,10 +134,6 @@ class Session:
     def aborting(self) -> bool:
         """Whether the user has asked a second time to stop."""
         return self._stop.aborting
-
-    def _merged(self, merged: MergedInterval) -> None:
-        """Write an interval of the whole run to the CSV file."""
-        self._exports.merged(merged, self._writer.started_ns)
 
     def _make_view(self) -> View:
         options, width = self._options, shutil.get_terminal_size().columns
@@ -201,7 +198,3 @@ def _metrics_of(options: Options, tell: Callable[[dict[str, object]], None]) -> 
 def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[int], None], number: int) -> None:
     """Make the call in the event loop, because a signal handler may run between any two instructions."""
     loop.call_soon_threadsafe(call, number)
-
-
-def _nonempty(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in facts.items() if value}
