@@ -188,5 +188,5 @@ def _side_by_side(overview: Overview) -> Section:
     return Section(links=links, blocks=(Data(table=overview.table, csv=False), *overview.charts))
 
 
-RUN: Final = register(PageKind("run", (_result, _trust, _figures, _anatomy, _steps, _ledger, _events, _provenance)))
-COMPARISON: Final = register(PageKind("comparison", (_side_by_side,)))
+register(PageKind("run", (_result, _trust, _figures, _anatomy, _steps, _ledger, _events, _provenance)))
+register(PageKind("comparison", (_side_by_side,)))
