@@ -2,7 +2,8 @@
 
 Each cites its place in the paper (Ongaro and Ousterhout, "In Search of an Understandable Consensus
 Algorithm", extended version; "thesis" is Ongaro's dissertation); fields beyond the paper say why they exist.
-The group is not part of a message: the envelope on the wire carries it, because one link serves all groups.
+The group is not part of a message: the envelope on the wire carries it, because one link serves all groups. The fields
+of a class stand in the order of the wire (:mod:`reference_broker.raft.wire`), so a field must not change its place.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from reference_broker.types import Entry, LogIndex, NodeId, Term
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PreVoteRequest:
     """Thesis 9.6: ask whether a vote would be granted, without raising anybody's term.
 
@@ -29,7 +30,7 @@ class PreVoteRequest:
     machine_version: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PreVoteReply:
     """Answer to :class:`PreVoteRequest`; ``term`` lets a stale asker catch up."""
 
@@ -38,7 +39,7 @@ class PreVoteReply:
     granted: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class VoteRequest:
     """Figure 2, RequestVote.
 
@@ -53,7 +54,7 @@ class VoteRequest:
     transfer: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class VoteReply:
     """Figure 2, RequestVote results. Sent only after the vote is on disk."""
 
@@ -61,7 +62,7 @@ class VoteReply:
     granted: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class AppendEntries:
     """Figure 2, AppendEntries. Empty ``entries`` probe, assert leadership, or carry a new commit index."""
 
@@ -73,7 +74,7 @@ class AppendEntries:
     entries: tuple[Entry, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class AppendReply:
     """Figure 2, AppendEntries results, with two indexes instead of none.
 
@@ -90,7 +91,7 @@ class AppendReply:
     synced_term: Term
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class InstallSnapshot:
     """Figure 13, InstallSnapshot: one chunk.
 
@@ -107,7 +108,7 @@ class InstallSnapshot:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class InstallReply:
     """Answer to one chunk. ``number`` acknowledges it; with ``done`` the follower holds the snapshot durably."""
 
@@ -117,7 +118,7 @@ class InstallReply:
     done: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
     """Section 8, read-only operations: is this leader still the leader?
 
@@ -130,7 +131,7 @@ class Heartbeat:
     round: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class HeartbeatReply:
     """Answer to :class:`Heartbeat`: when it was sent, its sender knew of no later term."""
 
@@ -138,7 +139,7 @@ class HeartbeatReply:
     round: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TimeoutNow:
     """Thesis 3.10: the leader hands over. The receiver has all of its log and starts an election at once."""
 

@@ -1,7 +1,8 @@
 """Raft messages as octets: one message, one frame body of the link between two nodes.
 
-Every body starts with the kind of message and its group; all integers are big-endian. AppendEntries goes on with a
-table of its entries and then their payloads, back to back::
+Every body starts with the kind of the message and its group; all integers are big-endian. The fields of the message
+follow, in the order of its class. In place of its entries, AppendEntries has a table of the entries and then their
+payloads, back to back::
 
     kind u8 | group u64 | term u64 | leader u32 | prev index u64 | prev term u64 | commit u64 | count u32
     count x ( term u64 | kind u8 | crc u32 | payload octets u32 )
@@ -18,6 +19,8 @@ and copy.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
+from operator import attrgetter
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - it is an exception, and named like one here
 from typing import Any, Final
@@ -42,19 +45,12 @@ from reference_broker.raft.ready import SendEntries
 from reference_broker.types import Entry, EntryKind, GroupId, LogIndex, NodeId, Term
 
 Octets = bytes | memoryview
+Encoder = Callable[[GroupId, Any], list[Octets]]
+Decoder = Callable[[Octets], tuple[GroupId, Message]]
 
 _APPEND: Final = Struct(">BQQIQQQI")
 _ENTRY: Final = Struct(">QBII")
-_PRE_VOTE_REQUEST: Final = Struct(">BQQQIQQI")
-_PRE_VOTE_REPLY: Final = Struct(">BQQQB")
-_VOTE_REQUEST: Final = Struct(">BQQIQQB")
-_VOTE_REPLY: Final = Struct(">BQQB")
-_APPEND_REPLY: Final = Struct(">BQQBQQQ")
-_INSTALL: Final = Struct(">BQQIQQIB")
-_INSTALL_REPLY: Final = Struct(">BQQQIB")
-_HEARTBEAT: Final = Struct(">BQQIQ")
-_HEARTBEAT_REPLY: Final = Struct(">BQQQ")
-_TIMEOUT_NOW: Final = Struct(">BQQI")
+_INSTALL: Final = Struct(">BQQIQQI?")
 
 _KINDS: Final = {int(kind): kind for kind in EntryKind}
 
@@ -171,18 +167,11 @@ def _check_own(number: int, kind: int, payload: bytes) -> None:
 # InstallSnapshot: the only other message with octets behind its head
 
 
+_install_head: Final = attrgetter("term", "leader", "index", "index_term", "number", "last")
+
+
 def _encode_install(group: GroupId, message: InstallSnapshot) -> list[Octets]:
-    head = _INSTALL.pack(
-        _K_INSTALL,
-        group,
-        message.term,
-        message.leader,
-        message.index,
-        message.index_term,
-        message.number,
-        message.last,
-    )
-    return [head, message.data]
+    return [_INSTALL.pack(_K_INSTALL, group, *_install_head(message)), message.data]
 
 
 def _decode_install(payload: Octets) -> tuple[GroupId, Message]:
@@ -193,7 +182,7 @@ def _decode_install(payload: Octets) -> tuple[GroupId, Message]:
         index=index,
         index_term=index_term,
         number=number,
-        last=bool(last),
+        last=last,
         data=bytes(payload[_INSTALL.size :]),
     )
     return group, message
@@ -202,126 +191,20 @@ def _decode_install(payload: Octets) -> tuple[GroupId, Message]:
 # Small messages
 
 
-def _encode_pre_vote_request(group: GroupId, message: PreVoteRequest) -> list[Octets]:
-    return [
-        _PRE_VOTE_REQUEST.pack(
-            _K_PRE_VOTE_REQUEST,
-            group,
-            message.term,
-            message.token,
-            message.candidate,
-            message.last_index,
-            message.last_term,
-            message.machine_version,
-        )
-    ]
+def _small(kind: int, message: type[Message], form: str) -> tuple[Encoder, Decoder]:
+    """The encoder and the decoder of a message whose fields, in the order of its class, have the format ``form``."""
+    octets = Struct(">BQ" + form)
+    values_of = attrgetter(*(each.name for each in fields(message)))
 
+    def encode_small(group: GroupId, message: Message) -> list[Octets]:
+        return [octets.pack(kind, group, *values_of(message))]
 
-def _decode_pre_vote_request(payload: Octets) -> tuple[GroupId, Message]:
-    _, group, term, token, candidate, last_index, last_term, version = _PRE_VOTE_REQUEST.unpack_from(payload)
-    _check_end(payload, _PRE_VOTE_REQUEST.size)
-    message = PreVoteRequest(
-        term=term,
-        token=token,
-        candidate=candidate,
-        last_index=last_index,
-        last_term=last_term,
-        machine_version=version,
-    )
-    return group, message
+    def decode_small(payload: Octets) -> tuple[GroupId, Message]:
+        _check_end(payload, octets.size)
+        _, group, *values = octets.unpack(payload)
+        return group, message(*values)
 
-
-def _encode_pre_vote_reply(group: GroupId, message: PreVoteReply) -> list[Octets]:
-    return [_PRE_VOTE_REPLY.pack(_K_PRE_VOTE_REPLY, group, message.term, message.token, message.granted)]
-
-
-def _decode_pre_vote_reply(payload: Octets) -> tuple[GroupId, Message]:
-    _, group, term, token, granted = _PRE_VOTE_REPLY.unpack_from(payload)
-    _check_end(payload, _PRE_VOTE_REPLY.size)
-    return group, PreVoteReply(term=term, token=token, granted=bool(granted))
-
-
-def _encode_vote_request(group: GroupId, message: VoteRequest) -> list[Octets]:
-    body = (message.term, message.candidate, message.last_index, message.last_term, message.transfer)
-    return [_VOTE_REQUEST.pack(_K_VOTE_REQUEST, group, *body)]
-
-
-def _decode_vote_request(payload: Octets) -> tuple[GroupId, Message]:
-    _, group, term, candidate, last_index, last_term, transfer = _VOTE_REQUEST.unpack_from(payload)
-    _check_end(payload, _VOTE_REQUEST.size)
-    message = VoteRequest(
-        term=term, candidate=candidate, last_index=last_index, last_term=last_term, transfer=bool(transfer)
-    )
-    return group, message
-
-
-def _encode_vote_reply(group: GroupId, message: VoteReply) -> list[Octets]:
-    return [_VOTE_REPLY.pack(_K_VOTE_REPLY, group, message.term, message.granted)]
-
-
-def _decode_vote_reply(payload: Octets) -> tuple[GroupId, Message]:
-    _, group, term, granted = _VOTE_REPLY.unpack_from(payload)
-    _check_end(payload, _VOTE_REPLY.size)
-    return group, VoteReply(term=term, granted=bool(granted))
-
-
-def _encode_append_reply(group: GroupId, message: AppendReply) -> list[Octets]:
-    body = (message.term, message.success, message.next_index, message.synced_index, message.synced_term)
-    return [_APPEND_REPLY.pack(_K_APPEND_REPLY, group, *body)]
-
-
-def _decode_append_reply(payload: Octets) -> tuple[GroupId, Message]:
-    _, group, term, success, next_index, synced_index, synced_term = _APPEND_REPLY.unpack_from(payload)
-    _check_end(payload, _APPEND_REPLY.size)
-    message = AppendReply(
-        term=term,
-        success=bool(success),
-        next_index=next_index,
-        synced_index=synced_index,
-        synced_term=synced_term,
-    )
-    return group, message
-
-
-def _encode_install_reply(group: GroupId, message: InstallReply) -> list[Octets]:
-    body = (message.term, message.index, message.number, message.done)
-    return [_INSTALL_REPLY.pack(_K_INSTALL_REPLY, group, *body)]
-
-
-def _decode_install_reply(payload: Octets) -> tuple[GroupId, Message]:
-    _, group, term, index, number, done = _INSTALL_REPLY.unpack_from(payload)
-    _check_end(payload, _INSTALL_REPLY.size)
-    return group, InstallReply(term=term, index=index, number=number, done=bool(done))
-
-
-def _encode_heartbeat(group: GroupId, message: Heartbeat) -> list[Octets]:
-    return [_HEARTBEAT.pack(_K_HEARTBEAT, group, message.term, message.leader, message.round)]
-
-
-def _decode_heartbeat(payload: Octets) -> tuple[GroupId, Message]:
-    _, group, term, leader, number = _HEARTBEAT.unpack_from(payload)
-    _check_end(payload, _HEARTBEAT.size)
-    return group, Heartbeat(term=term, leader=leader, round=number)
-
-
-def _encode_heartbeat_reply(group: GroupId, message: HeartbeatReply) -> list[Octets]:
-    return [_HEARTBEAT_REPLY.pack(_K_HEARTBEAT_REPLY, group, message.term, message.round)]
-
-
-def _decode_heartbeat_reply(payload: Octets) -> tuple[GroupId, Message]:
-    _, group, term, number = _HEARTBEAT_REPLY.unpack_from(payload)
-    _check_end(payload, _HEARTBEAT_REPLY.size)
-    return group, HeartbeatReply(term=term, round=number)
-
-
-def _encode_timeout_now(group: GroupId, message: TimeoutNow) -> list[Octets]:
-    return [_TIMEOUT_NOW.pack(_K_TIMEOUT_NOW, group, message.term, message.leader)]
-
-
-def _decode_timeout_now(payload: Octets) -> tuple[GroupId, Message]:
-    _, group, term, leader = _TIMEOUT_NOW.unpack_from(payload)
-    _check_end(payload, _TIMEOUT_NOW.size)
-    return group, TimeoutNow(term=term, leader=leader)
+    return encode_small, decode_small
 
 
 def _check_end(payload: Octets, end: int) -> None:
@@ -343,30 +226,21 @@ def _check_end(payload: Octets, end: int) -> None:
     _K_TIMEOUT_NOW,
 ) = range(1, 12)
 
-_ENCODERS: Final[dict[type, Callable[[GroupId, Any], list[Octets]]]] = {
-    PreVoteRequest: _encode_pre_vote_request,
-    PreVoteReply: _encode_pre_vote_reply,
-    VoteRequest: _encode_vote_request,
-    VoteReply: _encode_vote_reply,
+_ENCODERS: Final[dict[type[Message], Encoder]] = {
     AppendEntries: _encode_append_entries,
-    AppendReply: _encode_append_reply,
     InstallSnapshot: _encode_install,
-    InstallReply: _encode_install_reply,
-    Heartbeat: _encode_heartbeat,
-    HeartbeatReply: _encode_heartbeat_reply,
-    TimeoutNow: _encode_timeout_now,
 }
-
-_DECODERS: Final[dict[int, Callable[[Octets], tuple[GroupId, Message]]]] = {
-    _K_PRE_VOTE_REQUEST: _decode_pre_vote_request,
-    _K_PRE_VOTE_REPLY: _decode_pre_vote_reply,
-    _K_VOTE_REQUEST: _decode_vote_request,
-    _K_VOTE_REPLY: _decode_vote_reply,
-    _K_APPEND: _decode_append,
-    _K_APPEND_REPLY: _decode_append_reply,
-    _K_INSTALL: _decode_install,
-    _K_INSTALL_REPLY: _decode_install_reply,
-    _K_HEARTBEAT: _decode_heartbeat,
-    _K_HEARTBEAT_REPLY: _decode_heartbeat_reply,
-    _K_TIMEOUT_NOW: _decode_timeout_now,
-}
+_DECODERS: Final[dict[int, Decoder]] = {_K_APPEND: _decode_append, _K_INSTALL: _decode_install}
+_SMALL: Final[tuple[tuple[int, type[Message], str], ...]] = (
+    (_K_PRE_VOTE_REQUEST, PreVoteRequest, "QQIQQI"),
+    (_K_PRE_VOTE_REPLY, PreVoteReply, "QQ?"),
+    (_K_VOTE_REQUEST, VoteRequest, "QIQQ?"),
+    (_K_VOTE_REPLY, VoteReply, "Q?"),
+    (_K_APPEND_REPLY, AppendReply, "Q?QQQ"),
+    (_K_INSTALL_REPLY, InstallReply, "QQI?"),
+    (_K_HEARTBEAT, Heartbeat, "QIQ"),
+    (_K_HEARTBEAT_REPLY, HeartbeatReply, "QQ"),
+    (_K_TIMEOUT_NOW, TimeoutNow, "QI"),
+)
+for _kind, _message, _form in _SMALL:
+    _ENCODERS[_message], _DECODERS[_kind] = _small(_kind, _message, _form)
