@@ -1,17 +1,18 @@
-"""The logs of all groups as their owner sees them: newest entries in memory, older ones by their place. Pure.
+"""The logs of all groups as their owner sees them: the newest entries in memory, older entries by their place on disk.
+Pure.
 
 Theory of operation
 -------------------
-A group has two truths. The *log* is what the owner appended, truncated and reset; it is current at once. The *disk*
-(:class:`~reference_broker.log.extents.Extents`) is what the WAL has synced; it runs behind the log, through the
-same operations in the same order. An entry may leave memory only when both agree on it.
+A group has two states. The *log* has every append, truncation and reset of the owner at once. The *disk*
+(:class:`~reference_broker.log.extents.Extents`) has what the WAL has synced: the same operations in the same order, a
+while later. An entry may leave memory only when log and disk agree on it.
 
-That is cheap to know: the WAL is first in, first out. When the entry at ``index`` that comes back as written is the
-very object that the log holds there, then every log entry below it has been written too. ``synced`` is the highest such
-index; a truncation lowers it.
+The check is cheap, because the WAL writes in order. When the WAL reports an entry as written, and the log still holds
+that very object at its index, all lower entries of the log are written, too. ``synced`` is the highest such index; a
+truncation lowers it.
 
-Memory is bounded by bytes over all groups, and the oldest entry is dropped first. Entries that are not on disk yet
-cannot be dropped; the owner, who sees ``backlog_bytes``, bounds them.
+The octets in memory are bounded over all groups, and the oldest entry is dropped first. An entry that is not on disk
+yet cannot be dropped. The owner sees ``backlog_bytes`` and bounds these entries.
 
 Invariants
 * the entries in memory ascend in dict order;
@@ -39,11 +40,10 @@ _STALE_MIN: Final = 1024
 class Table:
     """The log of one group.
 
-    ``floor`` and ``floor_term`` are the snapshot's last index and term (0, 0: none); ``live`` are the indexes up to
-    ``floor`` that must stay readable; ``kept`` holds the places of the live entries that came with an installed
-    snapshot, and counts up to ``kept_floor``. ``pinned`` are ranges that a snapshot being sent still needs.
-    ``asked_floor`` and ``asked_live`` are the values that ``floor`` and ``live`` will have once the newest snapshot
-    that the owner asked for is on disk: the entries that it covers are final.
+    ``floor`` and ``floor_term`` are the snapshot's last index and term (0, 0: none). ``live`` are the indexes up to
+    ``floor`` that must stay readable. ``kept`` has the places of the live entries that came with an installed snapshot,
+    up to ``kept_floor``. ``pinned`` are the ranges that a snapshot under way to another node still needs. ``floor`` and
+    ``live`` become ``asked_floor`` and ``asked_live`` once the owner's newest snapshot is on disk.
     """
 
     group: GroupId

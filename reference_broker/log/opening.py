@@ -1,7 +1,7 @@
-"""From two directories to a running log: identity, meta log, snapshots, WAL, in that order.
+"""Opens the log: reads the identity of the directories, the meta log, the snapshots, the segments and the WAL.
 
-Everything that was read is synced again before it counts as written: a process that was killed between a write
-and its sync, or a rename and its sync, leaves octets and names that the kernel knows and the disk does not.
+Whatever was read is synced again before it counts as written. A process that was killed between a write and its sync
+leaves octets that the kernel knows and the disk does not; the same holds for a rename.
 """
 
 from __future__ import annotations

@@ -43,76 +43,89 @@ class Member:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Named limits: those that a machine, a network or a test may want otherwise. Windows that nobody wants otherwise
-    are constants where they are used.
+    are constants where they are used."""
 
-    ``tick_ms`` is Raft's unit of time. ``heartbeat_ms`` and ``suspect_after_ms`` belong to the failure detector of a
-    node pair: a killed process is noticed at once (its socket closes), only a paused or partitioned one needs
-    the time-out, and on a machine that also runs the load generator a busy process may well be silent for half a
-    second.
-    ``batch_bytes_max`` bounds one log entry: big enough to make the cost of a round small per message, small
-    enough that two are under way at once in a window of 1000 messages of 1 KB.
-    ``rounds_in_flight_max`` entries of one queue may await their fsync before new commands are held back to form a
-    bigger batch.
-    ``entries_uncommitted_max`` bounds the entries of a queue on their way to a majority, and with them the time that a
-    settle queues behind publishes.
-    ``settle_delay_ms`` is how long a settle that nobody waits for may wait for an enqueue to ride with.
-    ``commit_notice_delay_ms`` is how long a follower without clients of the queue may wait to hear of a commit, if
-    no entry takes the news along.
-    ``spare_copy_delay_ms`` is how long the copy of a small entry may wait that no majority needs.
-    ``publish_bytes_max`` unconfirmed octets of one connection stop the reading of its socket (TCP back-pressure).
-    ``peer_frame_bytes_max`` bounds a frame between nodes: small frames of other queues never wait for more octets than
-    that. What is larger goes in parts. A chunk of a snapshot fits into one frame, and so do several full entries.
-    ``follower_bytes_max`` octets of large messages of one queue may be on their way to a follower and not on its disk
-    yet: enough to keep a fast link busy, and little enough to be forgotten with a slow one.
-    ``publish_commands_max`` commands (runs of publishes) of one connection that await their commit stop it likewise.
-    ``dead_letter_retry_ms`` is when a dead letter that nobody took is offered again (at least once only).
-    ``disk_free_bytes_min`` free octets on the drives of the node, and ``memory_bytes_max`` octets of resident memory of
-    its process, looked at every ``alarm_check_ms``: beyond either an alarm stops the publishing connections of
-    all nodes.
-    ``request_timeout_ms`` is how long a node waits for another's answer to a question of an operator, of at most
-    ``request_bytes_max`` octets; ``requests_max`` of them may wait at a time.
-    ``read_timeout_ms`` is how long a client that declares, or deletes on a condition, waits for the queue's leader to
-    count; an election fits in several times over.
-    ``change_timeout_ms`` is how long the control port waits for a change of membership to be done: a new member may
-    need a whole snapshot first.
-    ``wal_files_waiting`` closed WAL files wait before the oldest is copied into segments: a backlog of a gigabyte is
-    not written twice, and a start reads no more than that.
-    ``handshake_ms`` is how long who connects to the peer port, or answers there, may take to prove that it is a node of
-    the cluster; of more than ``strangers_max`` connections that have not proved it the oldest is dropped.
-    ``credit_default`` is what a consumer without a prefetch limit gets (RabbitMQ: 2000).
-    """
+    # Raft and the failure detector
 
     tick_ms: int = 50
+    """Raft's unit of time."""
     election_ticks_min: int = 2
     election_ticks_max: int = 8
+    """A follower that suspects its leader stands for election after a random number of ticks between these."""
     heartbeat_ms: int = 250
     suspect_after_ms: int = 2000
+    """A node sends heartbeats so often, and gives a peer up that was silent for so long. The socket of a killed process
+    closes at once, so only paused and partitioned nodes need the time-out. On a machine that also runs the load
+    generator a busy process may well be silent for half a second."""
+
+    # Entries of the log
+
     batch_bytes_max: int = 512 * 1024
+    """Octets of an entry. A large entry makes a round cheap per message; two entries must still fit into a window of
+    1000 messages of 1 KB."""
     batch_commands_max: int = 4096
+    """Commands of an entry."""
     rounds_in_flight_max: int = 1
+    """Entries of a queue that may await their fsync. With more, new commands gather into a larger entry."""
     entries_uncommitted_max: int = 8
+    """Entries of a queue that may be on their way to a majority: a settle waits behind so many publishes."""
     settle_delay_ms: int = 200
+    """How long a settle that nobody waits for may wait for an enqueue to ride with."""
     commit_notice_delay_ms: int = 200
+    """How long a follower without clients of the queue may wait for news of a commit if no entry brings the news."""
     spare_copy_delay_ms: int = 10
+    """How long the copy of a small entry may wait that no majority needs."""
+
+    # Clients
+
     publish_bytes_max: int = 32 * 1024 * 1024
-    peer_frame_bytes_max: int = 2 * 1024 * 1024
-    follower_bytes_max: int = 32 * 1024 * 1024
     publish_commands_max: int = 4096
+    """Unconfirmed octets, and unconfirmed commands (runs of publishes), of a connection. With more, the node stops
+    reading from the connection's socket."""
     credit_default: int = 2000
+    """Messages that a consumer without a prefetch limit may hold, as in RabbitMQ."""
     dead_letter_retry_ms: int = 1000
+    """When a dead letter that no queue took is offered again (strategy at-least-once only)."""
+    read_timeout_ms: int = 5000
+    """How long a client that declares a queue, or deletes it on a condition, waits until the queue's leader has
+    counted. Several elections fit in."""
+
+    # Links between nodes
+
+    peer_frame_bytes_max: int = 2 * 1024 * 1024
+    """Octets of a frame. Small frames of other queues never wait longer than one such frame takes; larger messages go
+    in parts. A chunk of a snapshot fits into one frame, and so do several full entries."""
+    follower_bytes_max: int = 32 * 1024 * 1024
+    """Octets of large messages of a queue that may be on their way to a follower and not on the follower's disk: enough
+    to keep a fast link busy, and few enough to be forgotten with a slow link."""
+    handshake_ms: int = 5000
+    strangers_max: int = 64
+    """A connection to the peer port must prove within this time that it is a node of the cluster. With more than so
+    many connections that have not, the oldest is dropped."""
+
+    # Drives and memory
+
     disk_free_bytes_min: int = 50 * 1024 * 1024
     memory_bytes_max: int = 4 * 1024 * 1024 * 1024
     alarm_check_ms: int = 1000
+    """With fewer free octets on a drive of the node, or more octets of resident memory, an alarm stops the publishing
+    connections of all nodes. The node looks so often."""
     wal_file_bytes: int = 64 * 1024 * 1024
     wal_files_waiting: int = 16
+    """Octets of a WAL file, and the closed WAL files that wait before the oldest is copied into segments. A backlog of
+    a gigabyte is not written twice, and a start reads no more than that."""
     memtable_bytes: int = 128 * 1024 * 1024
+    """Octets of entries that are kept in memory."""
+
+    # Operators
+
     request_timeout_ms: int = 2000
     request_bytes_max: int = 1024 * 1024
     requests_max: int = 1024
-    read_timeout_ms: int = 5000
+    """How long a node waits for another node's answer to an operator's question, the octets of a question, and the
+    questions that may wait at a time."""
     change_timeout_ms: int = 30_000
-    handshake_ms: int = 5000
-    strangers_max: int = 64
+    """How long the control port waits until a change of members is done: a new member may need a snapshot first."""
 
     @property
     def small_message_bytes(self) -> int:
@@ -122,12 +135,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    """One node. Every role of a directory has a path of its own, so that each may lie on a drive of its own;
-    ``segment_dir`` is ``segments`` in ``data_dir`` unless named, ``logs_dir`` is ``data_dir`` itself.
-    ``exit_with_stdin`` ends the node with the process that started it. ``first_life`` is the first boot id of a node
-    whose directories were lost and that was replaced (:mod:`reference_broker.node.replacement`), and 0 otherwise.
-    ``secret`` is what the nodes of a cluster know each other by, the content of ``secret_file``; a node without peers
-    needs none."""
+    """One node.
+
+    Every role has a directory of its own, which may lie on a drive of its own. The defaults are ``segments`` in
+    ``data_dir`` for ``segment_dir``, and ``data_dir`` itself for ``logs_dir``. With ``exit_with_stdin`` the node ends
+    with the process that started it. ``first_life`` is the first boot id of a node that replaces a lost node
+    (:mod:`reference_broker.node.replacement`), else 0. ``secret``, the content of ``secret_file``, proves that a peer
+    is a node of the cluster; a node without peers needs none.
+    """
 
     name: str
     node: NodeId

@@ -1,6 +1,6 @@
 """The links between the nodes: one TCP connection per pair, framed messages, a failure detector.
 
-Of each pair of nodes the one with the higher id dials. Both sides prove that they have the cluster's secret
+Of each pair of nodes, the node with the higher id dials. Both sides prove that they have the cluster's secret
 (:mod:`reference_broker.node.handshake`). Then they exchange frames: a four-octet length and a body whose first octet is
 its kind. A link carries all Raft groups, so heartbeats cost O(node pairs), not O(queues). A message that is larger than
 a frame goes in parts (:mod:`~reference_broker.node.parts`).
@@ -9,8 +9,8 @@ A link is *congested* while more octets wait on it than its connection takes at 
 same. A sender of much asks ``Peers.congested`` first, and goes on when ``PeerEvents.peer_writable`` says so: the octets
 for a slow peer stay in the log and do not pile up in memory.
 
-A *stranger* is a connection that has not proved anything yet. A stranger may send short messages for ``handshake_ms``,
-and of more than ``strangers_max`` strangers the oldest has to go. Nothing that a stranger says is written down.
+A *stranger* is a connection without proof so far. A stranger may send short messages for ``handshake_ms``. With more
+than ``strangers_max`` strangers the oldest has to go. Nothing that a stranger says is written down.
 
 A peer is *up* from its handshake until its link closes, or until it was silent for ``suspect_after_ms``. The socket of
 a killed process closes at once, so silence finds only paused and partitioned nodes.
