@@ -69,6 +69,9 @@ class Conclusion:
         if rows:
             notes = wrapped([note for note in (schedule_note(rows), doubtful_note(rows)) if note], width)
             yield "\n".join(filter(None, [steps_table(rows, width), notes]))
+        if writer.background_rows:
+            title = "background load, in no figure above"
+            yield f"{title}\n{steps_table([_without_cpu(row) for row in writer.background_rows], width)}"
         yield from self._details()
         yield "\n".join(verdict.sentence() for verdict in writer.verdicts)
         words = [knee_sentence(rows), *([] if writer.valid else [INVALID]), *doubts(rows, writer.trust)]
@@ -109,6 +112,8 @@ class Conclusion:
             "steps": writer.rows,
             "trust": writer.trust,
         }
+        if writer.background_rows:
+            result["background"] = writer.background_rows
         if writer.verdicts:
             result["objectives"] = [verdict.to_json() for verdict in writer.verdicts]
         if writer.legacy is not None:
@@ -136,6 +141,11 @@ class Conclusion:
             yield percentiles_table(self._writer.tally, self._writer.rows, self._options.percentiles)
         if self._writer.legacy is not None:
             yield legacy_lines(self._writer.legacy.to_json(), in_millis=self._options.in_millis)
+
+
+def _without_cpu(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row without the CPU time for a message, which tells nothing of the workers of a load that is not measured."""
+    return {**row, "worker_cpu_us_per_message": None, "broker_cpu_us_per_message": None}
 
 
 def print_failure(outcome: RunOutcome) -> None:

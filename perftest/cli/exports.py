@@ -46,13 +46,13 @@ class Exports:
         self._metrics = MetricsServer(options.metrics) if options.metrics is not None else None
 
     def interval(self, record: Interval) -> None:
-        """Add an interval of one worker to the metrics."""
-        if self._metrics is not None:
+        """Add an interval of one worker to the metrics, which are those of the measured load."""
+        if self._metrics is not None and record.measured:
             self._metrics.interval(record)
 
     def merged(self, merged: MergedInterval, started_ns: int) -> None:
-        """Add an interval of the whole run to the CSV file."""
-        if self._csv is not None:
+        """Add an interval of the measured load to the CSV file."""
+        if self._csv is not None and merged.record.measured:
             self._csv.interval(merged, started_ns)
 
     def close(self) -> None:

@@ -41,7 +41,8 @@ class Interval:
     """What one worker saw of one load between two instants. An interval never spans two steps or two phases.
 
     ``host`` is the load host that the worker runs on. ``group`` names the load where a run measures several side by
-    side; a run with only one load leaves the group empty. ``start_ns`` is Unix time.
+    side; a run with only one load leaves the group empty. Background load is not ``measured``: it is in no figure of
+    the measured load. ``start_ns`` is Unix time.
 
     The record has counts, not rates: rates follow from ``length_ns``. ``intended`` is the number of messages that the
     schedule asked for; in a closed loop it equals ``published``. ``reordered``, ``duplicated``, ``unexpected`` and
@@ -60,6 +61,7 @@ class Interval:
     worker: str
     host: str = LOCAL_HOST
     group: str = ""
+    measured: bool = True
     step: int
     phase: Phase
     start_ns: int

@@ -19,7 +19,7 @@ from perftest.results import hlog, intervals, schema
 from perftest.results.errors import DamagedRunError, LineError, NewerRunError, NotARunError
 from perftest.results.folder import Folder, LocalFolder, folder_of, json_object, read_object, read_text
 from perftest.results.run_checks import Disturbances, result_of
-from perftest.results.summary import BrokerCpu, Tally, rows_of
+from perftest.results.summary import BrokerCpu, Tally, background_loads_of, background_rows_of, rows_of
 
 _EARLIER_MAX: Final = 20
 
@@ -160,7 +160,8 @@ def summarise(run: Run) -> dict[str, Any]:
     disturbances = Disturbances()
     for event in run.events:
         disturbances.event(event)
-    return result_of(run.manifest, rows_of(run.manifest, tally, BrokerCpu.of(run.broker)), run.ledger, disturbances)
+    rows, beside = rows_of(run.manifest, tally, BrokerCpu.of(run.broker)), background_rows_of(run.manifest, tally)
+    return result_of(run.manifest, rows, run.ledger, disturbances, beside)
 
 
 def _lines(run: Run, folder: Folder, name: str) -> Iterator[tuple[int, str]]:
@@ -181,6 +182,7 @@ def _lines(run: Run, folder: Folder, name: str) -> Iterator[tuple[int, str]]:
 def _intervals(run: Run, folder: Folder) -> Iterator[Interval]:
     lines = _lines(run, folder, schema.INTERVALS_CSV)
     parse = intervals.parser(intervals.cells_of(next(lines, (0, ""))[1]))
+    beside = background_loads_of(run.manifest["plan"])
     for number, line in lines:
         try:
             columns = parse(line)
@@ -188,7 +190,8 @@ def _intervals(run: Run, folder: Folder) -> Iterator[Interval]:
             run.damaged.append(Damage(file=schema.INTERVALS_CSV, line=number, reason=f"not an interval: {error}"))
         else:
             if columns is not None:
-                yield Interval(**columns | {"phase": Phase(columns["phase"])})
+                measured = columns["group"] not in beside
+                yield Interval(**columns | {"phase": Phase(columns["phase"]), "measured": measured})
 
 
 def _histograms(run: Run, folder: Folder) -> Iterator[hlog.HlogLine]:

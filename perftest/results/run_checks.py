@@ -89,11 +89,14 @@ def result_of(
     rows: Iterable[Facts],
     ledger: Mapping[str, Any] | None,
     disturbances: Disturbances,
+    background: Sequence[Facts] = (),
 ) -> dict[str, Any]:
-    """The content of ``result.json``: the rows with their trust, the trust of the run, and whether it is ``valid``."""
+    """The content of ``result.json``: the rows with their trust, the trust of the run, and whether it is ``valid``; and
+    the rows of background loads, which are not judged."""
     steps = [{**row, "trust": [check.to_json() for check in step_checks(row)]} for row in rows]
     trust = [check.to_json() for check in run_checks(facts_of(manifest), steps, ledger, disturbances)]
-    return {"schema": SCHEMA_VERSION, "valid": is_valid(steps, trust), "steps": steps, "trust": trust}
+    result = {"schema": SCHEMA_VERSION, "valid": is_valid(steps, trust), "steps": steps, "trust": trust}
+    return result | ({"background": list(background)} if background else {})
 
 
 def facts_of(manifest: Mapping[str, Any]) -> dict[str, Any]:

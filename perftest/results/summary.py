@@ -130,7 +130,11 @@ class Tally:
         """By step and group."""
         self.current: dict[str, PhaseTotals] = {}
         """By group."""
-        self.place: tuple[int, Phase] | None = None
+        self._places: dict[str, tuple[int, Phase]] = {}
+
+    def step_of(self, group: str) -> int | None:
+        """The step of a group that is going on; None before its first interval."""
+        return self._places[group][0] if group in self._places else None
 
     def add(self, record: Interval) -> None:
         """Add an interval with its histograms."""
@@ -141,15 +145,15 @@ class Tally:
 
     def totals(self, record: Interval) -> PhaseTotals:
         """The totals that a record belongs to. The totals of past warm-ups and drains are let go."""
-        if self.place != (record.step, record.phase):
-            self.place, self.current = (record.step, record.phase), {}
-        if (totals := self.current.get(record.group)) is None:
+        place = (record.step, record.phase)
+        if self._places.get(record.group) != place:
+            self._places[record.group] = place
             steady = record.phase is Phase.STEADY
             totals = self.steady.get((record.step, record.group)) if steady else None
             totals = self.current[record.group] = totals or PhaseTotals()
             if steady:
                 self.steady[record.step, record.group] = totals
-        return totals
+        return self.current[record.group]
 
 
 class BrokerCpu:
@@ -196,6 +200,16 @@ def loads_of(plan: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     )
 
 
+def background_loads_of(plan: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The background loads of a plan (as in a manifest) by name, each with its steps: its own if it has several, else
+    those of the measured load with the settings of the background load."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for load in plan.get("background") or ():
+        beside = [{**step, "settings": load.get("settings") or {}} for step in plan.get("steps") or ()]
+        found[str(load.get("name", ""))] = {**load, "steps": load.get("steps") or beside}
+    return found
+
+
 def step_loop(step: Mapping[str, Any], load: Mapping[str, Any]) -> str:
     """``open`` or ``closed``, for a step of a load of the plan (as in a manifest). The same rule as
     :func:`perftest.spec.plan.is_open_loop`: there is a rate, a cycle of rates, or a trace."""
@@ -222,12 +236,32 @@ def rows_of(manifest: Mapping[str, Any], tally: Tally, broker: BrokerCpu) -> lis
     interval_ns = float(plan["interval_s"]) * 1e9
     at_once = zip(*(load["steps"] for load in loads.values()), strict=True)
     planned = [(step, group) for steps in at_once for step, group in zip(steps, loads, strict=True)]
-    found = ((step, group, tally.steady.get((step["number"], group))) for step, group in planned)
     return [
         step_row(step, totals, known, cores_of(manifest), loop=step_loop(step, loads[group]), group=group)
-        for step, group, totals in found
-        if totals is not None and totals.length_ns and (totals.length_ns >= interval_ns / 2 or totals.messages)
+        for step, group in planned
+        if (totals := _seen(tally, step, group, interval_ns)) is not None
     ]
+
+
+def background_rows_of(manifest: Mapping[str, Any], tally: Tally) -> list[dict[str, Any]]:
+    """A row for each background load and step: ``background`` of ``result.json``. The rows of a load without steps of
+    its own tell what it did beside each step of the measured load."""
+    plan = manifest["plan"]
+    interval_ns = float(plan["interval_s"]) * 1e9
+    return [
+        step_row(step, totals, BrokerCpu(), cores_of(manifest), loop=step_loop(step, load), group=group)
+        for group, load in background_loads_of(plan).items()
+        for step in load["steps"]
+        if (totals := _seen(tally, step, group, interval_ns)) is not None
+    ]
+
+
+def _seen(tally: Tally, step: Mapping[str, Any], group: str, interval_ns: float) -> PhaseTotals | None:
+    """The totals of a step, if it was observed for long enough to tell anything."""
+    totals = tally.steady.get((step["number"], group))
+    if totals is None or not totals.length_ns:
+        return None
+    return totals if totals.length_ns >= interval_ns / 2 or totals.messages else None
 
 
 def cores_of(manifest: Mapping[str, Any]) -> dict[str, int]:
@@ -255,7 +289,7 @@ def step_row(
     return {
         "step": step["number"],
         "group": group,
-        "label": f"{group}: {step['label']}" if group else step["label"],
+        "label": ": ".join(filter(None, (group, step["label"]))),
         "settings": step["settings"],
         "loop": loop,
         "start_ns": totals.start_ns,

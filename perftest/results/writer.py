@@ -30,7 +30,7 @@ from perftest.results import hlog, intervals, schema
 from perftest.results.errors import RunNotWritableError
 from perftest.results.provenance import host_facts, redact, redact_command, tool_facts
 from perftest.results.run_checks import Disturbances, result_of
-from perftest.results.summary import BrokerCpu, Tally, rows_of, run_loop
+from perftest.results.summary import BrokerCpu, Tally, background_rows_of, rows_of, run_loop
 from perftest.spec.codec import plan_digest, plan_to_json
 from perftest.spec.plan import Plan
 from perftest.spec.slo import Objective, Verdict, judge
@@ -66,6 +66,7 @@ class RunWriter:
         self.plan = plan
         self.tally = Tally()
         self.rows: list[dict[str, Any]] = []
+        self.background_rows: list[dict[str, Any]] = []
         self.trust: list[dict[str, str]] = []
         self.valid = False
         self.ledger_record: dict[str, object] | None = None
@@ -91,7 +92,7 @@ class RunWriter:
         self._append(schema.LATENCY_HLOG, hlog.lines(record, latencies, self._base_ns))
         self._append(schema.INTERVALS_CSV, intervals.csv_line(record, latencies, self.id, self.started_ns))
         self.tally.add(record)
-        if self.legacy is not None:
+        if self.legacy is not None and record.measured:
             self.legacy.interval(record)
 
     def stages(self, lines: Iterable[hlog.HlogLine]) -> None:
@@ -103,7 +104,9 @@ class RunWriter:
         self._append(schema.EVENTS, _json_line(record))
         self.disturbances.event(record)
         if record.get("kind") == "background_ended":
-            told = {name: value for name, value in record.items() if name not in ("t_ns", "kind", "step", "text")}
+            told = {
+                name: value for name, value in record.items() if name not in ("t_ns", "kind", "step", "text", "group")
+            }
             self.manifest.setdefault("background", []).append(told)
 
     def host(self, record: dict[str, Any]) -> None:
@@ -171,7 +174,8 @@ class RunWriter:
     def _derive(self, state: str, reason: str) -> None:
         self.manifest.update(state=state, ended={"reason": reason})
         rows = rows_of(self.manifest, self.tally, self._cpu)
-        result = result_of(self.manifest, rows, self.ledger_record, self.disturbances)
+        self.background_rows = background_rows_of(self.manifest, self.tally)
+        result = result_of(self.manifest, rows, self.ledger_record, self.disturbances, self.background_rows)
         self.rows, self.trust, self.valid = result["steps"], result["trust"], result["valid"]
         if self.objectives:
             self.verdicts = judge(self.objectives, self.rows, self.ledger_record)

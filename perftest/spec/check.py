@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
+from perftest.spec.check_groups import check_groups, group_problems, unreadable_steps
 from perftest.spec.expand import expand
 from perftest.spec.load import Document, Location
 from perftest.spec.models import SCHEMA_VERSION, Timing, Workload
@@ -49,10 +50,14 @@ _PLACES: Final = {"autoack": "ack_interval: 0", "queues.auto_delete": "auto_dele
 def check(workload: Workload, document: Document) -> list[Problem]:
     """All broken relations of a workload; empty when it can be run."""
     problems = [*_queues(workload, document), *_timing(workload, document), *_sweep(workload, document)]
-    if problems:  # steps cannot be expanded from values that cannot be read
-        return problems
+    unreadable = [*unreadable_steps(workload, document)]
+    times = [*check_groups(workload, document)]
+    if problems or unreadable:  # steps cannot be expanded from values that cannot be read
+        return [*problems, *unreadable, *times]
     plan = expand(workload, ())
-    return [_placed(found, workload, document, plan) for found in broken(plan, _key)]
+    first = plan.only(plan.load)
+    problems = [_placed(found, workload, document, plan) for found in broken(first, _key)]
+    return [*problems, *times, *group_problems(plan, workload, document, _key)]
 
 
 def check_plan(plan: Plan, place: Callable[[str], str], name: Naming = own_name) -> list[Problem]:

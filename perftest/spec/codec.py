@@ -23,8 +23,8 @@ _D = TypeVar("_D")
 def plan_to_json(plan: Plan) -> dict[str, Any]:
     """The plan as plain JSON values; :func:`plan_from_json` gives the same plan back.
 
-    The parts of the first group stand beside the fields of the plan, background loads stand under ``background``. Only
-    a plan of other groups has ``groups`` as well.
+    The parts of the first group stand beside the fields of the plan, background loads stand under ``background``: with
+    ``settings``, or with ``steps`` if there are several. Only a plan of other groups has ``groups`` as well.
     """
     return {"background": [], **_by_group(plan, lambda part: _plain(asdict(part)))}
 
@@ -41,9 +41,11 @@ def plan_from_json(plain: Mapping[str, Any]) -> Plan:
 
 
 def _background_from_json(plain: Mapping[str, Any]) -> dict[str, Any]:
-    rest = dict(plain)
+    rest = dict(plain) | {"measured": False}
+    if "steps" in rest:
+        return rest
     step = {"number": 1, "label": rest["name"], "settings": rest.pop("settings"), "duration_s": None, "warmup_s": 0.0}
-    return rest | {"measured": False, "steps": [step]}
+    return rest | {"steps": [step]}
 
 
 def plan_digest(plan: Plan) -> str:
@@ -70,10 +72,11 @@ def _by_group(plan: Plan, plain: Callable[[Any], dict[str, Any]]) -> dict[str, A
     if len(plan.measured) != 1 or plan.load.name:
         found["groups"] = [each for group, each in zip(plan.groups, groups, strict=True) if group.measured]
     background = [each for group, each in zip(plan.groups, groups, strict=True) if not group.measured]
-    for each in background:
+    for group, each in zip(plan.background, background, strict=True):
         del each["measured"]
-        (step,) = each.pop("steps")
-        each["settings"] = step["settings"]
+        if not group.has_own_steps:
+            (step,) = each.pop("steps")
+            each["settings"] = step["settings"]
     return found | ({"background": background} if background else {})
 
 

@@ -21,7 +21,7 @@ from perftest.spec.units import FIELD_OF_KEY, KEY_OF_FIELD, WORDS, UnitError, pa
 ALWAYS: Final = ("in_flight", "prefetch", "ack_interval", "size", "publishers", "consumers")
 """Keys of the load that are always written."""
 
-_WITH_SETTINGS: Final = ("load", "background", "sweep", "values", "steps")
+_WITH_SETTINGS: Final = ("load", "background", "groups", "sweep", "values", "steps", "set")
 """Keys of a workload file with settings below them."""
 
 _NAMELESS: Final = frozenset({"persistent", "mandatory"})
@@ -164,8 +164,20 @@ def _background(load: Group) -> dict[str, Any]:
         "exchange": _deviations(load.exchange),
         "publishing": _deviations(load.publishing),
         "consuming": _deviations(load.consuming),
+        "ahead": duration(-load.start_s) if load.start_s < 0 else None,
+        "start": duration(load.start_s) if load.start_s > 0 else None,
+        "stop": duration(load.stop_s) if math.isfinite(load.stop_s) else None,
+        "steps": [_own_step(step, load.steps[0].settings) for step in load.steps] if load.has_own_steps else [],
+        "workers": load.workers,
     }
     return {key: value for key, value in found.items() if value}
+
+
+def _own_step(step: Step, load: Settings) -> dict[str, Any]:
+    """A step of a background load, as what differs from the first. The last one has no end of its own."""
+    names = [each.name for each in fields(Settings) if getattr(step.settings, each.name) != getattr(load, each.name)]
+    length_s = step.duration_s if math.isfinite(step.duration_s) else 1.0
+    return {"set": _point(step.settings, tuple(names)), "duration": duration(length_s)}
 
 
 def _sweep(plan: Plan) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from perftest.spec.models import BackgroundLoad, Workload
-from perftest.spec.plan import Group, Isolation, Plan, Step
+from perftest.spec.plan import Group, Isolation, Plan, Settings, Step
 from perftest.spec.sweep import field_of, in_order, label, points, settings_swept, swept_value
 from perftest.spec.units import WORDS, format_duration
 
@@ -26,7 +28,7 @@ def expand(workload: Workload, uris: tuple[str, ...], *, quick: bool = False) ->
         name=workload.name,
         title=workload.title,
         uris=uris,
-        groups=(load, *(_background(each) for each in workload.background)),
+        groups=(load, *_beside(workload, load.steps)),
         isolation=sweep.mode if sweep else Isolation.LIVE,
         swept=tuple(field_of(name) for name in settings_swept(sweep)),
         interval_s=workload.interval,
@@ -90,12 +92,48 @@ def total_s(plan: Plan) -> float:
     return sum(step.duration_s for step in plan.steps)
 
 
-def _background(load: BackgroundLoad) -> Group:
-    return Group.background(
-        load.name,
-        tuple(load.queues),
-        load.load,
+def _beside(workload: Workload, measured: tuple[Step, ...]) -> Iterator[Group]:
+    """The groups beside the load of the file, measured groups first."""
+    for group in workload.groups:
+        if group.measured:
+            yield _group(group, tuple(replace(step, settings=group.load) for step in measured), measured=True)
+    backgrounds = [*workload.background, *(group for group in workload.groups if not group.measured)]
+    for background in backgrounds:
+        yield _group(background, own_steps(background), measured=False)
+
+
+def own_steps(load: BackgroundLoad) -> tuple[Step, ...]:
+    """The steps of a background load; without any, one that goes on until the end. The last one always does."""
+    steps = [
+        Step(number=number, label=_labelled(each.set), settings=_changed(load.load, each.set), duration_s=each.duration,
+             warmup_s=0.0)
+        for number, each in enumerate(load.steps, start=1)
+    ]  # fmt: skip
+    if len(steps) == 1:
+        return (replace(steps[0], label=load.name, duration_s=math.inf),)
+    steps = steps or [Step(number=1, label=load.name, settings=load.load, duration_s=math.inf, warmup_s=0.0)]
+    return (*steps[:-1], replace(steps[-1], duration_s=math.inf))
+
+
+def _labelled(point: Mapping[Any, Any]) -> str:
+    return " ".join(label(name, swept_value(name, value)) for name, value in point.items())
+
+
+def _changed(settings: Settings, point: Mapping[Any, Any]) -> Settings:
+    change: dict[str, Any] = {field_of(name): swept_value(name, value) for name, value in point.items()}
+    return replace(settings, **change)
+
+
+def _group(load: BackgroundLoad, steps: tuple[Step, ...], *, measured: bool) -> Group:
+    return Group(
+        name=load.name,
+        measured=measured,
+        queues=tuple(load.queues),
+        steps=steps,
         exchange=load.exchange,
         publishing=load.publishing,
         consuming=load.consuming,
+        start_s=load.start - load.ahead,
+        stop_s=math.inf if load.stop is None else load.stop,
+        workers=load.workers,
     )

@@ -201,8 +201,16 @@ class Timing(Model):
     drain: Annotated[Duration, Field(description="longest wait for confirmed messages to be delivered")] = 10.0
 
 
+class OwnStep(Model):
+    """A step of a background load: other settings than those of its load, and how long they hold."""
+
+    set: Annotated[dict[Swept, Value], Field(description="settings that differ from the load of this group")]
+    duration: Annotated[Duration, Field(description="the last step goes on until the load stops")]
+
+
 class BackgroundLoad(Model):
-    """A load beside the measured load, in none of its figures."""
+    """A load beside the measured load, in none of its figures. Its times count from the first step of the measured
+    load, and stand still while the measured load drains between isolated steps."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9_]+$", max_length=40)]
     queues: Annotated[list[Queue], Field(min_length=1)]
@@ -210,6 +218,20 @@ class BackgroundLoad(Model):
     exchange: Exchange = behaviour.Exchange()
     publishing: Publishing = behaviour.Publishing()
     consuming: Consuming = behaviour.Consuming()
+    ahead: Annotated[Duration, Field(description="begin so long before the measured load")] = 0.0
+    start: Annotated[Duration, Field(description="begin so long after the measured load")] = 0.0
+    stop: Annotated[Duration | None, Field(description="when the load ends; left out: with the run")] = None
+    steps: Annotated[list[OwnStep], Field(description="settings of this load, one after the other")] = Field(
+        default_factory=list
+    )
+    workers: Annotated[Count, Field(description="processes to spread the clients over; 0: chosen")] = 0
+
+
+class GroupLoad(BackgroundLoad):
+    """A load of its own beside the load at the top of the file: background load, or measured with figures of its own.
+    A measured group has the steps of the measured load, and its own settings in all of them."""
+
+    measured: bool = False
 
 
 class Workload(Model):
@@ -227,6 +249,9 @@ class Workload(Model):
     consuming: Consuming = behaviour.Consuming()
     connecting: Connecting = behaviour.Connecting()
     background: list[BackgroundLoad] = Field(default_factory=list)
+    groups: Annotated[list[GroupLoad], Field(description="loads beside this one, measured or background")] = Field(
+        default_factory=list
+    )
     sweep: Sweep | None = None
     step: Timing
     quick: Annotated[Timing, Field(description="used instead of step with --quick")] = Timing(

@@ -117,23 +117,37 @@ class Group:
     """A load of a run: clients that share their queues, their exchange and the way they behave.
 
     ``measured`` groups make the figures of a run, and all of them have steps of the same times. A group that is not
-    measured is background load: it runs beside the measured groups from the beginning of the run to its end, and is in
-    none of their figures. The only measured group of a run has no ``name``.
+    measured is background load: it runs beside the measured groups, and is in none of their figures. The first measured
+    group of a run has no ``name``.
+
+    Background load begins ``start_s`` after the first step of the measured groups, or that long before it if the number
+    is negative. It ends at ``stop_s`` after the same moment (infinity: with the run), and has steps of its own, one
+    after the other; the last one goes on until the end. All these times are of the clock of :func:`at_run_time`.
+    ``workers`` is the number of its processes; 0 lets the engine choose.
     """
 
     name: str = ""
     measured: bool = True
     queues: tuple[QueueSpec, ...]
     steps: tuple[Step, ...]
+    start_s: float = 0.0
+    stop_s: float = math.inf
+    workers: int = 0
     exchange: Exchange = field(default_factory=Exchange)
     publishing: Publishing = field(default_factory=Publishing)
     consuming: Consuming = field(default_factory=Consuming)
 
     @classmethod
-    def background(cls, name: str, queues: tuple[QueueSpec, ...], settings: Settings, **behaviour: Any) -> Group:
-        """Background load: one step without end."""
+    def background(cls, name: str, queues: tuple[QueueSpec, ...], settings: Settings, **more: Any) -> Group:
+        """Background load of one step without end."""
         step = Step(number=1, label=name, settings=settings, duration_s=math.inf, warmup_s=0.0)
-        return cls(name=name, measured=False, queues=queues, steps=(step,), **behaviour)
+        return cls(name=name, measured=False, queues=queues, steps=(step,), **more)
+
+    @property
+    def has_own_steps(self) -> bool:
+        """Whether records of this background load go by its own steps. With one step they go by the steps of the
+        measured load, so that a reader sees what each of these did to the background load."""
+        return not self.measured and len(self.steps) > 1
 
 
 GROUP_PARTS: Final = ("queues", "steps", "exchange", "publishing", "consuming")
@@ -229,6 +243,19 @@ class Plan:
     def consuming(self) -> Consuming:
         """How the consumers of the :attr:`load` behave."""
         return self.load.consuming
+
+
+def at_run_time(steps: tuple[Step, ...], at_s: float) -> tuple[int, float]:
+    """The step (an index) and the seconds since it began, ``at_s`` seconds after the first step began.
+
+    The clock of a run stands still while clients connect, change their settings or drain between steps. A time beyond
+    all steps is in the last one.
+    """
+    for index, step in enumerate(steps[:-1]):
+        if at_s < step.duration_s:
+            return index, at_s
+        at_s -= step.duration_s
+    return len(steps) - 1, at_s
 
 
 def is_open_loop(settings: Settings, publishing: Publishing) -> bool:

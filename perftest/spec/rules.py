@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from perftest.spec.behaviour import Arrivals, Bodies, Cycle, ExitWhen, RoutingKeys
-from perftest.spec.plan import Isolation, Plan, QueueType, Settings
+from perftest.spec.plan import Group, Isolation, Plan, QueueType, Settings
 from perftest.spec.properties import broken_properties
 from perftest.spec.trace import TraceFileError, read_trace
 
@@ -61,7 +61,7 @@ def broken(plan: Plan, name: Naming = place) -> Iterator[Broken]:
             if found not in told:
                 told.append(found)
                 yield found
-    for rule in (_groups, _connecting, _workers):
+    for rule in (broken_groups, _connecting, _workers):
         yield from rule(plan, name)
 
 
@@ -73,14 +73,24 @@ def _of_group(plan: Plan, name: Naming) -> Iterator[Broken]:
         yield from rule(plan, name)
 
 
-def _groups(plan: Plan, name: Naming) -> Iterator[Broken]:
-    names = Counter(group.name for group in plan.measured)
+def broken_groups(plan: Plan, name: Naming) -> Iterator[Broken]:
+    """The rules between the groups of a plan."""
+    names = Counter(group.name for group in plan.groups)
     for twice in sorted(each for each, times in names.items() if times > 1):
-        yield Broken("groups", f"two measured groups are named {twice!r}", "give each its own name", twice)
+        yield Broken("groups", f"two groups are named {twice!r}", "give each its own name", twice)
     times = {tuple((step.number, step.duration_s, step.warmup_s) for step in group.steps) for group in plan.measured}
     if len(times) > 1:
         rule = "groups that are measured side by side begin and end their steps together"
-        yield Broken("groups", rule, "give all of them the same steps", ", ".join(names))
+        yield Broken("groups", rule, "give all of them the same steps", _names(plan))
+
+
+def _names(plan: Plan) -> str:
+    return ", ".join(group.name for group in plan.measured)
+
+
+def broken_in(plan: Plan, group: Group, name: Naming = place) -> Iterator[Broken]:
+    """The rules that one group of a plan breaks by itself."""
+    return _of_group(plan.only(group), name)
 
 
 def broken_settings(settings: Settings, name: Naming = place, bodies: Bodies | None = None) -> Iterator[Broken]:

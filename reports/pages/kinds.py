@@ -7,6 +7,7 @@
 kind        model                                     what its page shows
 ==========  ========================================  =================================
 run         :class:`~reports.pages.model.Run`         one run, or one group of its load
+background  :class:`~reports.pages.model.Background`  a background load of a run
 comparison  :class:`~reports.pages.model.Overview`    several runs side by side
 ==========  ========================================  =================================
 """
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from perftest.results.trust import Check
-from reports.pages.model import Banner, Chart, Chip, Overview, Page, Provenance, Run, Sentence, Table
+from reports.pages.model import Background, Banner, Chart, Chip, Overview, Page, Provenance, Run, Sentence, Table
 
 UNFOLDED_MAX: Final = 12
 """A folded table of at most so many rows is open at first."""
@@ -189,4 +190,23 @@ def _side_by_side(overview: Overview) -> Section:
 
 
 register(PageKind("run", (_result, _trust, _figures, _anatomy, _steps, _ledger, _events, _provenance)))
+
+
+def _beside(background: Background) -> Section:
+    anchor = f"{background.prefix}background"
+    how = "Steady state only. Each row tells what the background load did beside a step of the measured load."
+    table = Data(table=background.steps)
+    blocks: tuple[Block, ...] = (*map(Remark, background.sentences), Remark(Sentence(text=how), "how"), table)
+    links = ((anchor, background.title), *((chart.anchor, chart.title) for chart in background.charts))
+    account = () if background.ledger is None else (Data(table=background.ledger, sortable=False),)
+    said = Remark(Sentence(text=background.ledger_text), "")
+    return Section(
+        anchor=anchor,
+        title="Beside the measured load",
+        links=links,
+        blocks=(*blocks, *background.charts, said, *account),
+    )
+
+
+register(PageKind("background", (_beside,)))
 register(PageKind("comparison", (_side_by_side,)))

@@ -140,6 +140,22 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Background:
+    """A background load of a run: what it did beside the measured load, in none of whose figures it is."""
+
+    prefix: str
+    title: str
+    subtitle: str
+    sentences: tuple[Sentence, ...]
+    charts: tuple[Chart, ...]
+    steps: Table
+    ledger: Table | None
+    ledger_text: str
+    chips: tuple[Chip, ...] = ()
+    banners: tuple[Banner, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """Several runs side by side: the best that each did, and the charts that show all of them."""
 

@@ -11,8 +11,9 @@ import pandas as pd
 from perftest.results.trust import Status
 from reports.charts import knee, theme
 from reports.pages import findings, settings
+from reports.pages.background import background_section
 from reports.pages.figures import knee_paths
-from reports.pages.model import Banner, Chart, Column, Kind, Overview, Page, Run, Table
+from reports.pages.model import Background, Banner, Chart, Column, Kind, Overview, Page, Run, Sentence, Table
 from reports.pages.run import run_section
 from reports.pages.tables import latency_column, table_of
 from reports.pipeline.tables import Tables
@@ -46,6 +47,10 @@ def page(
         for number, load in enumerate(loads, 1)
     ]
     title = _title(sections)
+    beside = _background(tables)
+    sections = [
+        _with_notes(section, load[0], tables, beside) for section, load in zip(sections, tables.loads, strict=True)
+    ]
     overview = Overview(
         title=title,
         subtitle=f"{len(sections)} runs side by side",
@@ -56,12 +61,37 @@ def page(
     return Page(
         title=title,
         generated=generated,
-        parts=(*([("comparison", overview)] if many else []), *(("run", section) for section in sections)),
+        parts=(
+            *([("comparison", overview)] if many else []),
+            *(("run", section) for section in sections),
+            *(("background", section) for section in beside),
+        ),
         banners=tuple(
             Banner(status=Status.WARN, title="A run was left out", text=f"{path}: {reason}.")
             for path, reason in (left_out or {}).items()
         ),
     )
+
+
+def _background(tables: Tables) -> list[Background]:
+    """A part for each background load, behind those of the measured loads."""
+    measured = dict(reversed(tables.loads))
+    return [
+        background_section(
+            tables.of(run_id, group), tables.of(run_id, measured[run_id]), name=group, prefix=f"b{number}-"
+        )
+        for number, (run_id, group) in enumerate(tables.background_loads, 1)
+    ]
+
+
+def _with_notes(section: Run, run_id: str, tables: Tables, beside: Sequence[Background]) -> Run:
+    """A run that says, before its figures, where the background loads are that ran beside it."""
+    mine = [each for each, (of, _) in zip(beside, tables.background_loads, strict=True) if of == run_id]
+    notes = [
+        Sentence(text=f"{each.title} ran beside this load.", anchor=f"{each.prefix}background", see="its part")
+        for each in mine
+    ]
+    return replace(section, notes=(*section.notes, *notes))
 
 
 def _named(load: Tables, group: str) -> Tables:

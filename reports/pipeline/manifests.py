@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from perftest.results import schema as files
 from perftest.results.run_checks import one_machine
-from perftest.results.summary import OPEN, loads_of, run_loop, step_loop
+from perftest.results.summary import OPEN, background_loads_of, loads_of, run_loop, step_loop
 from reports.pipeline import schema
 from reports.pipeline.columns import Type
 from reports.pipeline.source import RunSource
@@ -94,7 +94,9 @@ def planned_rows(run: RunSource) -> list[Row]:
     """The rows of PLANNED_STEPS."""
     rows = []
     plan = _part(run.manifest, "plan")
-    for group, load in loads_of(plan | {"groups": _parts(plan, "groups")}).items():
+    measured = loads_of(plan | {"groups": _parts(plan, "groups")})
+    beside = background_loads_of({"background": _parts(plan, "background"), "steps": _parts(plan, "steps")})
+    for group, load in (measured | beside).items():
         for step in _parts(dict(load), "steps"):
             number, settings = step.get("number"), _part(step, "settings")
             if isinstance(number, int):
@@ -124,10 +126,12 @@ def host_context_rows(run: RunSource) -> list[Row]:
 
 
 def ledger_rows(run: RunSource) -> list[Row]:
-    """The rows of ``ledger``: the account of the run, and of each group of load. A run without a ledger has no row."""
+    """The rows of ``ledger``: the account of the measured load, and of each named group. A run without a ledger has no
+    row."""
     if run.ledger is None:
         return []
-    of_groups = [(_text(account, "name"), account) for account in _parts(run.ledger, "groups")]
+    accounts = [*_parts(run.ledger, "groups"), *_parts(run.ledger, "background")]
+    of_groups = [(_text(account, "name"), account) for account in accounts]
     return [_ledger_row(run, group, account) for group, account in [("", run.ledger), *of_groups]]
 
 

@@ -34,7 +34,7 @@ WHOLE_RUN: Final = 0
 
 RUN_ID: Final = text("run_id", "the run's id, as in its manifest")
 STEP: Final = integer("step", "number of the step, from 1")
-GROUP: Final = text("group", "name of the group of load; empty in a run that measured only one")
+GROUP: Final = text("group", "name of the group of load, measured or background; empty in a run that measured only one")
 LABEL: Final = text("label", "the step in words, for example in_flight=64")
 SERIES_NAME: Final = text("series", "one of SERIES")
 PAYLOAD: Final = text("payload", "HdrHistogram V2 compressed, base64: 1 ns .. 1 h, 3 significant figures")
@@ -378,7 +378,7 @@ LEDGER: Final = Table(
     order=("run_id", "group"),
     columns=(
         RUN_ID,
-        text("group", "name of the group of load; empty for all groups of the run together"),
+        text("group", "name of the group of load; empty for all measured groups of the run together"),
         flag("complete", "every worker's account is in it"),
         flag("drained", "queues were emptied before the account was closed"),
         *LEDGER_COUNTS,

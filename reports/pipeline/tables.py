@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, fields
 
 import pandas as pd
@@ -44,6 +45,26 @@ class Tables:
 
     @property
     def loads(self) -> list[tuple[str, str]]:
-        """Each run with each of its groups of load, in the order of the runs; a run without a step has the group ""."""
+        """Each run with each of its measured groups of load, in the order of the runs; a run without a step has the
+        group ""."""
+        known, beside = self._groups(), set(self.background_loads)
+        found = []
+        for run in map(str, self.runs["run_id"]):
+            measured = [(run, group) for group in known.get(run, ()) if (run, group) not in beside]
+            found += measured or [(run, "")]
+        return found
+
+    @property
+    def background_loads(self) -> list[tuple[str, str]]:
+        """Each run with each of its background loads that were recorded."""
+        known, found = self._groups(), []
+        for run, manifest in zip(self.runs["run_id"], self.runs["manifest"], strict=True):
+            plan = json.loads(manifest or "{}").get("plan") or {}
+            names = [str(load.get("name", "")) for load in plan.get("background") or ()]
+            found += [(str(run), name) for name in names if name in known.get(str(run), ())]
+        return found
+
+    def _groups(self) -> dict[str, list[str]]:
+        """The groups of load of each run, by the steps."""
         groups = self.steps.groupby("run_id", sort=False)["group"].unique()
-        return [(str(run), str(group)) for run in self.runs["run_id"] for group in groups.get(run, [""])]
+        return {str(run): [str(group) for group in names] for run, names in groups.items()}

@@ -38,8 +38,9 @@ def with_lead(tables: Tables) -> Tables:
     """The tables with the columns of the series to lead with, in ``steps`` and ``timeline``, and the ``loop`` of each
     step, open or closed."""
     steps = tables.steps.assign(loop=opened(tables.steps).map({True: "open", False: "closed"}))
-    keys = steps[["run_id", "step"]].assign(is_open=opened(steps))
-    of_slots = tables.timeline[["run_id", "step"]].merge(keys, how="left", on=["run_id", "step"])["is_open"]
+    names = ["run_id", "step", "group"]
+    keys = steps[names].assign(is_open=opened(steps))
+    of_slots = tables.timeline[names].merge(keys, how="left", on=names)["is_open"]
     of_slots.index = tables.timeline.index
     return replace(
         tables,

@@ -1,7 +1,7 @@
 """The state of a run right now: the model behind the screen and the lines.
 
 Pure: records in, numbers out. A view asks the board, and computes nothing but its own layout. Of a run with several
-groups of load the board has the group that reported first.
+groups of load the board has the measured group that reported first, and a :class:`LoadRow` for each other group.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any, Final
 
 from perftest.cli.ui.history import History
 from perftest.cli.ui.nodes import NodeRow, Nodes
+from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results.summary import RATES, PhaseTotals, Tally
 from perftest.results.trust import supports
-from perftest.spec.plan import Plan, Step, is_open_loop
+from perftest.spec.plan import Group, Plan, Step, is_open_loop
 from perftest.spec.units import format_duration, in_words
 
 EVENTS_KEPT: Final = 20
@@ -24,6 +25,7 @@ RECENT_S: Final = 5.0
 PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
 _QUIET: Final = frozenset({"setting_changed", "steady", "run_started", "publisher_phases"})
 """Events that the step line already tells."""
+_STATES: Final = {"background_started": "", "background_ended": "ended"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,20 @@ class RateRow:
     history: tuple[float, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadRow:
+    """A group of load beside the one whose figures the board has: rates of the last interval (messages per second), and
+    the end-to-end latency of its phase so far. ``state`` is empty while the load runs."""
+
+    name: str
+    measured: bool
+    state: str = ""
+    published: float = 0.0
+    confirmed: float = 0.0
+    delivered: float = 0.0
+    latency: LatencyRow
+
+
 class Board:
     """The state of a run as a person wants to see it."""
 
@@ -71,13 +87,19 @@ class Board:
         self._started_ns = started_ns
         self._group: str | None = None
         self._last: dict[tuple[str, str], Interval] = {}
+        self._beside: dict[str, dict[tuple[str, str], Interval]] = {}
+        self._states = {group.name: "not begun" for group in plan.background}
         self._step = plan.steps[0]
         self._step_started_ns = started_ns
 
     def interval(self, record: Interval) -> None:
         """Take a record. The tally must have the record already."""
-        self._group = record.group if self._group is None else self._group
+        if self._group is None and record.measured:
+            self._group = record.group
         if record.group != self._group:
+            known = self._beside.get(record.group, {})
+            known = {name: last for name, last in known.items() if last.step == record.step}
+            self._beside[record.group] = known | {record.source: record}
             return
         self._last = {name: last for name, last in self._last.items() if last.step == record.step}
         self._last[record.source] = record
@@ -93,6 +115,8 @@ class Board:
         kind = str(record.get("kind"))
         step = record.get("step")
         t_ns = record.get("t_ns")
+        if kind in _STATES:
+            self._states[str(record.get("group"))] = _STATES[kind]
         if kind == "step_started" and isinstance(step, int) and isinstance(t_ns, int):
             self._last = {}
             self._enter(step, t_ns)
@@ -113,6 +137,14 @@ class Board:
         """The number of the plan's last step. A sweep that goes on after an interruption has only some of its steps."""
         return max(step.number for step in self.plan.steps)
 
+    def place(self, record: Interval) -> tuple[Step, int]:
+        """The step of an interval, and the number of the last step of the same steps: those of the run, or the own
+        steps of a background load."""
+        group = next((group for group in self.plan.background if group.name == record.group), None)
+        if group is None or not group.has_own_steps:
+            return self._step, self.last_step
+        return next(step for step in group.steps if step.number == record.step), len(group.steps)
+
     @property
     def phase(self) -> Phase:
         """The phase of the last interval; WARMUP before the first."""
@@ -121,8 +153,7 @@ class Board:
 
     def now(self, counter: str) -> float:
         """A rate over the last interval, all workers together."""
-        records = [record for record in self._last.values() if record.length_ns]
-        return sum((float(getattr(record, counter)) * 1e9 / record.length_ns for record in records), 0.0)
+        return _rate([record for record in self._last.values() if record.length_ns], counter)
 
     def so_far(self, counter: str) -> float:
         """A rate over the current phase of the step."""
@@ -155,6 +186,23 @@ class Board:
         rows = [("confirm", Series.CONFIRM), ("end to end", Series.E2E)]
         rows.append(("lag", Series.LAG) if rated else ("ack", Series.ACK))
         return [self._latency(name, series) for name, series in rows]
+
+    def loads_beside(self) -> list[LoadRow]:
+        """The other groups of load, in the order of the plan."""
+        shown = self._group if self._group is not None else self.plan.load.name
+        return [self._load_row(group) for group in self.plan.groups if group.name != shown]
+
+    def _load_row(self, group: Group) -> LoadRow:
+        state = self._states.get(group.name, "")
+        last = [record for record in self._beside.get(group.name, {}).values() if record.length_ns]
+        merged = self._tally.current.get(group.name, PhaseTotals()).latencies.get(Series.E2E)
+        return LoadRow(
+            name=group.name,
+            measured=group.measured,
+            state=state,
+            latency=_latency_row("end to end", merged),
+            **{} if state else {name: _rate(last, name) for name in ("published", "confirmed", "delivered")},
+        )
 
     def elapsed_s(self, now_ns: int) -> float:
         """Seconds since the run started."""
@@ -192,8 +240,8 @@ class Board:
     @property
     def _totals(self) -> PhaseTotals:
         """The totals of the current phase. Before the first interval of a step they are empty."""
-        known = self._tally.place is not None and self._tally.place[0] == self._step.number
-        totals = self._tally.current.get(self._group or "") if known else None
+        group = self._group or ""
+        totals = self._tally.current.get(group) if self._tally.step_of(group) == self._step.number else None
         return totals or PhaseTotals()
 
     def _enter(self, step: int, t_ns: int) -> None:
@@ -202,16 +250,24 @@ class Board:
             self._step_started_ns = t_ns
 
     def _latency(self, name: str, series: Series) -> LatencyRow:
-        merged = self._totals.latencies.get(series)
-        if merged is None:
-            return LatencyRow(name=name)
-        return LatencyRow(
-            name=name,
-            count=merged.total,
-            percentiles_ns=merged.capped_percentiles_ns(PERCENTILES),
-            max_ns=merged.max_ns,
-            p99_history=tuple(self._history.p99_ns(series)),
-        )
+        return _latency_row(name, self._totals.latencies.get(series), tuple(self._history.p99_ns(series)))
+
+
+def _latency_row(name: str, merged: Histogram | None, history: tuple[float, ...] = ()) -> LatencyRow:
+    if merged is None:
+        return LatencyRow(name=name)
+    return LatencyRow(
+        name=name,
+        count=merged.total,
+        percentiles_ns=merged.capped_percentiles_ns(PERCENTILES),
+        max_ns=merged.max_ns,
+        p99_history=history,
+    )
+
+
+def _rate(records: Sequence[Interval], counter: str) -> float:
+    """A rate of all workers together over their last intervals."""
+    return sum((float(getattr(record, counter)) * 1e9 / record.length_ns for record in records), 0.0)
 
 
 def clock(seconds: float) -> str:

@@ -13,7 +13,7 @@ Latencies = Mapping[Series, Histogram]
 
 _HIGHEST: Final = ("loop_lag_ns", "gc_pause_ns", "steal_ns")
 """Figures that are not added up over workers: the worst worker counts, or all workers say the same."""
-_PLACE: Final = ("worker", "host", "group", "step", "phase", "start_ns", "length_ns", "latencies")
+_PLACE: Final = ("worker", "host", "group", "measured", "step", "phase", "start_ns", "length_ns", "latencies")
 _ADDED: Final = tuple(each.name for each in fields(Interval) if each.name not in (*_PLACE, *_HIGHEST))
 
 
@@ -37,13 +37,18 @@ class IntervalMerger:
         self._parts: dict[str, dict[tuple[str, str], Interval]] = {}
         """By group, then by worker."""
         self._workers = 1
+        self._by_group: dict[str, int] = {}
         self._ticks = 0
 
     def event(self, record: Mapping[str, object]) -> None:
         """Take an event of the run, which may say how many workers there are."""
-        workers = record.get("workers")
+        workers, by_group = record.get("workers"), record.get("by_group")
         if record.get("kind") == "workers" and isinstance(workers, int):
             self._workers = workers
+        if isinstance(by_group, Mapping):
+            self._by_group.update(by_group)
+        if record.get("kind") == "background_started" and isinstance(workers, int):
+            self._by_group[str(record.get("group"))] = workers
 
     def add(self, record: Interval) -> None:
         """Take the part of one worker. A second part of a worker belongs to the next interval."""
@@ -53,7 +58,7 @@ class IntervalMerger:
             self._emit_group(record.group)
         parts[record.source] = record
         self._ticks = 0
-        if len(parts) >= self._workers:
+        if len(parts) >= self._by_group.get(record.group, self._workers):
             self._emit_group(record.group)
 
     def tick(self) -> None:

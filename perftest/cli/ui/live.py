@@ -21,7 +21,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from perftest.cli.ui.board import EVENTS_KEPT, Board, LatencyRow, RateRow, clock, milliseconds
+from perftest.cli.ui.board import EVENTS_KEPT, Board, LatencyRow, LoadRow, RateRow, clock, milliseconds
 from perftest.cli.ui.nodes import FSYNC_WARN_MS, NodeRow
 from perftest.metrics.interval import Phase
 from perftest.spec.units import format_duration
@@ -40,6 +40,8 @@ _DIM: Final = "dim"
 _WARNING: Final = "bold yellow"
 _PHASES: Final = {Phase.WARMUP: "warm-up", Phase.STEADY: "steady", Phase.DRAIN: "drain"}
 _Section = Callable[..., RenderableType]
+_LOADS_FRAME: Final = {True: 3, False: 2}
+"""Rows that the part of the other loads takes besides a line for each, by whether the terminal is wide."""
 _EVENTS_ROWS: Final = {True: 2, False: 1}
 """At 24 rows, by whether the terminal is wide."""
 
@@ -78,7 +80,11 @@ def screen(board: Board, width: int, height: int, now_ns: int) -> RenderableType
     else:
         middle = Group(_rates(board, section, width), _latencies(board, section, width))
     parts = [_head(board, section, width, now_ns), middle]
-    if height >= ROWS_MIN:
+    beside = board.loads_beside()
+    if beside:
+        parts.append(_loads(beside, section))
+        events = max(events - len(beside) - _LOADS_FRAME[wide], 1)
+    if height >= ROWS_MIN + (len(beside) + _LOADS_FRAME[wide] if beside else 0):
         parts.append(_broker(board, section, width))
     return Group(*parts, _events(board, section, events), _foot(board))
 
@@ -237,6 +243,17 @@ def _broker(board: Board, section: _Section, width: int) -> RenderableType:
         return section("broker", Group(*empty))
     more = f", {len(rows) - NODES_SHOWN} more not shown" if len(rows) > NODES_SHOWN else ""
     return section(f"broker: {len(rows)} node{'' if len(rows) == 1 else 's'}{more}", table)
+
+
+def _loads(rows: Sequence[LoadRow], section: _Section) -> RenderableType:
+    """A line for each other group of load."""
+    table = _table(("", "published", "confirmed", "delivered", "p50", "p99", "max"), None)
+    for row in rows:
+        rates = [f"{value:,.0f}" for value in (row.published, row.confirmed, row.delivered)]
+        values = [value for value, _ in row.latency.values()]
+        shown = [milliseconds(values[at]) if row.latency.count else "-" for at in (0, 2, 4)]
+        table.add_row(f"{row.name} ({row.state or ('measured' if row.measured else 'background')})", *rates, *shown)
+    return section("other loads: messages / s, end to end (ms)", table)
 
 
 def _events(board: Board, section: _Section, rows: int) -> RenderableType:

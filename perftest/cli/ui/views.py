@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Final, TextIO
 
 from perftest.cli.ui.board import Board, clock, milliseconds
@@ -84,8 +84,10 @@ def interval_line(board: Board, merged: MergedInterval) -> str:
     """A line about one interval; rates are messages per second, latencies of this interval."""
     record = merged.record
     end_s = board.elapsed_s(record.start_ns + record.length_ns)
-    parts = [clock(end_s), f"step={record.step}/{board.last_step}"]
-    parts += [board.step.label] if board.step.label else []
+    step, last = board.place(record)
+    parts = [clock(end_s), f"step={record.step}/{last}"]
+    parts += [step.label] if step.label else []
+    parts += [] if record.measured else ["background"]
     parts += [f"group={record.group}"] if record.group else []
     parts += [f"phase={record.phase}"]
     for name in ("intended", "published", "confirmed", "delivered"):
@@ -109,11 +111,21 @@ def _latency_text(latency: Histogram) -> str:
 
 
 class PlainView(WholeView):
-    """PerfTest's lines: a line per interval of the whole run; at the end why the run stopped, and the averages."""
+    """PerfTest's lines: a line per interval of the whole run; at the end why the run stopped, and the averages.
+
+    A named group of load has lines of its own, with its name behind the id of the run. Background load has no line at
+    the end, and none at all in the compact form, whose lines have no id.
+    """
 
     def __init__(self, board: Board, style: Style, out: TextIO) -> None:
         super().__init__(board, out)
         self._lines = Lines(board.plan, style)
+        self._of_groups = {
+            group.name: Lines(board.plan.only(group), replace(style, label=f"{style.label} {group.name}"))
+            for group in board.plan.groups
+            if group is not board.plan.load
+        }
+        self._compact = style.compact
         self._reasons: Counter[str] = Counter()
         self._error = "failed"
         self._print(self._lines.header())
@@ -122,7 +134,10 @@ class PlainView(WholeView):
         """Keep why the run ends. PerfTest prints no other event."""
         super().event(record)
         kind = record.get("kind")
-        if kind == "limit_reached":
+        if kind == "limit_reached" and record.get("group") in (
+            None,
+            *(each.name for each in self._board.plan.measured),
+        ):
             for part in str(record.get("text") or "a limit was reached").split(", "):
                 reason, _, count = part.removesuffix("]").partition(" [")
                 self._reasons[reason] += int(count) if count.isdecimal() else 1
@@ -136,12 +151,17 @@ class PlainView(WholeView):
     def close(self) -> None:
         """Print the stop line and the summary."""
         super().close()
-        for line in (stop_line(self._reasons), *self._lines.summary()):
+        measured = [group.name for group in self._board.plan.measured[1:]]
+        others = [line for name in measured for line in self._of_groups[name].summary()]
+        for line in (stop_line(self._reasons), *self._lines.summary(), *others):
             self._print(line)
 
     def _line(self, merged: MergedInterval) -> str:
-        end_ns = merged.record.start_ns + merged.record.length_ns
-        return self._lines.interval(merged, self._board.elapsed_s(end_ns))
+        record = merged.record
+        if self._compact and not record.measured:
+            return ""
+        lines = self._of_groups.get(record.group, self._lines)
+        return lines.interval(merged, self._board.elapsed_s(record.start_ns + record.length_ns))
 
 
 class JsonView(View):

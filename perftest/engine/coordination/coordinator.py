@@ -16,17 +16,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
+import math
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from perftest.engine.accounting.ledger import merge_records
 from perftest.engine.api import BrokerProperties, RunError, RunOutcome, Sink, StopRequest
+from perftest.engine.coordination.background import Background
 from perftest.engine.coordination.load import Load, drain
 from perftest.engine.coordination.timeline import (
     Action,
     BeginBackground,
+    BeginBackgroundStep,
     BeginStep,
     Drain,
     EndBackground,
@@ -43,7 +47,7 @@ from perftest.engine.workers.shares import choose_workers, connections, files_ne
 from perftest.engine.workers.transport import files_allowed
 from perftest.metrics.clock import epoch_offset_ns
 from perftest.metrics.interval import LOCAL_HOST, Interval, Phase
-from perftest.spec.plan import Isolation, Plan, Step
+from perftest.spec.plan import Group, Isolation, Plan, Step
 
 CLOSE_TIMEOUT_S: Final = 5.0
 """How long a failed or aborted run may take to tidy up behind itself."""
@@ -56,10 +60,6 @@ BEGIN_LEAD_S: Final = 0.02
 _SHORTEST_REST: Final = 0.25
 """A last interval before an action that were shorter than this share of the usual length is joined with the interval
 before."""
-
-_BACKGROUND_TOTALS: Final = (
-    *("published", "confirmed", "nacked", "returned", "delivered", "redelivered", "published_bytes"),
-)
 
 _T = TypeVar("_T")
 Handler = Callable[[Any], Awaitable[None]]
@@ -98,6 +98,7 @@ class _Run:
     def __init__(self, plan: Plan, sink: Sink, stop: StopRequest, start_worker: StartWorker) -> None:
         self.handlers: dict[type[Action], Handler] = {
             BeginBackground: self._begin_background,
+            BeginBackgroundStep: self._begin_background_step,
             BeginStep: self._begin_step,
             EndWarmup: self._end_warmup,
             EndStep: self._end_step,
@@ -114,8 +115,7 @@ class _Run:
         self._offset_ns = epoch_offset_ns()
         self._workers: dict[str, int] = {}
         self._measured: list[Load] = []
-        self._background: list[Load] = []
-        self._publishing_background: list[Load] = []
+        self._background: list[Background] = []
         self._background_records: list[dict[str, Any]] = []
         self._step: Step | None = None
         self._phase = Phase.WARMUP
@@ -150,11 +150,12 @@ class _Run:
         self._event("run_started", text=self._plan.title or self._plan.name)
         if not self._stopping.is_set():
             self._workers = self._choose_workers()
-            await self._play(moment for moment in moments if not isinstance(moment.action, EndBackground))
+            await self._play(moment for moment in moments if not _is_at_the_end(moment))
         if self._stopping.is_set():
             self._event("interrupted", text="stopped by the user; what was recorded is kept")
         complete = not self._stopping.is_set()
-        await self._play(moment for moment in moments if isinstance(moment.action, EndBackground))
+        await self._play(moment for moment in moments if _is_at_the_end(moment))
+        await self._guard(_all(background.done() for background in self._background))
         if self._measured:
             ledgers = await self._guard(_all(load.ledger(complete=complete) for load in self._measured))
             self._record_ledger(list(zip(self._measured, ledgers, strict=True)), complete=complete)
@@ -173,6 +174,8 @@ class _Run:
         for step, at_s, action in moments:
             if step != self._played_step:
                 self._played_step, self._played_s = step, 0.0
+            if at_s < self._played_s and not self._measured:
+                self._played_s = at_s  # background load runs ahead of the first step
             await self._run_until(at_s)
             if not (self._over and self._is_left_out(action)):
                 await self.handlers[type(action)](action)
@@ -188,9 +191,12 @@ class _Run:
         """Cut intervals until a time of the step, until the user stops the run, or until all clients have stopped."""
         if at_s <= self._played_s:
             return
-        end, self._played_s = self._cut_at + (at_s - self._played_s), at_s
+        length_s, self._played_s = at_s - self._played_s, at_s
         if not self._open:
+            if at_s <= 0:  # background load runs ahead; between isolated steps the clock stands still
+                await self._run_ahead(length_s)
             return
+        end = self._cut_at + length_s
         if self._over:
             if self._phase is Phase.STEADY and not self._step_has_intervals and not self._stopping.is_set():
                 await self._cut(self._phase)  # clients with little to do have done it before the first interval
@@ -202,6 +208,15 @@ class _Run:
             await self._sleep_until(self._cut_at - CUT_LEAD_S)
             await self._cut(self._phase, 0 if self._over else self._run_clock(self._cut_at))
             self._step_has_intervals = True
+
+    async def _run_ahead(self, length_s: float) -> None:
+        """Cut intervals of the background load for some time. They are warm-up of the step that comes."""
+        self._cut_at = _now()
+        end = self._cut_at + length_s
+        while self._cut_at < end and not self._stopping.is_set():
+            self._cut_at = min(end, self._cut_at + self._plan.interval_s)
+            await self._sleep_until(self._cut_at - CUT_LEAD_S)
+            await self._cut(Phase.WARMUP, 0 if self._over else self._run_clock(self._cut_at))
 
     @property
     def _isolated(self) -> bool:
@@ -215,8 +230,9 @@ class _Run:
 
     async def _sleep_until(self, deadline: float) -> None:
         """Wait; a stop request or the last reached limit ends the wait, a failure raises."""
-        exhausted = _all(load.exhausted.wait() for load in self._measured)
-        waits = {asyncio.ensure_future(self._stopping.wait()), asyncio.ensure_future(exhausted)}
+        waits = {asyncio.ensure_future(self._stopping.wait())}
+        if self._measured:
+            waits.add(asyncio.ensure_future(_all(load.exhausted.wait() for load in self._measured)))  # type: ignore[arg-type]
         waiting = asyncio.wait(waits, timeout=max(deadline - _now(), 0), return_when=asyncio.FIRST_COMPLETED)
         try:
             await self._guard(waiting)
@@ -225,18 +241,43 @@ class _Run:
                 wait.cancel()
 
     async def _cut(self, phase: Phase, at_ns: int = 0) -> None:
-        await self._guard(_all(load.cut(at_ns) for load in self._measured))
-        self._record_intervals(phase, [(load, load.take()) for load in self._measured])
-
-    def _record_intervals(self, phase: Phase, cuts: Iterable[tuple[Load, list[tuple[str, wire.Message]]]]) -> None:
-        assert self._step is not None
+        """End the interval of every load that runs. The background loads are those that are steady now."""
+        beside = [background for background in self._background if background.steady]
+        loads = [*self._measured, *(background.load for background in beside)]
+        await self._guard(_all(load.cut(at_ns) for load in loads))
         steal_ns = self._steal.cut()
+        self._record_intervals(phase, [(load, load.take()) for load in self._measured], steal_ns)
+        for background in beside:
+            self._record_background(background, phase, background.load.take(), steal_ns)
+
+    def _record_intervals(
+        self, phase: Phase, cuts: Iterable[tuple[Load, list[tuple[str, wire.Message]]]], steal_ns: int
+    ) -> None:
         for load, records in cuts:
-            place = {"group": load.group.name, "host": LOCAL_HOST, "step": self._step.number, "phase": phase}
             for worker, record in records:
-                latencies = wire.counts_from_json(record.pop("counts"))
-                interval = Interval(worker=worker, **place, **record, steal_ns=steal_ns, latencies=latencies)  # type: ignore[arg-type]
-                self._record(self._sink.interval, interval)
+                self._record_interval(load, worker, record, self._step_number, phase, steal_ns)
+
+    def _record_background(
+        self, background: Background, phase: Phase, records: list[tuple[str, wire.Message]], steal_ns: int = 0
+    ) -> None:
+        step, phase = background.place(self._step_number, phase)
+        for worker, record in records:
+            background.count(worker, record)
+            self._record_interval(background.load, worker, record, step, phase, steal_ns)
+
+    def _record_interval(
+        self, load: Load, worker: str, record: wire.Message, step: int, phase: Phase, steal_ns: int
+    ) -> None:
+        place: dict[str, Any] = {"group": load.group.name, "measured": load.group.measured, "host": LOCAL_HOST}
+        place |= {"worker": worker, "step": step, "phase": phase, "steal_ns": steal_ns}
+        latencies = wire.counts_from_json(record.pop("counts"))
+        interval = Interval(**place, **record, latencies=latencies)
+        self._record(self._sink.interval, interval)
+
+    @property
+    def _step_number(self) -> int:
+        """The number of the step that goes on; that of the first before it began."""
+        return (self._step or self._plan.steps[0]).number
 
     # Steps
 
@@ -256,6 +297,7 @@ class _Run:
             await self._open_clients(action.index)
             self._event("step_started", label=step.label, settings=settings)
             self._cut_at = _now() + BEGIN_LEAD_S
+            await self._cut_background()
             await self._guard(_all(load.begin(self._run_clock(self._cut_at)) for load in self._measured))
 
     async def _cut_after_change(self) -> None:
@@ -263,6 +305,13 @@ class _Run:
         setting and is recorded as warm-up, which is in no figure."""
         self._cut_at = _now() + BEGIN_LEAD_S
         await self._cut(Phase.WARMUP, self._run_clock(self._cut_at))
+
+    async def _cut_background(self) -> None:
+        """Close the interval in which the measured clients connected: it belongs to no step."""
+        beside = [background for background in self._background if background.steady]
+        await self._guard(_all(background.load.cut(self._run_clock(self._cut_at)) for background in beside))
+        for background in beside:
+            self._record_background(background, Phase.WARMUP, background.load.take())
 
     async def _open_clients(self, index: int) -> None:
         first = self._broker == BrokerProperties()
@@ -343,13 +392,14 @@ class _Run:
 
     @property
     def _loads(self) -> list[Load]:
-        return [*self._background, *self._measured]
+        return [*(background.load for background in self._background), *self._measured]
 
     def _choose_workers(self) -> dict[str, int]:
-        """How many workers each measured group gets."""
+        """How many workers each group gets."""
         cores, allowed, chosen = _cores(), files_allowed(), {}
-        for group in self._plan.measured:
-            plan = self._plan.only(group)
+        for group in self._plan.groups:
+            wanted = group.workers or (self._plan.workers if group.measured else 0)
+            plan = dataclasses.replace(self._plan.only(group), workers=wanted)
             workers = chosen[group.name] = choose_workers(plan, cores=cores, files=allowed)
             needed = files_needed(plan, workers)
             if needed > allowed:
@@ -360,48 +410,81 @@ class _Run:
         for group in self._plan.measured:
             prefix = f"{group.name} " if group.name else ""
             names = [f"{prefix}{index}" for index in range(self._workers[group.name])]
-            self._measured.append(Load(self._plan, group, names, self._on_worker_event, self._start_worker))
+            self._measured.append(self._load(group, names))
         for load in self._measured:
             await load.start(self._offset_ns)
-        workers = sum(self._workers.values())
-        if workers > 1:
-            self._event("workers", text=f"{workers} worker processes share the clients", workers=workers)
+        by_group = {group.name: self._workers[group.name] for group in self._plan.measured}
+        if (workers := sum(by_group.values())) > 1:
+            text = f"{workers} worker processes share the clients"
+            self._event("workers", text=text, workers=workers, by_group=by_group)
+
+    def _load(self, group: Group, names: Sequence[str]) -> Load:
+        def on_event(event: dict[str, object]) -> None:
+            self._on_worker_event(event | {"group": group.name} if group.name else event)
+
+        return Load(self._plan, group, names, on_event, self._start_worker)
+
+    # Background load
 
     async def _begin_background(self, action: BeginBackground) -> None:
-        group = action.group
-        load = Load(self._plan, group, [f"background {group.name}"], self._on_worker_event, self._start_worker)
-        self._background.append(load)
-        await self._guard(self._open_background(load))
-        self._publishing_background.append(load)
-        self._event("background_started", text=f"background load {group.name} runs")
+        group, workers = action.group, self._workers[action.group.name]
+        name = f"background {group.name}"
+        names = [name] if workers == 1 else [f"{name} {index}" for index in range(workers)]
+        background = Background(self._load(group, names))
+        self._background.append(background)
+        opening = background.then(lambda: self._open_background(background))
+        if not self._open:  # nothing is measured yet: the measured load finds the background load at work
+            await self._guard(opening)
 
-    async def _open_background(self, load: Load) -> None:
+    async def _open_background(self, background: Background) -> None:
+        load, group = background.load, background.group
         await load.start(self._offset_ns)
-        await load.open(load.group.steps[0].settings, fresh=False)
+        await load.open(background.settings, fresh=False)
         await load.begin(0)
+        background.steady = True
+        text, workers = f"background load {group.name} runs", len(load.names)
+        self._event("background_started", text=text, group=group.name, workers=workers)
+
+    async def _begin_background_step(self, action: BeginBackgroundStep) -> None:
+        for background in self._backgrounds_of(action.group):
+            background.then(functools.partial(self._change_background, background, action.index))
+
+    async def _change_background(self, background: Background, index: int) -> None:
+        """Change the settings, and close the interval in which they changed: it belongs to neither step."""
+        background.steady = False
+        step = background.group.steps[index]
+        await background.load.apply(step.settings)
+        await background.load.cut()
+        background.step = index
+        self._record_background(background, Phase.WARMUP, background.load.take())
+        background.steady = True
+        name = background.group.name
+        self._event("background_changed", text=f"background load {name}: {step.label}", group=name)
 
     async def _end_background(self, action: EndBackground) -> None:
-        drain_s = 0.0 if self._stop.aborting else self._plan.drain_s
-        for load in [load for load in self._publishing_background if load.group is action.group]:
-            await self._guard(self._close_background(load, drain_s))
+        for background in list(self._backgrounds_of(action.group)):
+            background.ended = True
+            background.then(functools.partial(self._close_background, background, self._plan.drain_s))
 
-    async def _close_background(self, load: Load, drain_s: float) -> None:
-        """Drain for at most ``drain_s``, clean up, and tell what became of the messages, if its worker still can."""
-        self._publishing_background.remove(load)
+    def _backgrounds_of(self, group: Group) -> Iterator[Background]:
+        """The background load of a group, if it has begun and was not told to end."""
+        return (each for each in self._background if each.group is group and not each.ended)
+
+    async def _close_background(self, background: Background, drain_s: float) -> None:
+        """Drain for at most ``drain_s``, clean up, and tell what became of the messages, if its workers still can."""
+        load, background.steady = background.load, False
         try:
             await load.quiesce()
-            left = await drain([load], drain_s, self._pause)
+            left = await drain([load], 0.0 if self._stop.aborting else drain_s, self._pause)
             await load.cut()
-            ((_, totals),) = load.take()
+            self._record_background(background, Phase.DRAIN, load.take())
             await load.close(drained=not left, abandoned=False, delete=self._plan.delete_queues)
             ledger = await load.ledger(complete=True)
         except WorkerError:
             return
-        name, length_s = load.group.name, totals["length_ns"] / 1e9
+        name = background.group.name
         self._background_records.append({"name": name, **ledger})
-        counts = {count: totals[count] for count in _BACKGROUND_TOTALS}
-        text = _background_in_words(name, length_s, counts, ledger["verdict"])
-        self._event("background_ended", text=text, name=name, length_s=length_s, **counts, ledger=ledger)
+        self._event("background_ended", group=name, **background.summary(ledger))
 
     # The end
 
@@ -424,6 +507,8 @@ class _Run:
         except (_SinkError, WorkerError, TimeoutError):
             pass  # the outcome already says why the run failed; nothing more can be recorded
         finally:
+            for background in self._background:
+                background.cancel()
             await _all(load.stop() for load in self._loads)
 
     async def _salvage(self) -> None:
@@ -432,14 +517,14 @@ class _Run:
         if self._step is not None and self._open:
             cuts = await _all(load.salvage_cut() for load in self._measured)
             with contextlib.suppress(_SinkError):  # a sink that broke may still take the ledger, which is more
-                self._record_intervals(Phase.DRAIN, zip(self._measured, cuts, strict=True))
+                self._record_intervals(Phase.DRAIN, zip(self._measured, cuts, strict=True), self._steal.cut())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     await _all(load.salvage_close(delete=self._plan.delete_queues) for load in self._measured)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                for load in list(self._publishing_background):
-                    await self._close_background(load, 0.0)
+                for background in [each for each in self._background if each.steady]:
+                    await self._close_background(background, 0.0)
         ledgers = await _all(load.salvage_ledger() for load in self._measured)
         found = [(load, ledger) for load, ledger in zip(self._measured, ledgers, strict=True) if ledger is not None]
         if found:
@@ -455,7 +540,8 @@ class _Run:
         """Await ``work`` unless a worker gives up or the sink breaks first: then raise why."""
         task = asyncio.ensure_future(work)
         failures = [load.failed for load in self._loads]
-        rivals: set[asyncio.Future[Any]] = {task, self._sink_broken, *failures}
+        beside = [background.failed for background in self._background]
+        rivals: set[asyncio.Future[Any]] = {task, self._sink_broken, *failures, *beside}
         try:
             await asyncio.wait(rivals, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
@@ -466,6 +552,8 @@ class _Run:
         task.cancel()
         if self._sink_broken.done():
             raise _SinkError from self._sink_broken.result()
+        if broken := [each.result() for each in beside if each.done()]:
+            raise broken[0]
         raise WorkerError(next(failure.result() for failure in failures if failure.done()))
 
     def _event(self, kind: str, **more: object) -> None:
@@ -490,6 +578,11 @@ class _Run:
             raise _SinkError from error
 
 
+def _is_at_the_end(moment: Moment) -> bool:
+    """Whether a moment comes after the last step, also when the user has stopped the run."""
+    return isinstance(moment.action, EndBackground) and math.isinf(moment.at_s)
+
+
 async def _all(works: Iterable[Awaitable[_T]]) -> list[_T]:
     """The results of works that are done at the same time."""
     return await asyncio.gather(*works)
@@ -502,20 +595,6 @@ def _now() -> float:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-_VERDICTS: Final = {
-    "ok": "none lost, none out of order",
-    "violated": "its messages were not safe",
-    "unknown": "not drained",
-}
-
-
-def _background_in_words(name: str, length_s: float, counts: Mapping[str, int], verdict: str) -> str:
-    """What became of the messages of a background load, as a sentence."""
-    rate = counts["published"] / length_s if length_s else 0.0
-    text = f"{counts['published']:,} messages published ({rate:,.0f} per second), {counts['delivered']:,} delivered"
-    return f"background load {name}: {text}; {_VERDICTS[verdict]}"
 
 
 def _too_few_files(plan: Plan, workers: int, needed: int, allowed: int) -> RunError:

@@ -27,7 +27,7 @@ from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results import schema
 from perftest.results.errors import RunNotWritableError
 from perftest.results.summary import Tally
-from perftest.spec.plan import Plan, Settings
+from perftest.spec.plan import Group, Plan, QueueSpec, Settings
 
 Call = Callable[..., tuple[int, str, str]]
 MICROSECOND = 1000
@@ -328,3 +328,19 @@ def test_a_port_that_is_taken_is_told_before_the_run(call: Call, engine: Any, tm
         taken.listen()
         code, _, err = run(call, tmp_path, "-mpr", "-mpp", str(taken.getsockname()[1]))
     assert code == 1 and "metrics cannot be served" in err and "-mpp" in err and engine.plans == []
+
+
+def test_a_named_group_has_lines_of_its_own_and_background_no_average(records: ModuleType) -> None:
+    """Scripts cut the lines of the measured load by its id, and average them."""
+    plan = records.plan(steps=1)
+    plan = replace(plan, groups=(plan.load, Group.background("noise", (QueueSpec(name="n"),), Settings())))
+    for compact in (False, True):
+        out = io.StringIO()
+        board = Board(plan, Tally(), records.STARTED_NS, "", "")
+        view = PlainView(board, Style(label="mine", compact=compact), out)
+        view.interval(interval(records))
+        view.interval(interval(records, group="noise", measured=False, published=900))
+        view.close()
+        lines = out.getvalue()
+        assert ("id: mine noise, " in lines) is not compact
+        assert "sending rate avg: 200 msg/s" in lines and ("1800" in lines) is not compact

@@ -27,6 +27,7 @@ from perftest.cli.ui.table import render
 from perftest.cli.ui.views import choose, interval_line
 from perftest.metrics.interval import Phase
 from perftest.results.summary import Tally
+from perftest.spec.plan import Group, QueueSpec, Settings
 from tests.perftest.testing.figures import figures
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -479,3 +480,30 @@ def test_small_things_are_readable() -> None:
     assert sparkline([0, 1, 2, 4], 3) == "▃▅█" and sparkline([], 5) == "" and sparkline([0.0], 5) == ""
     assert render([]) == "(none)"
     assert render([{"name": "a", "n": 5}, {"name": "long", "n": 1000}]) == "name     n\na        5\nlong  1000"
+
+
+def test_every_other_load_has_a_line(records: ModuleType) -> None:
+    """Background load shows itself beside the measured load, whichever reports first, and is in none of its figures."""
+    plan = records.plan()
+    noise = Group.background("noise", (QueueSpec(name="n"),), Settings())
+    later = Group.background("later", (QueueSpec(name="l"),), Settings(), start_s=100.0)
+    plan = replace(plan, groups=(plan.load, noise, later))
+    tally = Tally()
+    board = Board(plan, tally, records.STARTED_NS, "3 local nodes", "runs/x")
+    board.event({"kind": "background_started", "group": "noise", "t_ns": records.STARTED_NS})
+    for record in records.intervals(plan)[:3]:
+        for each in (replace(record, group="noise", measured=False, published=7), record):
+            tally.add(each)
+            board.interval(each)
+    alone = board_of(records, 3)
+    assert board.rates() == alone.rates() and board.latencies() == alone.latencies()
+    first, second = board.loads_beside()
+    assert (first.name, first.state, second.name, second.state) == ("noise", "", "later", "not begun")
+    assert first.published == pytest.approx(7e9 / record.length_ns) and first.latency.count > 0
+    for width in (80, WIDE):
+        rows = drawn(board, width, records.STARTED_NS + 3 * 10**9, height=32)
+        assert len(rows) <= 32 and max(map(len, rows)) <= width
+        (line,) = [row for row in rows if "noise (background)" in row]
+        assert " 7 " in line
+        assert any("later (not begun)" in row for row in rows)
+        assert len(drawn(board, width, records.STARTED_NS, height=ROWS_MIN)) <= ROWS_MIN

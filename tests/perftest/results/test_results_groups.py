@@ -13,8 +13,10 @@ from perftest.cli.ui.interval_merger import IntervalMerger, MergedInterval
 from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval, Phase, Series
 from perftest.results import schema
+from perftest.results.legacy import LegacyLatency
 from perftest.results.reader import read_run, summarise
 from perftest.results.writer import RunWriter
+from perftest.spec.plan import Group, QueueSpec, Settings
 
 HOSTS, GROUPS = ("east", "west"), ("small", "large")
 
@@ -109,3 +111,38 @@ def test_the_cores_of_a_host_count_for_its_own_workers(writer: RunWriter, interv
         writer.tally.totals(record).add(replace(record, steal_ns=10**8))
     totals = writer.tally.steady[1, "small"]
     assert totals.steal_share({"east": 2, "west": 8}) == pytest.approx(0.025)
+
+
+def test_background_load_has_rows_of_its_own_and_is_in_no_other(tmp_path: Path, records: ModuleType) -> None:
+    """Beside each step of the measured load, or by its own steps; PerfTest's figures leave it out."""
+    plan = records.plan(steps=2)
+    own = tuple(replace(step, number=number) for number, step in enumerate(plan.steps, start=1))
+    beside = Group.background("beside", (QueueSpec(name="b"),), Settings(rate=7.0))
+    by_itself = Group(name="by_itself", measured=False, queues=(QueueSpec(name="i"),), steps=own)
+    plan = replace(plan, groups=(plan.load, beside, by_itself))
+    made = RunWriter(tmp_path, plan, ["perftest"], now_ns=records.STARTED_NS)
+    made.legacy = LegacyLatency(records.STARTED_NS)
+    for record in records.intervals(plan):
+        for group in plan.groups:
+            made.interval(replace(record, group=group.name, measured=group.measured))
+    made.ledger(records.ledger())
+    made.finish("finished", "finished")
+    assert [(row["step"], row["group"]) for row in made.rows] == [(1, ""), (2, "")]
+    assert [(row["step"], row["label"]) for row in made.background_rows] == [
+        *((step.number, f"beside: {step.label}") for step in plan.steps),
+        *((step.number, f"by_itself: {step.label}") for step in own),
+    ]
+    assert [row["settings"]["rate"] for row in made.background_rows[:2]] == [7.0, 7.0]
+    assert [row["delivered"] for row in made.background_rows[:2]] == [row["delivered"] for row in made.rows]
+    run = read_run(made.path)
+    assert run.result is not None and run.result["background"] == made.background_rows
+    assert summarise(run)["background"] == made.background_rows
+    assert {(each.group, each.measured) for each in run.intervals} == {
+        ("", True),
+        ("beside", False),
+        ("by_itself", False),
+    }
+    alone = LegacyLatency(records.STARTED_NS)
+    for record in records.intervals(plan):
+        alone.interval(record)
+    assert made.legacy.to_json() == alone.to_json()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import replace
 
 import pytest
@@ -133,6 +134,9 @@ backgrounds = st.lists(
         exchange=exchanges,
         publishing=publishings,
         consuming=consumings,
+        start_s=times | times.map(operator.neg),
+        stop_s=st.just(math.inf) | some.map(float),
+        workers=counts,
     ),
     max_size=1,
 ).map(tuple)

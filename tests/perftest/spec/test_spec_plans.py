@@ -169,6 +169,19 @@ def test_a_plan_of_several_groups_survives_json_and_shows_the_first_where_the_on
     assert [group["name"] for group in plain["groups"]] == ["orders", "audits"]
 
 
+def test_a_background_load_with_times_and_steps_survives_json() -> None:
+    """Workers of the load get its plan as JSON."""
+    plan = several_groups()
+    *measured, noise = plan.groups
+    steps = tuple(
+        replace(noise.steps[0], number=number, duration_s=length_s) for number, length_s in ((1, 5.0), (2, math.inf))
+    )
+    changed = replace(plan, groups=(*measured, replace(noise, start_s=-3.0, stop_s=9.0, workers=2, steps=steps)))
+    plain = json.loads(json.dumps(plan_to_json(changed), allow_nan=False))
+    assert plan_from_json(plain) == changed
+    assert len({plan_digest(each) for each in (plan, changed)}) == 2
+
+
 def test_the_digest_is_of_all_groups() -> None:
     plan = several_groups()
     orders, audits, noise = plan.groups

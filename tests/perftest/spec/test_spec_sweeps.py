@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,25 @@ def test_a_background_load_is_no_part_of_the_measured_one(workload: Path) -> Non
     settings = found.steps[0].settings
     assert (found.name, found.queues[0].name, settings.rate, settings.publishers) == ("bg", "b", 10.0, 3)
     assert found.publishing.channels == 2
+
+
+def test_groups_beside_the_load_are_measured_or_not(workload: Path) -> None:
+    """A measured group has the steps of the load and its own settings; background load has times and steps."""
+    audits = "{name: audits, measured: true, queues: [{name: a}], load: {rate: 5}}"
+    steps = "[{set: {rate: 10}, duration: 20s}, {set: {rate: 20, size: 2kB}, duration: 30s}]"
+    noise = (
+        f"{{name: noise, queues: [{{name: n}}], load: {{rate: 1}}, ahead: 30s, stop: 9s, steps: {steps}, workers: 2}}"
+    )
+    found = plan(workload, f"groups=[{noise}, {audits}]")
+    assert [(group.name, group.measured) for group in found.groups] == [("", True), ("audits", True), ("noise", False)]
+    load, beside, quiet = found.groups
+    assert [(step.number, step.duration_s) for step in beside.steps] == [
+        (step.number, step.duration_s) for step in load.steps
+    ]
+    assert {step.settings.rate for step in beside.steps} == {5.0}
+    assert (quiet.start_s, quiet.stop_s, quiet.workers) == (-30.0, 9.0, 2)
+    assert [(step.label, step.duration_s) for step in quiet.steps] == [
+        ("rate=10", 20.0),
+        ("rate=20 size=2000", math.inf),
+    ]
+    assert [(step.settings.rate, step.settings.size_bytes) for step in quiet.steps] == [(10.0, 1000), (20.0, 2000)]

@@ -12,6 +12,7 @@ import pytest
 
 from perftest.spec.units import IN_FLIGHT_UNLIMITED
 from reports.pages import figures, findings, settings
+from reports.pages.kinds import Data, articles
 from reports.pages.model import Page, Run, Status, Table
 from reports.pages.page import page
 
@@ -447,3 +448,33 @@ def test_findings_know_no_curve_without_two_points(sample_tables: ModuleType) ->
     """Two settings make a line, one does not."""
     tables = sample_tables.tables(replace(sample_tables.SWEEP, steps=sample_tables.IN_FLIGHT[:1]))
     assert findings.curve(tables.runs.iloc[0], tables.steps) is None
+
+
+def test_background_load_is_a_part_of_its_own_and_in_no_figure_of_the_run(sample_tables: ModuleType) -> None:
+    """It lowers what the measured load delivers; it must not be added to it."""
+    alone = sample_tables.tables(sample_tables.Sample())
+    manifest = json.loads(alone.runs["manifest"].iloc[0])
+    manifest["plan"]["background"] = [{"name": "noise"}]
+    parts = {"runs": alone.runs.assign(manifest=json.dumps(manifest))}
+    for name in ("steps", "latency", "spectrum", "timeline", "intervals", "ledger"):
+        frame = getattr(alone, name)
+        noise = frame.assign(group="noise")
+        if name == "steps":
+            noise["label"], noise["settings"] = "noise: " + noise["label"], '{"rate": 7}'
+        parts[name] = pd.concat([frame, noise], ignore_index=True)
+    both = replace(alone, **parts)
+    run_id = alone.runs["run_id"].iloc[0]
+    assert both.loads == [(run_id, "")] and both.background_loads == [(run_id, "noise")]
+    made, expected = (page(each, generated="") for each in (both, alone))
+    (run,), (other,) = made.runs, expected.runs
+    assert (run.sentences, run.headline, run.steps, run.ledger) == (
+        other.sentences, other.headline, other.steps, other.ledger
+    )  # fmt: skip
+    assert [kind for kind, _ in made.parts] == ["run", "background"]
+    article = articles(made)[-1]
+    assert article.title == "Background load noise" and len(article.sections) == 1
+    tables = [block.table for block in article.sections[0].blocks if isinstance(block, Data)]
+    assert [row[0] for row in tables[0].rows] == [f"in-flight limit {step.setting}" for step in sample_tables.IN_FLIGHT]
+    assert [note.anchor for note in run.notes][-1] == article.sections[0].anchor == "b1-background"
+    anchors = [link for each in articles(made) for link, _ in each.links]
+    assert len(anchors) == len(set(anchors))

@@ -546,7 +546,9 @@ def test_a_background_load_that_is_stopped_fails_the_run_and_the_measured_ledger
     long = Step(number=1, label="", settings=Settings(in_flight=5, size_bytes=100), duration_s=60, warmup_s=0)
     outcome = run(stub, lambda uri: plan(uri, steps=(long,), background=(background,)), sink)
     assert outcome.error is not None and "background noise" in outcome.error.where
-    assert sum(interval.published for interval in sink.intervals) == sink.ledgers[0]["published"] > 0
+    assert (
+        sum(interval.published for interval in sink.intervals if interval.measured) == sink.ledgers[0]["published"] > 0
+    )
     assert not workers()
 
 
@@ -602,10 +604,13 @@ def test_a_background_load_runs_beside_and_is_in_no_figure(stub: ModuleType) -> 
     outcome = run(stub, lambda uri: plan(uri, background=(beside,)), sink)
     assert outcome.state == "finished", outcome
     (ledger,) = sink.ledgers
-    assert {i.worker for i in sink.intervals} == {"0"}
-    assert ledger["published"] == sum(i.published for i in sink.intervals)
+    measured, beside = ([i for i in sink.intervals if i.measured is which] for which in (True, False))
+    assert {(i.worker, i.group) for i in measured} == {("0", "")}
+    assert {(i.worker, i.group) for i in beside} == {("background noise", "noise")}
+    assert ledger["published"] == sum(i.published for i in measured)
     assert ledger["foreign"] == 0
     (noise,) = ledger["background"]
+    assert noise["published"] == sum(i.published for i in beside)
     assert (noise["name"], noise["verdict"]) == ("noise", "ok")
     (ended,) = [event for event in sink.events if event["kind"] == "background_ended"]
     assert ended["published"] == noise["published"] > 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
+import math
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
@@ -11,9 +13,9 @@ from typing import Any
 from perftest.engine.api import RunError, RunOutcome, StopRequest
 from perftest.engine.coordination.coordinator import execute
 from perftest.engine.coordination.timeline import Action, Moment
-from perftest.engine.workers.remote_worker import RemoteWorker
+from perftest.engine.workers.remote_worker import RemoteWorker, WorkerError
 from perftest.metrics.interval import Phase
-from perftest.spec.plan import Group, Plan, QueueSpec, Settings
+from perftest.spec.plan import Group, Plan, QueueSpec, Settings, Step
 from tests.perftest.engine.coordination.test_engine_execute import MemorySink, plan
 from tests.perftest.testing.memory_transport import MemoryTransport
 
@@ -87,12 +89,16 @@ def test_measured_groups_run_side_by_side_and_their_records_stay_apart(stub: Mod
         name: sum(interval.published for interval in sink.intervals if interval.group == name)
         for name in ("orders", "audits")
     }
-    assert {interval.group for interval in sink.intervals} == published.keys(), "background load is in no figure"
-    assert {interval.worker for interval in sink.intervals} == {"orders 0", "audits 0"}
+    measured = [interval for interval in sink.intervals if interval.measured]
+    assert {interval.group for interval in measured} == published.keys(), "background load is in no figure"
+    assert {interval.worker for interval in measured} == {"orders 0", "audits 0"}
     (ledger,) = sink.ledgers
     assert {each["name"]: each["published"] for each in ledger["groups"]} == published
     assert ledger["published"] == sum(published.values()) and ledger["verdict"] == "ok"
-    assert [each["name"] for each in ledger["background"]] == ["noise"]
+    (noise,) = ledger["background"]
+    beside = [interval for interval in sink.intervals if not interval.measured]
+    assert noise["name"] == "noise" and {interval.group for interval in beside} == {"noise"}
+    assert noise["published"] == sum(interval.published for interval in beside) > 0
     of_audits = [interval for interval in sink.intervals if interval.group == "audits"]
     seconds = sum(interval.length_ns for interval in of_audits) / 1e9
     assert 0 < published["audits"] <= 1 + 100.0 * seconds, "each group has settings of its own"
@@ -134,3 +140,70 @@ def test_an_action_is_left_out_once_the_load_is_over(stub: ModuleType) -> None:
     outcome = run(stub, sink, stopped_early, more=[Moment(0, 0.3, Note("too late"))], handlers={Note: note})
     assert (outcome.state, done) == ("finished", [])
     assert "limit_reached" in sink.kinds() and sink.ledgers[0]["published"] == 10
+
+
+def noise(start_s: float, stop_s: float, *rates: float) -> Group:
+    """Background load with a step of 0.2 s for each rate."""
+    steps = tuple(
+        Step(number=at, label=f"rate={rate:g}", settings=replace(SMALL, rate=rate), duration_s=0.2, warmup_s=0.0)
+        for at, rate in enumerate(rates, start=1)
+    )
+    return Group(
+        name="noise", measured=False, queues=(QueueSpec(name="n"),), steps=steps, start_s=start_s, stop_s=stop_s
+    )
+
+
+def test_background_load_begins_changes_and_ends_at_its_own_times(stub: ModuleType) -> None:
+    """Each of its intervals is of one of its steps, and all of them together are its account."""
+    sink = MemorySink()
+    outcome = run(stub, sink, lambda made: longer(made, noise(0.2, 0.8, 100.0, 400.0)))
+    assert outcome.state == "finished", outcome
+    kinds = sink.kinds()
+    order = ["step_started", "background_started", "background_changed", "background_ended", "step_ended"]
+    assert [kind for kind in kinds if kind in order] == order, kinds
+    beside = [interval for interval in sink.intervals if not interval.measured]
+    assert [step for step, _ in itertools.groupby(interval.step for interval in beside)] == [1, 2]
+    assert beside[-1].phase is Phase.DRAIN and any(i.phase is Phase.WARMUP and i.step == 2 for i in beside)
+    (ended,) = [event for event in sink.events if event["kind"] == "background_ended"]
+    (account,) = sink.ledgers[0]["background"]
+    assert account["verdict"] == "ok" and account["published"] == ended["published"] > 0
+    assert ended["published"] == sum(interval.published for interval in beside)
+    measured = [interval for interval in sink.intervals if interval.measured]
+    assert sink.ledgers[0]["published"] == sum(interval.published for interval in measured)
+
+
+def test_background_load_ahead_of_the_measured_load_is_warm_up_until_then(stub: ModuleType) -> None:
+    sink = MemorySink()
+    outcome = run(stub, sink, lambda made: longer(made, noise(-0.5, math.inf, 200.0)))
+    assert outcome.state == "finished", outcome
+    first = next(at for at, interval in enumerate(sink.intervals) if interval.measured)
+    assert first > 1 and {interval.phase for interval in sink.intervals[:first]} == {Phase.WARMUP}
+    assert sum(interval.length_ns for interval in sink.intervals[:first]) > 0.4e9
+
+
+def longer(made: Plan, beside: Group) -> Plan:
+    """A plan of a second without a warm-up, with a background load."""
+    steps = tuple(replace(step, duration_s=1.2, warmup_s=0.0) for step in made.steps)
+    return replace(made.changed(steps=steps), groups=(made.changed(steps=steps).load, beside), interval_s=0.1)
+
+
+def test_background_load_that_fails_in_the_middle_fails_the_run_and_keeps_what_was_measured(stub: ModuleType) -> None:
+    """The rest would be another experiment: the measured load without its background."""
+
+    async def start(first: Any, *arguments: Any) -> RemoteWorker:
+        worker = await RemoteWorker.start(first, *arguments, start=in_memory)
+        call = worker.call
+
+        async def refuse(op: str, **more: Any) -> Any:
+            if op == "prepare":
+                raise WorkerError(RunError(what="refused", where="queue 'n'", fix=""))
+            return await call(op, **more)
+
+        if first["worker"].startswith("background"):
+            worker.call = refuse  # type: ignore[method-assign]
+        return worker
+
+    sink = MemorySink()
+    outcome = run(stub, sink, lambda made: longer(made, noise(0.3, math.inf, 200.0)), start_worker=start)
+    assert outcome.state == "failed" and outcome.error is not None and outcome.error.what == "refused"
+    assert sink.ledgers[0]["published"] == sum(interval.published for interval in sink.intervals) > 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -20,6 +20,9 @@ def steps(*warmups: float) -> tuple[Step, ...]:
         Step(number=at + 1, label="", settings=Settings(), duration_s=60.0, warmup_s=warmup_s)
         for at, warmup_s in enumerate(warmups)
     )
+
+
+OWN_STEPS = tuple(replace(step, duration_s=40.0) for step in steps(0.0, 0.0, 0.0))
 
 
 def plan(*warmups: float, background: tuple[Group, ...] = ()) -> Plan:
@@ -53,8 +56,27 @@ def drawn(moments: tuple[Moment, ...]) -> list[str]:
             ["0 0 BeginBackground", "0 0 BeginBackground", "0 0 BeginStep", "0 60 EndStep", "0 60 Drain",
              "0 inf EndBackground", "0 inf EndBackground"],
         ),
+        (
+            plan(0.0, 0.0, background=(replace(NOISE, start_s=-30.0, stop_s=90.0),)),
+            False,
+            ["0 -30 BeginBackground", "0 0 BeginStep", "0 60 EndStep", "1 0 BeginStep", "1 30 EndBackground",
+             "1 60 EndStep", "1 60 Drain", "1 inf EndBackground"],
+        ),
+        (
+            plan(0.0, 0.0, background=(replace(NOISE, start_s=10.0, steps=OWN_STEPS),)),
+            False,
+            ["0 0 BeginStep", "0 10 BeginBackground", "0 50 BeginBackgroundStep", "0 60 EndStep",
+             "1 0 BeginStep", "1 30 BeginBackgroundStep", "1 60 EndStep", "1 60 Drain", "1 inf EndBackground"],
+        ),
+        (
+            plan(0.0, background=(replace(NOISE, start_s=60.0), replace(NOISE, stop_s=60.0, steps=OWN_STEPS))),
+            False,
+            ["0 0 BeginBackground", "0 0 BeginStep", "0 40 BeginBackgroundStep", "0 60 EndStep", "0 60 Drain",
+             "0 inf EndBackground", "0 inf EndBackground"],
+        ),
     ],
-    ids=["one step", "live steps", "isolated steps", "background"],
+    ids=["one step", "live steps", "isolated steps", "background", "background ahead",
+         "background with own steps", "background beyond the end"],
 )  # fmt: skip
 def test_the_timeline_of_a_plan(made: Plan, isolated: bool, expected: list[str]) -> None:
     assert drawn(timeline(made, isolated=isolated)) == expected
