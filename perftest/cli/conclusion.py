@@ -77,6 +77,7 @@ class Conclusion:
         words = [knee_sentence(rows), *([] if writer.valid else [INVALID]), *doubts(rows, writer.trust)]
         yield wrapped(words[:1], width)
         yield wrapped(words[1:], width)
+        yield "\n".join(writer.findings.lines()) if writer.findings is not None else ""
 
     def print_end(self, code: Exit, report: Path | None) -> None:
         """Print where the results are, or the JSON object of the result."""
@@ -116,6 +117,8 @@ class Conclusion:
             result["background"] = writer.background_rows
         if writer.verdicts:
             result["objectives"] = [verdict.to_json() for verdict in writer.verdicts]
+        if writer.findings is not None:
+            result["findings"] = writer.findings.to_json()
         if writer.legacy is not None:
             result["legacy_latency"] = writer.legacy.to_json()
         return result

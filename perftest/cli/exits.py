@@ -27,7 +27,7 @@ MEANING = {
     Exit.RUN_ERROR: "the command failed, or the run ended early (broker, network, drive)",
     Exit.USAGE: "an option or a workload file is wrong",
     Exit.SAFETY: "messages were lost, duplicated, reordered or damaged",
-    Exit.MISSED: "an objective was missed, or a figure got worse",
+    Exit.MISSED: "an objective was missed, a figure got worse, or a finding was not reproduced",
     Exit.UNTRUSTED: "the result cannot be trusted, for example because the load generator was the limit",
     Exit.NOT_COMPARABLE: "the runs cannot be compared",
     Exit.INTERRUPTED: "the run was interrupted; everything measured so far is kept",

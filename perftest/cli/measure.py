@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,7 +21,7 @@ from perftest.cli.measured_broker import broker_facts, on_bundled, target
 from perftest.cli.session import Session
 from perftest.cli.session_options import Options
 from perftest.engine.api import RunOutcome
-from perftest.results.writer import RunWriter
+from perftest.results.writer import JudgedFindings, RunWriter
 from perftest.spec.plan import Plan
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def _run(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[RunWrite
             plan = on_bundled(plan, cluster)
         writer = RunWriter(options.out, plan, options.command or ["perftest", *sys.argv[1:]])
         writer.objectives = options.objectives
+        writer.judge_findings = None if options.is_round else _judge_of(writer)
         writer.legacy = _legacy(writer) if options.legacy_latency else None
         writer.describe_broker(**broker_facts(plan, cluster))
         session = Session(plan, options, writer, cluster, exports)
@@ -86,6 +87,15 @@ def report_or_doubt(runs: Sequence[Path], beside: Path) -> tuple[Path | None, Cl
     except KeyboardInterrupt:
         fix = f"the results are complete; `perftest report {beside}` makes the page"
         return None, CliError("no report: interrupted", str(beside), fix, Exit.INTERRUPTED)
+
+
+def _judge_of(writer: RunWriter) -> Callable[[Sequence[Mapping[str, Any]]], JudgedFindings | None] | None:
+    """The judge of the findings of the plan; None for a plan without findings."""
+    if not writer.plan.findings:
+        return None
+    from reports.stats.reproduction import judge
+
+    return lambda rows: judge(writer.manifest["plan"], [rows])
 
 
 def _legacy(writer: RunWriter) -> LegacyLatency:

@@ -20,10 +20,13 @@ import click
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.sections import SectionedCommand, json_option, option
 
+SUMMARY = "summary.json"
+"""The file with the content of the page for programs."""
+
 
 @click.command(
     cls=SectionedCommand,
-    exits=(Exit.RUN_ERROR,),
+    exits=(Exit.RUN_ERROR, Exit.MISSED),
     examples=(
         "perftest report runs/20261121-101502-in_flight-3fa1",
         "perftest report runs/*-prefetch-* --out prefetch-report",
@@ -38,11 +41,22 @@ from perftest.cli.sections import SectionedCommand, json_option, option
     default=None,
     help="Directory to write the report to.  [default: the directory RUN; runs/report-TIME for several RUNs]",
 )
+@option(
+    "--assert",
+    "assert_findings",
+    section="Judgement",
+    is_flag=True,
+    help="End with exit code 4 unless all findings of the runs' workloads are reproduced.",
+)
 @json_option
-def report(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
+@click.pass_context
+def report(
+    ctx: click.Context, /, runs: tuple[Path, ...], out: Path | None, assert_findings: bool, as_json: bool
+) -> None:
     """Make an HTML report of one or more runs.
 
-    RUN is the directory of a run, or a directory that holds the rounds of a sweep.
+    If the workload states findings, the report judges them over all runs of the same plan. RUN is the directory of a
+    run, or a directory that holds the rounds of a sweep.
     """
     from perftest.results.reader import read_manifest, run_directories
     from perftest.results.schema import MANIFEST
@@ -53,7 +67,14 @@ def report(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
             read_manifest(run)  # refuse what is no run; of several, the pipeline leaves out a damaged one
     several = Path("runs") / f"report-{datetime.now(UTC):%Y%m%d-%H%M%S}" if len(runs) > 1 else None
     page = build_report(found, out or several, runs[0])
-    click.echo(json.dumps({"report": str(page)}) if as_json else str(page))
+    place = out or several or runs[0] / "report"
+    judged = json.loads((place / SUMMARY).read_text(encoding="utf-8"))["findings"]
+    if as_json:
+        click.echo(json.dumps({"report": str(page), "findings": judged}, ensure_ascii=False))
+    else:
+        click.echo("\n".join([*(line for each in judged for line in each["lines"]), str(page)]))
+    missed = not judged or any(each["verdict"] != "reproduced" for each in judged)
+    ctx.exit(int(Exit.MISSED if assert_findings and missed else Exit.OK))
 
 
 def build_report(runs: Sequence[Path], out: Path | None, beside: Path) -> Path:

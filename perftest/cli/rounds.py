@@ -17,14 +17,16 @@ from perftest.cli.measured_broker import make_directory
 from perftest.cli.session_options import Options
 from perftest.cli.ui.summary import where_and_next
 from perftest.results.reader import Run, read_manifest, read_run
-from perftest.results.writer import run_id
+from perftest.results.writer import run_id, write_atomically
 from perftest.spec.codec import plan_from_json, plan_to_json
 from perftest.spec.plan import Plan, Step
 from perftest.spec.slo import Objective, measured, parse_objective, shown
 from perftest.spec.sweep import in_order
 from reports.stats.confidence import half_width
+from reports.stats.reproduction import Reproduction, judge
 
 STATE: Final = "sweep.json"
+FINDINGS: Final = "findings.json"
 UNFINISHED: Final = "unfinished"
 ROUNDS_MIN: Final = 3
 """Fewer rounds do not tell how much rounds differ."""
@@ -54,7 +56,7 @@ def remaining(run: Path) -> Plan:
     left = tuple(step for step in plan.steps if step.number not in done)
     if not left:
         raise CliError("this sweep is complete: no step is left", str(run), f"perftest report {run}", Exit.USAGE)
-    return plan.changed(steps=left)
+    return plan.changed(steps=left, findings=())  # findings speak of the whole sweep
 
 
 def plan_of_manifest(manifest: Mapping[str, Any]) -> Plan:
@@ -87,8 +89,21 @@ def repeat(plan: Plan, options: Options, rounds: Rounds, directory: Path | None 
         codes.append(Exit(measure(plan.changed(steps=tuple(steps)), _of_a_round(options, place))))
         if codes[-1] in (Exit.RUN_ERROR, Exit.INTERRUPTED):
             break
-    _tell(place, rounds, options, cut_short=bool(codes) and codes[-1] in (Exit.RUN_ERROR, Exit.INTERRUPTED))
+    cut_short = bool(codes) and codes[-1] in (Exit.RUN_ERROR, Exit.INTERRUPTED)
+    found = _judged(place, plan)
+    _tell(place, rounds, options, found, cut_short=cut_short)
+    if options.assert_findings and not (found is not None and found.reproduced):
+        codes.append(Exit.MISSED)
     return next((code for code in _GRAVITY if code in codes), Exit.OK)
+
+
+def _judged(place: Path, plan: Plan) -> Reproduction | None:
+    """The verdicts on the findings over all rounds, which are kept beside the state of the rounds."""
+    found = judge(plan_to_json(plan), [(read_run(run).result or {}).get("steps", ()) for run in _runs(place)])
+    if found is not None:
+        with explained("the verdicts cannot be written", place / FINDINGS, "make room, and run perftest report"):
+            write_atomically(place / FINDINGS, json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n")
+    return found
 
 
 def _of_a_round(options: Options, place: Path) -> Options:
@@ -169,15 +184,18 @@ def _by_number(steps: Sequence[Step]) -> list[Step]:
     return sorted(steps, key=lambda step: step.number)
 
 
-def _tell(place: Path, rounds: Rounds, options: Options, *, cut_short: bool) -> None:
-    """Print each step's metric over the rounds, the directory of the rounds, and the next commands."""
+def _tell(place: Path, rounds: Rounds, options: Options, found: Reproduction | None, *, cut_short: bool) -> None:
+    """Print each step's metric over the rounds, the verdicts, the directory of the rounds, and the next commands."""
     metric = rounds.until or parse_objective("rate>0")
     steps = _means(place, metric, as_json=options.as_json)
     report, doubt = report_or_doubt(_runs(place), place) if options.report and not cut_short else (None, None)
     if options.as_json:
         record = {"record": "rounds", "path": str(place), "report": str(report) if report else None}
-        click.echo(json.dumps({**record, "metric": metric.metric, "steps": steps}, ensure_ascii=False))
+        findings = {"findings": found.to_json()} if found is not None else {}
+        click.echo(json.dumps({**record, "metric": metric.metric, "steps": steps, **findings}, ensure_ascii=False))
     else:
+        if found is not None:
+            click.echo("\n" + "\n".join(found.lines()))
         commands = [f"perftest sweep --resume {place}{options.target}"] if cut_short else []
         commands += [] if report else [f"perftest report {place}"]
         commands += [] if cut_short else [f"perftest compare BASE {place}"]

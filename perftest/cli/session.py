@@ -125,10 +125,15 @@ class Session:
                 failure = failure or error
         if failure is not None:
             raise failure
-        missed = not all(verdict.met for verdict in self._writer.verdicts)
+        missed = not all(verdict.met for verdict in self._writer.verdicts) or self._not_reproduced()
         code = exit_code(state, self._writer.ledger_record, self._writer.rows, self._writer.trust, missed=missed)
         self._writer.end(state, redact(reason), int(code))
         return code
+
+    def _not_reproduced(self) -> bool:
+        """Whether findings had to be reproduced and were not."""
+        found = self._writer.findings
+        return self._options.assert_findings and not (found is not None and found.reproduced)
 
     @property
     def aborting(self) -> bool:

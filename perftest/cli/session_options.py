@@ -36,6 +36,8 @@ class Options:
         files for copies of the intervals and of the histograms.
     ``objectives``
         objectives of the run; a missed objective makes the exit code 4.
+    ``assert_findings``
+        whether findings that are not all reproduced make the exit code 4.
     ``percentiles``, ``legacy_latency``
         further latencies to show below the table at the end.
     ``metrics``
@@ -72,3 +74,4 @@ class Options:
     is_round: bool = False
     broker_metrics: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
+    assert_findings: bool = False

@@ -54,6 +54,8 @@ _sweep_options = options(
            help="Most rounds to measure. Each round runs all steps and is a run of its own."),
     option("--until", section="Measurement", metavar="METRIC=PART", default=None,
            help="Stop repeating once METRIC is known within PART of its value in every step, such as e2e.p99=5%."),
+    option("--assert", "assert_findings", section="Measurement", is_flag=True,
+           help="End with exit code 4 unless all findings of the workload are reproduced."),
     option("--dry-run", section="Measurement", is_flag=True,
            help="Show the steps and the total time, and exit without a run."),
     option("--resume", section="Measurement", type=click.Path(path_type=Path, file_okay=False, exists=True),
@@ -65,7 +67,7 @@ _sweep_options = options(
 
 @click.command(
     cls=SectionedCommand,
-    exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.UNTRUSTED, Exit.INTERRUPTED),
+    exits=(Exit.RUN_ERROR, Exit.SAFETY, Exit.MISSED, Exit.UNTRUSTED, Exit.INTERRUPTED),
     examples=(
         "perftest sweep flow_control/in_flight --quick",
         "perftest sweep -h amqp://rabbit1 --vary in_flight=10,100,1000 --vary prefetch=100,1000",
@@ -93,6 +95,7 @@ def sweep(
     report: bool,
     as_json: bool,
     broker_metrics: tuple[str, ...],
+    assert_findings: bool,
     **asked: Any,
 ) -> None:
     """Measure a series of settings, one step after the other.
@@ -104,6 +107,8 @@ def sweep(
     only_one_target(targets, cluster)
     plan, rounds = _resumed(resume, name, asked) if resume else (_plan(name, asked), _rounds(asked))
     plan = replace(plan, uris=targets)
+    if assert_findings and not plan.findings:
+        raise _nothing_to_assert(resume)
     if dry_run:
         _show(plan, rounds, as_json)
         return
@@ -114,11 +119,19 @@ def sweep(
 
     again = "".join(f" {shlex.quote(word)}" for word in typed_again(targets, cluster))
     options = Options(out=out, ui=ui, as_json=as_json, report=report, cluster=cluster, target=again)
-    options = replace(options, broker_metrics=broker_metrics if targets else ())
+    options = replace(options, broker_metrics=broker_metrics if targets else (), assert_findings=assert_findings)
     if rounds.repeats > 1:
         place = resume if resume and (resume / STATE).exists() else None
         ctx.exit(int(repeat(plan, options, rounds, place)))
     ctx.exit(measure(plan, replace(options, resumed=resume)))
+
+
+def _nothing_to_assert(resume: Path | None) -> CliError:
+    if resume is not None:
+        what = "the rest of a sweep cannot be judged by itself"
+        return CliError(what, "--assert", "leave --assert out, and measure the whole sweep again", Exit.USAGE)
+    fix = "add findings: to the workload file, or leave --assert out"
+    return CliError("the workload states no findings", "--assert", fix, Exit.USAGE)
 
 
 def _plan(name: str | None, asked: dict[str, Any]) -> Plan:

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 from perftest.metrics.histogram import Histogram
 from perftest.metrics.interval import Interval
@@ -47,6 +47,20 @@ def run_id(name: str, now_ns: int) -> str:
     return f"{moment}-{name.rsplit('/', 1)[-1]}-{secrets.token_hex(2)}"
 
 
+class JudgedFindings(Protocol):
+    """The verdicts on the findings of a plan."""
+
+    @property
+    def reproduced(self) -> bool:
+        """Whether every finding is reproduced."""
+
+    def lines(self) -> list[str]:
+        """The verdicts for a terminal."""
+
+    def to_json(self) -> dict[str, object]:
+        """The verdicts for ``result.json``."""
+
+
 class RunWriter:
     """One run directory being written: a sink of the engine, and of the samplers beside it.
 
@@ -58,6 +72,7 @@ class RunWriter:
         """Create ``root/<id>`` with a manifest that says ``running``. Raises RunNotWritableError.
 
         ``objectives`` may be set before :meth:`finish`, which judges them into ``verdicts`` and ``result.json``;
+        ``judge_findings`` likewise, which makes ``findings`` of the rows;
         ``legacy`` before the first interval, if PerfTest's figures are wanted in ``result.json``, too.
         """
         self.started_ns = time.time_ns() if now_ns is None else now_ns
@@ -73,6 +88,8 @@ class RunWriter:
         self.objectives: Sequence[Objective] = ()
         self.legacy: LegacyLatency | None = None
         self.verdicts: list[Verdict] = []
+        self.judge_findings: Callable[[Sequence[Mapping[str, Any]]], JudgedFindings | None] | None = None
+        self.findings: JudgedFindings | None = None
         self.disturbances = Disturbances()
         self._cpu = BrokerCpu()
         self._base_ns = self.started_ns - self.started_ns % 10**6
@@ -180,6 +197,9 @@ class RunWriter:
         if self.objectives:
             self.verdicts = judge(self.objectives, self.rows, self.ledger_record)
             result["objectives"] = [verdict.to_json() for verdict in self.verdicts]
+        if self.judge_findings is not None and (found := self.judge_findings(self.rows)) is not None:
+            self.findings = found
+            result["findings"] = found.to_json()
         if self.legacy is not None:
             result["legacy_latency"] = self.legacy.to_json()
         write_atomically(self.path / schema.RESULT, _pretty(result))

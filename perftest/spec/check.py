@@ -12,6 +12,7 @@ from typing import Final
 
 from perftest.spec.check_groups import check_groups, group_problems, unreadable_steps
 from perftest.spec.expand import expand
+from perftest.spec.findings import broken_finding
 from perftest.spec.load import Document, Location
 from perftest.spec.models import SCHEMA_VERSION, Timing, Workload
 from perftest.spec.plan import Plan, QueueType
@@ -57,7 +58,16 @@ def check(workload: Workload, document: Document) -> list[Problem]:
     plan = expand(workload, ())
     first = plan.only(plan.load)
     problems = [_placed(found, workload, document, plan) for found in broken(first, _key)]
-    return [*problems, *times, *group_problems(plan, workload, document, _key)]
+    return [*problems, *times, *group_problems(plan, workload, document, _key), *_findings(plan, document)]
+
+
+def _findings(plan: Plan, document: Document) -> Iterator[Problem]:
+    """Broken rules of findings. A sweep that was changed for this run need not have the steps of the findings."""
+    labels = [step.label for step in sorted(plan.steps, key=lambda step: step.number)]
+    known = not any(place[0] == "sweep" for place in document.overrides)
+    for number, finding in enumerate(plan.findings):
+        for place, rule, fix, value in broken_finding(finding, labels, known=known):
+            yield document.problem(("findings", number, *place), rule, fix, value)
 
 
 def check_plan(plan: Plan, place: Callable[[str], str], name: Naming = own_name) -> list[Problem]:

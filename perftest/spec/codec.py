@@ -53,9 +53,10 @@ def plan_digest(plan: Plan) -> str:
 
     The addresses of the brokers are left out: the same workload against two clusters has one digest. Every field that
     has its default is left out, too: an option that is added later leaves the digests of other runs as they are. So is
-    the routing key of queues that the server names, because the key is drawn for each run.
+    the routing key of queues that the server names, because the key is drawn for each run. So are the findings, which
+    change nothing that a run does.
     """
-    plan = replace(plan, uris=())
+    plan = replace(plan, uris=(), findings=())
     if any(not queue.name for queue in plan.queues):
         plan = plan.changed(publishing=replace(plan.publishing, routing_key=""))
     plain = _by_group(plan, _deviations)

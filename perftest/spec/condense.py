@@ -77,6 +77,7 @@ def workload_of(plan: Plan) -> dict[str, Any]:
         "connecting": _connecting(plan.connecting),
         "background": [_background(each) for each in plan.background],
         "sweep": _sweep(plan),
+        "findings": [{"trend": each.trend.value} | _deviations(each) for each in plan.findings],
         "step": _timing(step, plan.drain_s),
         "interval": duration(plan.interval_s) if plan.interval_s != 1.0 else None,
         "confirm_timeout": duration(plan.confirm_timeout_s) if plan.confirm_timeout_s != 30.0 else None,

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from perftest.spec.findings import resolved
 from perftest.spec.models import BackgroundLoad, Workload
 from perftest.spec.plan import Group, Isolation, Plan, Settings, Step
 from perftest.spec.sweep import field_of, in_order, label, points, settings_swept, swept_value
+from perftest.spec.trends import Finding
 from perftest.spec.units import WORDS, format_duration
 
 
@@ -38,7 +40,14 @@ def expand(workload: Workload, uris: tuple[str, ...], *, quick: bool = False) ->
         source=workload.source,
         connecting=workload.connecting,
         workers=workload.workers,
+        findings=_findings(workload),
     )
+
+
+def _findings(workload: Workload) -> tuple[Finding, ...]:
+    """The findings with the labels of their steps."""
+    labels = [step.label for step in sorted(steps_of(workload), key=lambda step: step.number)]
+    return tuple(resolved(each, settings_swept(workload.sweep), labels) for each in workload.findings)
 
 
 def steps_of(workload: Workload, *, quick: bool = False) -> tuple[Step, ...]:

@@ -29,6 +29,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from perftest.spec import behaviour
 from perftest.spec.fields import COUNT, SECONDS, Longest, Quantity, by_key, quantity_of, types_of
 from perftest.spec.plan import Isolation, QueueSpec, Settings
+from perftest.spec.trends import Finding
 from perftest.spec.units import FIELD_OF_KEY, KEY_OF_FIELD, UnitError
 
 SCHEMA_VERSION: Final = 1
@@ -145,6 +146,7 @@ _add_section(behaviour.Publishing, "Publishing", "How publishers behave; no step
 _add_section(behaviour.Consuming, "Consuming", "How consumers behave; no step changes this.")
 _add_section(behaviour.Tls, "Tls", "How amqps connections are secured.")
 _add_section(behaviour.Connecting, "Connecting", "How connections are made, kept and ended.")
+_add_section(Finding, "Finding", "A trend that the source found, for a verdict on whether a sweep reproduces it.")
 
 Queue = Annotated[QueueSpec, _SECTION]
 Load = Annotated[Settings, _SECTION]
@@ -152,6 +154,7 @@ Exchange = Annotated[behaviour.Exchange, _SECTION]
 Publishing = Annotated[behaviour.Publishing, _SECTION]
 Consuming = Annotated[behaviour.Consuming, _SECTION]
 Connecting = Annotated[behaviour.Connecting, _SECTION]
+Found = Annotated[Finding, _SECTION]
 
 
 # The rest of the file
@@ -253,6 +256,9 @@ class Workload(Model):
         default_factory=list
     )
     sweep: Sweep | None = None
+    findings: Annotated[list[Found], Field(description="what the source found, as trends")] = Field(
+        default_factory=list
+    )
     step: Timing
     quick: Annotated[Timing, Field(description="used instead of step with --quick")] = Timing(
         duration=4.0, warmup=1.0, drain=5.0

@@ -23,6 +23,7 @@ from perftest.spec.fields import (
     Prefetch,
     Rate,
 )
+from perftest.spec.trends import Finding
 
 
 class QueueType(StrEnum):
@@ -167,6 +168,7 @@ class Plan:
     ``-p``. It is not deleted after the run.
 
     ``workers`` is the number of processes for the clients of each measured group; 0 lets the engine choose.
+    ``findings`` are what the source found; they change nothing that a run does.
 
     Most runs have one measured group, and most readers of a plan mean this group: :attr:`load`, and the properties
     named as its fields.
@@ -187,6 +189,7 @@ class Plan:
     source: str = ""
     connecting: Connecting = field(default_factory=Connecting)
     workers: int = 0
+    findings: tuple[Finding, ...] = ()
 
     @classmethod
     def of(cls, *, background: tuple[Group, ...] = (), **values: Any) -> Plan:

@@ -31,7 +31,7 @@ REFUSED: Final = (Facet.PLAN, Facet.HOST, Facet.DURABILITY, Facet.VALIDITY, Face
 _HOST: Final = ("cpu", "cores", "memory_bytes", "kernel", "filesystem")
 _BROKER: Final = ("product", "version", "platform", "cluster")
 _TOOL: Final = ("version", "commit", "dirty", "python")
-_NO_PART_OF_THE_PLAN: Final = ("uris", "digest", "name", "title", "source")
+_NO_PART_OF_THE_PLAN: Final = ("uris", "digest", "name", "title", "source", "findings")
 
 
 @dataclass(frozen=True, slots=True)

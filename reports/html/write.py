@@ -54,6 +54,7 @@ def summary(made: Page, tables: Tables) -> dict[str, Any]:
     return {
         "schema": SUMMARY_VERSION,
         "banners": [banner.text for banner in made.banners],
+        "findings": [{"workload": each.name, "lines": each.lines, **each.record} for each in made.verdicts],
         "runs": [
             {
                 "run_id": run.run_id,

@@ -139,6 +139,15 @@ def _result(run: Run) -> Section:
     return _section(run, "result", "Result in one minute", Minute(run.sentences, run.headline), link="Result")
 
 
+def _findings(model: Run | Overview) -> Section | None:
+    if not model.verdicts:
+        return None
+    anchor = f"{model.prefix}findings"
+    title = "Findings of the source"
+    blocks = [block for each in model.verdicts for block in (Remark(each.sentence, ""), Data(table=each.table))]
+    return Section(anchor=anchor, title=title, links=((anchor, title),), blocks=tuple(blocks))
+
+
 def _trust(run: Run) -> Section:
     return _section(run, "trust", "Can I trust this?", CheckList(run.checks))
 
@@ -189,7 +198,7 @@ def _side_by_side(overview: Overview) -> Section:
     return Section(links=links, blocks=(Data(table=overview.table, csv=False), *overview.charts))
 
 
-register(PageKind("run", (_result, _trust, _figures, _anatomy, _steps, _ledger, _events, _provenance)))
+register(PageKind("run", (_result, _findings, _trust, _figures, _anatomy, _steps, _ledger, _events, _provenance)))
 
 
 def _beside(background: Background) -> Section:
@@ -209,4 +218,4 @@ def _beside(background: Background) -> Section:
 
 
 register(PageKind("background", (_beside,)))
-register(PageKind("comparison", (_side_by_side,)))
+register(PageKind("comparison", (_side_by_side, _findings)))

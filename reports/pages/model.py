@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -117,6 +118,18 @@ class Anatomy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Verdicts:
+    """The verdicts on the findings of one plan, in words; ``record`` is the same for programs."""
+
+    name: str
+    verdict: str
+    sentence: Sentence
+    table: Table
+    lines: tuple[str, ...]
+    record: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One run. ``prefix`` makes its anchors unique on the page; it is empty when there is but one run."""
 
@@ -137,6 +150,7 @@ class Run:
     provenance: Provenance
     notes: tuple[Sentence, ...] = ()
     anatomy: Anatomy | None = None
+    verdicts: tuple[Verdicts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +178,7 @@ class Overview:
     runs: tuple[Run, ...]
     table: Table
     charts: tuple[Chart, ...]
+    verdicts: tuple[Verdicts, ...] = ()
     prefix: str = ""
     chips: tuple[Chip, ...] = ()
     banners: tuple[Banner, ...] = ()
@@ -178,6 +193,7 @@ class Page:
     generated: str
     parts: tuple[tuple[str, object], ...]
     banners: tuple[Banner, ...] = ()
+    verdicts: tuple[Verdicts, ...] = ()
 
     @property
     def runs(self) -> tuple[Run, ...]:

@@ -14,6 +14,7 @@ from reports.pages import findings, settings
 from reports.pages.background import background_section
 from reports.pages.figures import knee_paths
 from reports.pages.model import Background, Banner, Chart, Column, Kind, Overview, Page, Run, Sentence, Table
+from reports.pages.reproduction import verdicts
 from reports.pages.run import run_section
 from reports.pages.tables import latency_column, table_of
 from reports.pipeline.tables import Tables
@@ -51,12 +52,15 @@ def page(
     sections = [
         _with_notes(section, load[0], tables, beside) for section, load in zip(sections, tables.loads, strict=True)
     ]
+    judged = verdicts(loads)
+    sections = sections if many else [replace(section, verdicts=judged) for section in sections]
     overview = Overview(
         title=title,
         subtitle=f"{len(sections)} runs side by side",
         runs=tuple(sections),
         table=_overview(loads),
         charts=tuple(_shared(loads)),
+        verdicts=judged,
     )
     return Page(
         title=title,
@@ -70,6 +74,7 @@ def page(
             Banner(status=Status.WARN, title="A run was left out", text=f"{path}: {reason}.")
             for path, reason in (left_out or {}).items()
         ),
+        verdicts=judged,
     )
 
 

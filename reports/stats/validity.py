@@ -12,7 +12,7 @@ from typing import Any, Final
 import pandas as pd
 
 from perftest.results.run_checks import Disturbances, run_checks
-from perftest.results.summary import CLOSED, OPEN
+from perftest.results.summary import CLOSED, OPEN, PERCENTILES
 from perftest.results.trust import Check, Facts, Status, is_limited, step_checks
 from reports.pipeline.schema import SERIES
 from reports.pipeline.tables import Tables
@@ -58,13 +58,16 @@ def _known(row: Mapping[Any, Any] | pd.Series[Any]) -> dict[str, Any]:
     return {str(name): value for name, value in row.items() if pd.notna(value)}
 
 
+_SUMMARY: Final = ("count", "mean_ns", "max_ns", *PERCENTILES)
+
+
 def _step_facts(row: dict[str, Any]) -> dict[str, Any]:
     recorded = [series for series in SERIES if row.get(f"{series}_count")]
     return row | {
         "settings": json.loads(row["settings"] or "{}"),
         "loop": OPEN if row["e2e_series"] == "e2e_sched" else CLOSED,
         "length_ns": row["length_s"] * 1e9,
-        "latency": {name: {each: row.get(f"{name}_{each}", 0) for each in ("count", "p99_ns")} for name in recorded},
+        "latency": {name: {each: row.get(f"{name}_{each}", 0) for each in _SUMMARY} for name in recorded},
     }
 
 

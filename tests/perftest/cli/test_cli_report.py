@@ -25,6 +25,7 @@ class Pipeline:
         self.returncode = 0
         self.stderr = ""
         self.left_out: dict[str, str] = {}
+        self.findings: list[dict[str, Any]] = []
 
     def __call__(self, command: list[str], **settings: Any) -> subprocess.CompletedProcess[str]:
         self.commands.append(command)
@@ -40,6 +41,8 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> Pipeline:
 
     def build(store: Path, out: Path, *, page: Path | None, command: list[str]) -> Path:
         page = page or out / "report.html"
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "summary.json").write_text(json.dumps({"findings": fake.findings}))
         fake.commands.append(["build", str(store), str(out), str(page), *command])
         return page
 
@@ -60,6 +63,24 @@ def test_the_page_of_a_run_stands_in_its_directory(
         [sys.executable, "-m", "reports.pipeline", str(run), "--store", str(beside / "store")],
         ["build", str(beside / "store"), str(beside), str(page), "perftest", "report", str(run)],
     ]
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("reproduced", 0), ("partly reproduced", 4)])
+def test_verdicts_on_findings_are_printed_before_the_path(
+    call: Call, pipeline: Pipeline, records: ModuleType, tmp_path: Path, verdict: str, code: int
+) -> None:
+    """The judge of the page has the word; --assert makes it an exit code."""
+    run = records.write_run(tmp_path).path
+    pipeline.findings = [{"verdict": verdict, "lines": [f"The source's findings: {verdict}.", "  more"]}]
+    found, out, _ = call("report", str(run), "--assert")
+    assert (found, out) == (code, f"The source's findings: {verdict}.\n  more\n{run / 'report.html'}\n")
+    assert call("report", str(run))[0] == 0
+    assert json.loads(call("report", str(run), "--json")[1])["findings"] == pipeline.findings
+
+
+def test_no_findings_cannot_be_asserted(call: Call, pipeline: Pipeline, records: ModuleType, tmp_path: Path) -> None:
+    """A gate that waits for verdicts must not pass because there are none."""
+    assert call("report", str(records.write_run(tmp_path).path), "--assert")[0] == 4
 
 
 def test_a_page_elsewhere_is_all_there(call: Call, pipeline: Pipeline, records: ModuleType, tmp_path: Path) -> None:
@@ -94,7 +115,7 @@ def test_several_runs_go_into_one_report(call: Call, pipeline: Pipeline, records
     """And JSON tells a script where it is."""
     runs = [str(records.write_run(tmp_path).path) for _ in range(2)]
     code, out, _ = call("report", *runs, "--out", str(tmp_path / "both"), "--json")
-    assert (code, json.loads(out)) == (0, {"report": str(tmp_path / "both" / "report.html")})
+    assert (code, json.loads(out)) == (0, {"report": str(tmp_path / "both" / "report.html"), "findings": []})
 
 
 def test_a_damaged_run_of_several_is_named_and_left_out(

@@ -1,0 +1,197 @@
+"""What a finding means in figures: claims about the ratio of one metric between two steps.
+
+Pure: the rows of ``result.json`` go in, of each repetition of a run, and pairs of measured values with the bounds of
+their ratio come out. :mod:`reports.stats.reproduction` judges the claims.
+
+==============  ====================================================================================
+trend           claims (ratio of the second figure over the first)
+==============  ====================================================================================
+rises           last over first: at least ``factor``; each step over the one before: at least 1/slack
+falls           last over first: at most 1/``factor``; each step over the one before: at most slack
+flat            each pair of steps: between 1/slack and slack
+ratio           second over first: between ``at_least`` and ``at_most``
+knee            second over first: at least slack; each later step over the second: at most slack
+biggest_gain    the gain between the two over each other gain between neighbours: at least 1
+best            the best of the steps over each other step: at least 1/slack (of latencies at most slack)
+==============  ====================================================================================
+
+Slack is 1 + ``tolerance``. A gain that is smaller than a hundredth of the figure counts as a hundredth, because a ratio
+of gains near 0 means nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from typing import Any, Final
+
+from perftest.results.summary import PERCENTILES
+from perftest.results.trust import is_limited, step_checks
+from perftest.spec.slo import LATENCIES, STATISTICS, Objective, measured, parse_objective, shown
+from perftest.spec.trends import Finding, Trend
+
+__all__ = ["Claim", "Finding", "Row", "Trend", "claims_of", "findings_of", "labels_of"]
+
+Row = Mapping[str, Any]
+BEYOND_MIN: Final = 10
+"""Values beyond a percentile that make it more than an anecdote."""
+_LEAST_GAIN: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """``candidate`` over ``base`` (a value of each repetition) lies within ``least`` and ``most``. ``doubt`` says why
+    these values cannot tell; it is empty if they can."""
+
+    text: str
+    base: tuple[float, ...] = ()
+    candidate: tuple[float, ...] = ()
+    least: float = 0.0
+    most: float = math.inf
+    doubt: str = ""
+
+
+def findings_of(plan: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """The findings of a plan as a manifest has it. A finding that this version cannot read is left out."""
+    found = []
+    for plain in plan.get("findings") or ():
+        try:
+            finding = Finding(**{**plain, "trend": Trend(plain["trend"]), "steps": tuple(plain.get("steps", ()))})
+            _objective(finding.metric)
+            found.append(finding)
+        except (TypeError, ValueError, KeyError):
+            continue
+    return tuple(found)
+
+
+def labels_of(plan: Mapping[str, Any]) -> tuple[str, ...]:
+    """The labels of the steps of a plan as a manifest has it, in the order in which the steps were written."""
+    return tuple(str(step["label"]) for step in sorted(plan.get("steps") or (), key=lambda step: step["number"]))
+
+
+def claims_of(finding: Finding, labels: Sequence[str], repetitions: Sequence[Sequence[Row]]) -> list[Claim]:
+    """All claims of a finding. ``labels`` are the steps of the sweep in order, ``repetitions`` the rows of each run."""
+    return list(_TRENDS[finding.trend](finding, labels, _Figures(finding.metric, repetitions)))
+
+
+def _objective(metric: str) -> Objective:
+    """The metric, as an objective that any value meets. Raises :class:`~perftest.spec.units.UnitError`."""
+    return parse_objective(f"{metric}>=0{'ms' if '.' in metric else ''}")
+
+
+class _Figures:
+    """The values of one metric by step, one of each repetition."""
+
+    def __init__(self, metric: str, repetitions: Sequence[Sequence[Row]]) -> None:
+        self.objective = _objective(metric)
+        self._rows = [{str(row["label"]): row for row in rows if not row.get("group")} for rows in repetitions]
+
+    @property
+    def more_is_better(self) -> bool:
+        return "." not in self.objective.metric
+
+    def of(self, label: str) -> tuple[tuple[float, ...], str]:
+        """The values of a step, and why they cannot be used: a doubt, or nothing."""
+        values = [measured(self.objective, rows[label]) if label in rows else None for rows in self._rows]
+        known = tuple(value for value in values if value is not None)
+        missing = len(values) - len(known)
+        if missing or not known:
+            return known, f"{label} was not measured" + (f" in {missing} of {len(values)} rounds" if known else "")
+        return known, next((doubt for rows in self._rows if (doubt := self._doubt(rows[label]))), "")
+
+    def claim(self, base: str, candidate: str, least: float = 0.0, most: float = math.inf) -> Claim:
+        """A claim about the metric in two steps."""
+        (before, no_base), (after, no_candidate) = self.of(base), self.of(candidate)
+        doubt = no_base or no_candidate
+        text = f"{base} → {candidate}" + ("" if doubt else f": {self._shown(before)} → {self._shown(after)}")
+        return Claim(text=text, base=before, candidate=after, least=least, most=most, doubt=doubt)
+
+    def _shown(self, values: Sequence[float]) -> str:
+        return shown(self.objective, math.fsum(values) / len(values))
+
+    def _doubt(self, row: Row) -> str:
+        trust = row["trust"] if "trust" in row else [check.to_json() for check in step_checks(row)]
+        if is_limited(trust):
+            return f"at {row['label']} the load generator was the limit"
+        series, dot, statistic = self.objective.metric.partition(".")
+        if not dot or not statistic.startswith("p"):
+            return ""
+        count = next((found["count"] for name in LATENCIES[series] if (found := row["latency"].get(name))), 0)
+        percent = PERCENTILES[STATISTICS[statistic]]
+        return f"{row['label']} has only {count} samples" if count * (100 - percent) / 100 < BEYOND_MIN else ""
+
+
+def _rises(finding: Finding, labels: Sequence[str], figures: _Figures) -> Iterator[Claim]:
+    steps = finding.labels
+    yield figures.claim(steps[0], steps[-1], least=finding.rise)
+    yield from (figures.claim(one, other, least=1 / finding.slack) for one, other in pairwise(steps) if len(steps) > 2)
+
+
+def _falls(finding: Finding, labels: Sequence[str], figures: _Figures) -> Iterator[Claim]:
+    steps = finding.labels
+    yield figures.claim(steps[0], steps[-1], most=1 / finding.rise)
+    yield from (figures.claim(one, other, most=finding.slack) for one, other in pairwise(steps) if len(steps) > 2)
+
+
+def _flat(finding: Finding, labels: Sequence[str], figures: _Figures) -> Iterator[Claim]:
+    for one, other in combinations(finding.labels, 2):
+        yield figures.claim(one, other, least=1 / finding.slack, most=finding.slack)
+
+
+def _ratio(finding: Finding, labels: Sequence[str], figures: _Figures) -> Iterator[Claim]:
+    most = math.inf if finding.at_most is None else finding.at_most
+    yield figures.claim(finding.labels[0], finding.labels[1], least=finding.at_least or 0.0, most=most)
+
+
+def _knee(finding: Finding, labels: Sequence[str], figures: _Figures) -> Iterator[Claim]:
+    knee = finding.labels[-1]
+    if knee not in labels:
+        yield Claim(text=knee, doubt=f"{knee} was not measured")
+        return
+    at = labels.index(knee)
+    before = finding.labels[0] if len(finding.labels) > 1 else labels[at - 1]
+    yield figures.claim(before, knee, least=finding.slack)
+    yield from (figures.claim(knee, later, most=finding.slack) for later in labels[at + 1 :])
+
+
+def _biggest_gain(finding: Finding, labels: Sequence[str], figures: _Figures) -> Iterator[Claim]:
+    lower, higher = finding.labels
+    named, doubt = _gains(lower, higher, figures)
+    for one, other in pairwise(labels):
+        if (one, other) == (lower, higher):
+            continue
+        gains, doubted = _gains(one, other, figures)
+        text = f"gain {one} → {other}, against gain {lower} → {higher}"
+        yield Claim(text=text, base=gains, candidate=named, least=1.0, doubt=doubt or doubted)
+
+
+def _gains(one: str, other: str, figures: _Figures) -> tuple[tuple[float, ...], str]:
+    """The gain between two steps in each repetition, and a doubt."""
+    (before, no_base), (after, no_candidate) = figures.of(one), figures.of(other)
+    if doubt := no_base or no_candidate:
+        return (), doubt
+    return tuple(max(b - a, _LEAST_GAIN * max(a, b)) for a, b in zip(before, after, strict=True)), ""
+
+
+def _best(finding: Finding, labels: Sequence[str], figures: _Figures) -> Iterator[Claim]:
+    chosen = {step: figures.of(step) for step in finding.labels}
+    if doubt := next((doubt for _, doubt in chosen.values() if doubt), ""):
+        yield Claim(text=" or ".join(chosen), doubt=doubt)
+        return
+    pick = max if figures.more_is_better else min
+    best = pick(chosen, key=lambda step: math.fsum(chosen[step][0]))
+    bounds = {"least": 1 / finding.slack} if figures.more_is_better else {"most": finding.slack}
+    yield from (figures.claim(other, best, **bounds) for other in labels if other not in chosen)
+
+
+_TRENDS: Final[Mapping[Trend, Callable[[Finding, Sequence[str], _Figures], Iterator[Claim]]]] = {
+    Trend.RISES: _rises,
+    Trend.FALLS: _falls,
+    Trend.FLAT: _flat,
+    Trend.RATIO: _ratio,
+    Trend.KNEE: _knee,
+    Trend.BIGGEST_GAIN: _biggest_gain,
+    Trend.BEST: _best,
+}

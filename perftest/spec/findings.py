@@ -1,0 +1,141 @@
+"""The rules of findings: a metric that exists, steps that the sweep has, and the numbers that the trend takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from perftest.spec.slo import LATENCIES, RATES, parse_objective
+from perftest.spec.sweep import label, swept_value
+from perftest.spec.trends import Finding, Trend
+from perftest.spec.units import UnitError
+
+Broken = tuple[tuple[str | int, ...], str, str, object]
+"""A broken rule: the key within the finding, the rule, the fix, and the value."""
+
+_WHOLE: Final = (Trend.RISES, Trend.FALLS, Trend.FLAT)
+"""Trends over all steps, if the finding names none."""
+_COUNTS: Final = {
+    Trend.RISES: (2, None),
+    Trend.FALLS: (2, None),
+    Trend.FLAT: (2, None),
+    Trend.RATIO: (2, 2),
+    Trend.KNEE: (1, 2),
+    Trend.BIGGEST_GAIN: (2, 2),
+    Trend.BEST: (1, None),
+}
+"""The least and the most steps that a finding names."""
+_NUMBERS: Final = {
+    "factor": (Trend.RISES, Trend.FALLS),
+    "tolerance": (Trend.RISES, Trend.FALLS, Trend.FLAT, Trend.KNEE, Trend.BEST),
+    "at_least": (Trend.RATIO,),
+    "at_most": (Trend.RATIO,),
+}
+"""The trends that take each number."""
+
+
+def resolved(finding: Finding, swept: Sequence[str], labels: Sequence[str]) -> Finding:
+    """The finding with labels as its steps: ``swept`` are the settings of the sweep, ``labels`` its steps in order."""
+    if not finding.steps and finding.trend in _WHOLE:
+        return replace(finding, steps=tuple(labels))
+    return replace(finding, steps=tuple(_label(step, swept, labels) for step in finding.steps))
+
+
+def _label(step: object, swept: Sequence[str], labels: Sequence[str]) -> str:
+    """The label of a step that was named by its label or, if one setting is swept, by the value of this setting."""
+    if step in labels or len(swept) != 1:
+        return str(step)
+    try:
+        return label(swept[0], swept_value(swept[0], step))
+    except UnitError:
+        return str(step)
+
+
+def broken_finding(finding: Finding, labels: Sequence[str], *, known: bool = True) -> Iterator[Broken]:
+    """All broken rules of a resolved finding. With ``known`` False the sweep was changed, and any step may be named."""
+    yield from _metric(finding)
+    yield from _numbers(finding)
+    yield from _steps(finding, labels, known)
+    if not finding.says.strip():
+        yield ("says",), "a finding needs a sentence", "say in one sentence what the source found", finding.says
+
+
+def _metric(finding: Finding) -> Iterator[Broken]:
+    metric = finding.metric
+    try:
+        parse_objective(f"{metric}>0{'ms' if '.' in metric else ''}")
+    except UnitError as error:
+        yield ("metric",), error.rule, error.fix, metric
+        return
+    if metric not in RATES and metric.partition(".")[0] not in LATENCIES:
+        yield (
+            ("metric",),
+            f"a finding is about a latency or a rate, and {metric} is a count",
+            "use rate or e2e.p99",
+            metric,
+        )
+
+
+def _numbers(finding: Finding) -> Iterator[Broken]:
+    for name, trends in _NUMBERS.items():
+        value = getattr(finding, name)
+        if value is not None and finding.trend not in trends:
+            words = " or ".join(trends)
+            yield (name,), f"{name} means nothing for {finding.trend}", f"remove it, or use trend: {words}", value
+    if finding.factor is not None and finding.factor <= 1:
+        yield (
+            ("factor",),
+            "a rise or a fall has a factor above 1",
+            "write 1.5 for a rise or a fall by half",
+            finding.factor,
+        )
+    if finding.tolerance is not None and not 0 <= finding.tolerance < 1:
+        yield ("tolerance",), "a tolerance is a part from 0 to below 1", "write 0.1 for 10 %", finding.tolerance
+    if finding.trend is Trend.RATIO:
+        yield from _ratio(finding.at_least, finding.at_most)
+
+
+def _ratio(least: float | None, most: float | None) -> Iterator[Broken]:
+    if least is None and most is None:
+        yield ("trend",), "a ratio needs a bound", "add at_least or at_most", "ratio"
+    if min(least or 0, most or 0) < 0:
+        yield ("at_least",), "a ratio is not negative", "use bounds of 0 or more", least
+    elif least is not None and most is not None and least > most:
+        yield ("at_least",), f"at_least ({least:g}) is above at_most ({most:g})", "exchange the two", least
+
+
+def _steps(finding: Finding, labels: Sequence[str], known: bool) -> Iterator[Broken]:
+    least, most = _COUNTS[finding.trend]
+    named, place = finding.labels, ("steps",)
+    if len(named) < least or (most is not None and len(named) > most):
+        wanted = f"{least}" if least == most else f"{least} or {most}" if most else f"{least} or more"
+        yield (
+            place,
+            f"{finding.trend} takes {wanted} steps, this has {len(named)}",
+            "name the steps to compare",
+            list(named),
+        )
+        return
+    if len(set(named)) < len(named):
+        yield place, "a step is named twice", "name each step once", list(named)
+    unknown = [at for at, step in enumerate(named) if known and step not in labels]
+    for at in unknown:
+        fix = f"use one of: {', '.join(labels)}" if any(labels) else "add a sweep: findings compare its steps"
+        yield ("steps", at), f"the sweep has no step {named[at]}", fix, finding.steps[at]
+    if known and not unknown:
+        yield from _position(finding, labels)
+
+
+def _position(finding: Finding, labels: Sequence[str]) -> Iterator[Broken]:
+    """Rules about the places of known steps within the sweep."""
+    at = [labels.index(step) for step in finding.labels]
+    place, value = ("steps",), list(finding.labels)
+    if finding.trend is Trend.KNEE and (at == [0] or at != sorted(at)):
+        yield place, "a knee lies after a step, at a later step", "name the step before the knee and the knee", value
+    if finding.trend is Trend.BIGGEST_GAIN and at[1] != at[0] + 1:
+        yield place, "a gain lies between neighbours", "name two steps that follow each other", value
+    elif finding.trend is Trend.BIGGEST_GAIN and len(labels) < 3:
+        yield place, "the sweep has no other gain to compare with", "sweep three values or more", value
+    if finding.trend is Trend.BEST and len(at) >= len(labels):
+        yield place, "no other step is left to be worse", "name only the best steps", value

@@ -1,0 +1,73 @@
+"""What the source of a workload found, as trends that another cluster can be asked for.
+
+A trend says nothing about absolute figures, because hardware differs. A trend compares the figures of one metric in
+several steps of one sweep. :mod:`perftest.spec.findings` holds the rules of these parts, and
+:mod:`perftest.results.claims` says what each trend means in figures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Final
+
+TOLERANCE: Final = 0.1
+"""Part by which figures may differ and still count as equal, unless a finding says otherwise."""
+FACTOR: Final = 1.1
+"""Least factor of a rise or a fall, unless a finding says otherwise."""
+
+
+class Trend(StrEnum):
+    """How the metric changes over the steps of a finding.
+
+    ``RISES``, ``FALLS``: from the first step to the last by at least ``factor``, and nowhere back by more than
+    ``tolerance``. ``FLAT``: all steps are equal within ``tolerance``. ``RATIO``: the second step over the first lies
+    between ``at_least`` and ``at_most``. ``KNEE``: the metric still rises to the last of the two steps, and no later
+    step rises further; both by ``tolerance``. A single step stands for itself and its predecessor. ``BIGGEST_GAIN``: no
+    other two neighbours are so far apart (in units of the metric). ``BEST``: the best of these steps is at least as
+    good as every other step, within ``tolerance``.
+    """
+
+    RISES = "rises"
+    FALLS = "falls"
+    FLAT = "flat"
+    RATIO = "ratio"
+    KNEE = "knee"
+    BIGGEST_GAIN = "biggest_gain"
+    BEST = "best"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A trend that the source of a workload found.
+
+    ``says`` is what the source says, in one sentence; ``place`` is where it says so. In a plan, ``steps`` are labels of
+    steps, and rises, falls and flat name all of their steps.
+    """
+
+    trend: Trend
+    metric: Annotated[str, "a latency or a rate, as in an objective: e2e.p99, rate"]
+    says: str
+    place: Annotated[str, "where the source says so"] = ""
+    steps: Annotated[
+        tuple[int | float | str, ...], "values of the swept setting, or labels of steps; empty: all steps"
+    ] = ()
+    factor: Annotated[float | None, "least factor of a rise or a fall (default 1.1)"] = None
+    tolerance: Annotated[float | None, "part by which equal figures may differ (default 0.1)"] = None
+    at_least: Annotated[float | None, "lower bound of a ratio"] = None
+    at_most: Annotated[float | None, "upper bound of a ratio"] = None
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The steps of a finding of a plan."""
+        return tuple(map(str, self.steps))
+
+    @property
+    def rise(self) -> float:
+        """The least factor of a rise or a fall."""
+        return FACTOR if self.factor is None else self.factor
+
+    @property
+    def slack(self) -> float:
+        """The factor by which figures may differ and still count as equal."""
+        return 1 + (TOLERANCE if self.tolerance is None else self.tolerance)

@@ -1,0 +1,71 @@
+"""The findings of the source with their verdicts, as the page shows them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pandas as pd
+
+from reports.pages.model import Column, Sentence, Table, Verdicts
+from reports.pages.tables import table_of
+from reports.pipeline.tables import Tables
+from reports.stats.reproduction import Reproduction, judge
+from reports.stats.validity import steps_of
+
+_COLUMNS: Final = tuple(
+    Column(name=name, title=title)
+    for name, title in (
+        ("says", "what the source found"),
+        ("verdict", "verdict"),
+        ("trend", "trend"),
+        ("metric", "metric"),
+        ("figures", "measured"),
+        ("place", "where the source says so"),
+    )
+)
+
+
+def verdicts(loads: Sequence[Tables]) -> tuple[Verdicts, ...]:
+    """The verdicts on the findings of each plan: runs of one plan are repetitions of each other."""
+    plans: dict[str, list[Tables]] = {}
+    for load in loads:
+        run = load.runs.iloc[0]
+        plans.setdefault(str(run["plan_digest"]) or str(run["run_id"]), []).append(load)
+    found = (_of_plan(repetitions) for repetitions in plans.values())
+    return tuple(each for each in found if each is not None)
+
+
+def _of_plan(repetitions: Sequence[Tables]) -> Verdicts | None:
+    run = repetitions[0].runs.iloc[0]
+    plan = json.loads(run["manifest"] or "{}").get("plan") or {}
+    judged = judge(plan, [steps_of(load.steps) for load in repetitions]) if plan.get("findings") else None
+    if judged is None:
+        return None
+    source = f" The source is {run['source']}." if run["source"] else ""
+    name = str(run["name"])
+    return Verdicts(
+        name=name,
+        verdict=str(judged.outcome),
+        sentence=Sentence(text=judged.sentence + source),
+        table=_table(judged, name),
+        lines=tuple(judged.lines()),
+        record=judged.to_json(),
+    )
+
+
+def _table(judged: Reproduction, name: str) -> Table:
+    rows: list[dict[str, Any]] = [
+        {
+            "says": each.finding.says,
+            "verdict": str(each.outcome),
+            "trend": str(each.finding.trend).replace("_", " "),
+            "metric": each.finding.metric,
+            "figures": each.figures,
+            "place": each.finding.place,
+        }
+        for each in judged.findings
+    ]
+    file = f"{name.replace('/', '-')}-findings.csv"
+    return table_of(pd.DataFrame(rows), _COLUMNS, caption=f"Findings of the source of {name}", file=file)

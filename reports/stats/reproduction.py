@@ -1,0 +1,186 @@
+"""Whether a run reproduces the findings of its source: the judge for terminal and page.
+
+Repetitions decide, with the intervals of :mod:`reports.stats.confidence`. The steps of one round shared the state of
+the machine in that round, so each round gives one ratio of two steps, and the interval is that of these ratios. A round
+on a busy machine spoils no verdict if it is slow in both steps. All claims of one finding hold together with 95 %
+confidence. A claim is reproduced if the whole interval of its ratio lies within the bounds of the claim,
+not reproduced if the whole interval lies outside, and anything else is not enough data.
+
+Fewer than three repetitions have no interval. A ratio of theirs is then taken as known to a factor of two, up and down,
+which is far more than repetitions on one machine differ by. So one run tells a rise by a factor of ten from no rise,
+and one run never tells that figures are equal within 10 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from perftest.results.claims import Claim, Finding, Row, claims_of, findings_of, labels_of
+from reports.stats.confidence import change, each_of
+
+CONFIDENCE: Final = 0.95
+REPEATS_MIN: Final = 3
+"""Repetitions that an interval takes."""
+ASSUMED: Final = 2.0
+"""The factor to which a ratio is taken as known when there are fewer repetitions."""
+SHOWN_MAX: Final = 2
+"""Claims of a finding that a line shows."""
+
+
+class Outcome(StrEnum):
+    """The verdict on a claim, a finding, or all findings. Only all findings can be reproduced partly."""
+
+    REPRODUCED = "reproduced"
+    PARTLY = "partly reproduced"
+    NOT_REPRODUCED = "not reproduced"
+    NOT_ENOUGH_DATA = "not enough data"
+
+
+_GRAVITY: Final = (Outcome.NOT_REPRODUCED, Outcome.NOT_ENOUGH_DATA, Outcome.REPRODUCED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedClaim:
+    """A claim with the ratio that was measured, and the bounds of its interval; NaN if there is no ratio."""
+
+    claim: Claim
+    ratio: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    outcome: Outcome
+
+    @property
+    def text(self) -> str:
+        """The figures of the claim in words."""
+        if math.isnan(self.ratio):
+            return f"{self.claim.text}: {self.claim.doubt}"
+        measured = f"{self.claim.text}, {self.ratio:.3g} times ({self.low:.3g} to {self.high:.3g}"
+        doubt = f"; {self.claim.doubt}" if self.claim.doubt else ""
+        return f"{measured}; claimed {_bounds(self.claim)}){doubt}"
+
+    def to_json(self) -> dict[str, object]:
+        """The claim as in ``result.json``; null for a bound that is not there."""
+        figures = {"ratio": self.ratio, "low": self.low, "high": self.high, "most": self.claim.most}
+        known: dict[str, object] = {name: value if math.isfinite(value) else None for name, value in figures.items()}
+        words = {"claim": self.claim.text, "verdict": str(self.outcome), "doubt": self.claim.doubt}
+        return words | known | {"least": self.claim.least}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedFinding:
+    """A finding with its claims, the claims that decide first."""
+
+    finding: Finding
+    claims: tuple[JudgedClaim, ...]
+    outcome: Outcome
+
+    @property
+    def figures(self) -> str:
+        """The deciding claims in words."""
+        more = len(self.claims) - SHOWN_MAX
+        shown = "; ".join(claim.text for claim in self.claims[:SHOWN_MAX])
+        return f"{shown}; and {more} more" if more > 0 else shown
+
+    def to_json(self) -> dict[str, object]:
+        """The finding as in ``result.json``."""
+        finding = self.finding
+        said = {"trend": str(finding.trend), "metric": finding.metric, "says": finding.says, "place": finding.place}
+        return said | {"verdict": str(self.outcome), "claims": [claim.to_json() for claim in self.claims]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reproduction:
+    """All findings of a plan, judged over ``rounds`` repetitions."""
+
+    findings: tuple[JudgedFinding, ...]
+    rounds: int
+    outcome: Outcome
+
+    @property
+    def reproduced(self) -> bool:
+        """Whether every finding is reproduced."""
+        return self.outcome is Outcome.REPRODUCED
+
+    @property
+    def sentence(self) -> str:
+        """The verdict over all findings."""
+        counted = f"{sum(each.outcome is Outcome.REPRODUCED for each in self.findings)} of {len(self.findings)}"
+        rounds = f"{self.rounds} round{'s' if self.rounds != 1 else ''}"
+        text = f"The source's findings: {self.outcome}, {counted} findings over {rounds}."
+        few = (
+            f" Fewer than {REPEATS_MIN} rounds have no interval: each ratio counts as known to a factor of {ASSUMED:g}."
+        )
+        return text + (few if self.rounds < REPEATS_MIN else "")
+
+    def lines(self) -> list[str]:
+        """The verdicts for a terminal: over all findings, then each finding with its figures."""
+        each = [
+            f"  {one.outcome:15}  {one.finding.says}\n{'':19}{one.finding.metric}: {one.figures}"
+            for one in self.findings
+        ]
+        return [self.sentence, *each]
+
+    def to_json(self) -> dict[str, object]:
+        """The verdicts as in ``result.json``."""
+        findings = [each.to_json() for each in self.findings]
+        return {"verdict": str(self.outcome), "rounds": self.rounds, "confidence": CONFIDENCE, "findings": findings}
+
+
+def judge(plan: Mapping[str, Any], repetitions: Sequence[Sequence[Row]]) -> Reproduction | None:
+    """The verdicts on the findings of a plan (as in a manifest), from the rows of each repetition; None without
+    findings."""
+    labels = labels_of(plan)
+    judged = tuple(_finding(each, claims_of(each, labels, repetitions)) for each in findings_of(plan))
+    if not judged:
+        return None
+    return Reproduction(findings=judged, rounds=len(repetitions), outcome=_overall([each.outcome for each in judged]))
+
+
+def _overall(outcomes: Sequence[Outcome]) -> Outcome:
+    if all(each is Outcome.REPRODUCED for each in outcomes):
+        return Outcome.REPRODUCED
+    if Outcome.REPRODUCED in outcomes:
+        return Outcome.PARTLY
+    return Outcome.NOT_REPRODUCED if Outcome.NOT_REPRODUCED in outcomes else Outcome.NOT_ENOUGH_DATA
+
+
+def _finding(finding: Finding, claims: Sequence[Claim]) -> JudgedFinding:
+    confidence = each_of(CONFIDENCE, len(claims))
+    judged = sorted((_claim(claim, confidence) for claim in claims), key=lambda each: _GRAVITY.index(each.outcome))
+    outcome = judged[0].outcome if judged else Outcome.NOT_ENOUGH_DATA
+    return JudgedFinding(finding=finding, claims=tuple(judged), outcome=outcome)
+
+
+def _claim(claim: Claim, confidence: float) -> JudgedClaim:
+    zeros = [sum(not value for value in side) for side in (claim.base, claim.candidate)]
+    if not claim.base or not claim.candidate or zeros[0] == len(claim.base):
+        doubt = claim.doubt or "the first figure is 0"
+        unknown = Claim(text=claim.text, least=claim.least, most=claim.most, doubt=doubt)
+        return JudgedClaim(claim=unknown, outcome=Outcome.NOT_ENOUGH_DATA)
+    ratio, low, high = _interval(claim, confidence)
+    some = zeros[0] or 0 < zeros[1] < len(claim.candidate)
+    outcome = Outcome.NOT_ENOUGH_DATA
+    if not claim.doubt and not some:
+        inside, outside = claim.least <= low and high <= claim.most, high < claim.least or low > claim.most
+        outcome = Outcome.REPRODUCED if inside else Outcome.NOT_REPRODUCED if outside else outcome
+    return JudgedClaim(claim=claim, ratio=ratio, low=low, high=high, outcome=outcome)
+
+
+def _interval(claim: Claim, confidence: float) -> tuple[float, float, float]:
+    """The ratio of the second figure over the first, and its bounds."""
+    ratios = [after / before for before, after in zip(claim.base, claim.candidate, strict=True) if before]
+    found = change([1.0] * len(ratios), ratios, confidence)
+    ratio = 1 + found.value
+    if len(ratios) < REPEATS_MIN or not math.isfinite(found.high):
+        return ratio, ratio / ASSUMED, ratio * ASSUMED
+    return ratio, 1 + found.low, 1 + found.high
+
+
+def _bounds(claim: Claim) -> str:
+    if math.isinf(claim.most):
+        return f"at least {claim.least:.3g}"
+    return f"{claim.least:.3g} to {claim.most:.3g}" if claim.least else f"at most {claim.most:.3g}"

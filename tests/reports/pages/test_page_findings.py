@@ -1,0 +1,74 @@
+"""The section of the page with the findings of the source: the judge of the terminal, over all runs of a plan."""
+
+from __future__ import annotations
+
+import json
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from reports.html.render import render
+from reports.html.write import summary
+from reports.pages.kinds import articles
+from reports.pages.page import page
+from reports.pipeline.tables import Tables
+from reports.stats.reproduction import judge
+from reports.stats.validity import steps_of
+
+RISES = {"trend": "rises", "metric": "rate", "says": "The rate <grows>.", "place": "figure 1"}
+FLAT = {"trend": "flat", "metric": "e2e.p99", "says": "The latency stays."}
+
+
+def with_findings(tables: Tables, *findings: dict[str, Any]) -> Tables:
+    """The runs as if their workload stated these findings, about all steps."""
+    for at, text in enumerate(tables.runs["manifest"]):
+        manifest = json.loads(text)
+        labels = [step["label"] for step in manifest["plan"]["steps"]]
+        manifest["plan"]["findings"] = [{**each, "steps": labels[:1] + labels[-1:]} for each in findings]
+        tables.runs.loc[at, "manifest"] = json.dumps(manifest)
+    return tables
+
+
+def test_a_run_has_a_section_with_each_finding(sample_tables: ModuleType) -> None:
+    tables = with_findings(sample_tables.tables(sample_tables.Sample()), RISES, FLAT)
+    made = page(tables, generated="")
+    (article,) = articles(made)
+    (section,) = [each for each in article.sections if each.title == "Findings of the source"]
+    assert ("findings", "Findings of the source") in article.links
+    text = render(made)
+    assert "The rate &lt;grows&gt;." in text and "figure 1" in text and "The latency stays." in text
+    assert section.anchor == "findings"
+
+
+def test_the_page_says_what_the_terminal_says(sample_tables: ModuleType) -> None:
+    """The rows of the tables and those of result.json are judged by one function."""
+    tables = with_findings(sample_tables.tables(sample_tables.Sample()), RISES, FLAT)
+    (verdicts,) = page(tables, generated="").verdicts
+    plan = json.loads(tables.runs["manifest"].iloc[0])["plan"]
+    judged = judge(plan, [steps_of(tables.steps)])
+    assert judged is not None
+    assert list(verdicts.lines) == judged.lines()
+    assert verdicts.record == judged.to_json()
+    latencies = judged.findings[1].claims[0].claim
+    assert latencies.base == (min(tables.steps["e2e_p99_ns"].iloc[0], tables.steps["e2e_max_ns"].iloc[0]),)
+    found = summary(page(tables, generated=""), tables)["findings"]
+    assert [(each["verdict"], each["rounds"]) for each in found] == [(str(judged.outcome), 1)]
+
+
+def test_runs_of_one_plan_are_repetitions(sample_tables: ModuleType) -> None:
+    runs = [sample_tables.Sample(run_id=f"20261121-10150{number}-x-{number}{number}ab") for number in range(3)]
+    tables = with_findings(sample_tables.tables(*runs), RISES)
+    made = page(tables, generated="")
+    (verdicts,) = made.verdicts
+    assert verdicts.record["rounds"] == 3
+    titles = [section.title for article in articles(made) for section in article.sections]
+    assert titles.count("Findings of the source") == 1
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_without_findings_there_is_no_section(sample_tables: ModuleType, count: int) -> None:
+    runs = [sample_tables.Sample(run_id=f"20261121-10150{number}-x-{number}{number}ab") for number in range(count)]
+    made = page(sample_tables.tables(*runs), generated="")
+    assert "Findings of the source" not in render(made)
+    assert made.verdicts == ()

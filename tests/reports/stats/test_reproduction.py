@@ -1,0 +1,188 @@
+"""Verdicts on findings: what repetitions decide, and what one run can and cannot say."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from perftest.results.claims import Finding, Trend, claims_of
+from reports.stats.confidence import change, each_of
+from reports.stats.reproduction import CONFIDENCE, Outcome, judge
+
+STEPS = ("s=1", "s=2", "s=3", "s=4")
+YES, NO, UNKNOWN = Outcome.REPRODUCED, Outcome.NOT_REPRODUCED, Outcome.NOT_ENOUGH_DATA
+
+
+def row(label: str, rate: float, *, p99_ms: float = 1.0, count: int = 100_000, limited: bool = False) -> dict[str, Any]:
+    summary = {"count": count, "p99_ns": p99_ms * 1e6, "p95_ns": p99_ms * 1e6, "max_ns": p99_ms * 1e7}
+    trust = [{"check": "generator_cpu", "status": "fail" if limited else "pass", "text": ""}]
+    return {
+        "label": label,
+        "delivered": 1,
+        "delivered_per_s": rate,
+        "published_per_s": rate,
+        "latency": {"e2e": summary},
+    } | {"trust": trust}
+
+
+def rounds(rates: Sequence[float], count: int, spread: float = 0.01) -> list[list[dict[str, Any]]]:
+    """Repetitions whose rates lie ``spread`` above and below in turn; each step of its own phase."""
+    steps = list(enumerate(zip(STEPS, rates, strict=True)))
+    return [
+        [row(label, rate * (1 + spread * (-1) ** (number + at))) for at, (label, rate) in steps]
+        for number in range(count)
+    ]
+
+
+def plan(*findings: Finding) -> dict[str, Any]:
+    """As a manifest has it."""
+    steps = [{"number": number, "label": label} for number, label in enumerate(STEPS, 1)]
+    plain = [
+        {name: getattr(each, name) for name in ("trend", "metric", "says", "steps", "factor", "at_least", "at_most")}
+        for each in findings
+    ]
+    return {"steps": steps, "findings": json.loads(json.dumps(plain))}
+
+
+def finding(trend: str, *steps: int, metric: str = "rate", **numbers: float) -> Finding:
+    labels = tuple(STEPS[step - 1] for step in steps)
+    return Finding(trend=Trend(trend), metric=metric, says="so", steps=labels, **numbers)
+
+
+RISE, FALL = (100, 200, 400, 800), (800, 400, 200, 100)
+EQUAL, KNEE = (100, 101, 99, 100), (100, 200, 400, 400)
+
+CASES: list[tuple[Finding, Sequence[float], Outcome, Outcome]] = [
+    # the verdict of six rounds, and that of one
+    (finding("rises", 1, 2, 3, 4, factor=2), RISE, YES, YES),
+    (finding("rises", 1, 4, factor=2), RISE, YES, YES),
+    (finding("rises", 1, 4, factor=2), FALL, NO, NO),
+    (finding("rises", 1, 4, factor=1.5), EQUAL, NO, UNKNOWN),
+    (finding("rises", 1, 2, 3, 4, factor=2), (100, 400, 200, 800), NO, UNKNOWN),
+    (finding("falls", 1, 4, factor=2), FALL, YES, YES),
+    (finding("falls", 1, 4, factor=2), RISE, NO, NO),
+    (finding("flat", 1, 2, 3, 4), EQUAL, YES, UNKNOWN),
+    (finding("flat", 1, 2, 3, 4), RISE, NO, NO),
+    (finding("ratio", 1, 2, at_least=1.5, at_most=2.5), RISE, YES, UNKNOWN),
+    (finding("ratio", 1, 4, at_most=1.5), RISE, NO, NO),
+    (finding("knee", 3), KNEE, YES, UNKNOWN),
+    (finding("knee", 1, 3), KNEE, YES, UNKNOWN),
+    (finding("knee", 2), KNEE, NO, UNKNOWN),
+    (finding("knee", 4), KNEE, NO, UNKNOWN),
+    (finding("biggest_gain", 3, 4), RISE, YES, UNKNOWN),
+    (finding("biggest_gain", 1, 2), RISE, NO, NO),
+    (finding("best", 4), RISE, YES, YES),
+    (finding("best", 1, 2), RISE, NO, NO),
+    (finding("best", 1, 2), EQUAL, YES, UNKNOWN),
+]
+
+
+@pytest.mark.parametrize(("asked", "rates", "of_six", "of_one"), CASES)
+def test_the_verdict_of_six_rounds_and_of_one(
+    asked: Finding, rates: Sequence[float], of_six: Outcome, of_one: Outcome
+) -> None:
+    for count, expected in ((6, of_six), (1, of_one)):
+        judged = judge(plan(asked), rounds(rates, count))
+        assert judged is not None
+        assert judged.findings[0].outcome is expected, judged.lines()
+        assert judged.outcome is expected and judged.rounds == count
+
+
+def test_rounds_that_vary_too_much_decide_nothing() -> None:
+    judged = judge(plan(finding("rises", 1, 2, factor=2)), rounds(RISE, 3, spread=0.5))
+    assert judged is not None and judged.outcome is UNKNOWN
+
+
+def test_bounds_are_the_intervals_of_compare() -> None:
+    """No second statistics: the same function, with the confidence shared by the claims of one finding."""
+    source = random.Random(7)
+    measured = [[row(label, source.uniform(100, 200)) for label in STEPS] for _ in range(5)]
+    asked = finding("flat", 1, 2, 3)
+    judged = judge(plan(asked), measured)
+    assert judged is not None and len(judged.findings[0].claims) == 3
+    by_text = {claim.text: claim for claim in claims_of(asked, STEPS, measured)}
+    for each in judged.findings[0].claims:
+        claim = by_text[each.claim.text]
+        ratios = [after / before for before, after in zip(claim.base, claim.candidate, strict=True)]
+        expected = change([1.0] * 5, ratios, each_of(CONFIDENCE, 3))
+        assert (each.low, each.high) == pytest.approx((1 + expected.low, 1 + expected.high))
+
+
+def test_a_round_on_a_slow_machine_spoils_no_verdict() -> None:
+    """Slow in every step: the ratios of its steps are those of the other rounds."""
+    measured = rounds(RISE, 2) + rounds([rate / 5 for rate in RISE], 2)
+    judged = judge(plan(finding("ratio", 1, 2, at_least=1.8, at_most=2.2)), measured)
+    assert judged is not None and judged.outcome is YES
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_unit_does_not_matter(seed: int) -> None:
+    """A machine that is five times as fast in every step gets the same verdicts: findings are trends."""
+    source = random.Random(seed)
+    rates = [source.uniform(50, 900) for _ in STEPS]
+    asked = [case[0] for case in CASES]
+    verdicts = []
+    for scale in (1.0, 5.0):
+        judged = judge(plan(*asked), rounds([rate * scale for rate in rates], 4))
+        assert judged is not None
+        verdicts.append([each.outcome for each in judged.findings])
+    assert verdicts[0] == verdicts[1], seed
+
+
+def test_of_latencies_the_lowest_is_best() -> None:
+    measured = [[row(label, 1, p99_ms=at + 1 + number / 100) for at, label in enumerate(STEPS)] for number in range(4)]
+    judged = judge(plan(finding("best", 1, metric="e2e.p99"), finding("best", 4, metric="e2e.p99")), measured)
+    assert judged is not None
+    assert [each.outcome for each in judged.findings] == [YES, NO]
+    assert judged.outcome is Outcome.PARTLY
+    assert "1 of 2 findings over 4 rounds" in judged.sentence
+
+
+@pytest.mark.parametrize(
+    ("spoil", "doubt"),
+    [
+        (lambda rows: rows.pop(1), "s=2 was not measured"),
+        (lambda rows: rows.__setitem__(1, row("s=2", 9e9, limited=True)), "the load generator was the limit"),
+        (lambda rows: rows.__setitem__(1, row("s=2", 9e9, count=500)), "only 500 samples"),
+    ],
+)
+def test_what_was_not_measured_well_is_no_data(spoil: Any, doubt: str) -> None:
+    """However far apart the figures are."""
+    measured = rounds(RISE, 4)
+    for rows in measured:
+        spoil(rows)
+    judged = judge(plan(finding("ratio", 1, 2, metric="e2e.p99", at_least=5)), measured)
+    assert judged is not None and judged.outcome is UNKNOWN
+    assert doubt in judged.findings[0].figures
+
+
+def test_zeros_in_some_rounds_are_no_data_and_zeros_in_all_are_a_ratio() -> None:
+    asked = plan(finding("ratio", 4, 1, at_most=0.1))
+    measured = rounds((0, 1, 1, 500), 3)
+    dead = judge(asked, measured)
+    assert dead is not None and dead.outcome is YES
+    measured[0][0] = row("s=1", 400)
+    half = judge(asked, measured)
+    assert half is not None and half.outcome is UNKNOWN
+    nothing = judge(plan(finding("ratio", 1, 4, at_least=2)), rounds((0, 1, 1, 500), 3))
+    assert nothing is not None and nothing.outcome is UNKNOWN
+
+
+def test_a_plan_without_readable_findings_has_no_verdict() -> None:
+    assert judge(plan(), rounds(RISE, 1)) is None
+    strange = plan(finding("rises", 1, 2))
+    strange["findings"][0]["trend"] = "oscillates"
+    assert judge(strange, rounds(RISE, 1)) is None
+
+
+def test_verdicts_are_plain_json() -> None:
+    judged = judge(plan(*(replace(case[0]) for case in CASES)), rounds(RISE, 3))
+    assert judged is not None
+    plain = json.loads(json.dumps(judged.to_json(), allow_nan=False))
+    assert plain["verdict"] == "partly reproduced" and len(plain["findings"]) == len(CASES)
+    assert plain["findings"][0]["claims"][0].keys() >= {"claim", "verdict", "ratio", "low", "high", "least", "most"}
