@@ -127,6 +127,8 @@ PURE = (
     "reference_broker.message_run",
     "reference_broker.types",
     "reference_broker.queues",
+    "reference_broker.storage.block_device.disk",
+    "reference_broker.storage.block_device.protocol",
     "reference_broker.log.wal_codec",
     "reference_broker.log.recovery",
     "reference_broker.log.plan",

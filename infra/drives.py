@@ -1,0 +1,266 @@
+"""Block drives over FUSE with a real ext4 on each: made, checked, cut from power, unmounted, and cleaned after a crash.
+
+A drive is a stack of three: the program ``reference_broker.storage.block_device`` mounts a file, a loop device makes a
+block device of the file, and ext4 is mounted from there. Everything of a drive lies in one directory::
+
+    <directory>/drive.json    the record: this directory is ours to take apart
+    <directory>/control       the control socket of the program
+    <directory>/device/disk   the file (a FUSE mount)
+    <directory>/files         the file system (an ext4 mount)
+
+The record is written before anything is mounted. What is mounted, and which loop device belongs to the drive, is read
+from the kernel and never from the record, so :func:`remove` also finds what a crash left half made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from infra.node_process import wait
+from perftest.errors import HelpfulError
+
+DEVICE_COMMAND: Final = (sys.executable, "-m", "reference_broker.storage.block_device")
+SIZE_MB_MIN: Final = 16
+SIZE_MB_MAX: Final = 4096
+"""A drive is held in memory."""
+_RECORD: Final = "drive.json"
+_MKFS: Final = ("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard")
+_TOOLS: Final = ("losetup", "mkfs.ext4", "mount", "umount")
+_ANSWER_BYTES_MAX: Final = 1 << 16
+_TIMEOUT_S: Final = 30.0
+_UNMOUNT_S: Final = 5.0
+
+
+class DriveError(HelpfulError):
+    """A drive that cannot be made, reached or undone. Exit code 3."""
+
+    code = 3
+
+
+@dataclass(frozen=True, slots=True)
+class BlockDrive:
+    """A drive by its directory."""
+
+    directory: Path
+
+    @property
+    def files(self) -> Path:
+        """The mount point of the file system: what a broker is given."""
+        return self.directory / "files"
+
+    @property
+    def device(self) -> Path:
+        """The mount point of the file that is the disk."""
+        return self.directory / "device"
+
+    @property
+    def control(self) -> Path:
+        """The control socket of the program."""
+        return self.directory / "control"
+
+
+def impossible() -> str:
+    """Why this machine cannot have such drives; empty if it can."""
+    if os.geteuid() != 0:
+        return "mounting needs root"
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return "this system has no /dev/fuse"
+    if not Path("/dev/loop-control").exists():
+        return "this system has no loop devices"
+    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
+    return f"{', '.join(missing)} not found (packages util-linux, e2fsprogs)" if missing else ""
+
+
+def make(directory: Path, size_mb: int) -> BlockDrive:
+    """A new drive with an empty ext4, mounted and checked. What was made is undone if a step fails, or on Ctrl-C.
+
+    Raises :class:`DriveError`.
+    """
+    where = str(directory)
+    if reason := impossible():
+        raise DriveError(f"no FUSE drive here: {reason}", where, "run as root on Linux, or place roles on directories")
+    if not SIZE_MB_MIN <= size_mb <= SIZE_MB_MAX:
+        fix = f"give {SIZE_MB_MIN} to {SIZE_MB_MAX}; the drive is held in memory"
+        raise DriveError(f"size_mb: {size_mb} is no possible size of a FUSE drive", where, fix)
+    drive = BlockDrive(directory.resolve())
+    if drive.directory.exists() and any(drive.directory.iterdir()):
+        raise DriveError("the directory of a new drive must be empty", where, "remove the drive there, or name another")
+    drive.device.mkdir(parents=True)
+    drive.files.mkdir()
+    (drive.directory / _RECORD).write_text(json.dumps({"size_mb": size_mb}), encoding="utf-8")
+    try:
+        _start_device(drive, size_mb)
+        _run(*_MKFS, _attach(drive))
+        _mount(drive)
+    except BaseException:
+        remove(drive)
+        raise
+    return drive
+
+
+def check(drive: BlockDrive) -> None:
+    """Raise :class:`DriveError` unless the file system is mounted and is a device of its own.
+
+    Every command that fills or damages a drive asks this first.
+    """
+    files = str(drive.files)
+    if not os.path.ismount(files) or drive.files.stat().st_dev == drive.directory.stat().st_dev:
+        raise DriveError("this is no mounted drive", files, "make the drive first")
+
+
+def ask(drive: BlockDrive, **request: object) -> dict[str, Any]:
+    """The answer of the drive's program to ``op=status|fault|cut_power|revive``. Raises :class:`DriveError`."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.settimeout(_TIMEOUT_S)
+            connection.connect(str(drive.control))
+            connection.send(json.dumps(request).encode())
+            answer = json.loads(connection.recv(_ANSWER_BYTES_MAX))
+    except (OSError, ValueError) as error:
+        fix = "remove the drive and make it again"
+        raise DriveError(f"the drive does not answer: {error}", str(drive.control), fix) from error
+    if "error" in answer:
+        raise DriveError(str(answer["error"]), str(drive.control), "correct the request")
+    assert isinstance(answer, dict)
+    return answer
+
+
+def cut_power(drive: BlockDrive, *, keep: float, seed: int) -> dict[str, Any]:
+    """Lose what was not flushed, each block surviving with probability ``keep``, and mount the drive again.
+
+    Nobody may use the drive: end its processes first. The loop device has a page cache with blocks of its own, which
+    must go before the disk comes back, else the file system would read what the power cut took. Gives
+    ``unflushed_blocks`` and ``lost_blocks``. Raises :class:`DriveError`.
+    """
+    check(drive)
+    answer = ask(drive, op="cut_power", keep=keep, seed=seed)
+    _unmount(drive.files)
+    _detach(drive)
+    ask(drive, op="revive")
+    _attach(drive)
+    _mount(drive)
+    return answer
+
+
+def remove(drive: BlockDrive) -> None:
+    """Take apart what there is of a drive, and remove its directory. Raises :class:`DriveError` if something stays.
+
+    Works on a drive that is whole, half made, or left by a crash, and does nothing where there is no drive.
+    """
+    directory = drive.directory
+    if not (directory / _RECORD).exists():
+        return
+    with _uninterrupted():
+        _unmount(drive.files)
+        _detach(drive)
+        _unmount(drive.device)
+        wait(lambda: not _is_served(drive), _TIMEOUT_S)
+    shutil.rmtree(directory)
+
+
+def clean(root: Path) -> list[Path]:
+    """Remove every drive in the directories right below ``root``; gives the directories. Raises :class:`DriveError`."""
+    drives = [BlockDrive(record.parent.resolve()) for record in sorted(root.glob(f"*/{_RECORD}"))]
+    for drive in drives:
+        remove(drive)
+    return [drive.directory for drive in drives]
+
+
+def _start_device(drive: BlockDrive, size_mb: int) -> None:
+    """Start the program, which goes to the background once its file is there, and ends when its mount does."""
+    command = [*DEVICE_COMMAND, str(drive.device), "--size-mb", str(size_mb), "--control", str(drive.control)]
+    log = drive.directory / "device.log"
+    with log.open("wb") as output:  # no pipe: the process in the background would hold it open
+        started = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False, start_new_session=True
+        )
+    if started.returncode:
+        said = log.read_text(encoding="utf-8", errors="replace").strip().partition("\n")[0]
+        raise DriveError(f"the drive did not start: {said}", str(drive.device), "run as root on Linux with FUSE")
+
+
+def _is_served(drive: BlockDrive) -> bool:
+    """Whether the drive's program still runs. It ends a moment after its mount."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        return connection.connect_ex(str(drive.control)) == 0
+
+
+def _attach(drive: BlockDrive) -> str:
+    """The loop device of the drive's file, attached past the page cache of the file."""
+    return _run("losetup", "--find", "--show", "--direct-io=on", str(drive.device / "disk")).strip()
+
+
+def _mount(drive: BlockDrive) -> None:
+    (loop,) = _loops(drive)
+    _run("mount", "-t", "ext4", loop, str(drive.files))
+    check(drive)
+
+
+def _loops(drive: BlockDrive) -> list[str]:
+    """The loop devices of the drive's file, from the kernel."""
+    ours = str(drive.device / "disk")
+    found = []
+    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):  # detached meanwhile
+            if backing.read_text(encoding="utf-8").strip().removesuffix(" (deleted)") == ours:
+                found.append(f"/dev/{backing.parent.parent.name}")
+    return found
+
+
+def _detach(drive: BlockDrive) -> None:
+    for loop in _loops(drive):
+        _run("losetup", "--detach", loop)
+    if not wait(lambda: not _loops(drive), _UNMOUNT_S):
+        raise DriveError("the loop device is in use", str(drive.device), "end the processes that use the drive")
+
+
+def _unmount(mount: Path) -> None:
+    """Unmount what is mounted there. A process may hold the mount for a moment after it was killed."""
+    wait(lambda: not _is_mounted(mount) or _unmounts(mount), _UNMOUNT_S)
+    if _is_mounted(mount):
+        fix = "end the processes that have files or directories open there, then clean again"
+        raise DriveError("the mount is in use", str(mount), fix)
+
+
+def _is_mounted(mount: Path) -> bool:
+    """From the kernel's table: a mount whose program has died cannot be asked."""
+    lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    escaped = str(mount).replace("\\", "\\134").replace(" ", "\\040")
+    return any(line.split()[4] == escaped for line in lines)
+
+
+def _unmounts(mount: Path) -> bool:
+    return subprocess.run(["umount", str(mount)], capture_output=True, check=False).returncode == 0
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip() or f"exit code {done.returncode}"
+        raise DriveError(f"{command[0]} failed: {said}", command[-1], "see what the kernel says (dmesg)")
+    return done.stdout
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until the drive is taken apart."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,268 @@
+"""``python -m reference_broker.storage.block_device MOUNT --size-mb N --control SOCKET``: a disk in memory as a file.
+
+The file ``MOUNT/disk`` is for ``losetup --direct-io=on``. The command returns when the mount is there; a process in the
+background serves the disk until MOUNT is unmounted. Exit codes: 0 mounted, 2 bad arguments, 3 the mount is refused.
+
+One thread waits in ``select`` for three things: requests of the kernel, requests on the control socket, and the time
+of the next answer. Answers leave at the time that the drive model gives, so lateness never adds up; how late each
+answer was is counted (``lateness`` of the control socket's ``status``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import errno
+import heapq
+import json
+import mmap
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from dataclasses import asdict
+from random import Random
+from typing import Final
+
+from reference_broker.storage.block_device import protocol
+from reference_broker.storage.block_device.disk import FAULTS, Disk, Outcome
+from reference_broker.storage.block_device.protocol import Op, Request
+
+EXIT_REFUSED: Final = 3
+_EARLY_NS: Final = 25_000
+"""``select`` wakes so much before the time of an answer, because waking takes about as long."""
+_TIMER_SLACK: Final = 29  # PR_SET_TIMERSLACK
+_DETACH: Final = 2  # MNT_DETACH
+_MESSAGE_BYTES_MAX: Final = 4096
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class Lateness:
+    """How late answers left: counts by powers of two of nanoseconds, and the worst."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * 64
+        self._worst_ns = 0
+
+    def add(self, late_ns: int) -> None:
+        """Count one answer; an answer before its time is not late."""
+        late_ns = max(late_ns, 0)
+        self._counts[min(late_ns.bit_length(), 63)] += 1
+        self._worst_ns = max(self._worst_ns, late_ns)
+
+    def figures(self) -> dict[str, int]:
+        """Percentiles are upper bounds: the true figure is more than half of them."""
+        return {
+            "answers": sum(self._counts),
+            "late_ns_p50": self._bound(0.5),
+            "late_ns_p99": self._bound(0.99),
+            "late_ns_max": self._worst_ns,
+        }
+
+    def _bound(self, share: float) -> int:
+        left = share * sum(self._counts)
+        for bits, count in enumerate(self._counts):
+            left -= count
+            if left <= 0:
+                return min((1 << bits) - 1, self._worst_ns)
+        return self._worst_ns
+
+
+class Server:
+    """Answers the kernel on ``fuse`` and people on the ``control`` socket, for one disk."""
+
+    def __init__(self, fuse: int, control: socket.socket, disk: Disk) -> None:
+        self._fuse = fuse
+        self._control = control
+        self._disk = disk
+        self._callers: list[socket.socket] = []
+        self._waiting: list[tuple[int, int, bytes]] = []
+        self._lateness = Lateness()
+        self._mounted = True
+
+    def serve(self) -> None:
+        """Until the mount is gone."""
+        while self._mounted:
+            waited: list[int | socket.socket] = [self._fuse, self._control, *self._callers]
+            ready, _, _ = select.select(waited, [], [], self._answer_due())
+            if self._fuse in ready:
+                self._serve_kernel()
+            if self._control in ready:
+                self._callers.append(self._control.accept()[0])
+            for caller in [each for each in self._callers if each in ready]:
+                self._serve_caller(caller)
+
+    def _answer_due(self) -> float | None:
+        """Send the answers whose time has come. Gives the seconds until the next answer; None if there is none."""
+        while self._waiting:
+            now_ns = time.monotonic_ns()
+            ahead_ns = self._waiting[0][0] - now_ns
+            if ahead_ns > _EARLY_NS:
+                return (ahead_ns - _EARLY_NS) / 1e9
+            self._lateness.add(-ahead_ns)
+            self._send(heapq.heappop(self._waiting)[2])
+        return None
+
+    def _serve_kernel(self) -> None:
+        try:
+            octets = os.read(self._fuse, protocol.REQUEST_BYTES_MAX)
+        except OSError as error:
+            if error.errno not in (errno.EINTR, errno.EAGAIN, errno.ENOENT):  # ENOENT: the request was withdrawn
+                self._mounted = False  # ENODEV: unmounted
+            return
+        request = protocol.read_request(octets)
+        if request.op in (Op.READ, Op.WRITE, Op.FSYNC):
+            self._transfer(request)
+        elif request.op not in protocol.UNANSWERED:
+            self._send(self._answer(request))
+            self._mounted = request.op != Op.DESTROY
+
+    def _transfer(self, request: Request) -> None:
+        now_ns = time.monotonic_ns()
+        outcome, body = self._carry_out(request, now_ns)
+        octets = protocol.answer(request.unique, b"" if outcome.errno else body, outcome.errno)
+        if outcome.done_ns <= now_ns:
+            self._send(octets)
+        else:
+            heapq.heappush(self._waiting, (outcome.done_ns, request.unique, octets))
+
+    def _carry_out(self, request: Request, now_ns: int) -> tuple[Outcome, bytes]:
+        if request.op == Op.FSYNC:
+            return self._disk.flush(now_ns), b""
+        offset, octets = protocol.read_span(request.body)
+        if request.op == Op.WRITE:
+            outcome = self._disk.write(now_ns, offset, protocol.write_data(request.body, octets))
+            return outcome, protocol.written(octets)
+        outcome = self._disk.read(now_ns, offset, octets)
+        return outcome, outcome.data
+
+    def _answer(self, request: Request) -> bytes:
+        size_bytes = self._disk.size_bytes
+        match request.op:
+            case Op.INIT:
+                body = protocol.initialised(request.body)
+            case Op.LOOKUP:
+                if request.body.rstrip(b"\0") != protocol.FILE_NAME.encode():
+                    return protocol.answer(request.unique, errno=errno.ENOENT)
+                body = protocol.found(size_bytes)
+            case Op.GETATTR | Op.SETATTR:
+                body = protocol.attributes(request.node, size_bytes)
+            case Op.OPEN | Op.OPENDIR:
+                body = protocol.opened(request.op)
+            case Op.STATFS:
+                body = protocol.space(size_bytes)
+            case Op.RELEASE | Op.RELEASEDIR | Op.FLUSH | Op.ACCESS | Op.DESTROY:
+                body = b""
+            case _:
+                return protocol.answer(request.unique, errno=errno.ENOSYS)
+        return protocol.answer(request.unique, body)
+
+    def _send(self, octets: bytes) -> None:
+        try:
+            os.write(self._fuse, octets)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENODEV):  # the asker was killed, or the mount is gone
+                raise
+
+    def _serve_caller(self, caller: socket.socket) -> None:
+        try:
+            octets = caller.recv(_MESSAGE_BYTES_MAX)
+            if octets:
+                caller.send(json.dumps(self._control_answer(octets)).encode())
+                return
+        except OSError:
+            pass  # the caller went away; what it asked for is done
+        self._callers.remove(caller)
+        caller.close()
+
+    def _control_answer(self, octets: bytes) -> dict[str, object]:
+        try:
+            return self._control_request(json.loads(octets))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            return {"error": f"{type(error).__name__}: {error}"}
+
+    def _control_request(self, asked: dict[str, object]) -> dict[str, object]:
+        match asked["op"]:
+            case "status":
+                return self._status()
+            case "fault":
+                return self._set_fault(str(asked["fault"]), asked["value"])
+            case "cut_power":
+                unflushed, lost = self._disk.cut_power(float(str(asked["keep"])), Random(int(str(asked["seed"]))))
+                self._fail_waiting()
+                return {"unflushed_blocks": unflushed, "lost_blocks": lost}
+            case "revive":
+                self._disk.revive()
+                return {}
+        raise ValueError(f"no request {asked['op']!r}: ask for status, fault, cut_power or revive")
+
+    def _set_fault(self, fault: str, value: object) -> dict[str, object]:
+        if fault not in FAULTS or not isinstance(value, int) or value < 0:
+            raise ValueError(f"a fault is one of {', '.join(FAULTS)}, with a whole number from 0 on")
+        setattr(self._disk.faults, fault, value)
+        return {}
+
+    def _fail_waiting(self) -> None:
+        """Nobody hears of success after the power is gone."""
+        for _, unique, _ in self._waiting:
+            self._send(protocol.answer(unique, errno=errno.EIO))
+        self._waiting.clear()
+
+    def _status(self) -> dict[str, object]:
+        return {
+            "pid": os.getpid(),
+            "size_bytes": self._disk.size_bytes,
+            "dead": self._disk.dead,
+            "unflushed_blocks": self._disk.unflushed_blocks,
+            "counts": asdict(self._disk.counts),
+            "faults": asdict(self._disk.faults),
+            "lateness": self._lateness.figures(),
+        }
+
+
+def run(mount: str, control_path: str, disk: Disk) -> None:
+    """Mount the disk, and serve it in the background until it is unmounted. Raises OSError; then nothing is left."""
+    with contextlib.ExitStack() as stack:
+        control = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        control.bind(control_path)
+        stack.callback(os.unlink, control_path)
+        control.listen()
+        fuse = os.open("/dev/fuse", os.O_RDWR)
+        stack.callback(os.close, fuse)
+        options = f"fd={fuse},rootmode=40000,user_id=0,group_id=0,allow_other"
+        if _LIBC.mount(b"modelled-drive", os.fsencode(mount), b"fuse.modelled", 0, options.encode()):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), mount)
+        stack.callback(_LIBC.umount2, os.fsencode(mount), _DETACH)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the manager unmounts in order
+        if os.fork():
+            os._exit(0)  # the child has the mount, the socket and the disk: nothing here is to be undone
+        _LIBC.prctl(_TIMER_SLACK, 1, 0, 0, 0)
+        Server(fuse, control, disk).serve()
+
+
+def main(arguments: list[str]) -> int:
+    """Parse, mount, serve. Gives the exit code."""
+    parser = argparse.ArgumentParser(prog="reference_broker.storage.block_device", description=__doc__)
+    parser.add_argument("mount", help="an empty directory for the mount")
+    parser.add_argument("--size-mb", type=int, required=True, help="the size of the disk in MiB (1-4096)")
+    parser.add_argument("--control", required=True, help="the path of the control socket, which must not exist")
+    given = parser.parse_args(arguments)
+    if not 1 <= given.size_mb <= 4096:
+        parser.error(f"--size-mb {given.size_mb}: the disk is held in memory; give 1 to 4096")
+    try:
+        run(given.mount, given.control, Disk(mmap.mmap(-1, given.size_mb << 20), Random(0)))
+    except OSError as error:
+        fix = "run as root on Linux with FUSE (/dev/fuse), and give an empty directory"
+        where = f"  at   {given.mount}\n  fix  {fix}\n"
+        sys.stderr.write(f"error: the drive cannot be mounted: {error.strerror}\n{where}")
+        return EXIT_REFUSED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

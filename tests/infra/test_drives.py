@@ -1,0 +1,125 @@
+"""FUSE drives with a real ext4. Without these a power cut in a test could lose nothing, or a crash could leave mounts.
+
+They need root, FUSE and loop devices, and are skipped with the reason elsewhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from infra import drives
+from infra.drives import BlockDrive, DriveError
+
+pytestmark = pytest.mark.skipif(bool(drives.impossible()), reason=f"no FUSE drives here: {drives.impossible()}")
+SIZE_MB = 64
+
+
+@pytest.fixture
+def drive(tmp_path: Path) -> Iterator[BlockDrive]:
+    made = drives.make(tmp_path / "d1", SIZE_MB)
+    yield made
+    drives.remove(made)
+
+
+def synced_write(path: Path, octets: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(octets)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def nothing_is_left(directory: Path) -> bool:
+    mounts = Path("/proc/self/mountinfo").read_text()
+    backing = [each.read_text() for each in Path("/sys/block").glob("loop*/loop/backing_file")]
+    return str(directory) not in mounts and not any(str(directory) in each for each in backing)
+
+
+def test_drive_is_a_device_of_its_own_and_leaves_nothing(tmp_path: Path) -> None:
+    drive = drives.make(tmp_path / "with space", SIZE_MB)
+    drives.check(drive)
+    synced_write(drive.files / "a", b"x" * 10_000)
+    status = drives.ask(drive, op="status")
+    assert status["size_bytes"] == SIZE_MB << 20
+    assert status["counts"]["flushes"] > 0
+    drives.remove(drive)
+    assert nothing_is_left(tmp_path)
+    assert not drive.directory.exists()
+    drives.remove(drive)  # nothing there: nothing to do
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.5, 1.0])
+def test_power_cut_keeps_what_was_synced(drive: BlockDrive, keep: float) -> None:
+    log = drive.files / "log"
+    synced_write(log, b"s" * 51_200)
+    with log.open("ab") as file:
+        file.write(b"u" * 51_200)
+    cut = drives.cut_power(drive, keep=keep, seed=7)
+    assert cut["lost_blocks"] <= cut["unflushed_blocks"]
+    assert log.read_bytes()[:51_200] == b"s" * 51_200
+    synced_write(log, b"after")
+    assert log.read_bytes().endswith(b"after")
+
+
+def test_power_cut_loses_a_rename_that_was_not_synced(drive: BlockDrive) -> None:
+    synced_write(drive.files / "new", b"x")
+    os.sync()
+    (drive.files / "new").rename(drive.files / "renamed")
+    drives.cut_power(drive, keep=0.0, seed=1)
+    assert sorted(each.name for each in drive.files.iterdir()) == ["lost+found", "new"]
+
+
+def test_failing_flush_fails_the_sync(drive: BlockDrive) -> None:
+    drives.ask(drive, op="fault", fault="flush_errors", value=1)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        synced_write(drive.files / "a", b"x" * 4096)
+
+
+def test_full_drive_says_so(drive: BlockDrive) -> None:
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        synced_write(drive.files / "a", bytes(SIZE_MB << 20))
+
+
+@pytest.mark.parametrize("request_", [{"op": "burn"}, {"op": "fault", "fault": "mice", "value": 1}, {}])
+def test_bad_requests_are_refused_and_change_nothing(drive: BlockDrive, request_: dict[str, object]) -> None:
+    with pytest.raises(DriveError):
+        drives.ask(drive, **request_)
+    synced_write(drive.files / "a", b"x")
+
+
+@pytest.mark.parametrize("kill_program", [False, True])
+def test_clean_takes_apart_what_a_killed_maker_left(tmp_path: Path, kill_program: bool) -> None:
+    """The maker is killed with the drive mounted, and then perhaps the drive's own program, too."""
+    code = (
+        "import os,signal,sys; from pathlib import Path; from infra import drives\n"
+        "drives.make(Path(sys.argv[1]), 64); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    maker = subprocess.run([sys.executable, "-c", code, str(tmp_path / "d1")], check=False)
+    assert maker.returncode == -signal.SIGKILL
+    assert not nothing_is_left(tmp_path)
+    if kill_program:
+        os.kill(drives.ask(BlockDrive(tmp_path / "d1"), op="status")["pid"], signal.SIGKILL)
+    assert drives.clean(tmp_path) == [tmp_path / "d1"]
+    assert nothing_is_left(tmp_path)
+
+
+def test_impossible_drives_are_refused_before_anything_is_made(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    with pytest.raises(DriveError, match="must be empty"):
+        drives.make(tmp_path, SIZE_MB)
+    with pytest.raises(DriveError, match="no possible size"):
+        drives.make(tmp_path / "d1", 0)
+    assert [each.name for each in tmp_path.iterdir()] == ["mine"]
+
+
+def test_directory_is_no_drive(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    with pytest.raises(DriveError, match="no mounted drive"):
+        drives.cut_power(BlockDrive(tmp_path), keep=0.0, seed=0)
