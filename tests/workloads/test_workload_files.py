@@ -13,7 +13,10 @@ from perftest.spec.models import json_schema
 
 
 def swept(plan: Plan) -> list[object]:
-    return [getattr(step.settings, plan.swept[0]) for step in plan.steps]
+    """The values of the swept setting; nothing without a sweep."""
+    if not plan.swept:
+        return []
+    return [round(value) for step in plan.steps if (value := getattr(step.settings, plan.swept[0])) is not None]
 
 
 def test_in_flight_is_the_published_benchmark() -> None:
@@ -40,6 +43,28 @@ def test_ack_interval_is_the_published_benchmark() -> None:
     plan = plan_for(workloads.path_of("flow_control/ack_interval"), ())
     assert swept(plan) == [1, 10, 50, 100, 250, 500]
     assert {(s.settings.in_flight, s.settings.prefetch) for s in plan.steps} == {(1000, 1000)}
+
+
+BACKGROUNDS = {"pure": None, "light": 10, "medium": 50}
+LOADS = {"one_queue": (1, [None]), "four_queues": (4, [None]), "forty_queues": (40, [10, 50])}
+
+
+@pytest.mark.parametrize("background", BACKGROUNDS)
+@pytest.mark.parametrize("load", LOADS)
+def test_disks_are_the_published_benchmarks(background: str, load: str) -> None:
+    """Three loads beside three backgrounds. Bodies of lazy queues have room for the stamp, unlike the published 16."""
+    plan = plan_for(workloads.path_of(f"disks/{background}_{load}"), ())
+    clients, rates = LOADS[load]
+    assert [step.settings.rate for step in plan.steps] == rates
+    for step in plan.steps:
+        settings = step.settings
+        assert (settings.publishers, settings.consumers, len(plan.queues)) == (clients, clients, clients)
+        assert (settings.in_flight, settings.prefetch, settings.ack_interval) == (1000, 1000, 1)
+        assert (settings.size_bytes, settings.persistent, step.duration_s) == (1024, True, 300)
+    lazy = [(group.steps[0].settings.rate, len(group.queues)) for group in plan.background]
+    assert lazy == ([] if BACKGROUNDS[background] is None else [(BACKGROUNDS[background], 40)])
+    for queue in (queue for group in plan.background for queue in group.queues):
+        assert (queue.type, queue.durable, queue.arguments) == ("classic", True, {"x-queue-mode": "lazy"})
 
 
 @pytest.mark.parametrize("name", workloads.names())
