@@ -36,7 +36,7 @@ def spawn(cluster: Cluster, node: Node, *, exit_with_stdin: bool) -> subprocess.
     wanted = node_config(cluster, node, exit_with_stdin=exit_with_stdin)
     text = json.dumps(wanted | _set_by_hand(config), indent=1)
     if not config.exists() or config.read_text(encoding="utf-8") != text:  # a full drive may be all there is
-        config.write_text(text, encoding="utf-8")
+        _write_durably(config, text)
     log_file = Path(node.log_file)
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with log_file.open("ab") as log:
@@ -47,6 +47,21 @@ def spawn(cluster: Cluster, node: Node, *, exit_with_stdin: bool) -> subprocess.
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+
+
+def _write_durably(config: Path, text: str) -> None:
+    """Replace a file as a whole: after a power cut there is the old text or the new text, and never an empty file."""
+    beside = config.with_name(config.name + ".new")
+    with beside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(config)
+    folder = os.open(config.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _set_by_hand(config: Path) -> dict[str, object]:
