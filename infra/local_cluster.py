@@ -76,6 +76,9 @@ _OWNER_FILE: Final = "owner.json"
 _KEPT: Final[list[subprocess.Popen[bytes]]] = []
 """The handles of nodes that keep running after this process; Python reports a dropped handle of a running process."""
 
+_OF_THIS_PROCESS: Final[dict[str, dict[str, subprocess.Popen[bytes]]]] = {}
+"""The node processes of each temporary cluster, by directory and node."""
+
 
 class NotAllStartedError(ClusterError):
     """A node of a cluster with data could not start, while a majority of the nodes runs. ``cluster`` has all nodes."""
@@ -133,6 +136,7 @@ def start(
 def start_node(cluster: Cluster, name: str) -> Cluster:
     """Start one node again with its data and on its ports. Raises :class:`ClusterError`."""
     node = cluster.node(name)
+    own = _OF_THIS_PROCESS.get(cluster.directory)
     if is_alive(node):
         raise ClusterError(f"{node.name} already runs", f"pid {node.pid}", "kill or stop it first")
     if not cluster.secret_file.exists() and any(is_alive(other) for other in cluster.nodes):
@@ -141,14 +145,19 @@ def start_node(cluster: Cluster, name: str) -> Cluster:
         raise ClusterError("the secret that the other nodes know is gone", str(cluster.secret_file), fix)
     fix = "or stop the cluster and start all of it on other ports with --port"
     _require_free([getattr(node, role) for role in PORT_ROLES], fix)
-    launched = _launch(cluster, exit_with_stdin=False, only=node.name)
+    launched = _launch(cluster, exit_with_stdin=own is not None, only=node.name)
+    if own is not None:
+        _replace_children(own, launched.children)
     try:
         if failure := _await_ready(launched).get(node.name):
             raise failure
     except BaseException:
         end([launched.cluster.node(node.name)], STOP_GRACE_S)
         raise
-    _keep(launched)
+    if own is None:
+        _keep(launched)
+    else:
+        save(launched.cluster)  # whoever samples the nodes reads the new pid there
     return launched.cluster
 
 
@@ -186,13 +195,14 @@ def temporary(parent: Path, *, nodes: int = 3) -> Iterator[Cluster]:
     planned = plan(directory, _new_identity(), _ports_for(nodes), Directories())
     try:
         launched = _launch(planned, exit_with_stdin=True)
+        _OF_THIS_PROCESS[planned.directory] = launched.children
         try:
             (directory / _OWNER_FILE).write_text(json.dumps([os.getpid(), start_time(os.getpid())]))
             for failure in _await_ready(launched).values():
                 raise failure
             yield launched.cluster
         finally:
-            end_children(list(launched.children.values()))
+            end_children(list(_OF_THIS_PROCESS.pop(planned.directory).values()))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -337,6 +347,12 @@ def _keep(launched: _Launched) -> None:
     _KEPT.extend(launched.children.values())
     _forget_ended()
     save(launched.cluster)
+
+
+def _replace_children(own: dict[str, subprocess.Popen[bytes]], fresh: dict[str, subprocess.Popen[bytes]]) -> None:
+    """Take over the processes of nodes that were started again, and let go of those that they replace."""
+    end_children([own.pop(name) for name in fresh if name in own])
+    own.update(fresh)
 
 
 def _forget_ended() -> None:

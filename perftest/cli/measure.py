@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from perftest.cli.cluster_actions import refuse_actions
 from perftest.cli.conclusion import Conclusion, print_failure
 from perftest.cli.exits import CliError, Exit
 from perftest.cli.exports import Exports
@@ -52,6 +53,7 @@ def measure(plan: Plan, options: Options) -> int:
 
 def _run(plan: Plan, options: Options, interrupts: Interrupts) -> tuple[RunWriter, Session, RunOutcome]:
     """Execute the plan. When this function returns, signals are ignored."""
+    refuse_actions(plan, options.cluster)
     exports = Exports(options)  # first: a file or port that cannot be opened must not cost the start of a cluster
     with target(plan, options.cluster, options.out) as cluster:
         if cluster is not None:

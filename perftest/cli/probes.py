@@ -168,6 +168,9 @@ class Prober:
 @contextmanager
 def _prober(asked: SearchPlan, flags: Mapping[str, Any]) -> Iterator[Prober]:
     """A cluster, a directory for the runs, and signals that end the search in good order."""
+    if asked.plan.timeline:
+        fix = "leave out the timeline, or use perftest sweep"
+        raise CliError("a search does not act on the nodes while it measures", "timeline", fix, Exit.USAGE)
     stop, interrupts = StopRequest(), Interrupts()
     out = asked.out / run_id("search", time.time_ns())
     with interrupts.installed(), target(asked.plan, asked.cluster, out) as cluster:

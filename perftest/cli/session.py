@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
+from perftest.cli.cluster_actions import ClusterActions
 from perftest.cli.conclusion import exit_code
 from perftest.cli.exits import Exit
 from perftest.cli.exports import Exports
@@ -60,6 +61,7 @@ class Session:
         if metrics is not None:
             writer.describe_broker(metrics=metrics.shown)
         self._sampler = Sampler(writer, cluster, show=self._board.sample, tell=self.event, metrics=metrics)
+        self._actions = ClusterActions(plan, cluster, self.event)
         self._stages = StageSampler(plan, cluster, writer) if cluster is not None else None
 
     def interval(self, record: Interval) -> None:
@@ -92,7 +94,7 @@ class Session:
         helpers = [asyncio.create_task(each) for each in beside]
         with interrupts.during(lambda number: _in_loop(loop, self._interrupt, number)):
             try:
-                outcome = await execute(self._plan, self, self._stop)
+                outcome = await self._execute()
                 with contextlib.suppress(RunNotWritableError):  # then the outcome, or the end, says so
                     await self._sampler.nodes()
                     await self._sampler.remote_nodes()
@@ -105,6 +107,14 @@ class Session:
                 self._exports.close()
                 with contextlib.suppress(OSError):  # the terminal may be gone; the results are not
                     self._view.close()
+
+    async def _execute(self) -> RunOutcome:
+        """Execute the plan with its timeline. Whatever happens, no node stays paused or killed."""
+        actions = self._actions
+        try:
+            return await execute(self._plan, self, self._stop, more=actions.moments(), handlers=actions.handlers)
+        finally:
+            await actions.restore()
 
     def conclude(self, outcome: RunOutcome) -> Exit:
         """Finish the run directory and return the exit code. Raises RunNotWritableError."""

@@ -38,6 +38,8 @@ _COUNTED: Final = {
     "metrics_lost": ("loss of the broker's own figures", "losses of the broker's own figures"),
     "node_lost": ("broker node did not answer", "times a broker node did not answer"),
     "drain_timeout": ("drain that ran out of time", "drains that ran out of time"),
+    "action": ("action on a node", "actions on nodes"),
+    "action_failed": ("action that failed", "actions that failed"),
     "error": ("error", "errors"),
 }
 _ADDED: Final = ("blocked_ns", "dropped", "polls", "empty")

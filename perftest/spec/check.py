@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
+from perftest.spec.actions import faults
 from perftest.spec.check_groups import check_groups, group_problems, unreadable_steps
 from perftest.spec.expand import expand
 from perftest.spec.findings import broken_finding
@@ -58,6 +59,7 @@ def check(workload: Workload, document: Document) -> list[Problem]:
     plan = expand(workload, ())
     first = plan.only(plan.load)
     problems = [_placed(found, workload, document, plan) for found in broken(first, _key)]
+    problems += _timeline(workload, document)
     return [*problems, *times, *group_problems(plan, workload, document, _key), *_findings(plan, document)]
 
 
@@ -172,6 +174,14 @@ def _timing(workload: Workload, document: Document) -> Iterator[Problem]:
     for rule, fix in _interval_rules(workload.interval):
         yield document.problem(("interval",), rule, fix, workload.interval)
     assert workload.version == SCHEMA_VERSION
+
+
+def _timeline(workload: Workload, document: Document) -> Iterator[Problem]:
+    """Actions whose nodes are not known yet; :mod:`perftest.cli.cluster_actions` checks these before the run."""
+    steps = len(points(workload.sweep)) if workload.sweep else 1
+    for index, key, rule, fix in faults(workload.timeline, [workload.step.duration] * steps, None):
+        value = getattr(workload.timeline[index], field_of(key))
+        yield document.problem(("timeline", index, key), rule, fix, value)
 
 
 def _interval_rules(interval_s: float) -> Iterator[tuple[str, str]]:

@@ -76,6 +76,7 @@ def workload_of(plan: Plan) -> dict[str, Any]:
         "consuming": _deviations(plan.consuming),
         "connecting": _connecting(plan.connecting),
         "background": [_background(each) for each in plan.background],
+        "timeline": [_deviations(each) | {"do": each.do.value} for each in plan.timeline],
         "sweep": _sweep(plan),
         "findings": [{"trend": each.trend.value} | _deviations(each) for each in plan.findings],
         "step": _timing(step, plan.drain_s),

@@ -41,6 +41,7 @@ def expand(workload: Workload, uris: tuple[str, ...], *, quick: bool = False) ->
         connecting=workload.connecting,
         workers=workload.workers,
         findings=_findings(workload),
+        timeline=tuple(workload.timeline),
     )
 
 

@@ -27,6 +27,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from perftest.spec import behaviour
+from perftest.spec.actions import TimedAction
 from perftest.spec.fields import COUNT, SECONDS, Longest, Quantity, by_key, quantity_of, types_of
 from perftest.spec.plan import Isolation, QueueSpec, Settings
 from perftest.spec.trends import Finding
@@ -117,7 +118,7 @@ def _add_section(part: Any, name: str, words: str) -> None:
             default = Field(default_factory=each.default_factory)
         elif isinstance(default, tuple):
             default = Field(default_factory=list)
-        elif quantity and quantity.per_second:
+        elif quantity and quantity.per_second and default is not ...:
             default /= quantity.per_second
         keys[KEY_OF_FIELD.get(each.name, each.name)] = (_type_of(types_of(part)[each.name]), default)
     SECTIONS[part] = create_model(name, __base__=Model, __doc__=words, __module__=__name__, **keys)
@@ -147,6 +148,12 @@ _add_section(behaviour.Consuming, "Consuming", "How consumers behave; no step ch
 _add_section(behaviour.Tls, "Tls", "How amqps connections are secured.")
 _add_section(behaviour.Connecting, "Connecting", "How connections are made, kept and ended.")
 _add_section(Finding, "Finding", "A trend that the source found, for a verdict on whether a sweep reproduces it.")
+
+_add_section(
+    TimedAction,
+    "TimedAction",
+    "An action on a node of the local cluster in the middle of the run. Its time counts from the first step.",
+)
 
 Queue = Annotated[QueueSpec, _SECTION]
 Load = Annotated[Settings, _SECTION]
@@ -255,6 +262,9 @@ class Workload(Model):
     groups: Annotated[list[GroupLoad], Field(description="loads beside this one, measured or background")] = Field(
         default_factory=list
     )
+    timeline: Annotated[
+        list[Annotated[TimedAction, _SECTION]], Field(description="actions on the local cluster while the load runs")
+    ] = Field(default_factory=list)
     sweep: Sweep | None = None
     findings: Annotated[list[Found], Field(description="what the source found, as trends")] = Field(
         default_factory=list

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
+from perftest.spec.actions import TimedAction
 from perftest.spec.behaviour import Arrivals, Connecting, Consuming, Exchange, Publishing
 from perftest.spec.fields import (
     AckInterval,
@@ -169,6 +170,7 @@ class Plan:
 
     ``workers`` is the number of processes for the clients of each measured group; 0 lets the engine choose.
     ``findings`` are what the source found; they change nothing that a run does.
+    ``timeline`` are actions on the nodes of the local cluster while the plan runs.
 
     Most runs have one measured group, and most readers of a plan mean this group: :attr:`load`, and the properties
     named as its fields.
@@ -190,6 +192,7 @@ class Plan:
     connecting: Connecting = field(default_factory=Connecting)
     workers: int = 0
     findings: tuple[Finding, ...] = ()
+    timeline: tuple[TimedAction, ...] = ()
 
     @classmethod
     def of(cls, *, background: tuple[Group, ...] = (), **values: Any) -> Plan:

@@ -63,6 +63,7 @@ FIELD_OF_KEY: Final[Mapping[str, str]] = {
     "recovery": "recovery_s",
     "startup_timeout": "startup_timeout_s",
     "shutdown_timeout": "shutdown_timeout_s",
+    "at": "at_s",
 }
 """Keys of a workload file whose fields in the plan have other names, which end with a unit."""
 KEY_OF_FIELD: Final[Mapping[str, str]] = {field: key for key, field in FIELD_OF_KEY.items()}

@@ -26,6 +26,8 @@ MARKED: Final = (
     "node_lost",
     "node_back",
     "nacked",
+    "action",
+    "action_failed",
     "background_started",
     "background_changed",
     "background_ended",

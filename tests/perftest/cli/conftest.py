@@ -56,7 +56,7 @@ class FakeEngine:
         self.endless = False
         self.stops: list[tuple[bool, bool]] = []
 
-    async def execute(self, plan: Plan, sink: Sink, stop: StopRequest) -> RunOutcome:
+    async def execute(self, plan: Plan, sink: Sink, stop: StopRequest, **timeline: Any) -> RunOutcome:
         self.plans.append(plan)
         if self.raises is not None:
             raise self.raises

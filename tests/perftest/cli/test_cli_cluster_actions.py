@@ -1,0 +1,134 @@
+"""Actions on a cluster in the middle of a run: the right node, one after the other, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from infra.cluster import ClusterError
+from perftest.cli import cluster_actions
+from perftest.cli.cluster_actions import ClusterActions, refuse_actions
+from perftest.engine.coordination.timeline import Moment
+from perftest.spec.actions import Do, TimedAction
+from perftest.spec.plan import Isolation, Plan, QueueSpec, Settings, Step
+from perftest.spec.problem import SpecError
+
+
+def timed(at_s: float, do: str, node: str = "leader", step: int = 0) -> TimedAction:
+    return TimedAction(at_s=at_s, do=Do(do), node=node, step=step)
+
+
+def plan(*timeline: TimedAction, uris: tuple[str, ...] = ()) -> Plan:
+    steps = tuple(
+        Step(number=number, label="", settings=Settings(), duration_s=30.0, warmup_s=0.0) for number in (2, 1)
+    )
+    made = Plan.of(name="p", title="p", uris=uris, isolation=Isolation.LIVE, queues=(QueueSpec(name="q"),), steps=steps)
+    return replace(made, timeline=timeline)
+
+
+@dataclass
+class FakeCluster:
+    """A cluster whose first running node leads; it takes the calls of :mod:`infra.local_cluster`."""
+
+    directory: str = "somewhere"
+    done: list[str] = field(default_factory=list)
+    down: list[str] = field(default_factory=list)
+    broken: str = ""
+
+    def node(self, name: str) -> Any:
+        return SimpleNamespace(name=name)
+
+    def act(self, verb: str, name: str) -> None:
+        if verb == self.broken:
+            raise ClusterError(f"{verb} does not work", self.directory, "")
+        self.done.append(f"{verb} {name}")
+        self.down = [each for each in self.down if each != name] + ([name] if verb in ("kill", "pause") else [])
+
+    def change(self, request: Any) -> dict[str, Any]:
+        if request["op"] != "quorum-status":
+            self.act(request["op"], request["node"])
+            return {}
+        up = [name for name in ("node1", "node2", "node3") if name not in self.down]
+        return {
+            "members": [{"node_name": name, "raft_state": "leader" if name == up[0] else "follower"} for name in up]
+        }
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    fake = FakeCluster()
+    for verb in ("kill", "pause", "resume"):
+        monkeypatch.setattr(cluster_actions.local_cluster, verb, lambda _, name, verb=verb: fake.act(verb, name))
+    monkeypatch.setattr(cluster_actions.local_cluster, "change", lambda _, request: fake.change(request))
+
+    def start_node(same: Any, name: str) -> Any:
+        fake.act("start", name)
+        return same
+
+    monkeypatch.setattr(cluster_actions.local_cluster, "start_node", start_node)
+    return fake
+
+
+def played(cluster: FakeCluster, *timeline: TimedAction) -> list[dict[str, object]]:
+    """The events of a timeline that is played at once, and undone."""
+    events: list[dict[str, object]] = []
+
+    async def scenario() -> None:
+        actions = ClusterActions(plan(*timeline), cluster, events.append)  # type: ignore[arg-type]
+        for moment in actions.moments():
+            await actions.handlers[type(moment.action)](moment.action)
+        await actions.restore()
+
+    asyncio.run(scenario())
+    return events
+
+
+def test_the_leader_is_that_of_the_moment_and_every_node_runs_again_at_the_end(cluster: FakeCluster) -> None:
+    events = played(cluster, timed(1, "kill"), timed(2, "pause"), timed(3, "transfer-leader", "node3"))
+    assert cluster.done == ["kill node1", "pause node2", "transfer-leader node3", "resume node2", "start node1"]
+    assert not cluster.down
+    assert [(event["kind"], event["action"], event["node"]) for event in events[:2]] == [
+        ("action", "kill", "node1"), ("action", "pause", "node2")
+    ]  # fmt: skip
+    assert events[0]["text"] == "kill node1, the leader of q"
+
+
+def test_what_the_timeline_undoes_is_not_undone_again(cluster: FakeCluster) -> None:
+    played(cluster, timed(1, "kill"), timed(2, "kill"), timed(3, "restart", "killed"), timed(4, "restart", "killed"))
+    assert cluster.done == ["kill node1", "kill node2", "start node2", "start node1"]
+
+
+def test_an_action_that_fails_is_told_and_those_after_it_go_on(cluster: FakeCluster) -> None:
+    cluster.broken = "kill"
+    events = played(cluster, timed(1, "kill"), timed(2, "restart", "killed"), timed(3, "pause", "node2"))
+    failed = [str(event["text"]) for event in events if event["kind"] == "action_failed"]
+    assert failed == ["kill leader: kill does not work", "restart killed: no node is killed"]
+    assert cluster.done == ["pause node2", "resume node2"]
+
+
+def test_a_time_of_a_step_is_that_of_the_step_wherever_it_runs(cluster: FakeCluster) -> None:
+    """The steps of the plan run in the order 2, 1."""
+    actions = ClusterActions(
+        plan(timed(5, "kill", step=1), timed(40, "pause"), timed(7, "pause", step=2)),
+        cluster,  # type: ignore[arg-type]
+        lambda event: None,
+    )
+    found = [(moment.step, moment.at_s) for moment in actions.moments()]
+    assert found == [(1, 5), (1, 10), (0, 7)] and all(isinstance(moment, Moment) for moment in actions.moments())
+
+
+def test_a_timeline_without_its_cluster_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    refuse_actions(plan(timed(1, "kill", "node3")), None)
+    refuse_actions(plan(uris=("amqp://h",)), None)
+    with pytest.raises(SpecError, match="actions are for a local cluster"):
+        refuse_actions(plan(timed(1, "kill"), uris=("amqp://h",)), None)
+    with pytest.raises(SpecError) as caught:
+        refuse_actions(plan(timed(1, "kill", "node4"), timed(99, "pause"), timed(1, "fail", "node1")), None)
+    assert [problem.path for problem in caught.value.problems] == [
+        "timeline[0].node", "timeline[1].at", "timeline[2].do"
+    ]  # fmt: skip
