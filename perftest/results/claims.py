@@ -25,6 +25,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
+from statistics import geometric_mean
 from typing import Any, Final
 
 from perftest.results.summary import PERCENTILES
@@ -109,7 +110,8 @@ class _Figures:
         return Claim(text=text, base=before, candidate=after, least=least, most=most, doubt=doubt)
 
     def _shown(self, values: Sequence[float]) -> str:
-        return shown(self.objective, math.fsum(values) / len(values))
+        """The geometric mean, so that the ratio of two means is the mean of the ratios."""
+        return shown(self.objective, geometric_mean(values) if all(values) else 0.0)
 
     def _doubt(self, row: Row) -> str:
         trust = row["trust"] if "trust" in row else [check.to_json() for check in step_checks(row)]

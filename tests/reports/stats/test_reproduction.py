@@ -93,6 +93,14 @@ def test_the_verdict_of_six_rounds_and_of_one(
         assert judged.outcome is expected and judged.rounds == count
 
 
+def test_the_means_that_are_shown_have_the_ratio_that_is_shown() -> None:
+    """100 and 400 on one side, 200 and 800 on the other: a reader divides the means, and gets the ratio."""
+    measured = rounds(RISE, 1, spread=0) + rounds([rate * 4 for rate in RISE], 1, spread=0)
+    judged = judge(plan(finding("ratio", 1, 2, at_least=1)), measured)
+    assert judged is not None
+    assert "200 msg/s → 400 msg/s, 2 times" in judged.findings[0].figures
+
+
 def test_rounds_that_vary_too_much_decide_nothing() -> None:
     judged = judge(plan(finding("rises", 1, 2, factor=2)), rounds(RISE, 3, spread=0.5))
     assert judged is not None and judged.outcome is UNKNOWN
