@@ -47,6 +47,12 @@ MAY_IMPORT = {
     ),
     "reference_broker.storage": ("reference_broker.storage",),
     "reference_broker.log": ("reference_broker.log", "reference_broker.storage", "reference_broker.types"),
+    "reference_broker.classic": (
+        "reference_broker.classic",
+        "reference_broker.storage",
+        "reference_broker.types",
+        "reference_broker.message_run",
+    ),
     "reference_broker.amqp": (
         "reference_broker.amqp",
         "reference_broker.types",
@@ -135,6 +141,9 @@ PURE = (
     "reference_broker.log.extents",
     "reference_broker.log.memtable",
     "reference_broker.log.segment_codec",
+    "reference_broker.classic.index_codec",
+    "reference_broker.classic.part_codec",
+    "reference_broker.classic.parts",
     "perftest.amqp.assembly",
     "perftest.amqp.connection",
     "perftest.amqp.content",

@@ -298,6 +298,56 @@ MUTANTS = (
            shown_by="queues.test_quorum_effects:test_what_was_taken_back_meanwhile_is_not_delivered"),
 )  # fmt: skip
 
+_CRASHES = "classic.test_store_crashes"
+STORE_MUTANTS = (
+    Mutant("a message is told to be stored before its sync", "classic.writer:Writer._commit",
+           "queue.sync()", "pass",
+           shown_by=f"{_CRASHES}:test_every_promise_survives_a_loss_of_power_at_each_call(publish_and_take)"),
+    Mutant("a large message is told to be stored before its sync", "classic.writer:Writer._commit",
+           "self._shared.sync()", "pass",
+           shown_by=f"{_CRASHES}:test_every_promise_survives_a_loss_of_power_at_each_call(fill_shared_files)"),
+    Mutant("new files of a queue have no name after a loss of power", "classic.queue_files:QueueFiles.sync",
+           "self._files.sync_dir(self.directory)", "pass",
+           shown_by=f"{_CRASHES}:test_every_promise_survives_a_loss_of_power_at_each_call(publish_and_take)"),
+    Mutant("a record without its whole message is believed", "classic.part_codec:decode_part",
+           "if zlib.crc32(octets) != check:", "if False:",
+           shown_by=f"{_CRASHES}:test_a_message_that_has_changed_is_dropped"),
+    Mutant("a message without its record is told to be stored", "classic.writer:Writer._commit",
+           "queue.write_index()", "pass",
+           shown_by=f"{_CRASHES}:test_every_promise_survives_a_loss_of_power_at_each_call(publish_and_take)"),
+    Mutant("a record is not checked", "classic.index_codec:live_records",
+           'is_live &= records["check"] == checks(records, first)', "pass",
+           shown_by=f"{_CRASHES}:test_each_octet_of_a_record_is_checked"),
+    Mutant("transient messages come back", "classic.index_codec:live_records",
+           '& (records["flags"] & PERSISTENT != 0)', "",
+           shown_by=f"{_CRASHES}:test_every_promise_survives_a_kill_at_each_call(be_lazy)"),
+    Mutant("a shared file goes with the first of its messages", "classic.queue_files:QueueFiles.take",
+           "self._shared.references[file] -= len(gone)", "self._shared.references[file] = 0",
+           shown_by="classic.test_store:test_a_shared_file_goes_with_the_last_message_in_it"),
+    Mutant("a shared file never goes", "classic.queue_files:QueueFiles.take",
+           "self._shared.references[file] -= len(gone)", "pass",
+           shown_by="classic.test_store:test_a_shared_file_goes_with_the_last_message_in_it"),
+    Mutant("recovery counts no references to shared files", "classic.recovery:_Queue._read_segment",
+           "self._shared.references[int(live[begin][\"file\"])] += end - begin", "pass",
+           shown_by="classic.test_store:test_shared_files_stay_over_a_restart"),
+    Mutant("after a kill what was found lives in the kernel's memory only", "classic.recovery:_Queue._read_segment",
+           "segment.sync(self._counters)", "pass",
+           shown_by=f"{_CRASHES}:test_every_promise_survives_a_kill_at_each_call(publish_and_take)"),
+    Mutant("a segment goes while messages are in it", "classic.queue_files:QueueFiles.sweep",
+           "if not self.segments[number].live", "if True",
+           shown_by="classic.test_store:test_a_segment_goes_when_its_messages_are_gone"),
+    Mutant("a deleted queue leaves its directory", "classic.queue_files:QueueFiles.delete",
+           "remove_directory(self._files, self.directory)", "pass",
+           shown_by=f"{_CRASHES}:test_every_promise_survives_a_loss_of_power_at_each_call(delete)"),
+    Mutant("a store goes on after a failed call", "classic.writer:Writer.handle",
+           "self.has_failed = True", "pass",
+           shown_by=f"{_CRASHES}:test_a_failed_store_writes_nothing_more"),
+    Mutant("a clean stop counts for ever", "classic.recovery:_take_clean",
+           'files.remove(f"{root}/{_CLEAN}")', "pass",
+           shown_by="classic.test_store:test_what_was_delivered_is_known_after_a_clean_stop(True)"),
+)  # fmt: skip
+"""Bugs in the store of classic queues. Its crash tests find them; the simulator has no such queues."""
+
 
 @contextmanager
 def planted(mutant: Mutant) -> Iterator[None]:

@@ -11,7 +11,7 @@ import importlib
 import pytest
 
 from tests.mutants.hunt import hunt
-from tests.mutants.planted import MUTANTS, Mutant, planted
+from tests.mutants.planted import MUTANTS, STORE_MUTANTS, Mutant, planted
 
 QUICK = {
     "messages do not wait for term and vote to be on disk": "I6",
@@ -29,18 +29,28 @@ def test_the_simulator_finds(mutant: Mutant) -> None:
     assert found.outcome.invariant == QUICK[mutant.name], found.outcome.error
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda each: each.name)
+@pytest.mark.parametrize("mutant", [*MUTANTS, *STORE_MUTANTS], ids=lambda each: each.name)
 def test_each_bug_can_still_be_planted(mutant: Mutant) -> None:
     """Code moves; a bug that is planted nowhere is never missed."""
     with planted(mutant):
         pass
 
 
-@pytest.mark.parametrize("mutant", [mutant for mutant in MUTANTS if mutant.shown_by], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "mutant", [mutant for mutant in (*MUTANTS, *STORE_MUTANTS) if mutant.shown_by], ids=lambda each: each.name
+)
 def test_the_test_of_a_rare_bug_fails_with_it(mutant: Mutant) -> None:
-    module, _, call = mutant.shown_by.partition(":")
+    module_name, _, call = mutant.shown_by.partition(":")
     name, _, argument = call.removesuffix(")").partition("(")
-    test = getattr(importlib.import_module(f"tests.reference_broker.{module}"), name)
-    arguments = [int(argument) if argument.isdigit() else argument] if argument else []
+    module = importlib.import_module(f"tests.reference_broker.{module_name}")
+    arguments = [_argument(module, argument)] if argument else []
+    test = getattr(module, name)
     with planted(mutant), pytest.raises(AssertionError):
         test(*arguments)
+
+
+def _argument(module: object, text: str) -> object:
+    """A number, a truth value, a function of the test's module, or the text itself."""
+    if text in ("True", "False"):
+        return text == "True"
+    return int(text) if text.isdigit() else getattr(module, text, text)

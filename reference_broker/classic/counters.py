@@ -1,0 +1,67 @@
+"""The figures that the store of classic queues keeps about itself: bytes and syncs by purpose."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+
+class CounterSpec(NamedTuple):
+    """Name, whether it only grows, unit and meaning of one figure."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    unit: str
+    help: str
+
+
+COUNTERS: Final = (
+    CounterSpec("classic_batches", "counter", "batches", "batches of operations that the store of classic queues took"),
+    CounterSpec("classic_messages_written", "counter", "messages", "messages written to message files"),
+    CounterSpec("classic_messages_skipped", "counter", "messages", "messages gone before their turn to be written"),
+    CounterSpec("classic_queue_bytes", "counter", "bytes", "octets written to the queues' own message files"),
+    CounterSpec("classic_shared_bytes", "counter", "bytes", "octets of large messages written to the shared store"),
+    CounterSpec("classic_index_bytes", "counter", "bytes", "octets of index records written, states included"),
+    CounterSpec("classic_index_writes", "counter", "writes", "writes to index segments"),
+    CounterSpec("classic_queue_syncs", "counter", "syncs", "syncs of the queues' own message files"),
+    CounterSpec("classic_shared_syncs", "counter", "syncs", "syncs of shared files"),
+    CounterSpec("classic_index_syncs", "counter", "syncs", "syncs of index segments"),
+    CounterSpec("classic_sync_ns_total", "counter", "ns", "time in syncs of all files of classic queues"),
+    CounterSpec("classic_reads", "counter", "reads", "parts read back from message files"),
+    CounterSpec("classic_read_bytes", "counter", "bytes", "octets read back from message files"),
+    CounterSpec("classic_segments", "gauge", "segments", "index segments on disk"),
+    CounterSpec("classic_shared_files", "gauge", "files", "shared files on disk"),
+    CounterSpec("classic_recovery_messages", "gauge", "messages", "messages that the last start found"),
+    CounterSpec("classic_recovery_dropped", "gauge", "messages", "index records without message at the last start"),
+)
+
+
+class Counters:
+    """Current values. Each counter has one writing thread, so adding needs no lock."""
+
+    __slots__ = tuple(spec.name for spec in COUNTERS)
+
+    classic_batches: int
+    classic_messages_written: int
+    classic_messages_skipped: int
+    classic_queue_bytes: int
+    classic_shared_bytes: int
+    classic_index_bytes: int
+    classic_index_writes: int
+    classic_queue_syncs: int
+    classic_shared_syncs: int
+    classic_index_syncs: int
+    classic_sync_ns_total: int
+    classic_reads: int
+    classic_read_bytes: int
+    classic_segments: int
+    classic_shared_files: int
+    classic_recovery_messages: int
+    classic_recovery_dropped: int
+
+    def __init__(self) -> None:
+        for spec in COUNTERS:
+            setattr(self, spec.name, 0)
+
+    def as_dict(self) -> dict[str, int]:
+        """Name to value, in the order of the table."""
+        return {spec.name: getattr(self, spec.name) for spec in COUNTERS}

@@ -1,0 +1,114 @@
+"""Parts: the unit in which messages lie in message files, and how a run is cut into parts. Pure.
+
+A part is a stretch of one published run whose messages all go the same way: all small or all large, all persistent or
+all transient, and all in one index segment. A part is written as a header and the encoded run
+(:mod:`reference_broker.message_run`), in one write.
+
+The header names the queue and the first sequence number. So an old record of the index that points to octets of a newer
+file never finds a part that passes its check.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from reference_broker import message_run
+from reference_broker.classic.index_codec import SEGMENT_MESSAGES
+from reference_broker.message_run import MessageRun
+from reference_broker.types import GroupId
+
+MAGIC: Final = b"QCP1"
+_HEADER: Final = Struct(">4sQQI")  # magic with the version, queue, first sequence number, octets of the run
+HEADER_SIZE: Final = _HEADER.size
+LARGE_BYTES: Final = 4096
+"""Messages with at least so many octets, properties included, go to the shared store: RabbitMQ's limit."""
+
+
+class DamagedPartError(Exception):
+    """The octets are not the part that was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Messages ``start..start + count - 1`` of a run, which form a part."""
+
+    start: int
+    count: int
+    is_large: bool
+    is_persistent: bool
+
+
+def stretches(run: MessageRun, seq: int, persistent: bool | npt.NDArray[np.bool_]) -> Iterator[Stretch]:
+    """Cut a run whose first message gets the sequence number ``seq`` into parts."""
+    if run.ends is None and isinstance(persistent, bool):
+        bounds = [0, *_segment_bounds(seq, run.count), run.count]
+        large = run.stride >= LARGE_BYTES
+        for start, end in itertools.pairwise(bounds):
+            yield Stretch(start, end - start, large, persistent)
+        return
+    is_large = _sizes(run) >= LARGE_BYTES
+    is_persistent = np.broadcast_to(np.asarray(persistent), run.count)
+    kinds = is_large.astype(np.uint8) * 2 + is_persistent
+    changes = np.flatnonzero(np.diff(kinds)) + 1
+    bounds = sorted({0, run.count, *changes.tolist(), *_segment_bounds(seq, run.count)})
+    for start, end in itertools.pairwise(bounds):
+        yield Stretch(start, end - start, bool(is_large[start]), bool(is_persistent[start]))
+
+
+def _segment_bounds(seq: int, count: int) -> range:
+    return range(SEGMENT_MESSAGES - seq % SEGMENT_MESSAGES, count, SEGMENT_MESSAGES)
+
+
+def _sizes(run: MessageRun) -> npt.NDArray[np.int64]:
+    if run.ends is None:
+        return np.full(run.count, run.stride, np.int64)
+    ends = run.ends.astype(np.int64)
+    return ends - np.concatenate((np.zeros(1, np.int64), ends[:-1]))
+
+
+def cut(run: MessageRun, start: int, count: int) -> MessageRun:
+    """Messages ``start..start + count - 1`` of a run as a run of their own; the octets are a view."""
+    if count == run.count:
+        return run
+    view = memoryview(run.data)
+    if run.ends is None:
+        return MessageRun(count, run.route, view[start * run.stride : (start + count) * run.stride], run.stride)
+    before = int(run.ends[start - 1]) if start else 0
+    ends = run.ends[start : start + count]
+    return MessageRun(count, run.route, view[before : int(ends[-1])], 0, ends - np.uint32(before))
+
+
+def encode_part(group: GroupId, seq: int, run: MessageRun) -> tuple[list[bytes | memoryview], int, int]:
+    """The buffers of a part, its octets and its check."""
+    body = run.buffers()
+    size = sum(map(len, body))
+    buffers = [_HEADER.pack(MAGIC, group, seq, size), *body]
+    check = 0
+    for buffer in buffers:
+        check = zlib.crc32(buffer, check)
+    return buffers, HEADER_SIZE + size, check
+
+
+def part_size(header: bytes) -> int:
+    """The octets of the part with this header. Raises :class:`DamagedPartError` if the octets are no header."""
+    if len(header) < HEADER_SIZE or not header.startswith(MAGIC):
+        raise DamagedPartError("no part begins there")
+    return HEADER_SIZE + int(_HEADER.unpack_from(header)[3])
+
+
+def decode_part(octets: bytes, group: GroupId, seq: int, check: int) -> MessageRun:
+    """Read a part back. Raises :class:`DamagedPartError` unless it is the part with this check."""
+    if zlib.crc32(octets) != check:
+        raise DamagedPartError("the part fails its check")
+    _, of_group, of_seq, _ = _HEADER.unpack_from(octets)
+    if (of_group, of_seq) != (group, seq):
+        raise DamagedPartError(f"the part is of queue {of_group:x}, message {of_seq}")
+    return message_run.decode(octets, HEADER_SIZE)

@@ -1,0 +1,56 @@
+"""What the owner of the store and its writer share: a queue's identity, and each part of a message run.
+
+The owner makes a part and takes it out when all its messages are gone. The writer sets ``place`` once the part is
+written. Each attribute has one writing thread, so neither needs a lock: whoever finds no body finds a place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from reference_broker.message_run import MessageRun
+from reference_broker.types import GroupId
+
+NEVER: Final = 2**63 - 1
+"""The expiry of a message without a time to live."""
+
+
+class Place(NamedTuple):
+    """Where a part lies: its shared file (0: the queue's own message file of its segment), offset, octets, check."""
+
+    file: int
+    offset: int
+    size: int
+    check: int
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """``count`` messages of one run, with the sequence numbers ``seq``, +1, ..."""
+
+    seq: int
+    count: int
+    run: MessageRun | None
+    """The messages while they are in memory. Whoever takes it away has set ``place`` before."""
+    left: int
+    """How many of the messages are still in the queue."""
+    expires: int = NEVER
+    is_large: bool = False
+    is_persistent: bool = False
+    place: Place | None = None
+    memory_bytes: int = 0
+    """What the part counts for in the store's account of memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueName:
+    """A queue as the store knows it. A durable queue is there after a restart."""
+
+    group: GroupId
+    is_durable: bool
+    is_lazy: bool = False
+
+    def directory(self, root: str) -> str:
+        """Where the files of the queue are."""
+        return f"{root}/{'durable' if self.is_durable else 'transient'}/{self.group:016x}"

@@ -1,0 +1,188 @@
+"""What a start finds of the classic queues, and what it cleans up.
+
+A message is there if its record says so and the record's part passes its check. A record without its part is dropped,
+and a part without a record is never looked at. Transient messages go, and so does everything of queues that were not
+durable.
+
+What was found is synced, because after a kill it may live in the kernel's memory only. Removals of files are made
+durable before the numbers of these files are used again. So a later loss of power never mixes messages of before the
+start with messages of after the start.
+
+A *clean stop* leaves a file that says of each queue up to which message it had delivered. The file goes before anything
+else happens. Without this file each message counts as delivered: nobody knows better.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from reference_broker.classic import index_codec
+from reference_broker.classic.counters import Counters
+from reference_broker.classic.index_codec import GONE, RECORD, SEGMENT_MESSAGES, STORED, Records
+from reference_broker.classic.part_codec import HEADER_SIZE, DamagedPartError, decode_part, part_size
+from reference_broker.classic.parts import Part, Place, QueueName
+from reference_broker.classic.queue_files import (
+    INDEX,
+    MESSAGES,
+    QueueFiles,
+    SegmentFiles,
+    remove_directory,
+    remove_files,
+)
+from reference_broker.classic.shared import SharedStore
+from reference_broker.storage.files import Files, read_whole, write_whole
+from reference_broker.types import GroupId
+
+FIRST_SEQ: Final = SEGMENT_MESSAGES
+"""The sequence number of the first message of a queue: 0 stands for no message."""
+_CLEAN: Final = "clean"
+_DELIVERED: Final = Struct(">QQ")
+_CHECK: Final = Struct(">I")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPart:
+    """A part, and the positions of the messages in it that are in the queue, ascending."""
+
+    part: Part
+    positions: npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class FoundQueue:
+    """The messages of a durable queue, in order. Messages below ``delivered_end`` may have been delivered."""
+
+    files: QueueFiles
+    parts: list[FoundPart]
+    next_seq: int
+    delivered_end: int
+
+
+def recover(files: Files, root: str, shared: SharedStore, counters: Counters) -> dict[GroupId, FoundQueue]:
+    """Read the store and clean it up. Raises OSError if the drive cannot be read or written."""
+    delivered = _take_clean(files, root)
+    for name in files.names(f"{root}/transient"):
+        remove_directory(files, f"{root}/transient/{name}")
+    queues = {}
+    for name in files.names(f"{root}/durable"):
+        group = GroupId(int(name, 16))
+        found = _Queue(QueueName(group, is_durable=True), files, root, shared, counters).read()
+        found.delivered_end = min(delivered.get(group, 0), found.next_seq) if delivered is not None else found.next_seq
+        queues[group] = found
+    shared.recovered()
+    return queues
+
+
+class _Queue:
+    """Reads the files of one queue."""
+
+    def __init__(self, name: QueueName, files: Files, root: str, shared: SharedStore, counters: Counters) -> None:
+        self._name, self._files, self._shared, self._counters = name, files, shared, counters
+        self._queue = QueueFiles(name, files, root, shared, counters)
+        self._parts: list[FoundPart] = []
+
+    def read(self) -> FoundQueue:
+        directory = self._queue.directory
+        numbers = sorted({int(name.partition(".")[0], 16) for name in self._files.names(directory)})
+        for number in numbers:
+            self._read_segment(number)
+        self._files.sync_dir(directory)
+        next_seq = (numbers[-1] + 1) * SEGMENT_MESSAGES if numbers else FIRST_SEQ
+        return FoundQueue(self._queue, self._parts, next_seq, next_seq)
+
+    def _read_segment(self, number: int) -> None:
+        segment = self._open(number)
+        if segment is None:
+            return
+        seqs, live = index_codec.live_records(segment.records.tobytes(), number)
+        is_there = np.zeros(len(segment.records), bool)
+        for begin, end in _stretches_of_one_part(live):
+            part = self._check(segment, int(seqs[begin]), live[begin])
+            if part is None:
+                self._counters.classic_recovery_dropped += end - begin
+                continue
+            positions = live["position"][begin:end].astype(np.int64)
+            part.count, part.left = int(positions[-1]) + 1, end - begin
+            self._parts.append(FoundPart(part, positions))
+            is_there[seqs[begin:end] % SEGMENT_MESSAGES] = True
+            if part.is_large:
+                self._shared.references[int(live[begin]["file"])] += end - begin
+        segment.records["state"] = np.where(is_there, STORED, GONE)
+        segment.live = int(is_there.sum())
+        if segment.live:
+            segment.sync(self._counters)
+            self._queue.add_segment(number, segment)
+            self._counters.classic_recovery_messages += segment.live
+            self._counters.classic_segments += 1
+        else:
+            segment.close()
+            self._remove(number)
+
+    def _open(self, number: int) -> SegmentFiles | None:
+        path = f"{self._queue.directory}/{number:08x}"
+        try:
+            messages = self._files.open(path + MESSAGES)
+        except FileNotFoundError:
+            self._remove(number)
+            return None
+        try:
+            index = self._files.open(path + INDEX)
+        except FileNotFoundError:
+            messages.close()
+            self._remove(number)
+            return None
+        octets = index.read(0, SEGMENT_MESSAGES * RECORD.itemsize)
+        records = np.frombuffer(octets, RECORD, len(octets) // RECORD.itemsize).copy()
+        return SegmentFiles(index, messages, records)
+
+    def _remove(self, number: int) -> None:
+        remove_files(self._files, self._queue.directory, [f"{number:08x}{INDEX}", f"{number:08x}{MESSAGES}"])
+
+    def _check(self, segment: SegmentFiles, seq: int, record: Any) -> Part | None:
+        """The part of a record, if it is whole."""
+        file, offset, first = int(record["file"]), int(record["offset"]), seq - int(record["position"])
+        check = int(record["part_check"])
+        try:
+            source = self._shared.file(file) if file else segment.messages
+            octets = source.read(offset, part_size(source.read(offset, HEADER_SIZE)))
+            run = decode_part(octets, self._name.group, first, check)
+        except (DamagedPartError, KeyError):
+            return None
+        place = Place(file, offset, len(octets), check)
+        return Part(first, run.count, None, 0, int(record["expires"]), bool(file), True, place)
+
+
+def _stretches_of_one_part(live: Records) -> Iterator[tuple[int, int]]:
+    if not len(live):
+        return
+    is_new = (live["file"][1:] != live["file"][:-1]) | (live["offset"][1:] != live["offset"][:-1])
+    bounds = [0, *(np.flatnonzero(is_new) + 1).tolist(), len(live)]
+    yield from itertools.pairwise(bounds)
+
+
+def write_clean(files: Files, root: str, delivered: Mapping[GroupId, int]) -> None:
+    """After the last operation: say of each queue up to which message it has delivered."""
+    octets = b"".join(_DELIVERED.pack(group, end) for group, end in sorted(delivered.items()))
+    write_whole(files, f"{root}/{_CLEAN}", octets + _CHECK.pack(zlib.crc32(octets)))
+
+
+def _take_clean(files: Files, root: str) -> dict[GroupId, int] | None:
+    """Read the file of a clean stop, and remove it durably. None if there is none."""
+    delivered: dict[GroupId, int] | None = None
+    with suppress(FileNotFoundError):
+        octets = read_whole(files, f"{root}/{_CLEAN}")
+        body, check = octets[: -_CHECK.size], octets[-_CHECK.size :]
+        if _CHECK.pack(zlib.crc32(body)) == check:
+            delivered = {GroupId(group): end for group, end in _DELIVERED.iter_unpack(body)}
+        files.remove(f"{root}/{_CLEAN}")
+        files.sync_dir(root)
+    return delivered

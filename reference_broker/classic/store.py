@@ -1,0 +1,241 @@
+"""The store of a node's classic queues, as the queues use it.
+
+Theory of operation
+-------------------
+The owner's thread keeps for each queue its *parts* (:mod:`~reference_broker.classic.parts`), by their first sequence
+number. A published run becomes one part or a few. Persistent messages of durable queues go to the writer, and the owner
+hears by :class:`~reference_broker.classic.writer.Stored` when they survive a loss of power. All messages of a lazy
+queue go to the writer, and leave memory as soon as they are written. Other messages stay in memory only.
+
+The bodies of all queues together have a limit in memory. Above the limit, new messages that are written anyway leave
+memory, too. So the oldest messages, which are delivered next, stay.
+
+A body that is not in memory is read back as a whole part. The last part that a queue read stays in memory, because its
+other messages are wanted next.
+
+Invariants
+    a part has its body in memory or has a place on the drive
+    sequence numbers of a queue go up, and a part never crosses an index segment
+    a queue that is deleted has no files when ``Deleted`` is told
+
+Back of the envelope: to add a run of 500 messages of 1 KB takes 10 us on the owner's thread and 0.6 ms on the writer's,
+most of it CRC and copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from reference_broker.classic import part_codec
+from reference_broker.classic.counters import Counters
+from reference_broker.classic.index_codec import segment_of
+from reference_broker.classic.parts import NEVER, Part, QueueName
+from reference_broker.classic.queue_files import QueueFiles
+from reference_broker.classic.recovery import FIRST_SEQ, FoundPart, FoundQueue, recover, write_clean
+from reference_broker.classic.shared import SHARED_FILE_BYTES, SharedStore
+from reference_broker.classic.writer import Add, Delete, Notify, Operation, Take, Writer
+from reference_broker.message_run import MessageRun
+from reference_broker.storage.executor import Executor, IoPolicy
+from reference_broker.storage.files import Files
+from reference_broker.types import GroupId
+
+MEMORY_BYTES: Final = 256 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig:
+    """Where the store is, and its limits."""
+
+    directory: str
+    memory_bytes: int = MEMORY_BYTES
+    """Above so many octets of messages in memory, new messages that are on the drive leave memory."""
+    shared_file_bytes: int = SHARED_FILE_BYTES
+
+
+class ClassicStore:
+    """All classic queues of one node. One thread owns the store; the writer has its own thread, or none."""
+
+    def __init__(self, config: StoreConfig, files: Files, notify: Notify) -> None:
+        """Use :meth:`open`."""
+        self.config = config
+        self.counters = counters = Counters()
+        self.memory_bytes = 0
+        """Octets of the messages in memory."""
+        self._files = files
+        for name in ("durable", "transient"):
+            files.make_dir(f"{config.directory}/{name}")
+        shared = SharedStore(files, f"{config.directory}/shared", counters, config.shared_file_bytes)
+        self._shared = shared
+        self._writer = Writer(files, config.directory, shared, counters, notify)
+        self._queues: dict[GroupId, StoredQueue] = {}
+        self._found: dict[GroupId, FoundQueue] = {}
+        self._executor: Executor[Operation]
+
+    @classmethod
+    def open(cls, config: StoreConfig, files: Files, notify: Notify, policy: IoPolicy) -> ClassicStore:
+        """Read what is there, and start. ``notify`` is called in the writer's thread. Raises OSError if the drive
+        cannot be read or written."""
+        store = cls(config, files, notify)
+        store._found = recover(files, config.directory, store._shared, store.counters)
+        for group, found in store._found.items():
+            store._writer.queues[group] = found.files
+        store._executor = policy("classic store", store._writer.handle)
+        store._executor.start()
+        return store
+
+    def queue(self, name: QueueName) -> StoredQueue:
+        """The queue of that name, with what was found of it at the start."""
+        if (queue := self._queues.get(name.group)) is None:
+            found = self._found.pop(name.group, None) if name.is_durable else None
+            queue = self._queues[name.group] = StoredQueue(self, name, found)
+        return queue
+
+    def keep_only(self, groups: Collection[GroupId]) -> None:
+        """Delete what was found of queues that are gone by now."""
+        for group in [group for group in self._found if group not in groups]:
+            del self._found[group]
+            self.submit(Delete(QueueName(group, is_durable=True)))
+
+    def deleted(self, queue: StoredQueue) -> None:
+        """A queue gives up everything that it wrote."""
+        self._queues.pop(queue.name.group, None)
+        self.submit(Delete(queue.name))
+
+    def submit(self, operation: Operation) -> None:
+        """Hand an operation to the writer."""
+        self._executor.submit(operation)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the writer has something to do."""
+        return self._executor.waits
+
+    def run_pending(self) -> bool:
+        """Without threads: carry out what waits. False if there was nothing."""
+        return self._executor.run_pending()
+
+    def read(self, files: QueueFiles | None, part: Part, group: GroupId) -> MessageRun:
+        """Read a part back from the drive."""
+        place = part.place
+        assert place is not None, "a part without a body has a place"
+        if place.file:
+            file = self._shared.file(place.file)
+        else:
+            assert files is not None, "a queue that wrote has files"
+            file = files.segments[segment_of(part.seq)].messages
+        octets = file.read(place.offset, place.size)
+        self.counters.classic_reads += 1
+        self.counters.classic_read_bytes += len(octets)
+        return part_codec.decode_part(octets, group, part.seq, place.check)
+
+    def files_of(self, group: GroupId) -> QueueFiles | None:
+        """The files of a queue, None before it has written anything."""
+        return self._writer.queues.get(group)
+
+    def close(self) -> None:
+        """Finish what waits, and leave the file of a clean stop."""
+        self._executor.close()
+        if not self._writer.has_failed:
+            delivered = {group: queue.delivered_end for group, queue in self._queues.items() if queue.name.is_durable}
+            delivered |= {group: found.delivered_end for group, found in self._found.items()}
+            write_clean(self._files, self.config.directory, delivered)
+        for files in self._writer.queues.values():
+            files.close()
+        self._shared.close()
+
+
+class StoredQueue:
+    """The messages of one queue."""
+
+    def __init__(self, store: ClassicStore, name: QueueName, found: FoundQueue | None) -> None:
+        self.name = name
+        self.next_seq = found.next_seq if found else FIRST_SEQ
+        self.delivered_end = found.delivered_end if found else FIRST_SEQ
+        """Messages below this sequence number may have been delivered."""
+        self.found: list[FoundPart] = found.parts if found else []
+        """What was there at the start, in order."""
+        self._store = store
+        self._parts = {each.part.seq: each.part for each in self.found}
+        self._last_read: tuple[int, MessageRun] | None = None
+
+    def add(self, run: MessageRun, persistent: bool | npt.NDArray[np.bool_], expires: int = NEVER) -> list[Part]:
+        """Take a run of messages behind all others. ``persistent`` is for all messages or for each. Returns the parts.
+        The parts that :meth:`is_written` of are stored when ``Stored`` says so."""
+        parts = []
+        base = self.next_seq
+        for stretch in part_codec.stretches(run, base, persistent):
+            body = part_codec.cut(run, stretch.start, stretch.count)
+            seq = base + stretch.start
+            part = Part(seq, stretch.count, body, stretch.count, expires, stretch.is_large, stretch.is_persistent)
+            self._parts[seq] = part
+            self.next_seq = seq + stretch.count
+            self._keep(part)
+            parts.append(part)
+        return parts
+
+    def is_written(self, part: Part) -> bool:
+        """Whether the part goes to the drive."""
+        return self.name.is_lazy or (part.is_persistent and self.name.is_durable)
+
+    def is_confirmed_late(self, part: Part) -> bool:
+        """Whether a confirm of the part's messages waits for the drive."""
+        return part.is_persistent and self.name.is_durable
+
+    def _keep(self, part: Part) -> None:
+        store = self._store
+        is_written = self.is_written(part)
+        drops_body = is_written and (self.name.is_lazy or store.memory_bytes > store.config.memory_bytes)
+        if not drops_body and part.run is not None:
+            part.memory_bytes = len(part.run.data)
+            store.memory_bytes += part.memory_bytes
+        if is_written:
+            store.submit(Add(self.name, part, drops_body))
+
+    def run(self, seq: int) -> MessageRun:
+        """The messages of the part that begins at ``seq``. Raises OSError or :class:`~reference_broker.classic.
+        part_codec.DamagedPartError` if the drive does not give them back."""
+        part = self._parts[seq]
+        if (run := part.run) is not None:
+            return run
+        if self._last_read is None or self._last_read[0] != seq:
+            self._last_read = seq, self._store.read(self._store.files_of(self.name.group), part, self.name.group)
+        return self._last_read[1]
+
+    def take(self, part_seq: int, start: int, count: int, step: int = 1) -> None:
+        """Messages at positions ``start, start + step, ...`` of a part are gone. Each message goes once."""
+        part = self._parts[part_seq]
+        part.left -= count
+        if not part.left:
+            del self._parts[part_seq]
+            self._forget(part)
+        if self.is_written(part):
+            self._store.submit(Take(self.name, part_seq + start, count, step, self.next_seq))
+
+    def _forget(self, part: Part) -> None:
+        self._store.memory_bytes -= part.memory_bytes
+        if self._last_read is not None and self._last_read[0] == part.seq:
+            self._last_read = None
+
+    def delivered(self, seq_end: int) -> None:
+        """Messages below ``seq_end`` have been delivered."""
+        self.delivered_end = max(self.delivered_end, seq_end)
+
+    def delete(self) -> None:
+        """Give up the queue with everything that it wrote."""
+        for part in self._parts.values():
+            self._forget(part)
+            part.left = 0
+        self._parts.clear()
+        self._store.deleted(self)
+
+
+def as_positions(found: FoundPart) -> list[tuple[int, int]]:
+    """The messages of a part that was found, as ranges: first position, count."""
+    positions = found.positions
+    breaks: Any = np.flatnonzero(np.diff(positions) != 1) + 1
+    return [(int(each[0]), len(each)) for each in np.split(positions, breaks)]

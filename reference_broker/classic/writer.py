@@ -1,0 +1,179 @@
+"""The writer of the store: group commit for all classic queues of a node.
+
+Theory of operation
+-------------------
+The writer takes all waiting operations and makes one batch of them. It writes the parts of all queues, then the index
+records, then it syncs what must survive, and then it tells the owner. Operations that arrive meanwhile wait for the
+next batch, so a slow drive makes the batches larger. A part whose messages are all gone when its turn comes is never
+written, and a queue whose consumers keep up with its publishers hardly touches the drive.
+
+Order within one batch: parts; records; syncs (messages before records); notices; removal of files. An unsynced record
+may still reach the platter before its part, because drives reorder writes. Recovery checks each part and drops
+the record then.
+
+A failed write or sync ends the writer: nothing more is written and nobody hears that anything was stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from reference_broker.classic.counters import Counters
+from reference_broker.classic.parts import Part, QueueName
+from reference_broker.classic.queue_files import QueueFiles
+from reference_broker.classic.shared import SharedStore
+from reference_broker.storage.errors import drive_failure
+from reference_broker.storage.files import Files
+from reference_broker.types import GroupId
+
+BATCH_BYTES: Final = 16 << 20
+"""A batch is closed once it holds so many octets of messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Write a part. ``drops_body``: the body is read back from the drive when it is wanted."""
+
+    queue: QueueName
+    part: Part
+    drops_body: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Messages of one part are gone: ``count`` sequence numbers ``seq, seq + step, ...``. ``next_seq`` is the number
+    that the queue's next message will get."""
+
+    queue: QueueName
+    seq: int
+    count: int
+    step: int
+    next_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove everything that the queue wrote."""
+
+    queue: QueueName
+
+
+Operation = Add | Take | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The queue's messages below ``seq_end`` survive a loss of power, as far as they are persistent and not gone."""
+
+    group: GroupId
+    seq_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """Nothing is left of the queue."""
+
+    group: GroupId
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The store has ended, for the reason given: the node must stop."""
+
+    reason: str
+
+
+Notice = Stored | Deleted | Failed
+Notify = Callable[[list[Notice]], None]
+
+
+class Writer:
+    """Handles lists of operations, one list at a time."""
+
+    def __init__(self, files: Files, root: str, shared: SharedStore, counters: Counters, notify: Notify) -> None:
+        self.queues: dict[GroupId, QueueFiles] = {}
+        self.has_failed = False
+        self._files, self._root, self._shared, self._counters, self._notify = files, root, shared, counters, notify
+        self._next_seq: dict[GroupId, int] = {}
+
+    def handle(self, operations: list[Operation]) -> None:
+        """Carry out a list of operations."""
+        if self.has_failed:
+            return
+        try:
+            self._handle(operations)
+        except OSError as error:
+            self.has_failed = True
+            self._notify([Failed(drive_failure("the store of classic queues", self._root, error))])
+
+    def _handle(self, operations: Sequence[Operation]) -> None:
+        octets, begin = 0, 0
+        for position, operation in enumerate(operations):
+            if type(operation) is Add:
+                octets += self._add(operation)
+                self._next_seq[operation.queue.group] = operation.part.seq + operation.part.count
+            elif type(operation) is Take:
+                self._queue(operation.queue).take(operation.seq, operation.count, operation.step)
+                self._next_seq[operation.queue.group] = operation.next_seq
+            elif type(operation) is Delete:
+                self._queue(operation.queue).delete()
+            if octets >= BATCH_BYTES:
+                self._commit(operations[begin : position + 1])
+                octets, begin = 0, position + 1
+        if begin < len(operations):
+            self._commit(operations[begin:])
+
+    def _add(self, operation: Add) -> int:
+        if not operation.part.left:
+            self._counters.classic_messages_skipped += operation.part.count
+            return 0
+        return self._queue(operation.queue).stage(operation.part)
+
+    def _queue(self, name: QueueName) -> QueueFiles:
+        if (queue := self.queues.get(name.group)) is None:
+            queue = self.queues[name.group] = QueueFiles(name, self._files, self._root, self._shared, self._counters)
+        return queue
+
+    def _commit(self, operations: Sequence[Operation]) -> None:
+        """Write and sync one batch, and tell the owner."""
+        self._counters.classic_batches += 1
+        groups = dict.fromkeys(operation.queue.group for operation in operations)
+        queues = [self.queues[group] for group in groups if group in self.queues]
+        self._shared.write()
+        for queue in queues:
+            queue.write_messages()
+        for queue in queues:
+            queue.write_index()
+        if any(type(operation) is Add and operation.part.is_persistent for operation in operations):
+            self._shared.sync()
+        for queue in queues:
+            queue.sync()
+        self._drop_bodies(operations)
+        self._notify(self._notices(operations))
+        self._clean_up(operations, queues)
+
+    def _drop_bodies(self, operations: Sequence[Operation]) -> None:
+        for operation in operations:
+            if type(operation) is Add and operation.drops_body and operation.part.place is not None:
+                operation.part.run = None
+
+    def _notices(self, operations: Sequence[Operation]) -> list[Notice]:
+        stored: dict[GroupId, Notice] = {}
+        for operation in operations:
+            group = operation.queue.group
+            if type(operation) is Add:
+                stored[group] = Stored(group, operation.part.seq + operation.part.count)
+            elif type(operation) is Delete:
+                stored[group] = Deleted(group)
+        return list(stored.values())
+
+    def _clean_up(self, operations: Sequence[Operation], queues: Sequence[QueueFiles]) -> None:
+        for queue in queues:
+            queue.sweep(self._next_seq.get(queue.name.group, 0))
+        for operation in operations:
+            if type(operation) is Delete:
+                self.queues.pop(operation.queue.group, None)
+                self._next_seq.pop(operation.queue.group, None)
+        self._shared.sweep()
