@@ -20,9 +20,10 @@ from reference_broker.machines.records import Columns
 def bury(state: State, outbox: Outbox, stretch: tuple[int, int, int, Origin], reason: DeadLetterReason) -> None:
     """Make dead letters of messages that have left the queue, if the queue has a dead letter exchange."""
     config = state.config
-    if config.dead_letter is None:
-        return
     count, start, step, origin = stretch
+    if config.dead_letter is None:
+        state.departures.stretch(count, start, step, origin)
+        return
     state.totals.dead_lettered += count
     if not config.keeps_dead_letters:  # always so with drop-head
         state.dead_letters.at_most_once.append((reason, 0, count, start, step, *origin))
@@ -35,6 +36,7 @@ def bury(state: State, outbox: Outbox, stretch: tuple[int, int, int, Origin], re
 def bury_records(state: State, outbox: Outbox, number: int, records: Columns, reason: DeadLetterReason) -> None:
     """Bury the messages of many records of the backlog; ``number`` is the message number of the first message."""
     if state.config.dead_letter is None or not len(records):
+        state.departures.records(records)
         return
     counts = counts_of(records)
     state.totals.dead_lettered += int(counts.sum())
@@ -62,6 +64,7 @@ def send_at_most_once(state: State, outbox: Outbox) -> None:
     letters_left, take = state.dead_letters.at_most_once, state.dead_letters.take_at_most_once
     while letters_left and (letters := take(outbox.at_most_once_count, outbox.at_most_once_octets)) is not None:
         outbox.dead_letter(0, letters.count, letters.start, letters.step, letters.origin, letters.reason)
+        state.departures.held([letters])
         outbox.at_most_once_count += letters.count
         outbox.at_most_once_octets += letters.count * letters.origin.size
     if letters_left:

@@ -125,14 +125,18 @@ class DeadLetters:
         self.count += count
         self.octets += int((counts * letters["size"]).sum())
 
-    def settle(self, ranges: tuple[IdRange, ...]) -> None:
-        """Forget letters that their target has confirmed. Unknown ids are ignored."""
+    def settle(self, ranges: tuple[IdRange, ...]) -> list[DeadRange]:
+        """Forget letters that their target has confirmed, and return them. Unknown ids are ignored."""
+        settled: list[DeadRange] = []
         for first, last in ranges:
-            for letters in release(self.in_flight, first, last):
+            released = release(self.in_flight, first, last)
+            settled += released
+            for letters in released:
                 self.in_flight_count -= letters.count
                 self.in_flight_octets -= letters.count * letters.origin.size
                 self.count -= letters.count
                 self.octets -= letters.count * letters.origin.size
+        return settled
 
     def announce(self) -> list[DeadRange]:
         """Put waiting letters in flight, as far as the window allows. Returns these letters."""

@@ -33,14 +33,19 @@ def enqueue(state: State, outbox: Outbox, command: Enqueue, index: LogIndex, run
     first_seq, channel_id = command.first_seq, command.channel
     channel = state.channels.get(channel_id)
     next_seq = channel.next_seq if channel else 1
+    count = command.run.count
     if first_seq > next_seq:
+        state.departures.never_entered(index, run_offset, 0, count)
         return
     if channel is None:
         if state.is_of_earlier_boot(channel_id):
+            state.departures.never_entered(index, run_offset, 0, count)
             return
         channel = state.channels[channel_id] = ChannelState()
         outbox.monitor(channel_id.node)
-    after = first_seq + command.run.count
+    after = first_seq + count
+    if first_seq < next_seq:
+        state.departures.never_entered(index, run_offset, 0, min(next_seq - first_seq, count))
     if after > next_seq:
         channel.next_seq = after
         refused = _accept(state, outbox, command, index, run_offset, next_seq - first_seq)
@@ -69,6 +74,7 @@ def _accept(state: State, outbox: Outbox, command: Enqueue, index: LogIndex, run
         return 0
     if state.refusing:
         refused = count
+        state.departures.never_entered(index, run_offset, start, count)
     else:
         expires = expiry.expiry_of(state, command.ttl_ms)
         for begin, length, size in limits.stretches_of_one_size(state, command.run, start):
@@ -103,4 +109,5 @@ def _hand_out(state: State, outbox: Outbox, count: int, start: int, step: int, o
         outbox.deliver(consumer.id, first_id, first, share, stride, origin)
         if consumer.auto_settle:
             state.totals.settled += share
+            state.departures.stretch(share, first, stride, origin)
     return dealt

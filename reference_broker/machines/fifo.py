@@ -72,6 +72,7 @@ from reference_broker.machines.commands import (
 )
 from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.consumers import Status
+from reference_broker.machines.departures import Departure
 from reference_broker.machines.effects import Confirm, Deliver, Effect, Reject
 from reference_broker.machines.enqueue import deal, enqueue
 from reference_broker.machines.fifo_snapshot import decode_state, encode_state
@@ -185,13 +186,19 @@ class FifoMachine:
             case Tick():
                 expiry.tick(state, outbox)
             case DeadLetterSettled():
-                state.dead_letters.settle(command.ranges)
+                state.departures.held(state.dead_letters.settle(command.ranges))
                 burial.announce(state, outbox)
             case _:
                 assert_never(command)
 
     def _purge(self, command: Purge) -> None:
-        purged = self._state.ready.clear()
+        ready, departures = self._state.ready, self._state.departures
+        if departures.is_collecting:
+            for _number, count, start, step, origin in ready.returned:
+                departures.stretch(count, start, step, origin)
+            for records in ready.backlog.pieces():
+                departures.records(records)
+        purged = ready.clear()
         self._state.totals.purged += purged
         self._outbox.reply(command.channel, command.correlation, purged)
 
@@ -248,6 +255,14 @@ class FifoMachine:
         """The id that the consumer's next delivery starts with; 0 if the consumer is unknown."""
         consumer = self._state.consumer(consumer_id)
         return consumer.next_id if consumer is not None else 0
+
+    def collect_departures(self) -> None:
+        """Collect from now on which messages leave the queue (:mod:`~reference_broker.machines.departures`)."""
+        self._state.departures.collect()
+
+    def take_departures(self) -> list[Departure]:
+        """The messages that have left since the last call."""
+        return self._state.departures.take()
 
     def live_entries(self) -> list[tuple[LogIndex, LogIndex]]:
         """The log entries that ready, held or dead messages lie in: merged ranges, ascending. All others may go."""

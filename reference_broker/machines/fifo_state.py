@@ -9,6 +9,7 @@ from typing import Final
 from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.consumers import Consumer
 from reference_broker.machines.dead_letters import DeadLetters
+from reference_broker.machines.departures import Departures
 from reference_broker.machines.origins import NEVER
 from reference_broker.machines.ready import Ready
 from reference_broker.machines.service_queue import ServiceQueue
@@ -89,6 +90,7 @@ class State:
         "channels",
         "config",
         "dead_letters",
+        "departures",
         "is_expiring",
         "is_limited",
         "is_plain",
@@ -110,6 +112,7 @@ class State:
         """When a consumer last came or went, or a get came; 0 while the queue does not expire."""
         self.ready = Ready()
         self.dead_letters = DeadLetters()
+        self.departures = Departures()
         self.channels: dict[ChannelId, ChannelState] = {}
         self.arrivals = 0
         """Subscriptions so far."""

@@ -46,11 +46,12 @@ def refuse_tail(state: State, count: int) -> int:
     if not state.is_limited or state.config.overflow is Overflow.DROP_HEAD or not _excess(state, 1):
         return 0
     while refused < count and backlog.count:
-        *_place, held, _expires, size = backlog.peek_tail()
+        index, offset, start, held, _expires, size = backlog.peek_tail()
         excess = min(_excess(state, size), held, count - refused)
         if not excess:
             break
         backlog.take_tail(excess)
+        state.departures.never_entered(index, offset, start + held - excess, excess)
         refused += excess
     state.refusing = state.refusing or refused > 0
     return refused

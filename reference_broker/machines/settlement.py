@@ -27,7 +27,7 @@ def settle(state: State, command: Settle) -> Consumer | None:
         return None
     before = consumer.unacked
     for first, last in command.ranges:
-        consumer.release(first, last)
+        state.departures.held(consumer.release(first, last))
     state.totals.settled += before - consumer.unacked
     credited(state, consumer)
     return consumer

@@ -68,6 +68,8 @@ def get(state: State, outbox: Outbox, command: Get) -> None:
         state.ready.take(1)
         message_id = consumer.hold_one(command.auto_settle, start, origin)
         state.totals.settled += command.auto_settle
+        if command.auto_settle:
+            state.departures.stretch(1, start, 1, origin)
         if not consumer.credit:
             state.service.remove(consumer)
         outbox.deliver(consumer.id, message_id, start, 1, 1, origin)

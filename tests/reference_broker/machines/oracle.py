@@ -503,13 +503,15 @@ class Oracle:
         ]
         return {name: getattr(self, name) for name in names}
 
-    def live_entries(self) -> set[int]:
+    def live_places(self) -> list[Place]:
+        """Entry, offset and position of each message that has not left the queue."""
         held = [message for one in self.subscribers.values() for message in one.held.values()]
-        dead = {
-            place[0]
-            for _number, place, _reason, _count in [*self.letters.values(), *(letter for letter, _size in self.parting)]
-        }
-        return dead | {message.place[0] for message in [*self.fresh, *self.returned, *held]}
+        letters = [*self.letters.values(), *(letter for letter, _size in self.parting)]
+        dead = [place for _number, place, _reason, _count in letters]
+        return dead + [message.place for message in [*self.fresh, *self.returned, *held]]
+
+    def live_entries(self) -> set[int]:
+        return {place[0] for place in self.live_places()}
 
 
 def may_go(under_way: list[int], size: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from itertools import pairwise
 from random import Random
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from reference_broker.machines import dead_letters
 from reference_broker.machines.batch import decode_batch
-from reference_broker.machines.commands import ChannelDown, NodeUp
+from reference_broker.machines.commands import ChannelDown, Command, Enqueue, NodeUp
 from reference_broker.machines.config import FifoConfig
 from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorNode, Reply
 from reference_broker.machines.fifo import FifoMachine, Meta
@@ -34,18 +35,25 @@ class Pair:
 
     def __init__(self, config: FifoConfig) -> None:
         self.queue = FifoMachine(config)
+        self.queue.collect_departures()
         self.oracle = Oracle(config)
 
     def apply(self, payload: bytes, gap: int = 1) -> None:
         index = LogIndex(self.queue.applied + gap)
         effects = self.queue.apply(Meta(index, TERM), payload)
-        expected = self.oracle.apply(index, *decode_batch(payload))
+        batch = decode_batch(payload)
+        live = Counter(self.oracle.live_places())
+        expected = self.oracle.apply(index, *batch)
         assert told(effects) == expected
+        live.update((index, *place) for place in _places(batch[1]))
+        gone = Counter(place for departure in self.queue.take_departures() for place in _departed(*departure))
+        assert live == gone + Counter(self.oracle.live_places())
         self.compare_state()
 
     def restart(self) -> None:
         snapshot = self.queue.snapshot()
         self.queue = FifoMachine.restore(snapshot)
+        self.queue.collect_departures()
         assert self.queue.snapshot() == snapshot
 
     def compare_state(self) -> None:
@@ -71,6 +79,18 @@ class Pair:
         assert {index for first, last in ranges for index in range(first, last + 1)} == self.oracle.live_entries()
         assert self.queue.lowest_live_entry() == min(self.oracle.live_entries(), default=None)
         assert all(last + 1 < first for (_, last), (first, _) in pairwise(ranges))
+
+
+def _places(commands: list[tuple[int, Command]]) -> Iterator[tuple[int, int]]:
+    """Offset and position of each message in a batch."""
+    for offset, command in commands:
+        if isinstance(command, Enqueue):
+            yield from ((offset, position) for position in range(command.run.count))
+
+
+def _departed(entry: int, offset: int, start: int, count: int, step: int) -> Iterator[tuple[int, int, int]]:
+    for position in range(start, start + count * step, step):
+        yield entry, offset, position
 
 
 @MANY
