@@ -18,7 +18,8 @@ Messages enter and are dealt to consumers by :mod:`~reference_broker.machines.en
 (:mod:`~reference_broker.machines.expiry`), dropped by a full queue (:mod:`~reference_broker.machines.limits`), returned
 above the delivery limit, or purged. Each way has a counter. Settled and purged messages are gone; the others may become
 dead letters (:mod:`~reference_broker.machines.burial`). Subscriptions, and the ends of channels and nodes, are in
-:mod:`~reference_broker.machines.subscriptions`. Each of these modules is functions over the
+:mod:`~reference_broker.machines.subscriptions`. A store of single messages hears which messages have left
+(:mod:`~reference_broker.machines.departures`). Each of these modules is functions over the
 :class:`~reference_broker.machines.fifo_state.State`. This module maps each command to its function.
 
 After *each command* the queue deals ready messages as far as credit goes, and then keeps its limits. So the outcome
