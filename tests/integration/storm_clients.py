@@ -188,7 +188,7 @@ class Account:
 class Clients:
     """Threads of publishers and consumers over all nodes. A context: they end with it."""
 
-    def __init__(self, ports: Sequence[int], seed: int, load: Load = _LIGHT) -> None:
+    def __init__(self, ports: Sequence[int], seed: int, load: Load = _LIGHT, *, consuming: bool = True) -> None:
         self.account = Account()
         self._load = load
         self._ports = list(ports)
@@ -196,6 +196,9 @@ class Clients:
         self._publishing = threading.Event()
         self._over = threading.Event()
         self._publishing.set()
+        self._consuming = threading.Event()
+        if consuming:
+            self._consuming.set()
         self._threads = [
             threading.Thread(target=self._living, args=(run, number))
             for run in (self._publish, self._consume)
@@ -216,6 +219,10 @@ class Clients:
     def stop_publishing(self) -> None:
         """No more publishes; confirms that are on their way still count."""
         self._publishing.clear()
+
+    def start_consuming(self) -> None:
+        """Let consumers begin that were made not to: until then all that is confirmed waits in the queue."""
+        self._consuming.set()
 
     def _living(self, run: Callable[[Connection, int, int], None], number: int) -> None:
         """Connect to one node after the other, each time with a new channel, until all is over."""
@@ -260,6 +267,9 @@ class Clients:
                         account.confirms_at.append(time.monotonic())
 
     def _consume(self, connection: Connection, consumer: int, life: int) -> None:
+        while not self._consuming.wait(_POLL_S):
+            if self._over.is_set():
+                return
         chance = random.Random(f"{self._seed}/{consumer}/{life}")
         name, last = f"consumer {consumer}, life {life}", dict[tuple[int, int], int]()
         connection.call(commands.Basic.Qos(prefetch_count=self._load.prefetch))
