@@ -83,10 +83,11 @@ def impossible() -> str:
     return f"{', '.join(missing)} not found (packages util-linux, e2fsprogs)" if missing else ""
 
 
-def make(directory: Path, size_mb: int) -> BlockDrive:
+def make(directory: Path, size_mb: int, profile: str = "") -> BlockDrive:
     """A new drive with an empty ext4, mounted and checked. What was made is undone if a step fails, or on Ctrl-C.
 
-    Raises :class:`DriveError`.
+    The drive is as slow as one of its ``profile`` once the file system is there; without a profile, as fast as it can
+    be. Raises :class:`DriveError`.
     """
     where = str(directory)
     if reason := impossible():
@@ -104,6 +105,8 @@ def make(directory: Path, size_mb: int) -> BlockDrive:
         _start_device(drive, size_mb)
         _run(*_MKFS, _attach(drive))
         _mount(drive)
+        if profile:
+            ask(drive, op="profile", profile=profile)
     except BaseException:
         remove(drive)
         raise
@@ -121,7 +124,7 @@ def check(drive: BlockDrive) -> None:
 
 
 def ask(drive: BlockDrive, **request: object) -> dict[str, Any]:
-    """The answer of the drive's program to ``op=status|fault|cut_power|revive``. Raises :class:`DriveError`."""
+    """The answer of the drive's program to ``op=status|fault|profile|cut_power|revive``. Raises :class:`DriveError`."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             connection.settimeout(_TIMEOUT_S)

@@ -135,6 +135,7 @@ PURE = (
     "reference_broker.queues",
     "reference_broker.storage.block_device.disk",
     "reference_broker.storage.block_device.protocol",
+    "reference_broker.storage.drives",
     "reference_broker.log.wal_codec",
     "reference_broker.log.recovery",
     "reference_broker.log.plan",

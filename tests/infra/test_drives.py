@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,3 +124,22 @@ def test_directory_is_no_drive(tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     with pytest.raises(DriveError, match="no mounted drive"):
         drives.cut_power(BlockDrive(tmp_path), keep=0.0, seed=0)
+
+
+def test_drive_of_a_profile_answers_when_its_model_says(tmp_path: Path) -> None:
+    """Else a figure would carry the name of a drive that had no part in it. A small write costs this drive 4 ms."""
+    drive = drives.make(tmp_path / "d1", SIZE_MB, profile="st1-1t")
+    try:
+        began = time.monotonic_ns()
+        for index in range(60):
+            synced_write(drive.files / f"{index}", b"x")
+        took_ns = time.monotonic_ns() - began
+        status = drives.ask(drive, op="status")
+        assert status["profile"] == "st1-1t"
+        burst = 25  # tokens of 100 ms that may be used at once
+        assert took_ns >= (60 - burst) * 4_000_000
+        assert status["lateness"]["answers"] > 0
+        with pytest.raises(DriveError, match="no profile 'floppy'"):
+            drives.ask(drive, op="profile", profile="floppy")
+    finally:
+        drives.remove(drive)

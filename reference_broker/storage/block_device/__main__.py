@@ -30,6 +30,8 @@ from typing import Final
 from reference_broker.storage.block_device import protocol
 from reference_broker.storage.block_device.disk import FAULTS, Disk, Outcome
 from reference_broker.storage.block_device.protocol import Op, Request
+from reference_broker.storage.drives.model import DriveModel
+from reference_broker.storage.drives.profiles import PROFILES
 
 EXIT_REFUSED: Final = 3
 _EARLY_NS: Final = 25_000
@@ -81,6 +83,7 @@ class Server:
         self._callers: list[socket.socket] = []
         self._waiting: list[tuple[int, int, bytes]] = []
         self._lateness = Lateness()
+        self._profile: str | None = None
         self._mounted = True
 
     def serve(self) -> None:
@@ -197,7 +200,17 @@ class Server:
             case "revive":
                 self._disk.revive()
                 return {}
-        raise ValueError(f"no request {asked['op']!r}: ask for status, fault, cut_power or revive")
+            case "profile":
+                return self._set_profile(str(asked["profile"]))
+        raise ValueError(f"no request {asked['op']!r}: ask for status, fault, profile, cut_power or revive")
+
+    def _set_profile(self, name: str) -> dict[str, object]:
+        """Answer as late as a drive of this profile from now on."""
+        if name not in PROFILES:
+            raise ValueError(f"no profile {name!r}: name one of {', '.join(PROFILES)}")
+        self._disk.drive, self._profile = DriveModel(PROFILES[name]), name
+        self._lateness = Lateness()
+        return {}
 
     def _set_fault(self, fault: str, value: object) -> dict[str, object]:
         if fault not in FAULTS or not isinstance(value, int) or value < 0:
@@ -219,6 +232,7 @@ class Server:
             "unflushed_blocks": self._disk.unflushed_blocks,
             "counts": asdict(self._disk.counts),
             "faults": asdict(self._disk.faults),
+            "profile": self._profile,
             "lateness": self._lateness.figures(),
         }
 

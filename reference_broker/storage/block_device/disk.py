@@ -83,6 +83,7 @@ class Disk:
         self.faults = Faults()
         self.counts = Counts()
         self.drive = drive
+        """May be changed at any time."""
         self.dead = False
         self._image = image
         self._before: dict[int, bytes] = {}
