@@ -16,7 +16,7 @@ from perftest.cli.options.choices import Choices
 from perftest.cli.options.plan import plan_of
 from perftest.cli.run import run
 from perftest.spec.behaviour import Connecting, Consuming, Exchange, Publishing
-from perftest.spec.plan import Group, Plan, QueueSpec, QueueType, Settings, Step
+from perftest.spec.plan import GROUP_PARTS, Group, Plan, QueueSpec, QueueType, Settings, Step
 
 EXAMPLES = Path(__file__).parent / "data" / "perftest_examples.txt"
 KEY = "00000000-0000-4000-8000-000000000000"
@@ -65,7 +65,8 @@ def lines(plan: Plan) -> Iterator[str]:
     (step,) = plan.steps
     yield f"  settings: {deviations(step.settings)}".rstrip()
     yield f"  time: {step.duration_s:g} s, {step.warmup_s:g} s of them warm-up"
-    parts = {each.name: each for each in (*fields(Plan), *fields(Group))}
+    of_the_load = [each for each in fields(Group) if each.name in GROUP_PARTS]
+    parts = {each.name: each for each in (*fields(Plan), *of_the_load)}
     for field in sorted(parts.values(), key=lambda each: each.name in ("connecting", "workers")):
         value = getattr(plan, field.name)
         if field.name in HEAD or value == field.default:
