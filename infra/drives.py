@@ -8,8 +8,10 @@ block device of the file, and ext4 is mounted from there. Everything of a drive 
     <directory>/device/disk   the file (a FUSE mount)
     <directory>/files         the file system (an ext4 mount)
 
-The record is written before anything is mounted. What is mounted, and which loop device belongs to the drive, is read
-from the kernel and never from the record, so :func:`remove` also finds what a crash left half made.
+The record is written before anything is mounted, and so is an entry in the register of the directory above
+(:mod:`infra.register`), by which a later command finds what a crash left. What is mounted, and which loop device
+belongs to the drive, is read from the kernel and never from the record, so :func:`remove` also takes a half made drive
+apart.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -29,9 +32,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from infra.node_process import wait
+from infra.register import Kind, Register
 from perftest.errors import HelpfulError
 
 DEVICE_COMMAND: Final = (sys.executable, "-m", "reference_broker.storage.block_device")
+DEVICE_SOURCE: Final = "modelled-drive"
+"""What the kernel's table of mounts names as the source of the file that is the disk."""
 SIZE_MB_MIN: Final = 16
 SIZE_MB_MAX: Final = 4096
 """A drive is held in memory."""
@@ -39,6 +45,8 @@ _RECORD: Final = "drive.json"
 _MKFS: Final = ("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard")
 _TOOLS: Final = ("losetup", "mkfs.ext4", "mount", "umount")
 _ANSWER_BYTES_MAX: Final = 1 << 16
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
+"""A space or another special character in the kernel's table of mounts."""
 _TIMEOUT_S: Final = 30.0
 _UNMOUNT_S: Final = 5.0
 
@@ -98,17 +106,16 @@ def make(directory: Path, size_mb: int, profile: str = "") -> BlockDrive:
     drive = BlockDrive(directory.resolve())
     if drive.directory.exists() and any(drive.directory.iterdir()):
         raise DriveError("the directory of a new drive must be empty", where, "remove the drive there, or name another")
-    drive.device.mkdir(parents=True)
-    drive.files.mkdir()
-    (drive.directory / _RECORD).write_text(json.dumps({"size_mb": size_mb}), encoding="utf-8")
     try:
-        _start_device(drive, size_mb)
-        _run(*_MKFS, _attach(drive))
-        _mount(drive)
+        with _uninterrupted():
+            _register(drive).note(Kind.DRIVE, str(drive.directory))
+            _build(drive, size_mb)
         if profile:
             ask(drive, op="profile", profile=profile)
-    except BaseException:
+    except BaseException as error:
         remove(drive)
+        if isinstance(error, OSError):
+            raise DriveError(f"the drive cannot be made: {error.strerror}", where, "name another directory") from error
         raise
     return drive
 
@@ -157,20 +164,41 @@ def cut_power(drive: BlockDrive, *, keep: float, seed: int) -> dict[str, Any]:
     return answer
 
 
+def keep(drive: BlockDrive) -> None:
+    """The drive stays after this command, until :func:`remove` or `perftest broker clean --kept`."""
+    register = _register(drive)
+    for entry in register.entries()[0]:
+        if entry.kind is Kind.DRIVE and entry.name == str(drive.directory):
+            register.keep(entry)
+
+
+def is_drive(drive: BlockDrive) -> bool:
+    """Whether the directory holds a drive of ours, whole or half made."""
+    return (drive.directory / _RECORD).exists()
+
+
 def remove(drive: BlockDrive) -> None:
     """Take apart what there is of a drive, and remove its directory. Raises :class:`DriveError` if something stays.
 
-    Works on a drive that is whole, half made, or left by a crash, and does nothing where there is no drive.
+    Works on a drive that is whole, half made, or left by a crash, and does nothing where there is no drive. A mount
+    there that is not the drive's own is an error, and nothing is unmounted.
     """
     directory = drive.directory
-    if not (directory / _RECORD).exists():
-        return
-    with _uninterrupted():
-        _unmount(drive.files)
-        _detach(drive)
-        _unmount(drive.device)
-        wait(lambda: not _is_served(drive), _TIMEOUT_S)
-    shutil.rmtree(directory)
+    if is_drive(drive):
+        _require_ours(drive)
+        with _uninterrupted():
+            _unmount(drive.files)
+            _detach(drive)
+            _unmount(drive.device)
+            wait(lambda: not _is_served(drive), _TIMEOUT_S)
+            shutil.rmtree(directory)
+    _register(drive).forget(Kind.DRIVE, str(directory))
+
+
+def mounts_below(directory: Path) -> list[str]:
+    """The mount points in a directory, from the kernel's table."""
+    inside = f"{directory.absolute()}/"
+    return [mount for mount, _kind, _source in _mounts() if mount.startswith(inside)]
 
 
 def clean(root: Path) -> list[Path]:
@@ -179,6 +207,17 @@ def clean(root: Path) -> list[Path]:
     for drive in drives:
         remove(drive)
     return [drive.directory for drive in drives]
+
+
+def _build(drive: BlockDrive, size_mb: int) -> None:
+    """The steps of a new drive; the record comes first."""
+    drive.directory.mkdir(parents=True, exist_ok=True)
+    (drive.directory / _RECORD).write_text(json.dumps({"size_mb": size_mb}), encoding="utf-8")
+    drive.device.mkdir()
+    drive.files.mkdir()
+    _start_device(drive, size_mb)
+    _run(*_MKFS, _attach(drive))
+    _mount(drive)
 
 
 def _start_device(drive: BlockDrive, size_mb: int) -> None:
@@ -238,10 +277,39 @@ def _unmount(mount: Path) -> None:
 
 
 def _is_mounted(mount: Path) -> bool:
-    """From the kernel's table: a mount whose program has died cannot be asked."""
-    lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
-    escaped = str(mount).replace("\\", "\\134").replace(" ", "\\040")
-    return any(line.split()[4] == escaped for line in lines)
+    return any(where == str(mount) for where, _kind, _source in _mounts())
+
+
+def _mounts() -> list[tuple[str, str, str]]:
+    """Mount point, kind of file system and source of all mounts, from the kernel's table: a mount whose program has
+    died cannot be asked."""
+    found = []
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:  # not Linux: nothing of ours is mounted
+        return []
+    for line in lines:
+        before, _separator, behind = line.partition(" - ")
+        kind, source = behind.split()[:2]
+        found.append((_ESCAPED.sub(_unescaped, before.split()[4]), kind, source))
+    return found
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return chr(int(match[1], 8))
+
+
+def _require_ours(drive: BlockDrive) -> None:
+    """Raise :class:`DriveError` if anything is mounted on the drive's mount points that is not the drive's."""
+    ours = {str(drive.files): _loops(drive), str(drive.device): [DEVICE_SOURCE]}
+    for where, _kind, source in _mounts():
+        if where in ours and source not in ours[where]:
+            fix = "unmount it by hand if nobody needs it, then clean again"
+            raise DriveError(f"{source} is mounted here, which is not the drive", where, fix)
+
+
+def _register(drive: BlockDrive) -> Register:
+    return Register(drive.directory.parent)
 
 
 def _unmounts(mount: Path) -> bool:
@@ -258,12 +326,15 @@ def _run(*command: str) -> str:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until the drive is taken apart."""
+    """Ctrl-C waits until the drive is whole or taken apart: a step that is cut short would still end a moment later."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)

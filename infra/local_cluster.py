@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
-import os
 import secrets
 import shutil
 import signal
@@ -31,6 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from infra import readiness
+from infra.cleaning import clean
 from infra.cluster import (
     PORT_OFFSETS,
     PORT_ROLES,
@@ -55,12 +54,14 @@ from infra.node_process import (
     is_paused,
     last_words,
     log_size,
+    mark,
     send,
     spawn,
     start_time,
     wait,
 )
 from infra.ports import HOST, free_ports
+from infra.register import Kind, Register
 
 __all__ = [
     "Cluster", "ClusterError", "Directories", "Node", "NotAllStartedError", "ask", "change", "is_alive", "is_paused",
@@ -72,7 +73,6 @@ NODES: Final = 3
 BASE_PORT: Final = 5691
 """Not 5672, so that a RabbitMQ on the same machine is neither disturbed nor measured by mistake."""
 _TEMPORARY: Final = ".broker-"
-_OWNER_FILE: Final = "owner.json"
 _KEPT: Final[list[subprocess.Popen[bytes]]] = []
 """The handles of nodes that keep running after this process; Python reports a dropped handle of a running process."""
 
@@ -119,15 +119,17 @@ def start(
     identity, kept = (before.cluster, kept_directories(before, asked)) if before else (_new_identity(), asked)
     ports = _ports_from(base_port or BASE_PORT, nodes) if base_port or before is None else _ports_of(before)
     _require_free([port for row in ports for port in row], "or choose other ports with --port")
-    launched = _launch(plan(directory, identity, ports, kept, before), exit_with_stdin=False)
-    try:
-        failures = _await_ready(launched)
-        if failures and (before is None or len(failures) > (nodes - 1) // 2):
-            raise next(iter(failures.values()))
-    except BaseException:
-        stop(launched.cluster)
-        raise
-    _keep(launched)
+    planned = plan(directory, identity, ports, kept, before)
+    with _until_kept(directory, mark(planned)):
+        launched = _launch(planned, exit_with_stdin=False)
+        try:
+            failures = _await_ready(launched)
+            if failures and (before is None or len(failures) > (nodes - 1) // 2):
+                raise next(iter(failures.values()))
+        except BaseException:
+            stop(launched.cluster)
+            raise
+        _keep(launched)
     if failures:
         raise NotAllStartedError(next(iter(failures.values())), launched.cluster)
     return launched.cluster
@@ -145,19 +147,20 @@ def start_node(cluster: Cluster, name: str) -> Cluster:
         raise ClusterError("the secret that the other nodes know is gone", str(cluster.secret_file), fix)
     fix = "or stop the cluster and start all of it on other ports with --port"
     _require_free([getattr(node, role) for role in PORT_ROLES], fix)
-    launched = _launch(cluster, exit_with_stdin=own is not None, only=node.name)
-    if own is not None:
-        _replace_children(own, launched.children)
-    try:
-        if failure := _await_ready(launched).get(node.name):
-            raise failure
-    except BaseException:
-        end([launched.cluster.node(node.name)], STOP_GRACE_S)
-        raise
-    if own is None:
-        _keep(launched)
-    else:
-        save(launched.cluster)  # whoever samples the nodes reads the new pid there
+    with _until_kept(Path(cluster.directory), f"{mark(cluster)}:{node.name}"):
+        launched = _launch(cluster, exit_with_stdin=own is not None, only=node.name)
+        if own is not None:
+            _replace_children(own, launched.children)
+        try:
+            if failure := _await_ready(launched).get(node.name):
+                raise failure
+        except BaseException:
+            end([launched.cluster.node(node.name)], STOP_GRACE_S)
+            raise
+        if own is None:
+            _keep(launched)
+        else:
+            save(launched.cluster)  # whoever samples the nodes reads the new pid there
     return launched.cluster
 
 
@@ -190,21 +193,18 @@ def temporary(parent: Path, *, nodes: int = 3) -> Iterator[Cluster]:
     The data lies beside the results and not in the system's temporary directory, which is often memory: an fsync there
     costs nothing, so the measured latency would not be that of a disk.
     """
-    _remove_orphans(parent)
+    clean(parent)
     directory = parent.absolute() / f"{_TEMPORARY}{secrets.token_hex(4)}"
     planned = plan(directory, _new_identity(), _ports_for(nodes), Directories())
-    try:
+    with _until_removed(planned):
         launched = _launch(planned, exit_with_stdin=True)
         _OF_THIS_PROCESS[planned.directory] = launched.children
         try:
-            (directory / _OWNER_FILE).write_text(json.dumps([os.getpid(), start_time(os.getpid())]))
             for failure in _await_ready(launched).values():
                 raise failure
             yield launched.cluster
         finally:
             end_children(list(_OF_THIS_PROCESS.pop(planned.directory).values()))
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def kill(cluster: Cluster, name: str) -> Node:
@@ -261,6 +261,48 @@ def _new_identity() -> str:
     return f"local-{secrets.token_hex(4)}"
 
 
+@contextlib.contextmanager
+def _until_kept(directory: Path, marked: str) -> Iterator[None]:
+    """From the start of processes until ``cluster.json`` has their pids, an entry of the register finds them.
+
+    Raises :class:`ClusterError`.
+    """
+    register = Register(directory)
+    _note(register, Kind.PROCESSES, marked)
+    try:
+        yield
+    finally:
+        register.forget(Kind.PROCESSES, marked)
+
+
+@contextlib.contextmanager
+def _until_removed(planned: Cluster) -> Iterator[None]:
+    """Entries of the register find the processes and the directory of a temporary cluster until both are gone.
+
+    Raises :class:`ClusterError`.
+    """
+    directory = Path(planned.directory)
+    register = Register(directory.parent)
+    _note(register, Kind.DIRECTORY, str(directory))
+    _note(register, Kind.PROCESSES, mark(planned))
+    try:
+        yield
+    finally:
+        register.forget(Kind.PROCESSES, mark(planned))
+        shutil.rmtree(directory, ignore_errors=True)
+        if not directory.exists():  # else something is mounted there, and the next cleaning says so
+            register.forget(Kind.DIRECTORY, str(directory))
+
+
+def _note(register: Register, kind: Kind, name: str) -> None:
+    try:
+        register.note(kind, name)
+    except OSError as error:
+        what = f"it cannot be written down what a crash would leave: {error.strerror}"
+        fix = "choose a directory that can be written, or free some space"
+        raise ClusterError(what, str(error.filename or register.root), fix) from error
+
+
 def _before(directory: Path, nodes: int | None) -> Cluster | None:
     """The cluster whose data lies in the directory; None if there is no data. Raises :class:`ClusterError` if the
     cluster cannot be started with this number of nodes."""
@@ -275,18 +317,6 @@ def _before(directory: Path, nodes: int | None) -> Cluster | None:
         what = f"the data here is that of {len(before.nodes)} nodes, not {nodes}"
         raise ClusterError(what, str(directory), f"use --nodes {len(before.nodes)}, or another --dir")
     return before
-
-
-def _remove_orphans(parent: Path) -> None:
-    """Remove the data of temporary clusters whose command was killed: their nodes have ended, but their files
-    remain."""
-    for directory in parent.glob(f"{_TEMPORARY}*"):
-        try:
-            pid, started = json.loads((directory / _OWNER_FILE).read_text())
-        except (OSError, ValueError, TypeError):
-            continue  # not a directory of ours, or a cluster that is being started right now
-        if start_time(pid) != started:
-            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _launch(planned: Cluster, *, exit_with_stdin: bool, only: str | None = None) -> _Launched:

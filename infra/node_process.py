@@ -25,6 +25,9 @@ NODE_COMMAND: Final = (sys.executable, "-m", "reference_broker.node")
 SET_BY_HAND: Final = ("limits", "sync", "users")
 """Keys of ``node.json`` that only people set. A start keeps them as they are."""
 STOP_GRACE_S: Final = 5.0
+MARK: Final = "PERFTEST_BELONGS_TO"
+"""The name in the environment of a started process that says what it belongs to. Its children inherit the mark, so a
+process is found again whose starter died before it could write a pid down."""
 _POLL_S: Final = 0.02
 
 
@@ -46,7 +49,14 @@ def spawn(cluster: Cluster, node: Node, *, exit_with_stdin: bool) -> subprocess.
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            env=os.environ | {MARK: f"{mark(cluster)}:{node.name}"},
         )
+
+
+def mark(cluster: Cluster) -> str:
+    """What the processes of a cluster carry as :data:`MARK`, with a colon and the name of the node behind it. A copy of
+    the cluster's files in another directory is another cluster."""
+    return f"{cluster.directory}:{cluster.cluster}"
 
 
 def _write_durably(config: Path, text: str) -> None:

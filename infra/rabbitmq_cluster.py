@@ -24,7 +24,9 @@ from typing import Final
 
 import psutil
 
+from infra.node_process import MARK
 from infra.ports import HOST, free_ports
+from infra.register import Kind, Register
 from perftest.errors import HelpfulError
 
 LIBRARY: Final = Path("/usr/lib/rabbitmq/bin")
@@ -67,11 +69,17 @@ def running(parent: Path, nodes: int = 3, configuration: str = "", plugins: Sequ
         raise RabbitMQError("RabbitMQ is not installed", str(LIBRARY), fix)
     directory = parent.absolute() / f".rabbitmq-{secrets.token_hex(4)}"
     cluster = _Cluster(directory, nodes, configuration, plugins)
+    register = Register(parent)
+    register.note(Kind.DIRECTORY, str(directory))
+    register.note(Kind.PROCESSES, str(directory))
     try:
         yield cluster.start()
     finally:
         cluster.stop()
+        register.forget(Kind.PROCESSES, str(directory))
         shutil.rmtree(directory, ignore_errors=True)
+        if not directory.exists():  # else something is mounted there, and the next cleaning says so
+            register.forget(Kind.DIRECTORY, str(directory))
 
 
 class _Cluster:
@@ -131,6 +139,7 @@ class _Cluster:
         directory = self._directory
         environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith(("ERL_", "RABBITMQ_"))},
+            MARK: str(directory),
             "HOME": str(directory / "home"),
             "ERL_EPMD_ADDRESS": HOST,
             "ERL_EPMD_PORT": str(self._epmd_port),

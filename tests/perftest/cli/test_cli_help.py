@@ -31,6 +31,7 @@ HELPS = {
             "start",
             "status",
             "stop",
+            "clean",
             "kill",
             "pause",
             "resume",

@@ -1,0 +1,132 @@
+"""What commands have done to this machine and have not undone yet, so that a later command can undo it.
+
+A command that dies (power, SIGKILL, a bug) leaves mounts, loop devices, filled drives, processes and directories. Each
+of them has an *entry*: a file of its own below ``<root>/.undo``, on disk before the thing is done, and removed after
+the thing is undone. So the entries of a crashed command name everything that may be there, and perhaps something that
+is not there yet; who undoes an entry (:mod:`infra.cleaning`) looks first.
+
+An entry has an *owner*, the process that will undo it: a pid with its start time. While the owner runs, nobody else
+undoes the entry. A thing that stays on purpose after its command has no owner: it is *kept*.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from infra.node_process import start_time
+
+FOLDER: Final = ".undo"
+
+
+class Kind(StrEnum):
+    """What can be undone. ``name`` of an entry is the path of the thing, or what identifies the thing."""
+
+    DIRECTORY = "directory"
+    """A directory with a random name, made by the command."""
+    DRIVE = "drive"
+    """A FUSE drive by its directory: program, loop device, mounts."""
+    FILL = "fill"
+    """A file that takes the space of a drive. ``token`` is what the file begins with."""
+    PROCESSES = "processes"
+    """All processes that carry this mark, or ``mark:part``, in their environment (:data:`infra.node_process.MARK`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One thing to undo. ``owner_pid`` 0 stands for a thing that is kept."""
+
+    kind: Kind
+    name: str
+    token: str = ""
+    owner_pid: int = 0
+    owner_start_time: int = 0
+
+    @property
+    def file(self) -> str:
+        """The name of the entry's file: one thing has one entry."""
+        return f"{self.kind}-{hashlib.sha256(self.name.encode()).hexdigest()[:16]}.json"
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the thing stays on purpose after the command that made it."""
+        return self.owner_pid == 0
+
+    @property
+    def is_owned(self) -> bool:
+        """Whether the owner still runs. A pid that now belongs to another process is no owner."""
+        return not self.is_kept and start_time(self.owner_pid) == self.owner_start_time
+
+
+class Register:
+    """The entries of one place: the directory that holds drives, clusters or runs."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+        self._folder = self.root / FOLDER
+
+    def note(self, kind: Kind, name: str, token: str = "") -> Entry:
+        """Write down what is about to be done. When this returns, the entry is on disk."""
+        pid = os.getpid()
+        entry = Entry(kind=kind, name=name, token=token, owner_pid=pid, owner_start_time=start_time(pid) or 0)
+        self._write(entry)
+        return entry
+
+    def keep(self, entry: Entry) -> None:
+        """The thing stays after this command: only an explicit wish undoes a kept thing."""
+        self._write(replace(entry, owner_pid=0, owner_start_time=0))
+
+    def forget(self, kind: Kind, name: str) -> None:
+        """Remove the entry of a thing that is undone. Does nothing if there is no entry."""
+        (self._folder / Entry(kind=kind, name=name).file).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # other entries, or no folder
+            self._folder.rmdir()
+
+    def entries(self) -> tuple[list[Entry], list[Path]]:
+        """All entries, the newest first, because a thing may lie in an older one; and the files that are no entries."""
+        found, unreadable = [], []
+        for path in sorted(self._folder.glob("*.json"), key=_age):
+            try:
+                plain = json.loads(path.read_text(encoding="utf-8"))
+                found.append(Entry(**{**plain, "kind": Kind(plain["kind"])}))
+            except FileNotFoundError:
+                continue  # undone meanwhile
+            except (OSError, ValueError, TypeError, KeyError):
+                unreadable.append(path)
+        return found, unreadable
+
+    def _write(self, entry: Entry) -> None:
+        """Write an entry completely or not at all, and wait until it is on disk."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        beside = self._folder / f".{entry.file}.{os.getpid()}"
+        plain = {name: getattr(entry, name) for name in Entry.__slots__}
+        with beside.open("w", encoding="utf-8") as file:
+            json.dump(plain, file)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(self._folder / entry.file)
+        folder = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def registers_below(root: Path) -> list[Register]:
+    """The registers of a directory and of the two levels of directories below it, the deepest first."""
+    depths = (f"*/*/{FOLDER}", f"*/{FOLDER}", FOLDER)
+    return [Register(folder.parent) for depth in depths for folder in sorted(root.absolute().glob(depth))]
+
+
+def _age(path: Path) -> int:
+    """For the order newest first. A file that went away meanwhile counts as the oldest."""
+    try:
+        return -path.stat().st_mtime_ns
+    except OSError:
+        return 0
