@@ -58,7 +58,7 @@ class Frames:
 
     def _propose(self, _node: NodeId, body: memoryview) -> None:
         proposal, sealed = Proposal.unpack(body)
-        if (runner := self._hosting.runners.get(proposal.group)) is not None:
+        if (runner := self._hosting.hosted.get(proposal.group)) is not None:
             self._guarded(runner.proposed_by_peer, proposal, *runner.read_proposal(bytes(sealed)))
 
     def _attach(self, node: NodeId, body: memoryview) -> None:
@@ -74,7 +74,7 @@ class Frames:
 
     def _catch_up(self, node: NodeId, body: memoryview) -> None:
         group, term, boot_id, known, batch = non_members.unpack_catch_up(body)
-        if (runner := self._hosting.runners.get(group)) is not None:
+        if (runner := self._hosting.hosted.get(group)) is not None:
             asked = [command for command, _size in runner.host.decode(batch, len(batch), 0)] if batch else []
             self._guarded(runner.catch_up, node, term, boot_id, known, asked)
 

@@ -53,7 +53,7 @@ class GroupPorts(ProposingPorts, SenderPorts, Protocol):
 
 
 class GroupRunner:
-    """One member of one group."""
+    """One member of one group (:class:`~reference_broker.node.queue_runner.QueueRunner`)."""
 
     def __init__(
         self,
@@ -109,6 +109,33 @@ class GroupRunner:
     def leader(self) -> NodeId:
         """The node that leads, as far as this member knows."""
         return self.core.leader
+
+    @property
+    def leads(self) -> bool:
+        """Whether this member leads."""
+        return self.core.role is Role.LEADER
+
+    @property
+    def term(self) -> Term:
+        """The term of the group, as far as this member knows."""
+        return self.core.term
+
+    def standing(self) -> dict[str, Any]:
+        """Where this member stands. ``behind`` says why the member applies nothing, if it does not."""
+        core, raft_log = self.core, self.core.log
+        standing = {
+            "role": str(core.role),
+            "leader": core.leader,
+            "term": core.term,
+            "last_index": raft_log.last_index,
+            "synced_index": raft_log.synced_index,
+            "commit_index": core.commit_index,
+            "applied_index": self.applied,
+            "snapshot_index": raft_log.snapshot_index,
+        }
+        if self.newer_machine:
+            standing["behind"] = f"machine version {self.newer_machine} is in effect, this node has {self.host.version}"
+        return standing
 
     # Inputs
 

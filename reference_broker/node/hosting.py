@@ -35,6 +35,7 @@ from reference_broker.node.nodes import Nodes
 from reference_broker.node.peers import FrameKind
 from reference_broker.node.proposals import UnappliedCommands
 from reference_broker.node.proxy import Proxy
+from reference_broker.node.queue_runner import QueueRunner
 from reference_broker.node.queue_services import QueueServices
 from reference_broker.node.ticks import Campaigns
 from reference_broker.queues.port import (
@@ -52,7 +53,6 @@ from reference_broker.raft.core import RaftCore
 from reference_broker.raft.log_view import LogView
 from reference_broker.raft.messages import Message
 from reference_broker.raft.ready import HardState
-from reference_broker.raft.roles import Role
 from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, LogIndex, NodeId, Priority, Term
 
 log = logging.getLogger(__name__)
@@ -102,6 +102,7 @@ class Hosting:
         self.groups = groups = Groups()
         self.queues, self.by_group = groups.queues, groups.by_group
         self.runners, self.proxies, self.log_uids = groups.runners, groups.proxies, groups.log_uids
+        self.hosted = groups.hosted
         self.census = Census(node.node)
         self.busiest = Busiest(_BUSIEST, self._commits)
         self.campaigns = Campaigns(self._stand)
@@ -192,7 +193,7 @@ class Hosting:
         queue = self.by_group.pop(record.group, None)
         if queue is None:
             return
-        runner = self.runners.get(record.group) or self.proxies[record.group]
+        runner = self.hosted.pop(record.group, None) or self.proxies[record.group]
         runner.stop()
         queue.proposer = GONE
         self.census.queue_gone(record.group)
@@ -271,7 +272,7 @@ class Hosting:
         """A link is up; ``up`` are the nodes that can be reached now, this node among them. Once they are a majority,
         this node stands for election in the groups without a leader in which it voted for itself last. Where nobody
         has voted yet, the lowest node stands."""
-        for runner in self.runners.values():
+        for runner in self.hosted.values():
             runner.peer_up(node)
         for proxy in self.proxies.values():
             proxy.peer_up(node)
@@ -289,41 +290,41 @@ class Hosting:
         """A link broke."""
         for non_members_of in self._non_members.values():
             non_members_of.discard(node)
-        for runner in self.runners.values():
+        for runner in self.hosted.values():
             runner.peer_down(node)
         for proxy in self.proxies.values():
             proxy.peer_down(node)
 
     def was_suspended(self) -> None:
         """This process was suspended for so long that other nodes may have given this node up."""
-        for runner in self.runners.values():
+        for runner in self.hosted.values():
             runner.was_suspended()
-            if runner.core.role is Role.LEADER:
+            if runner.leads:
                 self.tell_non_members(runner)
         for proxy in self.proxies.values():
             proxy.was_suspended()
 
     def attached(self, group: GroupId, node: NodeId, *, stays: bool) -> None:
         """A node without a member has clients of the queue, or has none any more."""
-        runner = self.runners.get(group)
+        runner = self.hosted.get(group)
         if stays:
             self._non_members.setdefault(group, set()).add(node)
-            if runner is not None and runner.core.role is Role.LEADER:
+            if runner is not None and runner.leads:
                 self._say_leading(runner, node)
         else:
             self._non_members.get(group, set()).discard(node)
             if runner is not None:
                 runner.non_member_left(node)
 
-    def tell_non_members(self, runner: GroupRunner) -> None:
+    def tell_non_members(self, runner: QueueRunner) -> None:
         """This node leads the group now: tell the non-members."""
         for node in sorted(self._non_members.get(runner.group, ())):
             self._say_leading(runner, node)
 
-    def _say_leading(self, runner: GroupRunner, node: NodeId) -> None:
+    def _say_leading(self, runner: QueueRunner, node: NodeId) -> None:
         if (boot_id := self._ports.nodes.boot_id_of(node)) is not None:
             applied = runner.highest_applied(node, boot_id)
-            frame = non_members.pack_leading(runner.group, runner.core.term, *applied)
+            frame = non_members.pack_leading(runner.group, runner.term, *applied)
             self._ports.send(node, FrameKind.LEADING, [frame])
 
     # Members that come and go
@@ -350,6 +351,7 @@ class Hosting:
         """No member is here any more. The commands that were proposed here go on through a proxy."""
         log.info("queue %r: no member here any more, its replica is deleted", record.name)
         runner = self.runners.pop(record.group)
+        del self.hosted[record.group]
         runner.stop()
         self._member_gone(record.group)
         self._ports.services.lead_lost(record.group)
@@ -418,7 +420,8 @@ class Hosting:
             election_ticks_min=ports.limits.election_ticks_min, election_ticks_max=ports.limits.election_ticks_max
         )
         core = RaftCore(self.node, members, view, hard_state, config, timer.randint, host.version, replica_id)
-        runner = self.runners[group] = GroupRunner(group, core, ports.log, host, ports, unapplied)
+        runner = GroupRunner(group, core, ports.log, host, ports, unapplied)
+        self.runners[group] = self.hosted[group] = runner
         if state is not None and state.snapshot is not None:
             runner.restore(state.state)
         for entry in state.special if state is not None else ():

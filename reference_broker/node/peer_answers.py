@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.groups import Groups
+from reference_broker.node.queue_runner import QueueRunner
 from reference_broker.node.replacement import ReplacementSteps
 from reference_broker.node.requests import Answer, Answered, Method, RequestError, answer_by, failure
-from reference_broker.raft.roles import Role
 from reference_broker.types import GroupId, LogIndex, NodeId
 
 
@@ -60,7 +60,7 @@ class PeerAnswers:
         }  # fmt: skip
 
     def _counts(self, request: Answer, answered: Answered) -> None:
-        queue = self._groups.by_group.get(self._runner(request).group)
+        queue = self._groups.by_group.get(self._hosted(request).group)
         member = queue.member if queue is not None else None
         if member is None:
             raise RequestError("this group is no queue", "ask for a queue")
@@ -82,18 +82,18 @@ class PeerAnswers:
             else:
                 read({"index": index})
 
-        runner = self._runner(request)
-        if runner.core.role is not Role.LEADER:
+        runner = self._hosted(request)
+        if not runner.leads:
             raise RequestError("this node does not lead it any more", "ask again in a moment")
         runner.read(applied)
 
     def _leading(self) -> Answer:
-        return {"groups": [runner.group for runner in self._runners.values() if runner.core.role is Role.LEADER]}
+        return {"groups": [runner.group for runner in self._runners.values() if runner.leads]}
 
     def _hand_over(self, request: Answer) -> Answer:
         runner = self._runner(request)
         to = request.get("to")
-        if runner.core.role is not Role.LEADER:
+        if not runner.leads:
             raise RequestError("this node does not lead the queue any more", "try again in a moment")
         try:
             runner.core.transfer(NodeId(int(str(to))))
@@ -102,7 +102,16 @@ class PeerAnswers:
         self._wake(runner)
         return {"ok": True}
 
+    def _hosted(self, request: Answer) -> QueueRunner:
+        """What runs the queue here."""
+        group = request.get("group")
+        runner = self._groups.hosted.get(GroupId(group)) if isinstance(group, int) else None
+        if runner is None:
+            raise RequestError("the queue does not run here", "it may be starting; try again in a moment")
+        return runner
+
     def _runner(self, request: Answer) -> GroupRunner:
+        """The member of the queue's Raft group."""
         group = request.get("group")
         runner = self._runners.get(GroupId(group)) if isinstance(group, int) else None
         if runner is None:

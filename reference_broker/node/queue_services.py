@@ -18,7 +18,6 @@ from reference_broker.node.nodes import Nodes
 from reference_broker.node.reads import Reads
 from reference_broker.node.reconciliation import Reconciliation
 from reference_broker.queues.port import DeadMessage, Queue
-from reference_broker.raft.roles import Role
 from reference_broker.types import GroupId, NodeId
 
 
@@ -115,8 +114,7 @@ class QueueServices:
 
     def _led_queue(self, group: GroupId) -> Queue | None:
         """The group's queue, if this node leads it."""
-        runner = self._groups.runners.get(group)
-        return self._groups.by_group.get(group) if runner is not None and runner.core.role is Role.LEADER else None
+        return self._groups.by_group.get(group) if self._groups.led_here(group) is not None else None
 
     def _drop_timer(self, group: GroupId) -> None:
         if (timer := self._timers.pop(group, None)) is not None:

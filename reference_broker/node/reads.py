@@ -17,6 +17,7 @@ from typing import Final
 
 from reference_broker.node.group import GroupRunner
 from reference_broker.node.proxy import Proxy
+from reference_broker.node.queue_runner import QueueRunner
 from reference_broker.node.requests import Answer, Answered, Ask, Later, failure
 from reference_broker.types import METADATA_GROUP, NOBODY, GroupId, LogIndex
 
@@ -44,12 +45,12 @@ class Reads:
     def __init__(
         self,
         runners: Mapping[GroupId, GroupRunner],
-        proposer: Callable[[GroupId], GroupRunner | Proxy | None],
+        proposer: Callable[[GroupId], QueueRunner | Proxy | None],
         ask: Ask,
         later: Later,
         timeout_ms: int,
     ) -> None:
-        """``runners`` are the members here; ``proposer`` gives the member or the proxy of a group, which know the
+        """``runners`` are the Raft members here; ``proposer`` gives the runner or the proxy of a group, which know the
         leader."""
         self._runners = runners
         self._proposer = proposer

@@ -250,7 +250,7 @@ class Shard:
         self.hosting.census.member_knows(runner.group, runner.core.leader)
         if runner.core.role not in (Role.PRE_CANDIDATE, Role.CANDIDATE):
             self.hosting.campaigns.decided(runner.group)
-        if runner.core.role is Role.LEADER:
+        if runner.leads:
             self.hosting.tell_non_members(runner)
             self.reconcile(runner)
         else:

@@ -6,8 +6,8 @@ import os
 import resource
 from typing import TYPE_CHECKING, Any
 
-from reference_broker.node.group import GroupRunner
 from reference_broker.node.hosting import Hosting
+from reference_broker.node.queue_runner import QueueRunner
 from reference_broker.queues.port import Queue
 from reference_broker.types import METADATA_GROUP, NOBODY
 
@@ -43,7 +43,7 @@ def summary(shard: Shard, *, listening: bool) -> dict[str, Any]:
         "durability": _durability(config),
         "connections": len(shard.clients.connections),
         "busiest": [
-            queue_row(hosting.by_group[group], hosting.runners.get(group)) for group in hosting.busiest.groups()
+            queue_row(hosting.by_group[group], hosting.hosted.get(group)) for group in hosting.busiest.groups()
         ],
         "metrics": {
             **shard.log.counters(),
@@ -62,7 +62,7 @@ def _leads(hosting: Hosting) -> bool:
 
 def status(shard: Shard, *, listening: bool) -> dict[str, Any]:
     """The summary, and where the node stands with each of its queues."""
-    rows = [queue_row(queue, shard.runners.get(queue.record.group)) for queue in shard.queues.values()]
+    rows = [queue_row(queue, shard.hosting.hosted.get(queue.record.group)) for queue in shard.queues.values()]
     return {**summary(shard, listening=listening), "queues": rows}
 
 
@@ -72,31 +72,24 @@ def usage() -> dict[str, int]:
     return {"cpu_ns": int((used.ru_utime + used.ru_stime) * 1e9), "rss_max_bytes": used.ru_maxrss * 1024}
 
 
-def queue_row(queue: Queue, runner: GroupRunner | None) -> dict[str, Any]:
-    """Where this node stands with one queue, whose member here is ``runner``. ``behind`` says why the member applies
-    nothing, if it does not."""
+def queue_row(queue: Queue, runner: QueueRunner | None) -> dict[str, Any]:
+    """Where this node stands with one queue, which ``runner`` runs here."""
     if runner is None or queue.member is None:
         leader = queue.proposer.leader
         return {"name": queue.record.name, "role": "proxy", "leader": leader, "members": queue.record.members}
-    core, counts = runner.core, queue.member.counts()
-    row = {
+    standing, counts = runner.standing(), queue.member.counts()
+    behind = {"behind": standing.pop("behind")} if "behind" in standing else {}
+    return {
         "name": queue.record.name,
-        "role": str(core.role),
-        "leader": core.leader,
+        "role": standing.pop("role"),
+        "leader": standing.pop("leader"),
         "members": queue.record.members,
-        "term": core.term,
-        "last_index": core.log.last_index,
-        "synced_index": core.log.synced_index,
-        "commit_index": core.commit_index,
-        "applied_index": runner.applied,
-        "snapshot_index": core.log.snapshot_index,
+        **standing,
         "ready": counts.ready,
         "unacked": counts.unacked,
         "consumers": counts.consumers,
+        **behind,
     }
-    if runner.newer_machine:
-        row["behind"] = f"machine version {runner.newer_machine} is in effect, this node has {runner.host.version}"
-    return row
 
 
 def _durability(config: NodeConfig) -> str:
