@@ -81,6 +81,11 @@ class Acknowledger:
             self._due.append(self._policy.flush())
         self.write()
 
+    @property
+    def committing(self) -> bool:
+        """Whether acknowledgements wait for a commit that is under way, or for their turn after this commit."""
+        return self._commit is not None
+
     async def finish(self) -> None:
         """Acknowledge all pending messages and wait until they are committed. Raises :class:`AmqpError`."""
         self.flush()

@@ -206,6 +206,11 @@ class Consumer(Client):
         self._work.go_on()
         self._acknowledger.flush()
 
+    @property
+    def committing(self) -> bool:
+        """Whether acknowledgements are due that the broker has not committed yet."""
+        return self._acknowledger.committing
+
     def forget_queue(self) -> None:
         """The consumer has left a load that goes on: no more deliveries are expected from its own queue."""
         if self._own is not None:

@@ -265,8 +265,11 @@ class Load:
 
 
 async def drain(loads: Sequence[Load], drain_s: float, pause: Callable[[float], Awaitable[bool]]) -> int:
-    """Wait until every confirmed message of these loads was delivered; returns how many were not.
+    """Wait until every confirmed message of these loads was delivered, and until the acknowledgements that are due by
+    then are committed; returns how many messages were not delivered.
 
+    A transaction takes a round trip for each commit, so the acknowledgements of messages that came long ago may still
+    wait for their turn. Consumers that leave may take only a few seconds, too short a time for all these round trips.
     The wait ends after ``drain_s``, or when no client is left that could still change anything. ``pause`` waits for so
     many seconds; it returns False to end the drain.
     """
@@ -276,7 +279,8 @@ async def drain(loads: Sequence[Load], drain_s: float, pause: Callable[[float], 
         found = await asyncio.gather(*(load.left() for load in loads))
         left = sum(each["left"] for each in found)
         hopeless = not any(each["consumers"] or each["unconfirmed"] for each in found)
-        if not left or hopeless or time.monotonic() >= deadline:
+        committing = any(each["committing"] for each in found)
+        if not (left or committing) or hopeless or time.monotonic() >= deadline:
             return left
         if not await pause(max(DRAIN_POLL_S, DRAIN_POLL_SHARE * (time.monotonic() - began))):
             return left

@@ -217,12 +217,14 @@ class Session:
 
     def left(self) -> dict[str, int]:
         """How far the queues are from being drained: messages of this worker's publishers that have to be confirmed or
-        delivered (``left``), those to be confirmed, and consumers that may still get deliveries."""
+        delivered (``left``), those to be confirmed, consumers that may still get deliveries, and consumers whose due
+        acknowledgements wait for commits (``committing``)."""
         self.context.observations.account()
         unconfirmed = sum(publisher.unconfirmed for publisher in self.publishers)
         left = unconfirmed + self.context.ledger.outstanding()
         taking = sum(1 for consumer in self.consumers if consumer.name not in self._finished)
-        return {"left": left, "unconfirmed": unconfirmed, "consumers": taking}
+        committing = sum(1 for consumer in self.consumers if consumer.committing)
+        return {"left": left, "unconfirmed": unconfirmed, "consumers": taking, "committing": committing}
 
     def flush(self) -> None:
         """Let consumers acknowledge the messages that they are done with."""

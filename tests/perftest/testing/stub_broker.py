@@ -132,6 +132,8 @@ class StubBroker:
         self.kept: list[tuple[commands.Basic.Publish, header.ContentHeader, bytes]] = []
         """What was published, in order, if ``keep_published`` is set."""
         self.hold_commits = False
+        self.held_commits: deque[tuple[ServerConnection, int]] = deque()
+        """Connection and channel of each commit that came while ``hold_commits`` was set."""
         self.acks: list[tuple[int, bool]] = []
         self.nacks: list[tuple[int, bool, bool]] = []
         self.commits: list[int] = []
@@ -200,6 +202,12 @@ class StubBroker:
             for consumer in connection.consumers:
                 consumer.cancelled = True
                 connection.send(consumer.channel, commands.Basic.Cancel(consumer.tag, True))
+
+    def release_commit(self) -> None:
+        """Carry out the commit that is held for the longest time, if there is one."""
+        if self.held_commits:
+            connection, channel = self.held_commits.popleft()
+            connection.commit(channel, connection.channels[channel])
 
     def drop_queue(self, name: str) -> int:
         """Delete it with its bindings; how many messages were in it."""
@@ -495,7 +503,11 @@ class ServerConnection(asyncio.Protocol):
             self.close_channel(channel, 406, "channel is not transactional", 90, 20)
             return
         if self.broker.hold_commits:
-            return
+            self.broker.held_commits.append((self, channel))
+        else:
+            self.commit(channel, state)
+
+    def commit(self, channel: int, state: Channel) -> None:
         taken, state.transaction = state.transaction, []
         gathered, state.gathered = state.gathered, []
         self.broker.commits.append(len(taken) + len(gathered))

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from perftest.engine.consuming.consumer import CONSUMER_IDLE, MESSAGE_LIMIT, QUEUE_EMPTY
+from perftest.engine.coordination.load import drain
 from perftest.spec.behaviour import Consuming, ExitWhen, Publishing
 from perftest.spec.plan import Settings
-from tests.perftest.testing.session_run import Run
+from tests.perftest.testing.session_run import PATIENCE_S, Run
 
 SETTINGS = Settings(in_flight=20, prefetch=50, size_bytes=100)
 
@@ -115,6 +116,55 @@ def test_acknowledgements_are_committed_in_portions(
             assert sum(broker.commits) == len(broker.acks)
             assert acked(broker) == record["delivered"] == record["published"]
             assert broker.queues == {}
+
+    play(scenario())
+
+
+def test_a_drain_waits_for_acknowledgements_that_wait_for_their_commit(stub: ModuleType) -> None:
+    """Messages whose acknowledgement was due would stay in a queue that is kept, although all were delivered."""
+
+    async def scenario() -> None:
+        async with stub.StubBroker() as broker:
+            run = consuming(broker, {"ack_interval": 4, "prefetch": 100}, transaction=1)
+            await run.open()
+            broker.hold_commits = True
+            await run.published(40)
+            await run.load.quiesce()
+            await run.until(lambda: run.session.left()["left"] == 0)
+
+            async def one_commit_each(_seconds: float) -> bool:
+                broker.release_commit()
+                await asyncio.sleep(0)
+                return True
+
+            assert not await drain([run.load], PATIENCE_S, one_commit_each)
+            delivered = run.session.context.counters.delivered
+            assert acked(broker) == delivered - delivered % 4 > 4
+            assert not broker.held_commits
+            broker.hold_commits = False
+            await run.close(drained=True)
+
+    play(scenario())
+
+
+def test_a_drain_does_not_wait_for_ever_for_a_commit(stub: ModuleType) -> None:
+    async def scenario() -> None:
+        async with stub.StubBroker() as broker:
+            run = consuming(broker, {"ack_interval": 4, "prefetch": 100}, transaction=1)
+            await run.open()
+            broker.hold_commits = True
+            await run.published(40)
+            await run.load.quiesce()
+            await run.until(lambda: run.session.left()["left"] == 0)
+            looks = iter((True, True, False))
+
+            async def user_is_patient(_seconds: float) -> bool:
+                return next(looks)
+
+            assert not await drain([run.load], PATIENCE_S, user_is_patient), "every message was delivered"
+            assert next(looks, "all looked at") == "all looked at"
+            broker.drop_connections()
+            await run.abandon()
 
     play(scenario())
 
