@@ -137,6 +137,7 @@ def _asked(
     from perftest.cli.probes import SearchPlan
     from perftest.spec.check import check_plan
     from perftest.spec.problem import Problem, SpecError
+    from perftest.spec.rules import too_few_consumers
     from perftest.spec.slo import parse_objective
     from perftest.spec.units import UnitError
 
@@ -149,6 +150,9 @@ def _asked(
             objectives.append(parse_objective(text))
         except UnitError as error:
             problems.append(Problem(path="", value=text, rule=error.rule, fix=error.fix, file="--slo"))
+    settings, channels = plan.steps[0].settings, plan.consuming.channels
+    if (found := too_few_consumers(len(plan.queues), consumers=settings.consumers, channels=channels)) is not None:
+        problems.append(Problem(path="", value=found.value, rule=found.rule, fix=found.fix, file="--consumers"))
     if flags["repeats"] < 1 or flags["repeats"] % 2 == 0:
         rule = "an even number of repeats has no majority"
         problems.append(Problem(path="", value=flags["repeats"], rule=rule, fix="use 1, 3 or 5", file="--repeats"))

@@ -26,6 +26,7 @@ from perftest.spec.rules import (
     Naming,
     broken,
     broken_settings,
+    too_few_consumers,
 )
 from perftest.spec.rules import (
     place as own_name,
@@ -144,11 +145,8 @@ def _starved(workload: Workload, document: Document) -> Iterator[Problem]:
     """Too few consumers for the queues, in the load or in a step that changes their number."""
     queues, channels = len(workload.queues), workload.consuming.channels
     for location, consumers in _numbers_of_consumers(workload):
-        if 0 < consumers * channels < queues:
-            plural = "s" if consumers * channels > 1 else ""
-            rule = f"{consumers * channels} consumer{plural} cannot read {queues} queues: some would only fill up"
-            fix = f"use {-(-queues // channels)} or more, or 0"
-            yield document.problem(location, rule, fix, consumers)
+        if (found := too_few_consumers(queues, consumers=consumers, channels=channels)) is not None:
+            yield document.problem(location, found.rule, found.fix, consumers)
 
 
 def _numbers_of_consumers(workload: Workload) -> Iterator[tuple[Location, int]]:

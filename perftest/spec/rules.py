@@ -110,6 +110,16 @@ def broken_settings(settings: Settings, name: Naming = place, bodies: Bodies | N
     yield from _size("size_bytes", settings.size_bytes, stamped=bodies is None or is_stamped(bodies))
 
 
+def too_few_consumers(queues: int, *, consumers: int, channels: int) -> Broken | None:
+    """The rule of a workload file that every queue has a consumer, or none has: broken, or None. ``consumers`` are
+    connections with so many ``channels`` each."""
+    if not 0 < consumers * channels < queues:
+        return None
+    plural = "s" if consumers * channels > 1 else ""
+    rule = f"{consumers * channels} consumer{plural} cannot read {queues} queues: some would only fill up"
+    return Broken("consumers", rule, f"use {-(-queues // channels)} or more, or 0", consumers)
+
+
 def is_stamped(bodies: Bodies) -> bool:
     """Whether the stamp is in the body; with files and JSON documents it is in a header."""
     return not bodies.files and not bodies.json_count
