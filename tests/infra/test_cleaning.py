@@ -308,3 +308,25 @@ def test_a_filled_drive_has_no_room_until_it_is_freed(tmp_path: Path) -> None:
     finally:
         drives.remove(drive)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("os.geteuid", 1000, "mounting needs root"),
+        ("os.access", False, "no /dev/fuse"),
+        ("shutil.which", None, "losetup, mkfs.ext4, mount, umount not found"),
+    ],
+)
+def test_what_a_machine_lacks_is_told_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: object, said: str
+) -> None:
+    answers = {"os.geteuid": 0, "os.access": True, "shutil.which": "/bin/true"} | {name: value}
+    monkeypatch.setattr(drives, "Path", lambda path: Path("/" if path == "/dev/loop-control" else path))
+    for function, answer in answers.items():
+        monkeypatch.setattr(f"infra.drives.{function}", lambda *_, answer=answer: answer)
+    with pytest.raises(DriveError, match=said) as caught:
+        drives.make(tmp_path / "d1", 64)
+    assert caught.value.code == 3
+    monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == []
