@@ -17,7 +17,7 @@ import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -30,6 +30,9 @@ from infra.register import Kind, Register
 from perftest.errors import HelpfulError
 
 LIBRARY: Final = Path("/usr/lib/rabbitmq/bin")
+ROLES: Final = ("data", "logs", "segment", "wal", "classic")
+"""What can have a drive of its own: metadata, log files, segments and snapshots of quorum queues, their WAL, and the
+files of classic queues, which always lie with the metadata."""
 _START_TIMEOUT_S: Final = 120
 _STOP_TIMEOUT_S: Final = 30
 _POLL_S: Final = 0.1
@@ -48,43 +51,75 @@ def is_installed() -> bool:
 class RabbitMQ:
     """A running cluster.
 
-    ``pids`` are the processes of the Erlang emulators, in node order; their CPU time is the broker's. ``control`` runs
-    ``rabbitmqctl`` on the first node.
+    ``pids`` are the processes of the Erlang emulators, in node order, from the first start; their CPU time is the
+    broker's. ``control`` runs ``rabbitmqctl`` on the first node. ``kill`` ends all nodes with SIGKILL, and ``restart``
+    starts them again with their data.
     """
 
     uris: tuple[str, ...]
     pids: tuple[int, ...]
     control: Callable[..., None]
+    kill: Callable[[], None]
+    restart: Callable[[], None]
+
+
+def misplaced(directories: Mapping[str, Path]) -> list[str]:
+    """All that keeps RabbitMQ's files from being placed like this; empty if nothing does."""
+    unknown = sorted(set(directories) - set(ROLES))
+    problems = [f"RabbitMQ has no role {role!r} (roles: {', '.join(ROLES)})" for role in unknown]
+    if "classic" in directories and directories["classic"] != directories.get("data"):
+        problems.append("RabbitMQ keeps classic queues with its other data: place classic and data on one drive")
+    return problems
 
 
 @contextlib.contextmanager
-def running(parent: Path, nodes: int = 3, configuration: str = "", plugins: Sequence[str] = ()) -> Iterator[RabbitMQ]:
+def running(
+    parent: Path,
+    nodes: int = 3,
+    configuration: str = "",
+    plugins: Sequence[str] = (),
+    directories: Mapping[str, Path] | None = None,
+) -> Iterator[RabbitMQ]:
     """Start a cluster with its data below ``parent``; stop the cluster and remove the data at the end.
 
     ``configuration`` is added to each node's ``rabbitmq.conf``, and must name the ports of the enabled ``plugins``.
-    Raises :class:`RabbitMQError` if RabbitMQ is not installed or does not start.
+    ``directories`` places :data:`ROLES` on drives. The cluster makes a directory of its own there, with one for each
+    node, and removes it at the end. A role without a directory lies below ``parent``. Raises :class:`RabbitMQError` if
+    RabbitMQ is not installed, cannot be placed so, or does not start.
     """
+    if problems := misplaced(directories or {}):
+        raise RabbitMQError("; ".join(problems), "directories", "place the roles as RabbitMQ can have them")
     if not is_installed():
         fix = "install it (Debian: apt-get install rabbitmq-server); its own service need not run"
         raise RabbitMQError("RabbitMQ is not installed", str(LIBRARY), fix)
     directory = parent.absolute() / f".rabbitmq-{secrets.token_hex(4)}"
-    cluster = _Cluster(directory, nodes, configuration, plugins)
+    cluster = _Cluster(directory, nodes, configuration, plugins, directories or {})
     register = Register(parent)
-    register.note(Kind.DIRECTORY, str(directory))
+    for made in cluster.made:
+        register.note(Kind.DIRECTORY, str(made))
     register.note(Kind.PROCESSES, str(directory))
     try:
         yield cluster.start()
     finally:
         cluster.stop()
         register.forget(Kind.PROCESSES, str(directory))
-        shutil.rmtree(directory, ignore_errors=True)
-        if not directory.exists():  # else something is mounted there, and the next cleaning says so
-            register.forget(Kind.DIRECTORY, str(directory))
+        for made in cluster.made:
+            shutil.rmtree(made, ignore_errors=True)
+            if not made.exists():  # else something is mounted there, and the next cleaning says so
+                register.forget(Kind.DIRECTORY, str(made))
 
 
 class _Cluster:
-    def __init__(self, directory: Path, nodes: int, configuration: str, plugins: Sequence[str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        nodes: int,
+        configuration: str,
+        plugins: Sequence[str],
+        directories: Mapping[str, Path],
+    ) -> None:
         self._directory = directory
+        self._places = {role: place.absolute() / directory.name[1:] for role, place in directories.items()}
         self._plugins = plugins
         self._configuration = f"loopback_users.guest = true\nlog.file.level = warning\n{configuration}"
         self._tag = secrets.token_hex(3)
@@ -92,6 +127,12 @@ class _Cluster:
         self._amqp_ports, self._distribution_ports = ports[:nodes], ports[nodes:]
         self._nodes = range(nodes)
         self._children: list[subprocess.Popen[bytes]] = []
+        self._servers: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def made(self) -> list[Path]:
+        """The directories of this cluster alone: its own, and those on drives."""
+        return [self._directory, *sorted(set(self._places.values()))]
 
     def start(self) -> RabbitMQ:
         home = self._directory / "home"
@@ -102,11 +143,12 @@ class _Cluster:
         (self._directory / "no-env.conf").touch()
         (self._directory / "plugins").write_text(f"[{','.join(self._plugins)}].")
         (self._directory / "rabbitmq.conf").write_text(self._configuration)
+        for node in self._nodes:
+            self._place(node)
         self._spawn(["epmd", "-address", HOST, "-port", str(self._epmd_port)], self._environment(), "epmd.log")
-        servers = []
         for node in self._nodes:  # the first node first, because the other nodes join it
-            servers.append(self._spawn([str(LIBRARY / "rabbitmq-server")], self._environment(node), f"node{node}.log"))
-            self._await(node, servers[node])
+            self._servers.append(self._start_node(node))
+            self._await(node, self._servers[node])
         for node in self._nodes[1:]:
             self._control(node, "stop_app")
             self._control(node, "join_cluster", self._name(0))
@@ -115,9 +157,34 @@ class _Cluster:
             self._control(node, "await_online_nodes", str(len(self._nodes)))
         return RabbitMQ(
             uris=tuple(f"amqp://guest:guest@{HOST}:{port}/%2f" for port in self._amqp_ports),
-            pids=tuple(_emulator(server.pid) for server in servers),
+            pids=tuple(_emulator(server.pid) for server in self._servers),
             control=functools.partial(self._control, 0),
+            kill=self.kill,
+            restart=self.restart,
         )
+
+    def kill(self) -> None:
+        """End all nodes at once, as when the power fails. epmd goes on."""
+        family = [process for server in self._servers for process in _family(server.pid)]
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(family, timeout=_STOP_TIMEOUT_S)
+        for server in self._servers:
+            server.wait()
+            self._children.remove(server)
+        self._servers.clear()
+
+    def restart(self) -> None:
+        """Start all nodes again; each waits for the others, so all begin before one is ready."""
+        for node in self._nodes:
+            (self._directory / f"node{node}.pid").unlink(missing_ok=True)
+            self._servers.append(self._start_node(node))
+        for node in self._nodes:
+            self._await(node, self._servers[node])
+
+    def _start_node(self, node: int) -> subprocess.Popen[bytes]:
+        return self._spawn([str(LIBRARY / "rabbitmq-server")], self._environment(node), f"node{node}.log")
 
     def stop(self) -> None:
         """End the started processes, the nodes before epmd; processes are found by pid and not by name."""
@@ -131,6 +198,14 @@ class _Cluster:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
             child.wait()
+
+    def _place(self, node: int) -> None:
+        """Make the directories of a node, and write what only the advanced configuration can say."""
+        for place in self._places.values():
+            (place / f"node{node}").mkdir(parents=True, exist_ok=True)
+        wal = self._places.get("wal")
+        text = "[]." if wal is None else f'[{{ra, [{{wal_data_dir, "{wal / f"node{node}" / "wal"}"}}]}}].'
+        (self._directory / f"node{node}.config").write_text(text)
 
     def _name(self, node: int) -> str:
         return f"perftest{self._tag}{node}@localhost"
@@ -153,12 +228,15 @@ class _Cluster:
                 "RABBITMQ_NODE_IP_ADDRESS": HOST,
                 "RABBITMQ_NODE_PORT": str(self._amqp_ports[node]),
                 "RABBITMQ_DIST_PORT": str(self._distribution_ports[node]),
-                "RABBITMQ_MNESIA_BASE": str(directory / f"node{node}"),
-                "RABBITMQ_LOG_BASE": str(directory / f"node{node}" / "log"),
+                "RABBITMQ_MNESIA_BASE": str(self._places.get("data", directory) / f"node{node}"),
+                "RABBITMQ_LOG_BASE": str(self._places.get("logs", directory) / f"node{node}" / "log"),
+                "RABBITMQ_ADVANCED_CONFIG_FILE": str(directory / f"node{node}.config"),
                 "RABBITMQ_PID_FILE": str(directory / f"node{node}.pid"),
                 "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq.conf"),
                 "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
             }
+        if node is not None and "segment" in self._places:
+            environment["RABBITMQ_QUORUM_DIR"] = str(self._places["segment"] / f"node{node}" / "quorum")
         return environment
 
     def _spawn(self, command: list[str], environment: dict[str, str], log: str) -> subprocess.Popen[bytes]:
