@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from reference_broker.storage.executor import policy_named
 from reference_broker.types import NodeId
 
 _SMALL_MESSAGE_BYTES: Final = 64 * 1024
@@ -141,7 +142,8 @@ class NodeConfig:
     ``data_dir`` for ``segment_dir``, and ``data_dir`` itself for ``logs_dir``. With ``exit_with_stdin`` the node ends
     with the process that started it. ``first_life`` is the first boot id of a node that replaces a lost node
     (:mod:`reference_broker.node.replacement`), else 0. ``secret``, the content of ``secret_file``, proves that a peer
-    is a node of the cluster; a node without peers needs none.
+    is a node of the cluster; a node without peers needs none. ``io`` names the I/O policy of all stores of the node:
+    ``dedicated``, or ``pool:N``.
     """
 
     name: str
@@ -158,6 +160,7 @@ class NodeConfig:
     sync: bool = True
     first_life: int = 0
     secret: bytes = field(default=b"", repr=False)
+    io: str = "dedicated"
 
     @property
     def me(self) -> Member:
@@ -178,6 +181,10 @@ class NodeConfig:
             found.append(f"nodes: {len(ids)}: an even number tolerates no more failures than one fewer; use 1, 3 or 5")
         if not 0 <= self.first_life < 1 << 31:
             found.append(f"first_life: {self.first_life}: must be the number that replace-node answered, or 0")
+        try:
+            policy_named(self.io)
+        except ValueError as error:
+            found.append(f"io: {self.io}: {error}")
         found.extend(_limit_problems(self.limits))
         return found
 
@@ -238,7 +245,7 @@ _KINDS: Final[dict[str, Callable[[Any], bool]]] = {
 }
 _TOP: Final = {"name": _TEXT, "node": _WHOLE, "cluster": _TEXT, "nodes": "a list", "data_dir": _TEXT}
 _TOP_OPTIONAL: Final = {
-    "wal_dir": _TEXT, "segment_dir": _TEXT, "logs_dir": _TEXT, "log_file": _TEXT, "exit_with_stdin": _FLAG,
+    "wal_dir": _TEXT, "segment_dir": _TEXT, "logs_dir": _TEXT, "log_file": _TEXT, "io": _TEXT, "exit_with_stdin": _FLAG,
     "sync": _FLAG, "first_life": _WHOLE, "secret_file": _TEXT, "limits": "an object",
     "users": "an object of names and passwords",
 }  # fmt: skip
@@ -293,6 +300,7 @@ def _from_json(raw: dict[str, Any]) -> NodeConfig:
         sync=bool(raw.get("sync", True)),
         first_life=raw.get("first_life", 0),
         secret=_secret(Path(raw["secret_file"])) if raw.get("secret_file") else b"",
+        io=raw.get("io") or "dedicated",
     )
 
 

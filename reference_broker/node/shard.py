@@ -50,7 +50,7 @@ from reference_broker.queues.port import QueueKind
 from reference_broker.raft.quorum import majority
 from reference_broker.raft.roles import Role
 from reference_broker.storage.errors import START_BLANK
-from reference_broker.storage.executor import DedicatedThread, OwnersThread
+from reference_broker.storage.executor import OwnersThread, policy_named
 from reference_broker.storage.files import Files, RealFiles
 from reference_broker.types import NOBODY, ChannelId, GroupId, LogIndex, NodeId
 
@@ -132,7 +132,7 @@ class Shard:
             self._log_config(),
             files or RealFiles(),
             self._notify,
-            policy=DedicatedThread if threads else OwnersThread,
+            policy=policy_named(config.io) if threads else OwnersThread,
             gather=self._notices.write_soon,
             new_store=lambda: random_bits(128).to_bytes(16, "big"),
         )

@@ -40,6 +40,8 @@ def problem(path: Path, text: str) -> list[str]:
         ({"nodes": [{"node": 1, **PORTS, "host": "h"}]}, "nodes[0].name: is missing: must be a string"),
         ({"data": "d"}, "data: unknown key; data_dir?"),
         ({"sync": "no"}, "sync: 'no': must be true or false"),
+        ({"io": "pool"}, "io: pool: must be dedicated, or pool:N with N from 1 to 1024"),
+        ({"io": 10}, "io: 10: must be a string"),
     ],
 )
 def test_each_problem_names_its_key_and_its_rule(tmp_path: Path, change: dict[str, Any], says: str) -> None:
