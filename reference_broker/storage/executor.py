@@ -5,8 +5,8 @@ two lists at once. The store does not know the thread: the :class:`IoPolicy` tha
 policy, which it gives to every store, so that all stores may share threads. A policy is whatever makes executors:
 
 * :class:`DedicatedThread` (``dedicated``): a thread for each executor. A slow store never holds up another store.
-* :class:`Pool` (``pool:N``): N threads for all executors of the node, in the order in which they asked, as the dirty I/O
-  schedulers of Erlang work. Slow stores that hold every thread keep all others waiting, on whatever drive these are.
+* :class:`Pool` (``pool:N``): N threads for all executors of the node, in the order in which they asked, as the dirty
+  I/O schedulers of Erlang work. Slow stores that hold every thread keep all others waiting.
 * :class:`OwnersThread`: no thread at all. The owner of the store calls :meth:`Executor.run_pending`, which is how tests
   and the simulator run a node in one thread, step by step.
 

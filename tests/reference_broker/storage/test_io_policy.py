@@ -44,7 +44,9 @@ class Notices:
 class Store:
     """A store whose first operation ``hold`` keeps its thread until :attr:`release` is set."""
 
-    def __init__(self, policy: IoPolicy, name: str, served: list[str], gather: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, policy: IoPolicy, name: str, served: list[str], gather: Callable[[], None] | None = None
+    ) -> None:
         self.name, self.served = name, served
         self.threads: list[int] = []
         self.held, self.release = threading.Event(), threading.Event()
