@@ -1,15 +1,20 @@
 """Carries out the timeline of a plan on a local cluster, and undoes at the end what it did to the nodes.
 
-Each action is a task of its own, one after the other, so the intervals of the run go on while a node starts. An action
-that fails is an event, and the run goes on: the figures after it are those of a cluster to which nothing happened.
+Each action is a task of its own, so the intervals of the run go on while a node starts. Actions begin one after the
+other. The next action begins while a node still starts; only an action on that same node waits. An action that fails is
+an event, and the run goes on: the figures after it are those of a cluster to which nothing happened.
+
+An action is followed by an event that tells how the measured load recovered (:mod:`perftest.metrics.recovery`), as soon
+as this is known: at the end of the step, or after five minutes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +22,8 @@ from infra import local_cluster
 from infra.local_cluster import ClusterError
 from perftest.cli.measured_broker import LOCAL_NODES
 from perftest.engine.coordination.timeline import Action, Moment
+from perftest.metrics.interval import Phase
+from perftest.metrics.recovery import Recoveries, Recovery
 from perftest.spec.actions import KILLED, LEADER, PAUSED, Do, TimedAction, faults
 from perftest.spec.plan import Plan, at_run_time
 from perftest.spec.problem import Problem, SpecError
@@ -25,6 +32,8 @@ if TYPE_CHECKING:
     from infra.local_cluster import Cluster
 
 MEMBERS: Final = frozenset({Do.TRANSFER_LEADER, Do.ADD_MEMBER, Do.REMOVE_MEMBER})
+LONG: Final = frozenset({Do.RESTART})
+"""Actions that take seconds: the actions after them do not wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +70,40 @@ class ClusterActions:
 
     def __init__(self, plan: Plan, cluster: Cluster | None, tell: Callable[[dict[str, object]], None]) -> None:
         self.handlers: Mapping[type[Action], Any] = {OnCluster: self._begin}
+        self._does: Mapping[Do, Callable[[str], None]] = {
+            Do.KILL: self._kill,
+            Do.RESTART: self._restart,
+            Do.PAUSE: self._pause,
+            Do.RESUME: self._resume,
+            **{do: functools.partial(self._change_members, do) for do in MEMBERS},
+        }
         self._plan = plan
         self._cluster = cluster
         self._tell = tell
         self._turn = asyncio.Lock()
+        self._starting: dict[str, asyncio.Task[None]] = {}
+        self._one_start = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._killed: list[str] = []
         self._paused: list[str] = []
+        self._recoveries = Recoveries()
 
     def moments(self) -> list[Moment]:
-        """The moments of the actions. A time of a step counts in the order in which the steps run."""
+        """The moments of the actions. A time of a step counts in the order in which the steps run; an action of a step
+        that this run leaves out, as a continued sweep does, is left out with it."""
         index_of = {step.number: index for index, step in enumerate(self._plan.steps)}
         found = []
         for timed in self._plan.timeline:
+            if timed.step and timed.step not in index_of:
+                continue
             of_run = at_run_time(self._plan.steps, timed.at_s)
             index, at_s = (index_of[timed.step], timed.at_s) if timed.step else of_run
             found.append(Moment(index, at_s, OnCluster(timed)))
         return found
+
+    def progress(self, step: int, phase: Phase, notes: Sequence[Sequence[int]]) -> None:
+        """Take the progress of the measured load, and tell of recoveries that are known now."""
+        self._tell_recoveries(self._recoveries.add(step, phase, notes))
 
     async def _begin(self, action: OnCluster) -> None:
         task = asyncio.create_task(self._act(action.timed))
@@ -87,21 +113,54 @@ class ClusterActions:
     async def restore(self) -> None:
         """Wait for actions that still run, then resume what is paused and restart what is killed."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tell_recoveries(self._recoveries.end())
         for do, nodes in ((Do.RESUME, self._paused), (Do.RESTART, self._killed)):
             for node in tuple(reversed(nodes)):
                 await self._act(TimedAction(at_s=0.0, do=do, node=node))
 
     async def _act(self, timed: TimedAction) -> None:
-        async with self._turn:
-            try:
+        """Carry out an action, in its turn."""
+        try:
+            async with self._turn:
                 node, words = await asyncio.to_thread(self._resolve, timed)
-                self._event("action", f"{timed.do} {node}{words}", timed, node)
-                await asyncio.to_thread(self._do, timed.do, node)
-            except ClusterError as error:
-                self._event("action_failed", f"{timed.do} {timed.node}: {error.what}", timed, timed.node)
+                before = self._starting.get(node)
+                if before is None and timed.do not in LONG:
+                    await self._carry_out(timed, node, words)
+                    return
+                work = asyncio.create_task(self._carry_out_after(before, timed, node, words))
+                self._starting[node] = work
+            await work
+        except ClusterError as error:
+            self._event("action_failed", f"{timed.do} {timed.node}: {error.what}", timed, timed.node)
 
-    def _event(self, kind: str, text: str, timed: TimedAction, node: str) -> None:
-        self._tell({"t_ns": time.time_ns(), "kind": kind, "text": text, "action": str(timed.do), "node": node})
+    async def _carry_out_after(
+        self, before: asyncio.Task[None] | None, timed: TimedAction, node: str, words: str
+    ) -> None:
+        """Carry out an action that takes long, or one on a node with which another action is not done yet."""
+        try:
+            if before is not None:
+                await asyncio.wait({before})
+            async with self._one_start:  # each start writes the file of the cluster
+                await self._carry_out(timed, node, words)
+        finally:
+            if self._starting.get(node) is asyncio.current_task():
+                del self._starting[node]
+
+    async def _carry_out(self, timed: TimedAction, node: str, words: str) -> None:
+        began_ns = self._event("action", f"{timed.do} {node}{words}", timed, node)
+        await asyncio.to_thread(self._does[timed.do], node)
+        facts = {"text": f"after {timed.do} {node}", "action": str(timed.do), "node": node, "acted_ns": began_ns}
+        self._recoveries.acted(began_ns, facts)
+
+    def _event(self, kind: str, text: str, timed: TimedAction, node: str) -> int:
+        now_ns = time.time_ns()
+        self._tell({"t_ns": now_ns, "kind": kind, "text": text, "action": str(timed.do), "node": node})
+        return now_ns
+
+    def _tell_recoveries(self, found: Iterable[tuple[dict[str, Any], Recovery]]) -> None:
+        for facts, recovery in found:
+            text = f"{facts['text']}: {recovery.in_words()}"
+            self._tell({"t_ns": time.time_ns(), "kind": "recovery", **facts, **asdict(recovery), "text": text})
 
     def _resolve(self, timed: TimedAction) -> tuple[str, str]:
         """The name of the node that an action means at this moment, and what it is."""
@@ -126,21 +185,28 @@ class ClusterActions:
             raise ClusterError(f"{queue} has no leader at this moment", self._cluster.directory, fix)
         return found[0]
 
-    def _do(self, do: Do, node: str) -> None:
-        """Carry out an action, in a thread. Raises ClusterError."""
+    # What each kind of action does to a node, in a thread. All may raise ClusterError.
+
+    def _change_members(self, do: Do, node: str) -> None:
         assert self._cluster is not None
-        if do in MEMBERS:
-            request = {"op": str(do), "queue": self._plan.queues[0].name, "node": node}
-            local_cluster.change(self._cluster, request)
-        elif do is Do.KILL:
-            local_cluster.kill(self._cluster, node)
-            self._killed.append(node)
-        elif do is Do.PAUSE:
-            local_cluster.pause(self._cluster, node)
-            self._paused.append(node)
-        elif do is Do.RESUME:
-            local_cluster.resume(self._cluster, node)
-            self._paused.remove(node)
-        elif do is Do.RESTART:
-            self._cluster = local_cluster.start_node(self._cluster, node)
-            self._killed.remove(node)
+        local_cluster.change(self._cluster, {"op": str(do), "queue": self._plan.queues[0].name, "node": node})
+
+    def _kill(self, node: str) -> None:
+        assert self._cluster is not None
+        local_cluster.kill(self._cluster, node)
+        self._killed.append(node)
+
+    def _pause(self, node: str) -> None:
+        assert self._cluster is not None
+        local_cluster.pause(self._cluster, node)
+        self._paused.append(node)
+
+    def _resume(self, node: str) -> None:
+        assert self._cluster is not None
+        local_cluster.resume(self._cluster, node)
+        self._paused.remove(node)
+
+    def _restart(self, node: str) -> None:
+        assert self._cluster is not None
+        self._cluster = local_cluster.start_node(self._cluster, node)
+        self._killed.remove(node)

@@ -72,6 +72,7 @@ class Conclusion:
         if writer.background_rows:
             title = "background load, in no figure above"
             yield f"{title}\n{steps_table([_without_cpu(row) for row in writer.background_rows], width)}"
+        yield wrapped([str(recovery["text"]) for recovery in writer.recoveries], width)
         yield from self._details()
         yield "\n".join(verdict.sentence() for verdict in writer.verdicts)
         words = [knee_sentence(rows), *([] if writer.valid else [INVALID]), *doubts(rows, writer.trust)]
@@ -115,6 +116,8 @@ class Conclusion:
         }
         if writer.background_rows:
             result["background"] = writer.background_rows
+        if writer.recoveries:
+            result["recoveries"] = list(writer.recoveries)
         if writer.verdicts:
             result["objectives"] = [verdict.to_json() for verdict in writer.verdicts]
         if writer.findings is not None:

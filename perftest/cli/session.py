@@ -112,7 +112,8 @@ class Session:
         """Execute the plan with its timeline. Whatever happens, no node stays paused or killed."""
         actions = self._actions
         try:
-            return await execute(self._plan, self, self._stop, more=actions.moments(), handlers=actions.handlers)
+            moments, handlers, progress = actions.moments(), actions.handlers, actions.progress
+            return await execute(self._plan, self, self._stop, more=moments, handlers=handlers, on_progress=progress)
         finally:
             await actions.restore()
 

@@ -91,6 +91,8 @@ class RunWriter:
         self.judge_findings: Callable[[Sequence[Mapping[str, Any]]], JudgedFindings | None] | None = None
         self.findings: JudgedFindings | None = None
         self.disturbances = Disturbances()
+        self.recoveries: list[Mapping[str, Any]] = []
+        """The events that tell how the load recovered from actions."""
         self._cpu = BrokerCpu()
         self._base_ns = self.started_ns - self.started_ns % 10**6
         self._files: dict[str, TextIO] = {}
@@ -120,6 +122,8 @@ class RunWriter:
         """Write a line of ``events.jsonl``; the end of a background load is kept in the manifest, too."""
         self._append(schema.EVENTS, _json_line(record))
         self.disturbances.event(record)
+        if record.get("kind") == "recovery":
+            self.recoveries.append(record)
         if record.get("kind") == "background_ended":
             told = {
                 name: value for name, value in record.items() if name not in ("t_ns", "kind", "step", "text", "group")

@@ -166,6 +166,18 @@ def _anatomy(run: Run) -> Section | None:
     return _section(run, "anatomy", "Where the time went", *blocks, stages)
 
 
+def _recovery(run: Run) -> Section | None:
+    if run.recoveries is None:
+        return None
+    text = (
+        "How the load went on after each action on the broker, to 20 ms. All times count from the action. The rate "
+        "before is that of the 5 s before the action. The rate is back when 90 % of it are confirmed, on average over "
+        "the next second. What counts ends with the next action or with the step. An empty cell: it did not happen, or "
+        "cannot be told. An outage is a time without a confirm that is much longer than any before the action."
+    )
+    return _section(run, "recovery", "Recovery", Remark(Sentence(text=text), "how"), Data(table=run.recoveries))
+
+
 def _steps(run: Run) -> Section:
     text = (
         "Steady state only: warm-up is cut. Every percentile is read from the merged histogram of the step. Click a "
@@ -198,7 +210,9 @@ def _side_by_side(overview: Overview) -> Section:
     return Section(links=links, blocks=(Data(table=overview.table, csv=False), *overview.charts))
 
 
-register(PageKind("run", (_result, _findings, _trust, _figures, _anatomy, _steps, _ledger, _events, _provenance)))
+register(
+    PageKind("run", (_result, _findings, _trust, _figures, _recovery, _anatomy, _steps, _ledger, _events, _provenance))
+)
 
 
 def _beside(background: Background) -> Section:

@@ -150,6 +150,7 @@ class Run:
     provenance: Provenance
     notes: tuple[Sentence, ...] = ()
     anatomy: Anatomy | None = None
+    recoveries: Table | None = None
     verdicts: tuple[Verdicts, ...] = ()
 
 

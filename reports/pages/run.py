@@ -14,7 +14,7 @@ from reports.pages.anatomy import anatomy
 from reports.pages.figures import knee_chart, spectrum_chart, timeline_chart
 from reports.pages.model import Banner, Chart, Chip, Run, Sentence
 from reports.pages.provenance import provenance, utc
-from reports.pages.tables import events_table, ledger_table, steps_table
+from reports.pages.tables import events_table, ledger_table, recoveries_table, steps_table
 from reports.pipeline.tables import Tables
 from reports.stats.validity import checks, limited
 
@@ -48,6 +48,7 @@ def run_section(tables: Tables, *, prefix: str, rebuild: Sequence[str], files: S
         ledger_text=findings.ledger_sentence(ledger),
         provenance=provenance(run, tables.hosts, rebuild=rebuild, files=files),
         anatomy=anatomy(run, tables, prefix=prefix),
+        recoveries=recoveries_table(str(run["run_id"]), tables.events),
         notes=(*caution(found, prefix=prefix), *_notes(run, tables.steps)),
     )
 

@@ -146,6 +146,25 @@ def events_table(run_id: str, events: pd.DataFrame) -> Table:
     return table_of(frame, columns, caption=f"{len(shown):,} events{cut}", file=f"{run_id}-events.csv")
 
 
+def recoveries_table(run_id: str, events: pd.DataFrame) -> Table | None:
+    """How the load recovered from each action on the broker; None if there was no action."""
+    records = [json.loads(text) for text in events.loc[events["kind"] == "recovery", "event"]]
+    if not records:
+        return None
+    columns = (
+        Column(name="action", title="action"),
+        Column(name="node", title="node"),
+        Column(name="first_confirm_s", title="first confirm after", kind=Kind.NUMBER, unit="s"),
+        Column(name="outage_s", title="outage", kind=Kind.NUMBER, unit="s"),
+        Column(name="rate_before", title="confirmed before", kind=Kind.RATE, unit="msg/s"),
+        Column(name="back_s", title="rate back after", kind=Kind.NUMBER, unit="s"),
+        Column(name="redelivered", title="redelivered", kind=Kind.COUNT),
+        Column(name="observed_s", title="time that counts", kind=Kind.NUMBER, unit="s"),
+    )
+    frame = pd.DataFrame.from_records(sorted(records, key=lambda record: int(record["acted_ns"])))
+    return table_of(frame, columns, caption=f"Recovery from {len(frame)} actions", file=f"{run_id}-recovery.csv")
+
+
 def files_table(run_id: str, files: Sequence[tuple[str, int]]) -> Table | None:
     """The raw files of the run directory with their sizes (octets); None when the directory is out of reach."""
     if not files:

@@ -66,6 +66,15 @@ Handler = Callable[[Any], Awaitable[None]]
 """Carries out an action. No interval is cut meanwhile, so an action that takes long belongs in a task of its own."""
 
 
+OnProgress = Callable[[int, Phase, Sequence[Sequence[int]]], None]
+"""Hears of each interval of each worker: its step, its phase, and the notes of the worker
+(:data:`perftest.metrics.recovery.Progress`)."""
+
+
+def _ignore_progress(_step: int, _phase: Phase, _notes: Sequence[Sequence[int]]) -> None:
+    """Nobody asks how the load recovers."""
+
+
 async def execute(
     plan: Plan,
     sink: Sink,
@@ -73,18 +82,20 @@ async def execute(
     *,
     more: Iterable[Moment] = (),
     handlers: Mapping[type[Action], Handler] | None = None,
+    on_progress: OnProgress = _ignore_progress,
     start_worker: StartWorker = RemoteWorker.start,
 ) -> RunOutcome:
     """Run ``plan`` to its end, or until ``stop``; records go to ``sink`` as they come.
 
-    ``more`` are moments beside those of the plan, and ``handlers`` carry out their actions. ``start_worker`` starts a
-    worker.
+    ``more`` are moments beside those of the plan, and ``handlers`` carry out their actions. ``on_progress`` hears of
+    the progress of the measured load, if the plan has a timeline. ``start_worker`` starts a worker.
 
     Never raises for anything that a broker, a network or a user does: the outcome of such a run is ``failed``, with a
     :class:`~perftest.engine.api.RunError`. An exception of the sink ends the run in the same way.
     """
     run = _Run(plan, sink, stop, start_worker)
     run.handlers.update(handlers or {})
+    run.on_progress = on_progress
     return await run.drive(with_more(timeline(plan, isolated=plan.isolation is Isolation.ISOLATED), more))
 
 
@@ -105,6 +116,7 @@ class _Run:
             Drain: self._drain,
             EndBackground: self._end_background,
         }
+        self.on_progress: OnProgress = _ignore_progress
         self._plan = plan
         self._sink = sink
         self._stop = stop
@@ -271,6 +283,9 @@ class _Run:
         place: dict[str, Any] = {"group": load.group.name, "measured": load.group.measured, "host": LOCAL_HOST}
         place |= {"worker": worker, "step": step, "phase": phase, "steal_ns": steal_ns}
         latencies = wire.counts_from_json(record.pop("counts"))
+        progress = record.pop("progress")
+        if self._plan.timeline and load.group.measured:
+            self.on_progress(step, phase, progress)
         interval = Interval(**place, **record, latencies=latencies)
         self._record(self._sink.interval, interval)
 

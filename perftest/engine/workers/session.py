@@ -34,6 +34,7 @@ from perftest.engine.publishing.publisher import Publisher
 from perftest.engine.wakeups import Wakeups
 from perftest.engine.workers import wire
 from perftest.engine.workers.health import Health
+from perftest.engine.workers.progress import ProgressNotes
 from perftest.engine.workers.shares import Share
 from perftest.metrics.clock import run_clock
 from perftest.metrics.recorder import Recorder
@@ -99,6 +100,7 @@ class Session:
         self._limited = 0
         self._cut_ns = self.context.clock()
         self._health = Health(self.context.clock, self.context.wakeups, self._beat)
+        self._progress = ProgressNotes(wanted=bool(plan.timeline))
         self._to_check = 0
 
     # Operations
@@ -186,6 +188,7 @@ class Session:
         self.forward()
         now_ns = self.context.clock()
         counts, negative = self.context.recorder.cut()
+        progress = self._progress.take(now_ns, self.context.counters)
         counters: Counters = self.context.counters.cut()
         if counters.nacked:
             self.context.emit("nacked", f"the broker refused {counters.nacked} messages (basic.nack)")
@@ -199,6 +202,7 @@ class Session:
             "intended": sum(publisher.intended_since_cut(now_ns) for publisher in self.publishers),
             "unconfirmed": sum(publisher.unconfirmed for publisher in self.publishers),
             "negative_latencies": negative,
+            "progress": progress,
             **self._health.cut(),
             **self.context.ledger.harm_since_cut(),
             "counts": wire.counts_to_json(counts),
@@ -350,8 +354,9 @@ class Session:
     # Watching
 
     def _beat(self, now_ns: int) -> None:
-        """Check a few publishers. With many consumers account for the deliveries so far, so that this work is not all
-        left for the end of the interval."""
+        """Note the progress, and check a few publishers. With many consumers account for the deliveries so far, so that
+        this work is not all left for the end of the interval."""
+        self._progress.note(now_ns, self.context.counters)
         count = len(self.publishers)
         if count:
             for at in range(self._to_check, self._to_check + min(CHECKS_PER_BEAT, count)):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +17,7 @@ from infra.cluster import ClusterError
 from perftest.cli import cluster_actions
 from perftest.cli.cluster_actions import ClusterActions, refuse_actions
 from perftest.engine.coordination.timeline import Moment
+from perftest.metrics.interval import Phase
 from perftest.spec.actions import Do, TimedAction
 from perftest.spec.plan import Isolation, Plan, QueueSpec, Settings, Step
 from perftest.spec.problem import SpecError
@@ -39,6 +43,7 @@ class FakeCluster:
     done: list[str] = field(default_factory=list)
     down: list[str] = field(default_factory=list)
     broken: str = ""
+    before_start: Callable[[], object] = lambda: None
 
     def node(self, name: str) -> Any:
         return SimpleNamespace(name=name)
@@ -67,6 +72,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     monkeypatch.setattr(cluster_actions.local_cluster, "change", lambda _, request: fake.change(request))
 
     def start_node(same: Any, name: str) -> Any:
+        fake.before_start()
         fake.act("start", name)
         return same
 
@@ -109,6 +115,75 @@ def test_an_action_that_fails_is_told_and_those_after_it_go_on(cluster: FakeClus
     failed = [str(event["text"]) for event in events if event["kind"] == "action_failed"]
     assert failed == ["kill leader: kill does not work", "restart killed: no node is killed"]
     assert cluster.done == ["pause node2", "resume node2"]
+
+
+def test_a_node_that_starts_holds_up_only_actions_on_itself(cluster: FakeCluster) -> None:
+    """A restart takes seconds. The pause of another node comes meanwhile, the pause of that node comes after it."""
+    proceed = threading.Event()
+    cluster.before_start = lambda: proceed.wait(20.0)
+
+    async def scenario() -> None:
+        made = plan(
+            timed(1, "kill", "node3"),
+            timed(2, "restart", "node3"),
+            timed(3, "pause", "node3"),
+            timed(4, "pause", "node1"),
+        )
+        actions = ClusterActions(made, cluster, lambda event: None)  # type: ignore[arg-type]
+        for moment in actions.moments():
+            await actions.handlers[type(moment.action)](moment.action)
+        async with asyncio.timeout(20.0):
+            while "pause node1" not in cluster.done:
+                await asyncio.sleep(0)
+        assert cluster.done == ["kill node3", "pause node1"]
+        proceed.set()
+        await actions.restore()
+
+    asyncio.run(scenario())
+    assert cluster.done[2:4] == ["start node3", "pause node3"]
+    assert not cluster.down
+
+
+def test_a_restart_that_fails_is_tried_again_at_the_end(cluster: FakeCluster) -> None:
+    """And neither attempt hides what went wrong."""
+    cluster.broken = "start"
+    events = played(cluster, timed(1, "kill", "node3"), timed(2, "restart", "node3"))
+    failed = [str(event["text"]) for event in events if event["kind"] == "action_failed"]
+    assert failed == ["restart node3: start does not work"] * 2
+
+
+def test_recoveries_are_told_when_the_load_has_ended(cluster: FakeCluster) -> None:
+    """Not of actions that failed, and not of what is undone at the end."""
+    cluster.broken = "transfer-leader"
+    events: list[dict[str, Any]] = []
+
+    async def scenario() -> None:
+        made = plan(timed(1, "kill", "node3"), timed(1.5, "transfer-leader", "node2"), timed(2, "pause", "node1"))
+        actions = ClusterActions(made, cluster, events.append)  # type: ignore[arg-type]
+        began_ns = time.time_ns()
+        for moment in actions.moments():
+            await actions.handlers[type(moment.action)](moment.action)
+        async with asyncio.timeout(20.0):
+            while actions._tasks:
+                await asyncio.sleep(0)
+        later_ns = began_ns + 60_000_000_000
+        actions.progress(1, Phase.STEADY, [(began_ns - 1, 5, 0), (later_ns, 5, 3)])
+        assert not [event for event in events if event["kind"] == "recovery"]
+        actions.progress(1, Phase.DRAIN, [])
+        await actions.restore()
+
+    asyncio.run(scenario())
+    told = [event for event in events if event["kind"] == "recovery"]
+    assert [(event["action"], event["node"]) for event in told] == [("kill", "node3"), ("pause", "node1")]
+    assert told[0]["text"].startswith("after kill node3: no message was confirmed in the ")
+    assert told[0]["observed_s"] == (told[1]["acted_ns"] - told[0]["acted_ns"]) / 1e9
+
+
+def test_actions_of_steps_that_a_continued_sweep_has_measured_are_left_out(cluster: FakeCluster) -> None:
+    made = plan(timed(5, "kill", step=1), timed(7, "pause", step=2))
+    made = made.changed(steps=made.steps[1:])
+    actions = ClusterActions(made, cluster, lambda event: None)  # type: ignore[arg-type]
+    assert [(moment.step, moment.at_s) for moment in actions.moments()] == [(0, 5)]
 
 
 def test_a_time_of_a_step_is_that_of_the_step_wherever_it_runs(cluster: FakeCluster) -> None:

@@ -478,3 +478,20 @@ def test_background_load_is_a_part_of_its_own_and_in_no_figure_of_the_run(sample
     assert [note.anchor for note in run.notes][-1] == article.sections[0].anchor == "b1-background"
     anchors = [link for each in articles(made) for link, _ in each.links]
     assert len(anchors) == len(set(anchors))
+
+
+def test_the_recovery_from_actions_has_a_section_with_the_figures_of_the_record(sample_tables: ModuleType) -> None:
+    """In the order of the actions; what cannot be told is an empty cell. Without an action there is no section."""
+    told = {"rate_before": 2000.0, "outage_s": 0.21, "redelivered": 23, "observed_s": 4.0, "text": "after"}
+    never = told | {"first_confirm_s": None, "back_s": None, "action": "pause", "node": "node2", "acted_ns": 2}
+    soon = told | {"first_confirm_s": 0.22, "back_s": 0.5, "action": "kill", "node": "node1", "acted_ns": 1}
+    run = _run(sample_tables, replace(sample_tables.SWEEP, recoveries=(never, soon)))
+    assert run.recoveries is not None
+    assert run.recoveries.rows == (
+        ("kill", "node1", 0.22, 0.21, 2000.0, 0.5, 23, 4.0),
+        ("pause", "node2", None, 0.21, 2000.0, None, 23, 4.0),
+    )
+    made = page(sample_tables.tables(replace(sample_tables.SWEEP, recoveries=(soon,))), generated="")
+    (article,) = articles(made)
+    assert [section.title for section in article.sections].count("Recovery") == 1
+    assert _run(sample_tables, sample_tables.SWEEP).recoveries is None

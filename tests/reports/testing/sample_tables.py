@@ -73,6 +73,8 @@ class Sample:
         (38.0, "connection_lost", "publisher 0: the node closed the connection"),
         (38.6, "reconnected", "publisher 0: to node2"),
     )
+    recoveries: tuple[dict[str, Any], ...] = ()
+    """What followed actions: events as the run directory has them."""
 
     def swept_in(self, step: Step) -> dict[str, int | None]:
         """The swept settings of a step."""
@@ -384,6 +386,9 @@ def _events(sample: Sample) -> Iterable[dict[str, Any]]:
             "text": text,
             "event": json.dumps({"kind": kind, "step": step}),
         }
+    for record in sample.recoveries:
+        place = {"run_id": sample.run_id, "t_ns": START_NS, "t_s": 0.0, "kind": "recovery", "step": None}
+        yield place | {"worker": None, "text": record["text"], "event": json.dumps({"kind": "recovery", **record})}
 
 
 def _hosts(sample: Sample) -> Iterable[dict[str, Any]]:

@@ -15,6 +15,8 @@ from perftest.engine.coordination.coordinator import execute
 from perftest.engine.coordination.timeline import Action, Moment
 from perftest.engine.workers.remote_worker import RemoteWorker, WorkerError
 from perftest.metrics.interval import Phase
+from perftest.metrics.recovery import Progress
+from perftest.spec.actions import Do, TimedAction
 from perftest.spec.plan import Group, Plan, QueueSpec, Settings, Step
 from tests.perftest.engine.coordination.test_engine_execute import MemorySink, plan
 from tests.perftest.testing.memory_transport import MemoryTransport
@@ -207,3 +209,30 @@ def test_background_load_that_fails_in_the_middle_fails_the_run_and_keeps_what_w
     outcome = run(stub, sink, lambda made: longer(made, noise(0.3, math.inf, 200.0)), start_worker=start)
     assert outcome.state == "failed" and outcome.error is not None and outcome.error.what == "refused"
     assert sink.ledgers[0]["published"] == sum(interval.published for interval in sink.intervals) > 0
+
+
+def test_the_progress_of_the_measured_load_is_told_to_its_last_message(stub: ModuleType) -> None:
+    """Finer than the intervals; nothing of the background load; and nothing at all without a timeline."""
+    told: list[tuple[int, Phase, Progress]] = []
+
+    def hear(step: int, phase: Phase, notes: Any) -> None:
+        told.extend((step, phase, Progress(*note)) for note in notes)
+
+    def with_timeline(made: Plan) -> Plan:
+        noise = Group.background("noise", (QueueSpec(name="n"),), SMALL)
+        timeline = (TimedAction(at_s=0.1, do=Do.KILL),)
+        return replace(made, groups=(*made.groups, noise), timeline=timeline)
+
+    sink = MemorySink()
+    outcome = run(stub, sink, with_timeline, on_progress=hear)
+    assert outcome.state == "finished", outcome
+    measured = [interval for interval in sink.intervals if interval.measured]
+    for phase in (Phase.WARMUP, Phase.STEADY, Phase.DRAIN):
+        of_phase = [note for _, noted, note in told if noted is phase]
+        assert sum(note.confirmed for note in of_phase) == sum(i.confirmed for i in measured if i.phase is phase)
+    moments = [note.t_ns for _, _, note in told]
+    assert moments == sorted(moments) and {step for step, *_ in told} == {1}
+    assert {i.start_ns + i.length_ns for i in measured} <= set(moments), "the end of an interval is known"
+    told.clear()
+    run(stub, MemorySink(), on_progress=hear)
+    assert not told
