@@ -55,6 +55,11 @@ class Background:
         """The settings of the step that goes on."""
         return self.group.steps[self.step].settings
 
+    @property
+    def recorded(self) -> bool:
+        """Whether the load has an interval."""
+        return bool(self._lengths_ns)
+
     def then(self, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         """Do ``work`` once all work before it is done."""
         before = self._last

@@ -468,13 +468,19 @@ class _Run:
         """Change the settings, and close the interval in which they changed: it belongs to neither step."""
         background.steady = False
         step = background.group.steps[index]
+        if not background.recorded:  # connecting took all the time of its first step
+            await self._cut_alone(background)
         await background.load.apply(step.settings)
-        await background.load.cut()
         background.step = index
-        self._record_background(background, Phase.WARMUP, background.load.take())
+        await self._cut_alone(background)
         background.steady = True
         name = background.group.name
         self._event("background_changed", text=f"background load {name}: {step.label}", group=name)
+
+    async def _cut_alone(self, background: Background) -> None:
+        """End an interval of a background load that is not steady."""
+        await background.load.cut()
+        self._record_background(background, Phase.WARMUP, background.load.take())
 
     async def _end_background(self, action: EndBackground) -> None:
         for background in list(self._backgrounds_of(action.group)):
