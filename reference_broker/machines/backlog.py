@@ -92,6 +92,11 @@ class Backlog(Records[Record]):
         self.take_while(take)
         return gone
 
+    @property
+    def tail_count(self) -> int:
+        """How many of the newest messages were not taken."""
+        return self.count
+
     def peek_tail(self) -> Record:
         """The record at the tail. The backlog must not be empty."""
         return self._end()[-1]

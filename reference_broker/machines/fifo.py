@@ -49,6 +49,7 @@ by tests/reference_broker/machines/bench_fifo.py.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, assert_never
 
@@ -80,6 +81,8 @@ from reference_broker.machines.fifo_snapshot import decode_state, encode_state
 from reference_broker.machines.fifo_state import State
 from reference_broker.machines.inspection import QueueCounts
 from reference_broker.machines.outbox import Outbox
+from reference_broker.machines.priorities import PriorityReady
+from reference_broker.machines.ready import FoundStretch
 from reference_broker.types import ChannelId, ConsumerId, LogIndex, NodeId, Term
 
 PACED_MESSAGES_MIN: Final = 24
@@ -89,6 +92,10 @@ _PACED_ENTRIES: Final = 8
 _REFRESH_ENTRIES: Final = 64
 """A queue with timed messages refreshes its flags once in this many entries."""
 _NEVER: Final = (-_PACED_ENTRIES, 0)
+
+
+PlacedCommand = tuple[int, int, Command]
+"""The place of an enqueue's run, in two numbers that name the run in spans and departures; and a command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +129,7 @@ class FifoMachine:
         state = self._state
         assert meta.index > state.applied, f"entry {meta.index} after {state.applied}"
         time_ms, commands = decode_batch(payload, end)
-        state.applied = meta.index
-        self._outbox = Outbox()
-        was_due = None if state.is_plain else self._begin(time_ms)
-        state.now_ms = max(state.now_ms, time_ms)
+        was_due = self._begin(meta.index, time_ms)
         for position, (run_offset, command) in enumerate(commands):
             if position in skip:
                 continue
@@ -133,14 +137,40 @@ class FifoMachine:
             deal(state, self._outbox)
             if state.is_limited:
                 limits.enforce(state, self._outbox)
+        return self._end(was_due)
+
+    def apply_at_once(self, time_ms: int, commands: Iterable[PlacedCommand]) -> list[Effect]:
+        """Apply commands that are in no log. Each enqueue comes with the place of its run, ascending in the first
+        number; other commands come with any place. ``commands`` may be a generator that makes a command when the
+        commands before it are applied."""
+        state = self._state
+        was_due = self._begin(LogIndex(state.applied + 1), time_ms)
+        for part, level, command in commands:
+            self._apply_command(command, LogIndex(part), level)
+            deal(state, self._outbox)
+            if state.is_limited:
+                limits.enforce(state, self._outbox)
+        return self._end(was_due)
+
+    def _begin(self, index: LogIndex, time_ms: int) -> int | None:
+        """Begin an entry. Returns the time that was due next before."""
+        state = self._state
+        state.applied = index
+        self._outbox = Outbox()
+        was_due = None if state.is_plain else self._let_time_pass(time_ms)
+        state.now_ms = max(state.now_ms, time_ms)
+        return was_due
+
+    def _end(self, was_due: int | None) -> list[Effect]:
+        """End an entry. Returns its effects."""
+        state = self._state
         if state.is_timed:
             self._set_timer(was_due)
             if not state.applied % _REFRESH_ENTRIES:
                 state.refresh_flags()
         return self._outbox.effects()
 
-    def _begin(self, time_ms: int) -> int | None:
-        """Let time pass. Returns the time that was due next before."""
+    def _let_time_pass(self, time_ms: int) -> int | None:
         state = self._state
         was_due = expiry.due_ms(state)
         state.now_ms = max(state.now_ms, time_ms)
@@ -209,6 +239,34 @@ class FifoMachine:
         self._state.last_used_ms = self._state.now_ms
         self._outbox.settings_changed()
         single_active.elect(self._state)
+
+    # Beside a store instead of in a log -----------------------------------------------------------------------------
+
+    @classmethod
+    def beside_a_store(cls, config: FifoConfig, *, has_priorities: bool = False) -> FifoMachine:
+        """A machine whose messages are in a store: it says which messages leave (:meth:`take_departures`), and deals
+        messages to gets beside a single active consumer. With ``has_priorities``, the second number of the place of a
+        run is the priority of its messages."""
+        machine = cls(config)
+        state = machine._state
+        state.departures.collect()
+        state.gets_beside_single_active = True
+        if has_priorities:
+            state.ready = PriorityReady()
+        return machine
+
+    def load(self, found: Iterable[FoundStretch], next_number: int) -> None:
+        """Take over the messages that a store has found at a start, in order. ``next_number`` is above all sequence
+        numbers found. No command was applied before."""
+        state = self._state
+        state.ready.load_found(found, next_number)
+        state.totals.enqueued = state.ready.count
+        if state.ready.expires_ever():
+            state.expect_expiry()
+
+    def expiry_of(self, ttl_ms: int) -> int:
+        """The time at which a message of the next command expires, whose own time to live is ``ttl_ms`` (-1: none)."""
+        return expiry.expiry_of(self._state, ttl_ms)
 
     # Outside the log -------------------------------------------------------------------------------------------------
 

@@ -90,9 +90,9 @@ def encode_state(state: State) -> bytes:
             _encode_dead_letters(state.dead_letters.dump()),
             _encode_table(
                 _RETURNED.pack(count, start, step, *origin)
-                for _number, count, start, step, origin in sorted(state.ready.returned)
+                for _number, count, start, step, origin in sorted(state.ready_in_log.returned)
             ),
-            state.ready.backlog.dump(),
+            state.ready_in_log.backlog.dump(),
         )
     )
     return _HEAD.pack(SNAPSHOT_MAGIC, SNAPSHOT_VERSION, crc32(body)) + body
@@ -106,7 +106,7 @@ def _encode_figures(state: State) -> bytes:
         state.arrivals,
         state.dead_letters.next_id,
         state.dead_letters.announced,
-        state.ready.backlog.first_number,
+        state.ready_in_log.backlog.first_number,
         *(getattr(state.totals, name) for name in _TOTALS),
         state.refusing,
     )
@@ -166,7 +166,7 @@ class _Reader:
     def state(self) -> State:
         """The state, read in the order of writing."""
         state = State(self._config())
-        state.ready.backlog.first_number = self._figures(state)
+        state.ready_in_log.backlog.first_number = self._figures(state)
         state.boot_ids = {NodeId(node): boot_id for node, boot_id in self._table(lambda: self._unpack(_BOOT_ID))}
         state.channels = dict(self._table(self._channel))
         consumers = self._table(self._consumer)
@@ -175,12 +175,12 @@ class _Reader:
         for (position,) in self._table(lambda: self._unpack(_TURN)):
             state.service.add(consumers[position])
         state.dead_letters.load(self._dead_letters())
-        state.ready.load_returned(self._table(self._returned))
+        state.ready_in_log.load_returned(self._table(self._returned))
         records = self._octets[self._at :]
         if len(records) % RECORD.size:
             raise ValueError(f"{len(records)} octets of backlog are not a whole number of records")
-        state.ready.backlog = Backlog.loaded(state.ready.backlog.first_number, records)
-        if state.ready.expires_ever() or any(
+        state.ready_in_log.backlog = Backlog.loaded(state.ready_in_log.backlog.first_number, records)
+        if state.ready_in_log.expires_ever() or any(
             held.origin.expires != NEVER for consumer in consumers for held in consumer.held
         ):
             state.expect_expiry()

@@ -11,6 +11,7 @@ from reference_broker.machines.consumers import Consumer
 from reference_broker.machines.dead_letters import DeadLetters
 from reference_broker.machines.departures import Departures
 from reference_broker.machines.origins import NEVER
+from reference_broker.machines.priorities import PriorityReady
 from reference_broker.machines.ready import Ready
 from reference_broker.machines.service_queue import ServiceQueue
 from reference_broker.types import ChannelId, ConsumerId, NodeId
@@ -91,6 +92,7 @@ class State:
         "config",
         "dead_letters",
         "departures",
+        "gets_beside_single_active",
         "is_expiring",
         "is_limited",
         "is_plain",
@@ -110,7 +112,7 @@ class State:
         """The latest time stamp of any entry."""
         self.last_used_ms = 0
         """When a consumer last came or went, or a get came; 0 while the queue does not expire."""
-        self.ready = Ready()
+        self.ready: Ready | PriorityReady = Ready()
         self.dead_letters = DeadLetters()
         self.departures = Departures()
         self.channels: dict[ChannelId, ChannelState] = {}
@@ -122,11 +124,20 @@ class State:
         self.refusing = False
         """Whether publishes are refused until there is room again."""
         self.totals = Totals()
+        self.gets_beside_single_active = False
+        """Whether a get gets a message from a queue with a single active consumer. Depends on the kind of queue alone,
+        so no snapshot holds it."""
         self.is_expiring = False
         """Whether a message here may have a time to live."""
         self.last_expiring = -1
         """No message with a higher message number has a time to live."""
         self.configure(config)
+
+    @property
+    def ready_in_log(self) -> Ready:
+        """The ready messages of a queue in a log, which knows no priorities."""
+        assert isinstance(self.ready, Ready), "a queue with priorities is in no log"
+        return self.ready
 
     def configure(self, config: FifoConfig) -> None:
         """Take these settings."""

@@ -134,7 +134,8 @@ def live_entries(state: State) -> list[tuple[LogIndex, LogIndex]]:
     scattered = set(_scattered_entries(state))
     scattered_indexes = np.fromiter(scattered, np.int64, len(scattered))
     letters = state.dead_letters
-    packed = [queue.column("entry") for queue in (state.ready.backlog, letters.waiting, letters.at_most_once) if queue]
+    queues = (state.ready_in_log.backlog, letters.waiting, letters.at_most_once)
+    packed = [queue.column("entry") for queue in queues if queue]
     indexes = np.sort(np.concatenate((scattered_indexes, *packed)), kind="stable")
     return _merged_ranges(indexes)
 
@@ -142,8 +143,8 @@ def live_entries(state: State) -> list[tuple[LogIndex, LogIndex]]:
 def lowest_live_entry(state: State) -> LogIndex | None:
     """The lowest of :func:`live_entries`, None if there are none. O(ranges held, returned or dead)."""
     lowest = list(_scattered_entries(state))
-    if state.ready.backlog:
-        lowest.append(state.ready.backlog.first()[0])
+    if backlog := state.ready_in_log.backlog:
+        lowest.append(backlog.first()[0])
     for letters in (state.dead_letters.waiting, state.dead_letters.at_most_once):
         lowest += [int(records["entry"].min()) for records in letters.pieces()]
     return LogIndex(min(lowest)) if lowest else None

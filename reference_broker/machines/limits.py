@@ -45,7 +45,7 @@ def refuse_tail(state: State, count: int) -> int:
     refused = 0
     if not state.is_limited or state.config.overflow is Overflow.DROP_HEAD or not _excess(state, 1):
         return 0
-    while refused < count and backlog.count:
+    while refused < count and backlog.tail_count:
         index, offset, start, held, _expires, size = backlog.peek_tail()
         excess = min(_excess(state, size), held, count - refused)
         if not excess:

@@ -8,6 +8,8 @@ below that of the backlog's head, because returned messages had left the backlog
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 
 from reference_broker.machines.backlog import Backlog
@@ -19,6 +21,20 @@ Returned = tuple[int, int, int, int, Origin]
 
 Stretch = tuple[int, int, int, Origin]
 """Count, start, step, origin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundStretch:
+    """Messages that a store has found: positions ``start``, +1, ... of the run at the place ``entry``, ``offset``. The
+    message at position 0 of the run has the sequence number ``entry``."""
+
+    entry: int
+    offset: int
+    start: int
+    count: int
+    expires: int
+    size: int
+    was_delivered: bool
 
 
 class Ready:
@@ -96,6 +112,16 @@ class Ready:
         self.returned = returned
         self.returned_count = sum(stretch[1] for stretch in returned)
         self.returned_octets = sum(stretch[1] * stretch[4].size for stretch in returned)
+
+    def load_found(self, found: Iterable[FoundStretch], next_number: int) -> None:
+        """Take over messages in order. Messages that were delivered come back as returned once."""
+        self.backlog.first_number = next_number
+        for each in found:
+            if each.was_delivered:
+                origin = Origin(each.entry, each.offset, each.entry, 1, each.expires, each.size)
+                self.put_back(HeldRange(0, each.count, each.start, 1, origin), origin)
+            else:
+                self.backlog.push((each.entry, each.offset, each.start, each.count, each.expires, each.size))
 
     def expires_ever(self) -> bool:
         """Whether any message has a time to live."""

@@ -56,14 +56,14 @@ def cancel(state: State, outbox: Outbox, command: Cancel) -> None:
 
 
 def get(state: State, outbox: Outbox, command: Get) -> None:
-    """Deal one message, whatever the credit. A queue with a single active consumer deals none."""
+    """Deal one message, whatever the credit. A quorum queue with a single active consumer deals none."""
     channel_id = command.consumer.channel
     if state.is_of_earlier_boot(channel_id):
         return
     state.last_used_ms = state.now_ms
     consumer = _find_or_create(state, outbox, command.consumer)
     value = 0
-    if state.ready and not state.config.single_active:
+    if state.ready and (state.gets_beside_single_active or not state.config.single_active):
         _count, start, _step, origin = state.ready.head()
         state.ready.take(1)
         message_id = consumer.hold_one(command.auto_settle, start, origin)

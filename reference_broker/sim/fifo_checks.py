@@ -34,7 +34,7 @@ def compare(truth: GroupTruth, node: NodeId, index: int, machine: Any) -> None:
 def look_through(node: NodeId, machine: FifoMachine) -> None:
     """Check that the state of one member is sound in itself."""
     where = f"node {node}, queue {machine.config.name} at entry {machine.applied}"
-    ready = machine._state.ready
+    ready = machine._state.ready_in_log
     counts = machine.counts()
     here = counts.ready + counts.unacked
     gone = sum(getattr(counts, way) for way in _WAYS_OUT)

@@ -50,6 +50,7 @@ class Message:
     expires: float
     size: int
     delivery_count: int = 0
+    priority: int = 0
 
 
 @dataclass(eq=False)
@@ -84,8 +85,10 @@ class Told:
 
 
 class Oracle:
-    def __init__(self, config: FifoConfig) -> None:
+    def __init__(self, config: FifoConfig, *, is_classic: bool = False, has_priorities: bool = False) -> None:
+        """A queue beside a store ``is_classic``. With priorities, the offset of a run is the priority."""
         self.config = config
+        self.is_classic, self.has_priorities = is_classic, has_priorities
         self.fresh: list[Message] = []
         self.returned: list[Message] = []
         self.subscribers: dict[ConsumerId, Subscriber] = {}
@@ -113,6 +116,10 @@ class Oracle:
         self.dropped = self.purged = self.refused = self.dead_lettered = 0
 
     def apply(self, index: int, time_ms: int, commands: list[tuple[int, Command]]) -> Told:
+        return self.apply_placed(time_ms, [(index, *command) for command in commands])
+
+    def apply_placed(self, time_ms: int, commands: list[tuple[int, int, Command]]) -> Told:
+        """Commands whose runs have places of their own."""
         self.told = Told()
         due = self.due()
         self.now = max(self.now, time_ms)
@@ -121,7 +128,7 @@ class Oracle:
         self.parted = []
         self.part()
         self.expire()
-        for offset, command in commands:
+        for index, offset, command in commands:
             getattr(self, "on_" + type(command).__name__.lower())(command, index, offset)
             self.choose_active()
             self.queue_up()
@@ -132,11 +139,11 @@ class Oracle:
         return self.told
 
     def first(self) -> Message:
-        return min(self.returned or self.fresh, key=lambda candidate: candidate.number)
+        return self.ready()[0]
 
     def take_first(self) -> Message:
         message = self.first()
-        (self.returned or self.fresh).remove(message)
+        (self.returned if message in self.returned else self.fresh).remove(message)
         return message
 
     # Time ------------------------------------------------------------------------------------------------------------
@@ -330,6 +337,7 @@ class Oracle:
         expires = self.now + max(min(lives), 1) if lives else float("inf")
         size = body_size(command.run, position, exact=self.config.max_length_bytes >= 0)
         message = Message(self.numbers, (index, offset, position), expires, size)
+        message.priority = offset if self.has_priorities else 0
         self.numbers += 1
         self.fresh.append(message)
         return message
@@ -371,7 +379,7 @@ class Oracle:
         self.used = self.now
         self.told.monitored.add(command.consumer.channel.node)
         value = 0
-        if (self.returned or self.fresh) and not self.config.single_active:
+        if (self.returned or self.fresh) and (self.is_classic or not self.config.single_active):
             self.hand(one, self.take_first(), command.auto_settle)
             value = 1 + len(self.returned) + len(self.fresh)
         self.told.replies.append((command.consumer.channel, command.correlation, value))
@@ -487,7 +495,8 @@ class Oracle:
         }
 
     def ready(self) -> list[Message]:
-        return sorted(self.returned, key=lambda message: message.number) + self.fresh
+        messages = sorted(self.returned, key=lambda message: message.number) + self.fresh
+        return sorted(messages, key=lambda message: -message.priority)  # sorted() keeps the order of equals
 
     def totals(self) -> dict[str, int]:
         names = [

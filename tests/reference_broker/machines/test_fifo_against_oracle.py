@@ -81,6 +81,31 @@ class Pair:
         assert all(last + 1 < first for (_, last), (first, _) in pairwise(ranges))
 
 
+class StorePair(Pair):
+    """A machine beside a store and its oracle."""
+
+    def __init__(self, config: FifoConfig, *, has_priorities: bool) -> None:
+        self.queue = FifoMachine.beside_a_store(config, has_priorities=has_priorities)
+        self.oracle = Oracle(config, is_classic=True, has_priorities=has_priorities)
+        self.next_seq = 4096
+        self.has_priorities = has_priorities
+
+    def apply_commands(self, time_ms: int, commands: list[Command], random: Random) -> None:
+        placed: list[tuple[int, int, Command]] = []
+        live = Counter(self.oracle.live_places())
+        for command in commands:
+            place = 0, 0
+            if isinstance(command, Enqueue):
+                place = self.next_seq, random.choice((0, 0, 1, 3, 9)) if self.has_priorities else 0
+                self.next_seq += command.run.count
+                live.update((*place, position) for position in range(command.run.count))
+            placed.append((*place, command))
+        assert told(self.queue.apply_at_once(time_ms, iter(placed))) == self.oracle.apply_placed(time_ms, placed)
+        gone = Counter(each for departure in self.queue.take_departures() for each in _departed(*departure))
+        assert live == gone + Counter(self.oracle.live_places())
+        self.compare_state()
+
+
 def _places(commands: list[tuple[int, Command]]) -> Iterator[tuple[int, int]]:
     """Offset and position of each message in a batch."""
     for offset, command in commands:
@@ -113,6 +138,21 @@ def test_any_settings_give_what_one_message_at_a_time_gives(random: Random) -> N
         pair.apply(payload, gap=random.choice((1, 1, 1, 2, 5)))
         pair.compare_live_entries()
         pair.compare_ready()
+
+
+@MANY
+@given(RANDOMS)
+def test_a_machine_beside_a_store_gives_what_one_message_at_a_time_gives(random: Random) -> None:
+    """A classic queue, with priorities or without: places of its own, each message leaves once, gets beside a single
+    active consumer, and in masses, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Records, "block_records", random.choice((1, 2, 5, 1024)))
+        config, has_priorities = any_config(random), random.random() < 0.7
+        log = RandomLog(random, features=True)
+        pair = StorePair(config, has_priorities=has_priorities)
+        for _ in range(random.randint(1, 40)):
+            log.now_ms += random.choice((0, 0, 1, 5, 5, 20, 50, -15))
+            pair.apply_commands(log.now_ms, log.commands(random.randint(1, 4)), random)
 
 
 @MANY
