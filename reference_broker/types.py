@@ -86,6 +86,9 @@ class ConsumerId(NamedTuple):
 IdRange = tuple[int, int]
 """First and last message id, both included."""
 
+UNCOUNTED: Final = 2**32
+"""The delivery count of a redelivered message of a queue that does not count deliveries: the flag without a header."""
+
 NO_TTL: Final = -1
 TTL_MS_MAX: Final = 315_360_000_000
 """Ten years, the longest time to live, as in RabbitMQ."""

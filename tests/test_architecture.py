@@ -61,6 +61,8 @@ MAY_IMPORT = {
     "reference_broker.queues": (
         "reference_broker.queues",
         "reference_broker.anatomy",
+        "reference_broker.classic.part_codec",
+        "reference_broker.classic.parts",
         "reference_broker.machines",
         "reference_broker.types",
         "reference_broker.message_run",

@@ -39,6 +39,7 @@ from reference_broker.amqp.frames import (
 from reference_broker.amqp.properties import header_size, with_delivery_count
 from reference_broker.amqp.state import Octets
 from reference_broker.message_run import MessageRun, RunSlice
+from reference_broker.types import UNCOUNTED
 
 NUMPY_FROM: Final = 8
 
@@ -96,8 +97,8 @@ def _method(consumer_tag: str, channel: int, route: bytes, redelivered: bool) ->
 
 
 def _counted(content: Octets, delivery_count: int) -> list[Octets]:
-    """A content, in parts. A count above 0 is written into its headers."""
-    if not delivery_count:
+    """A content, in parts. A count above 0 is written into its headers, unless it is :data:`UNCOUNTED`."""
+    if delivery_count in (0, UNCOUNTED):
         return [content]
     size = header_size(content)
     return [with_delivery_count(bytes(content[:size]), delivery_count), content[size:]]

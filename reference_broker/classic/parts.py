@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from reference_broker.message_run import MessageRun
 from reference_broker.types import GroupId
 
@@ -41,6 +44,16 @@ class Part:
     place: Place | None = None
     memory_bytes: int = 0
     """What the part counts for in the store's account of memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPart:
+    """A part that a start has found: the positions of the messages in it that are in the queue, ascending, and the
+    octets of their bodies."""
+
+    part: Part
+    positions: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

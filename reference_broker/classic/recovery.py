@@ -23,13 +23,12 @@ from struct import Struct
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from reference_broker.classic import index_codec
 from reference_broker.classic.counters import Counters
 from reference_broker.classic.index_codec import GONE, RECORD, SEGMENT_MESSAGES, STORED, Records
 from reference_broker.classic.part_codec import HEADER_SIZE, DamagedPartError, decode_part, part_size
-from reference_broker.classic.parts import Part, Place, QueueName
+from reference_broker.classic.parts import FoundPart, Part, Place, QueueName
 from reference_broker.classic.queue_files import (
     INDEX,
     MESSAGES,
@@ -39,6 +38,7 @@ from reference_broker.classic.queue_files import (
     remove_files,
 )
 from reference_broker.classic.shared import SharedStore
+from reference_broker.message_run import MessageRun
 from reference_broker.storage.files import Files, read_whole, write_whole
 from reference_broker.types import GroupId
 
@@ -47,14 +47,6 @@ FIRST_SEQ: Final = SEGMENT_MESSAGES
 _CLEAN: Final = "clean"
 _DELIVERED: Final = Struct(">QQ")
 _CHECK: Final = Struct(">I")
-
-
-@dataclass(frozen=True, slots=True)
-class FoundPart:
-    """A part, and the positions of the messages in it that are in the queue, ascending."""
-
-    part: Part
-    positions: npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -106,13 +98,15 @@ class _Queue:
         seqs, live = index_codec.live_records(segment.records.tobytes(), number)
         is_there = np.zeros(len(segment.records), bool)
         for begin, end in _stretches_of_one_part(live):
-            part = self._check(segment, int(seqs[begin]), live[begin])
-            if part is None:
+            checked = self._check(segment, int(seqs[begin]), live[begin])
+            if checked is None:
                 self._counters.classic_recovery_dropped += end - begin
                 continue
+            part, run = checked
             positions = live["position"][begin:end].astype(np.int64)
+            assert positions[-1] < run.count, "record and part passed their checks"
             part.count, part.left = int(positions[-1]) + 1, end - begin
-            self._parts.append(FoundPart(part, positions))
+            self._parts.append(FoundPart(part, positions, run.body_sizes()[positions]))
             is_there[seqs[begin:end] % SEGMENT_MESSAGES] = True
             if part.is_large:
                 self._shared.references[int(live[begin]["file"])] += end - begin
@@ -147,8 +141,8 @@ class _Queue:
     def _remove(self, number: int) -> None:
         remove_files(self._files, self._queue.directory, [f"{number:08x}{INDEX}", f"{number:08x}{MESSAGES}"])
 
-    def _check(self, segment: SegmentFiles, seq: int, record: Any) -> Part | None:
-        """The part of a record, if it is whole."""
+    def _check(self, segment: SegmentFiles, seq: int, record: Any) -> tuple[Part, MessageRun] | None:
+        """The part of a record and its messages, if the part is whole."""
         file, offset, first = int(record["file"]), int(record["offset"]), seq - int(record["position"])
         check = int(record["part_check"])
         try:
@@ -158,7 +152,7 @@ class _Queue:
         except (DamagedPartError, KeyError):
             return None
         place = Place(file, offset, len(octets), check)
-        return Part(first, run.count, None, 0, int(record["expires"]), bool(file), True, place)
+        return Part(first, run.count, None, 0, int(record["expires"]), bool(file), True, place), run
 
 
 def _stretches_of_one_part(live: Records) -> Iterator[tuple[int, int]]:

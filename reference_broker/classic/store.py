@@ -34,9 +34,9 @@ import numpy.typing as npt
 from reference_broker.classic import part_codec
 from reference_broker.classic.counters import Counters
 from reference_broker.classic.index_codec import segment_of
-from reference_broker.classic.parts import NEVER, Part, QueueName
+from reference_broker.classic.parts import NEVER, FoundPart, Part, QueueName
 from reference_broker.classic.queue_files import QueueFiles
-from reference_broker.classic.recovery import FIRST_SEQ, FoundPart, FoundQueue, recover, write_clean
+from reference_broker.classic.recovery import FIRST_SEQ, FoundQueue, recover, write_clean
 from reference_broker.classic.shared import SHARED_FILE_BYTES, SharedStore
 from reference_broker.classic.writer import Add, Delete, Notify, Operation, Take, Writer
 from reference_broker.message_run import MessageRun
@@ -205,6 +205,10 @@ class StoredQueue:
         if self._last_read is None or self._last_read[0] != seq:
             self._last_read = seq, self._store.read(self._store.files_of(self.name.group), part, self.name.group)
         return self._last_read[1]
+
+    def needs_reading(self, seq: int) -> bool:
+        """Whether :meth:`run` would read the part from the drive."""
+        return self._parts[seq].run is None and (self._last_read is None or self._last_read[0] != seq)
 
     def take(self, part_seq: int, start: int, count: int, step: int = 1) -> None:
         """Messages at positions ``start, start + step, ...`` of a part are gone. Each message goes once."""

@@ -370,7 +370,9 @@ class Hosting:
     def _run_queue(
         self, record: QueueRecord, state: RecoveredGroup | None, unapplied: _Unapplied | None = None
     ) -> GroupRunner:
-        member = self.kinds[record.kind].member(record, self._ports.clients, self._ports.services, self._ports.now_ms)
+        make = self.kinds[record.kind].member
+        assert make is not None, f"queues of kind {record.kind} have no members"
+        member = make(record, self._ports.clients, self._ports.services, self._ports.now_ms)
         members, replica_id = record.first_configuration(self.node), record.membership_epoch(self.node)
         elected = record.elected_by(self.node)
         runner = self._run(record.group, members, member, state, unapplied, replica_id=replica_id, elected=elected)

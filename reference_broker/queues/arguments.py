@@ -18,6 +18,9 @@ Arguments = Mapping[str, object]
 ArgumentRule = Callable[[object, Arguments], ArgumentValue]
 """Takes a value and all arguments; returns the value, or raises :class:`WrongArgumentError`."""
 
+PRIORITY_MAX: Final = 255
+"""The highest priority of a message that a queue may have."""
+
 _INT32: Final = range(-(2**31), 2**31)
 _TYPE_NAMES: Final[dict[type, str]] = {
     bool: "bool", str: "longstr", bytes: "longstr", bytearray: "longstr", float: "double", dict: "table",
@@ -74,6 +77,29 @@ def positive(value: object, arguments: Arguments) -> int:
     number = not_negative(value, arguments)
     if not number:
         raise WrongArgumentError("{value_zero,0}")
+    return number
+
+
+def priority(value: object, arguments: Arguments) -> int:
+    """A priority of messages, 0 to 255."""
+    number = not_negative(value, arguments)
+    if number > PRIORITY_MAX:
+        raise WrongArgumentError(f"{{max_value_exceeded,{number}}}")
+    return number
+
+
+def queue_mode(value: object, arguments: Arguments) -> str:
+    """Whether a classic queue is lazy."""
+    if (mode := string(value, arguments)) not in ("default", "lazy"):
+        raise WrongArgumentError(f"\"unsupported queue mode '{mode}'\"")
+    return mode
+
+
+def queue_version(value: object, arguments: Arguments) -> int:
+    """The version of a classic queue, 1 or 2."""
+    number = not_negative(value, arguments)
+    if number not in (1, 2):
+        raise WrongArgumentError(f"\"unsupported queue version '{number}'\"")
     return number
 
 

@@ -344,6 +344,49 @@ class QueueMember(HostedMachine, Protocol):
         commands."""
 
 
+class QueueOwner(Protocol):
+    """The machine of a queue that lives on one node, and is in no log."""
+
+    record: QueueRecord
+    track: Track | None
+    """Where the latency anatomy of the queue is kept, if it is."""
+
+    def encode(self, commands: Sequence[Any]) -> Buffers:
+        """The commands as one batch, for another node."""
+
+    def decode(self, sealed: bytes, end: int, sent_ns: int) -> list[tuple[Any, int]]:
+        """The commands of a batch forwarded at ``sent_ns``, which ends at octet ``end``, each with its size in
+        octets."""
+
+    def started(self) -> None:
+        """The node serves the queue from now on."""
+
+    def apply(self, commands: Sequence[Any]) -> None:
+        """Apply commands, in order. Effects gather until :meth:`run_effects`."""
+
+    def stored(self, seq_end: int) -> None:
+        """The store has told that the queue's messages below ``seq_end`` survive a loss of power."""
+
+    def run_effects(self, non_members: Collection[Channels] = ()) -> bool:
+        """Execute what gathered, for the clients of this node and of ``non_members``. Returns whether effects are left
+        for the next turn. Raises OSError or a damaged part's error if the drive does not give a message back."""
+
+    def catch_up(self, channels: Channels, asked: Sequence[Any]) -> None:
+        """A node's clients may have missed something: have :meth:`run_effects` tell them."""
+
+    def has_clients_on(self, node: NodeId) -> bool:
+        """Whether clients on that node wait for results of the queue."""
+
+    def counts(self) -> QueueCounts:
+        """The counts of the queue."""
+
+    def settings_change(self, record: QueueRecord) -> Any | None:
+        """The command that gives the queue the settings of this record; None if it has them."""
+
+    def delete(self) -> None:
+        """The queue is deleted: give up everything that it has on the drive."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueKind:
     """What a kind of queue registers."""
@@ -351,8 +394,11 @@ class QueueKind:
     name: str
     """The value of ``x-queue-type``."""
     queue: Callable[[QueueKind, QueueRecord, QueuePorts], Queue]
-    member: Callable[[QueueRecord, Channels, MemberPorts, Callable[[], int]], QueueMember]
-    """The machine on a node; the last argument is the wall clock in milliseconds."""
+    member: Callable[[QueueRecord, Channels, MemberPorts, Callable[[], int]], QueueMember] | None = None
+    """The machine on a node, for a kind that is replicated; the last argument is the wall clock in milliseconds."""
+    owner: Callable[[QueueRecord, Any, Channels, MemberPorts, Callable[[], int]], QueueOwner] | None = None
+    """The machine on the only node that has the queue, for a kind that is not replicated; the second argument is the
+    queue's store. A kind has either ``member`` or ``owner``."""
     encode: Callable[[int, Sequence[Any]], Buffers]
     """Commands as a batch stamped with a time in ms. Members read batches with :meth:`HostedMachine.decode`."""
     expects_reply: Callable[[object], bool]

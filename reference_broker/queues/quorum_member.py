@@ -6,61 +6,41 @@ log when a delivery runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 from reference_broker import message_run
 from reference_broker.anatomy.track import Track
-from reference_broker.machines.batch import decode_batch, encode_batch
+from reference_broker.machines.batch import encode_batch
 from reference_broker.machines.commands import (
-    Cancel,
-    Checkout,
-    Command,
-    Enqueue,
-    Get,
     NodeDown,
     NodeUp,
-    Purge,
     Tick,
     UpdateConfig,
 )
-from reference_broker.machines.config import NO_LIMIT, DeadLetterStrategy, FifoConfig, Overflow
 from reference_broker.machines.effects import (
-    Confirm,
     DeadLetter,
     Deliver,
     Effect,
     MonitorNode,
-    QueueExpired,
-    Reject,
     Reply,
-    SetTimer,
-    SettingsChanged,
     Span,
     local_effects,
 )
 from reference_broker.machines.fifo import FifoMachine, Meta
 from reference_broker.machines.inspection import QueueCounts
-from reference_broker.machines.metadata import ArgumentValue, QueueRecord
+from reference_broker.machines.metadata import QueueRecord
 from reference_broker.message_run import MessageRun, RunSlice
 from reference_broker.queues.doubt import Doubt
-from reference_broker.queues.port import Channels, DeadMessage, MemberPorts
-from reference_broker.types import ChannelId, Entry, LogIndex, NodeId, Term
-
-Runs = dict[tuple[int, int], MessageRun]
-"""Decoded runs by entry and offset: several spans often lie in one."""
+from reference_broker.queues.effect_runner import EffectRunner, Runs, is_on
+from reference_broker.queues.fifo_commands import decode_forwarded, missed_effects
+from reference_broker.queues.port import Channels, MemberPorts
+from reference_broker.queues.settings import config_of
+from reference_broker.types import Entry, LogIndex, NodeId, Term
 
 MACHINE_VERSION: Final = 1
 """Version of the queue's commands and state. It rises when older programs cannot apply this program's commands."""
-
-SMALL_COMMAND_BYTES = 64
-_OVERFLOWS = {"drop-head": Overflow.DROP_HEAD, "reject-publish": Overflow.REJECT_PUBLISH}
-_STRATEGIES = {
-    "at-most-once": DeadLetterStrategy.AT_MOST_ONCE,
-    "at-least-once": DeadLetterStrategy.AT_LEAST_ONCE,
-}
 
 
 class QuorumMember:
@@ -78,6 +58,7 @@ class QuorumMember:
         self._channels = channels
         self._node = node
         self._now_ms = now_ms
+        self._runner = EffectRunner(record.group, node, self._read)
         self._effects: list[Effect] = []
         self._doubt = Doubt()
         self._client_nodes: set[NodeId] = set()
@@ -89,8 +70,7 @@ class QuorumMember:
 
     def decode(self, sealed: bytes, end: int, sent_ns: int) -> list[tuple[Any, int]]:
         """The commands of a forwarded batch; their runs are views into it."""
-        commands = [_sent(command, sent_ns) for _offset, command in decode_batch(sealed, end)[1]]
-        return [(command, command_size(command)) for command in commands]
+        return decode_forwarded(sealed, end, sent_ns)
 
     def apply(self, entry: Entry, end: int, skip: frozenset[int]) -> None:
         """Apply one entry and keep its effects.
@@ -121,54 +101,7 @@ class QuorumMember:
             self._execute(local_effects(effects, non_member.node, False, ()), non_member, runs)
 
     def _execute(self, effects: list[Effect], channels: Channels, runs: Runs) -> None:
-        self._answer_enqueues(effects, channels)
-        for effect in effects:
-            self._run(effect, channels, runs)
-        channels.flush()
-
-    def _answer_enqueues(self, effects: list[Effect], channels: Channels) -> None:
-        """Answer each channel with one confirm for all enqueues up to a number, interrupted only by refusals."""
-        answers: dict[ChannelId, list[Confirm | Reject]] = {}
-        for effect in effects:
-            if isinstance(effect, Confirm | Reject) and _is_on(effect.channel, channels):
-                channel_answers = answers.setdefault(effect.channel, [])
-                if channel_answers and type(channel_answers[-1]) is type(effect) is Confirm:
-                    channel_answers[-1] = effect
-                else:
-                    channel_answers.append(effect)
-        for channel, channel_answers in answers.items():
-            if (
-                self.track is not None
-                and channels is self._channels
-                and len(channel_answers) == 1
-                and type(channel_answers[0]) is Confirm
-            ):
-                self.track.confirmed(channel)
-            for answer in channel_answers:
-                if isinstance(answer, Confirm):
-                    channels.confirm(channel, self.record.group, answer.last)
-                else:
-                    channels.rejected(channel, self.record.group, answer.first, answer.last)
-
-    def _run(self, effect: Effect, channels: Channels, runs: Runs) -> None:
-        match effect:
-            case Deliver(consumer) if _is_on(consumer.channel, channels):
-                slices = self._slices(effect.spans, runs)
-                if self.track is not None and channels is self._channels and not effect.delivery_count:
-                    self.track.delivered(effect.spans, slices)
-                channels.deliver(self.record.group, consumer, effect.first_message_id, slices, effect.delivery_count)
-            case Reply(channel) if _is_on(channel, channels):
-                channels.reply(channel, effect.correlation, effect.value)
-            case MonitorNode(node):
-                self._node.watch_node(self.record.group, node)
-            case DeadLetter():
-                self._node.dead_letter(self.record.group, effect, _dead_messages(self._slices(effect.spans, runs)))
-            case SetTimer(at_ms):
-                self._node.set_timer(self.record.group, at_ms)
-            case QueueExpired():
-                self._node.queue_expired(self.record.group)
-            case SettingsChanged():
-                self._node.settings_changed(self.record.group)
+        self._runner.execute(effects, channels, runs, self.track if channels is self._channels else None)
 
     def reproposed(self, command: Any) -> Any:
         """The same command, except news of nodes, which only a leader reports. A deposed leader that was cut off saw
@@ -206,7 +139,7 @@ class QuorumMember:
             if isinstance(each, tuple) and not held:
                 self._redeliver(*each)
             for effect in held if isinstance(delivery, Deliver) else (delivery,):
-                self._run(effect, self._channels, runs)
+                self._runner.run(effect, self._channels, runs, self.track)
         for call in waiting:
             call()
 
@@ -219,9 +152,9 @@ class QuorumMember:
         """Keep deliveries and the replies behind them. Returns the effects that may run in doubt."""
         effects: list[Effect] = []
         for effect in local:
-            if isinstance(effect, Deliver) and _is_on(effect.consumer.channel, self._channels):
+            if isinstance(effect, Deliver) and is_on(effect.consumer.channel, self._channels):
                 is_held = self.machine.holds_deliveries(effect.consumer)
-                self._doubt.keep_delivery(effect, None if is_held else self._slices(effect.spans, runs))
+                self._doubt.keep_delivery(effect, None if is_held else self._runner.slices(effect.spans, runs))
             elif not (isinstance(effect, Reply) and self._doubt.keeps(effect)):
                 effects.append(effect)
         self._ask()
@@ -232,10 +165,12 @@ class QuorumMember:
         self._doubt.begin()  # the answer to an open question comes too late
         for each in self._doubt.end()[0]:
             if isinstance(each, Reply):
-                self._run(each, self._channels, {})
+                self._runner.run(each, self._channels, {}, self.track)
                 continue
             for delivery in (each[0],) if isinstance(each, tuple) else self.machine.still_held(each):
-                self._redeliver(delivery, each[1] if isinstance(each, tuple) else self._slices(delivery.spans, {}))
+                self._redeliver(
+                    delivery, each[1] if isinstance(each, tuple) else self._runner.slices(delivery.spans, {})
+                )
 
     def pace(self) -> int | None:
         """The most messages that an entry should enqueue: the machine's hint."""
@@ -273,10 +208,7 @@ class QuorumMember:
     def catch_up(self, channels: Channels, asked: Sequence[Any]) -> None:
         """Tell channels what they may have missed: confirms and refusals, replies to their commands ``asked``, and
         deliveries of the messages that they hold."""
-        machine, node, boot_id = self.machine, channels.node, channels.boot_id
-        held = machine.redeliver_local(node, boot_id)
-        replies = [Reply(*_asked_by(each), _late_answer(machine, each, held)) for each in asked if expects_reply(each)]
-        effects: list[Effect] = [*machine.reconfirm_local(node, boot_id), *replies, *held]
+        effects = missed_effects(self.machine, channels, asked)
         if self._doubt.is_on and channels is self._channels:
             effects = self._keep_back(effects, {})
         self._execute(effects, channels, {})
@@ -298,85 +230,8 @@ class QuorumMember:
         """The lowest live entry."""
         return self.machine.lowest_live_entry()
 
-    def _slices(self, spans: Sequence[Span], runs: Runs) -> list[RunSlice]:
-        slices: list[RunSlice] = []
-        for span in spans:
-            place = (span.index, span.offset)
-            if (run := runs.get(place)) is None:
-                run = runs[place] = message_run.decode(self.payload(span.index), span.offset)
-            slices.append((run, span.start, span.count, span.step))
-        return slices
-
-
-def _is_on(channel: ChannelId, channels: Channels) -> bool:
-    """Whether the channel belongs to this start of this node: channel numbers begin anew at each start."""
-    return channel.node == channels.node and channel.boot_id == channels.boot_id
-
-
-def _dead_messages(slices: list[RunSlice]) -> list[DeadMessage]:
-    return [
-        (run.route, run.content(position))
-        for run, start, count, step in slices
-        for position in range(start, start + count * step, step)
-    ]
-
-
-def _sent(command: Command, sent_ns: int) -> Command:
-    """The command; a stamped run gets the time at which it was forwarded."""
-    if type(command) is not Enqueue or not command.run.stamp[0] or not sent_ns:
-        return command
-    clock, read_ns, parsed_ns, _waited_ns = command.run.stamp
-    return replace(command, run=message_run.stamped(command.run, clock, read_ns, read_ns + parsed_ns, sent_ns))
-
-
-def expects_reply(command: object) -> TypeGuard[Checkout | Cancel | Purge | Get]:
-    """Whether a channel waits for the reply to the command."""
-    return isinstance(command, Checkout | Cancel | Purge | Get)
-
-
-def _asked_by(command: Checkout | Cancel | Purge | Get) -> tuple[ChannelId, int]:
-    channel = command.channel if isinstance(command, Purge) else command.consumer.channel
-    return channel, command.correlation
-
-
-def _late_answer(machine: FifoMachine, command: Checkout | Cancel | Purge | Get, held: Sequence[Deliver]) -> int:
-    """The value of a late reply. A purge's count of messages is lost. A consumer goes on with the first message that it
-    holds, because this member does not know which of its deliveries arrived."""
-    if not isinstance(command, Checkout):
-        return 0
-    first = [delivery.first_message_id for delivery in held if delivery.consumer == command.consumer]
-    return min([*first, machine.next_message_id(command.consumer)])
-
-
-def config_of(record: QueueRecord) -> FifoConfig:
-    """The machine's settings, from the arguments of the declaration. A negative delivery limit means none."""
-    arguments = dict(record.arguments)
-
-    def number(key: str) -> int:
-        return max(int(arguments.get(key, NO_LIMIT)), NO_LIMIT)
-
-    return FifoConfig(
-        name=record.name,
-        delivery_limit=number("x-delivery-limit"),
-        max_length=number("x-max-length"),
-        max_length_bytes=number("x-max-length-bytes"),
-        overflow=_OVERFLOWS[str(arguments.get("x-overflow", "drop-head"))],
-        message_ttl_ms=number("x-message-ttl"),
-        expires_ms=number("x-expires"),
-        single_active=bool(arguments.get("x-single-active-consumer", False)),
-        dead_letter=_dead_letter_strategy(arguments),
-    )
-
-
-def _dead_letter_strategy(arguments: Mapping[str, ArgumentValue]) -> DeadLetterStrategy | None:
-    if "x-dead-letter-exchange" not in arguments:
-        return None
-    return _STRATEGIES[str(arguments.get("x-dead-letter-strategy", "at-most-once"))]
-
-
-def command_size(command: object) -> int:
-    """About how many octets a command takes in a batch."""
-    return len(command.run.data) + SMALL_COMMAND_BYTES if isinstance(command, Enqueue) else SMALL_COMMAND_BYTES
+    def _read(self, span: Span) -> MessageRun:
+        return message_run.decode(self.payload(span.index), span.offset)
 
 
 def _no_log(index: LogIndex) -> bytes:

@@ -15,7 +15,8 @@ from reference_broker.machines.consumers import Status
 from reference_broker.machines.fifo import FifoMachine
 from reference_broker.machines.metadata import with_policy
 from reference_broker.node.config import Limits
-from reference_broker.queues.quorum_member import QuorumMember, config_of
+from reference_broker.queues.quorum_member import QuorumMember
+from reference_broker.queues.settings import config_of
 from reference_broker.sim.clients import Crowd, SimClient
 from reference_broker.sim.environment import Checkers, Environment
 from reference_broker.sim.invariants import check

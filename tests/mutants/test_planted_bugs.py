@@ -6,12 +6,13 @@ need too much to come together, it is tried whether the test that was written th
 
 from __future__ import annotations
 
+import ast
 import importlib
 
 import pytest
 
 from tests.mutants.hunt import hunt
-from tests.mutants.planted import MUTANTS, STORE_MUTANTS, Mutant, planted
+from tests.mutants.planted import CLASSIC_MUTANTS, MUTANTS, STORE_MUTANTS, Mutant, planted
 
 QUICK = {
     "messages do not wait for term and vote to be on disk": "I6",
@@ -29,7 +30,7 @@ def test_the_simulator_finds(mutant: Mutant) -> None:
     assert found.outcome.invariant == QUICK[mutant.name], found.outcome.error
 
 
-@pytest.mark.parametrize("mutant", [*MUTANTS, *STORE_MUTANTS], ids=lambda each: each.name)
+@pytest.mark.parametrize("mutant", [*MUTANTS, *STORE_MUTANTS, *CLASSIC_MUTANTS], ids=lambda each: each.name)
 def test_each_bug_can_still_be_planted(mutant: Mutant) -> None:
     """Code moves; a bug that is planted nowhere is never missed."""
     with planted(mutant):
@@ -37,20 +38,23 @@ def test_each_bug_can_still_be_planted(mutant: Mutant) -> None:
 
 
 @pytest.mark.parametrize(
-    "mutant", [mutant for mutant in (*MUTANTS, *STORE_MUTANTS) if mutant.shown_by], ids=lambda each: each.name
+    "mutant",
+    [mutant for mutant in (*MUTANTS, *STORE_MUTANTS, *CLASSIC_MUTANTS) if mutant.shown_by],
+    ids=lambda each: each.name,
 )
 def test_the_test_of_a_rare_bug_fails_with_it(mutant: Mutant) -> None:
     module_name, _, call = mutant.shown_by.partition(":")
     name, _, argument = call.removesuffix(")").partition("(")
     module = importlib.import_module(f"tests.reference_broker.{module_name}")
-    arguments = [_argument(module, argument)] if argument else []
+    arguments = _arguments(module, argument) if argument else ()
     test = getattr(module, name)
     with planted(mutant), pytest.raises(AssertionError):
         test(*arguments)
 
 
-def _argument(module: object, text: str) -> object:
-    """A number, a truth value, a function of the test's module, or the text itself."""
-    if text in ("True", "False"):
-        return text == "True"
-    return int(text) if text.isdigit() else getattr(module, text, text)
+def _arguments(module: object, text: str) -> tuple[object, ...]:
+    """Literals of Python, or one function of the test's module, or the text itself."""
+    try:
+        return tuple(ast.literal_eval(f"({text},)"))
+    except (ValueError, SyntaxError):
+        return (getattr(module, text, text),)

@@ -10,7 +10,7 @@ from reference_broker.machines.config import NO_LIMIT
 from reference_broker.machines.metadata import QueueRecord, with_policy
 from reference_broker.node.policies import read_policy
 from reference_broker.node.requests import RequestError
-from reference_broker.queues.quorum_member import config_of
+from reference_broker.queues.settings import config_of
 from reference_broker.types import GroupId, NodeId
 
 RECORD = QueueRecord(name="orders", group=GroupId(1), members=(NodeId(1),))

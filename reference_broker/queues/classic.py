@@ -1,0 +1,57 @@
+"""The classic queue: what a declaration may say, and the parts that make the kind."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reference_broker.machines.batch import encode_batch
+from reference_broker.queues import arguments
+from reference_broker.queues.arguments import ArgumentRule
+from reference_broker.queues.classic_member import ClassicMember
+from reference_broker.queues.fifo_commands import expects_reply
+from reference_broker.queues.fifo_queue import FifoQueue
+from reference_broker.queues.port import QueueKind
+
+_ARGUMENTS: Final[dict[str, ArgumentRule]] = {
+    "x-expires": arguments.lifetime,
+    "x-message-ttl": arguments.milliseconds,
+    "x-dead-letter-exchange": arguments.string,
+    "x-dead-letter-routing-key": arguments.routing_key,
+    "x-max-length": arguments.not_negative,
+    "x-max-length-bytes": arguments.not_negative,
+    "x-max-priority": arguments.priority,
+    "x-overflow": arguments.one_of("invalid_overflow", "drop-head", "reject-publish"),
+    "x-queue-mode": arguments.queue_mode,
+    "x-queue-version": arguments.queue_version,
+    "x-single-active-consumer": arguments.boolean,
+    "x-queue-master-locator": arguments.string,
+    "x-queue-leader-locator": arguments.one_of(
+        "invalid_queue_locator_arg", "client-local", "balanced", "random", "least-leaders"
+    ),
+}
+"""RabbitMQ 3.10 knows ``x-queue-leader-locator`` for other kinds only; later versions know it here, too. The overflow
+``reject-publish-dlx`` of RabbitMQ is not there, and any ``x-queue-master-locator`` is taken. Both versions of a queue
+are the same here: the store is like version 2."""
+
+CLASSIC: Final = QueueKind(
+    name="classic",
+    queue=FifoQueue,
+    owner=ClassicMember,
+    encode=encode_batch,
+    expects_reply=expects_reply,
+    arguments=_ARGUMENTS,
+    foreign_arguments=frozenset(
+        {
+            "x-delivery-limit",
+            "x-dead-letter-strategy",
+            "x-initial-cluster-size",
+            "x-max-age",
+            "x-max-in-memory-bytes",
+            "x-max-in-memory-length",
+            "x-quorum-initial-group-size",
+            "x-stream-max-segment-size-bytes",
+        }
+    ),
+    takes_exclusive_consumers=True,
+    gets_beside_single_active=True,
+)

@@ -1,0 +1,374 @@
+"""A classic queue on its owner: the machine, the queue's messages in the store, and the execution of the effects.
+
+Theory of operation
+-------------------
+There is no log. The owner's node gives the member a batch of commands (:meth:`ClassicMember.apply`), which the machine
+applies at once. An enqueue goes into the store first. The store cuts a run into *parts*, and each part becomes one
+enqueue of the machine, whose place is the sequence number of the part's first message. So spans and departures of the
+machine name messages of the store.
+
+*Bodies* come from the store. A body that is not in memory is read from the drive, one read in a call of
+:meth:`run_effects`: the rest of the effects waits for the next call, which the node makes in its next turn. So the
+event loop is never held up longer than one read takes, and effects keep their order.
+
+*Departures* go to the store behind the effects of their batch, because the effects may need the bodies.
+
+*Confirms* of a channel with persistent messages of a durable queue wait until the store says that the messages survive
+(:meth:`stored`). Later answers to the same channel wait behind them. All other answers go at once, before any effect.
+
+*After a restart* the machine begins with what the store has found. Channels and consumers are gone with the process.
+
+Invariants
+    a message that the store keeps is ready, held, a dead letter, or its departure waits for effects
+    no message of a durable queue is confirmed before the store has told that it survives, if it is persistent
+    the answers to a channel keep their order, and so do all other effects
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from reference_broker.anatomy.track import Track
+from reference_broker.classic.part_codec import cut
+from reference_broker.classic.parts import NEVER, FoundPart, Part
+from reference_broker.machines.batch import encode_batch
+from reference_broker.machines.commands import Enqueue, UpdateConfig
+from reference_broker.machines.departures import Departure
+from reference_broker.machines.effects import (
+    Confirm,
+    DeadLetter,
+    Deliver,
+    Effect,
+    MonitorNode,
+    Reject,
+    Reply,
+    Span,
+)
+from reference_broker.machines.fifo import FifoMachine, PlacedCommand
+from reference_broker.machines.inspection import QueueCounts
+from reference_broker.machines.metadata import QueueRecord
+from reference_broker.machines.ready import FoundStretch
+from reference_broker.message_run import MessageRun
+from reference_broker.queues.effect_runner import Answers, EffectRunner, Runs, add_answer, is_on
+from reference_broker.queues.fifo_commands import decode_forwarded, missed_effects
+from reference_broker.queues.message_properties import Stretch, stretches
+from reference_broker.queues.port import Channels, MemberPorts
+from reference_broker.queues.settings import classic_config_of, max_priority_of
+from reference_broker.types import UNCOUNTED, ChannelId, NodeId
+
+
+class MessageStore(Protocol):
+    """The messages of one queue; :class:`reference_broker.classic.store.StoredQueue` is one."""
+
+    next_seq: int
+    delivered_end: int
+    found: list[FoundPart]
+
+    def add(self, run: MessageRun, persistent: bool | npt.NDArray[np.bool_], expires: int = NEVER) -> list[Part]:
+        """Take a run behind all other messages. Returns its parts, in order."""
+
+    def is_confirmed_late(self, part: Part) -> bool:
+        """Whether confirms of the part's messages wait until they survive."""
+
+    def run(self, seq: int) -> MessageRun:
+        """The messages of the part that begins at ``seq``."""
+
+    def needs_reading(self, seq: int) -> bool:
+        """Whether :meth:`run` would read from the drive."""
+
+    def take(self, part_seq: int, start: int, count: int, step: int = 1) -> None:
+        """Messages of a part are gone."""
+
+    def delivered(self, seq_end: int) -> None:
+        """Messages below ``seq_end`` have been delivered."""
+
+    def delete(self) -> None:
+        """Give up the queue with everything that it wrote."""
+
+
+Batch = tuple[deque[Effect], list[Departure]]
+"""What a batch of commands came to: effects in order, and the messages that have left."""
+
+
+class ClassicMember:
+    """A classic queue on its owner. The owner's node calls; nothing here blocks but the read of one part."""
+
+    def __init__(
+        self,
+        record: QueueRecord,
+        store: MessageStore,
+        channels: Channels,
+        node: MemberPorts,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """``channels`` are those of the owner. Takes over what the store has found."""
+        self.record = record
+        self.track: Track | None = None
+        self._store = store
+        self._channels = channels
+        self._now_ms = now_ms
+        self._max_priority = max_priority_of(record)
+        self.machine = FifoMachine.beside_a_store(classic_config_of(record), has_priorities=self._max_priority > 0)
+        self._runner = EffectRunner(record.group, node, self._read)
+        self._batches: deque[Batch] = deque()
+        self._answers: Answers = {}
+        """Answers that may go."""
+        self._late: dict[int, Answers] = {}
+        """Answers that wait until the messages below a sequence number survive; the numbers ascend."""
+        self._waits_for: dict[ChannelId, int] = {}
+        """The last such number of each channel with waiting answers."""
+        self._late_channels: dict[ChannelId, None] = {}
+        """Channels with messages in the present batch that are confirmed late."""
+        self._late_end = 0
+        """The end of the last part that is confirmed late."""
+        self._client_nodes: set[NodeId] = set()
+        """All nodes with channels here."""
+        self.machine.load(self._found(), store.next_seq)
+
+    # Commands
+
+    def encode(self, commands: Sequence[Any]) -> list[bytes | memoryview]:
+        """The commands as one batch, for another node."""
+        return encode_batch(self._now_ms(), commands)
+
+    def decode(self, sealed: bytes, end: int, sent_ns: int) -> list[tuple[Any, int]]:
+        """The commands of a forwarded batch, each with its size; their runs are views into it."""
+        return decode_forwarded(sealed, end, sent_ns)
+
+    def apply(self, commands: Sequence[Any]) -> None:
+        """Apply commands, in order. The effects wait for :meth:`run_effects`."""
+        effects = self.machine.apply_at_once(self._now_ms(), self._placed(commands))
+        self._keep(effects, self.machine.take_departures())
+        self._late_channels.clear()
+
+    def _placed(self, commands: Sequence[Any]) -> Iterator[PlacedCommand]:
+        """The commands for the machine. A run is stored when the commands before it are applied."""
+        for command in commands:
+            if type(command) is Enqueue:
+                yield from self._enqueues(command)
+            else:
+                yield 0, 0, command
+
+    def _enqueues(self, command: Enqueue) -> Iterator[PlacedCommand]:
+        """One enqueue for each part of the run."""
+        expires = self.machine.expiry_of(command.ttl_ms)
+        for piece, priority, persistent in self._pieces(command.run):
+            start, run = piece.start, cut(command.run, piece.start, piece.count)
+            for part in self._store.add(run, persistent, expires):
+                if command.first_seq and self._store.is_confirmed_late(part):
+                    self._late_channels[command.channel] = None
+                    self._late_end = part.seq + part.count
+                first_seq = command.first_seq and command.first_seq + start
+                messages = cut(command.run, start, part.count)
+                start += part.count
+                yield part.seq, priority, replace(command, first_seq=first_seq, run=messages)
+
+    def _pieces(self, run: MessageRun) -> Iterator[tuple[Stretch, int, bool | npt.NDArray[np.bool_]]]:
+        """The run, cut where its priority changes: messages, priority, and which of them are persistent."""
+        found = stretches(run)
+        if len(found) == 1 or self._max_priority:
+            for each in found:
+                yield each, min(each.sort.priority, self._max_priority), each.sort.is_persistent
+            return
+        persistent = np.repeat([each.sort.is_persistent for each in found], [each.count for each in found])
+        yield Stretch(0, run.count, found[0].sort), 0, persistent
+
+    # Effects
+
+    def _keep(self, effects: Sequence[Effect], departures: list[Departure]) -> None:
+        """Keep what a batch came to."""
+        rest: deque[Effect] = deque()
+        for effect in effects:
+            if isinstance(effect, Confirm | Reject):
+                self._keep_answer(effect)
+            else:
+                if isinstance(effect, MonitorNode):
+                    self._client_nodes.add(effect.node)
+                rest.append(effect)
+        if rest or departures:
+            self._batches.append((rest, departures))
+
+    def _keep_answer(self, answer: Confirm | Reject) -> None:
+        channel = answer.channel
+        if channel in self._late_channels:
+            self._waits_for[channel] = self._late_end
+        end = self._waits_for.get(channel)
+        answers = self._answers if end is None else self._late.setdefault(end, {})
+        add_answer(answers.setdefault(channel, []), answer)
+
+    def stored(self, seq_end: int) -> None:
+        """The store has told that the messages below ``seq_end`` survive. Answers go with :meth:`run_effects`."""
+        while self._late and (end := next(iter(self._late))) <= seq_end:
+            for channel, answers in self._late.pop(end).items():
+                if self._waits_for.get(channel) == end:
+                    del self._waits_for[channel]
+                for answer in answers:
+                    add_answer(self._answers.setdefault(channel, []), answer)
+
+    def run_effects(self, non_members: Collection[Channels] = ()) -> bool:
+        """Execute what waits, for the channels of this node and of ``non_members``: answers to enqueues, then the
+        other effects in order, up to the second part that must be read from the drive. Returns whether effects are
+        left: the node calls again in its next turn.
+
+        Raises OSError or :class:`~reference_broker.classic.part_codec.DamagedPartError` if the drive does not give a
+        message back: the node must stop.
+        """
+        targets = {(each.node, each.boot_id): each for each in (self._channels, *non_members)}
+        if self._answers:
+            answers, self._answers = self._answers, {}
+            for target in targets.values():
+                self._runner.answer({key: value for key, value in answers.items() if is_on(key, target)}, target)
+        self._run_batches(targets)
+        for target in targets.values():
+            target.flush()
+        return bool(self._batches)
+
+    def _run_batches(self, targets: Mapping[tuple[NodeId, int], Channels]) -> None:
+        reads = _Reads(self._store)
+        runs: Runs = {}
+        while self._batches:
+            effects, departures = self._batches[0]
+            while effects:
+                now, later = reads.split(effects.popleft())
+                if now is not None:
+                    self._run(now, targets, runs)
+                if later is not None:
+                    effects.appendleft(later)
+                    return
+            for entry, _level, start, count, step in departures:
+                self._store.take(entry, start, count, step)
+            self._batches.popleft()
+
+    def _run(self, effect: Effect, targets: Mapping[tuple[NodeId, int], Channels], runs: Runs) -> None:
+        match effect:
+            case Deliver(consumer):
+                channel = consumer.channel
+                if effect.delivery_count:
+                    effect = replace(effect, delivery_count=UNCOUNTED)
+                self._store.delivered(max(_end(span) for span in effect.spans))
+            case Reply():
+                channel = effect.channel
+            case _:
+                self._runner.run(effect, self._channels, runs)
+                return
+        if (target := targets.get((channel.node, channel.boot_id))) is not None:
+            self._runner.run(effect, target, runs)
+
+    def _read(self, span: Span) -> MessageRun:
+        return self._store.run(span.index)
+
+    # For the node
+
+    def started(self) -> None:
+        """The node serves the queue from now on: keep the effects of what was found, such as the timer."""
+        self._keep(self.machine.become_leader(), [])
+
+    def catch_up(self, channels: Channels, asked: Sequence[Any]) -> None:
+        """Keep what channels may have missed: answers, replies to their applied commands ``asked``, and deliveries of
+        the messages that their consumers hold. Goes with :meth:`run_effects` for these channels."""
+        self._keep(missed_effects(self.machine, channels, asked), [])
+
+    def has_clients_on(self, node: NodeId) -> bool:
+        """Whether a channel on that node publishes to the queue or consumes from it."""
+        return node in self._client_nodes
+
+    def counts(self) -> QueueCounts:
+        """The counts of the queue."""
+        return self.machine.counts()
+
+    def settings_change(self, record: QueueRecord) -> UpdateConfig | None:
+        """The command that gives the queue the settings of this record; None if it has them."""
+        wanted = classic_config_of(record)
+        return UpdateConfig(wanted) if wanted != self.machine.config else None
+
+    def delete(self) -> None:
+        """The queue is deleted: give up its messages, with everything that they have on the drive."""
+        self._batches.clear()
+        self._store.delete()
+
+    # After a restart
+
+    def _found(self) -> Iterator[FoundStretch]:
+        """What the store has found, as stretches of one size, cut where the deliveries end."""
+        delivered_end = self._store.delivered_end
+        for found in self._store.found:
+            part = found.part
+            was_delivered = found.positions + part.seq < delivered_end
+            levels = self._found_levels(found)
+            breaks = (np.diff(found.positions) != 1) | (np.diff(found.sizes) != 0) | np.diff(was_delivered)
+            breaks |= np.diff(levels) != 0
+            begins = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(found.positions)]
+            for begin, end in pairwise(begins):
+                yield FoundStretch(
+                    entry=part.seq,
+                    offset=int(levels[begin]),
+                    start=int(found.positions[begin]),
+                    count=end - begin,
+                    expires=part.expires,
+                    size=int(found.sizes[begin]),
+                    was_delivered=bool(was_delivered[begin]),
+                )
+
+    def _found_levels(self, found: FoundPart) -> npt.NDArray[np.int64]:
+        """The priorities of the messages found in a part. Only a queue with priorities reads the part again."""
+        levels = np.zeros(len(found.positions), np.int64)
+        if self._max_priority:
+            sorts = stretches(self._store.run(found.part.seq))
+            priorities = np.repeat([each.sort.priority for each in sorts], [each.count for each in sorts])
+            levels[:] = np.minimum(priorities[found.positions], self._max_priority)
+        return levels
+
+
+class _Reads:
+    """Cuts effects so that one part is read from the drive."""
+
+    __slots__ = ("_has_read", "_known", "_store")
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._has_read = False
+        self._known = -1
+
+    def split(self, effect: Effect) -> tuple[Effect | None, Effect | None]:
+        """What can be executed now, and what must wait."""
+        if not isinstance(effect, Deliver | DeadLetter):
+            return effect, None
+        for position, span in enumerate(effect.spans):
+            if self._may_read(span.index):
+                continue
+            first, later = effect.spans[:position], effect.spans[position:]
+            return _front(effect, first), _behind(effect, first, later)
+        return effect, None
+
+    def _may_read(self, seq: int) -> bool:
+        """Whether the part is at hand, or is the first to be read."""
+        if seq == self._known or not self._store.needs_reading(seq):
+            return True
+        if self._has_read:
+            return False
+        self._has_read, self._known = True, seq
+        return True
+
+
+def _front(effect: Deliver | DeadLetter, spans: tuple[Span, ...]) -> Effect | None:
+    return replace(effect, spans=spans) if spans else None
+
+
+def _behind(effect: Deliver | DeadLetter, done: tuple[Span, ...], spans: tuple[Span, ...]) -> Effect:
+    """The effect with its later messages. Messages without ids (0) stay without."""
+    count = sum(span.count for span in done)
+    if isinstance(effect, Deliver):
+        return replace(effect, first_message_id=effect.first_message_id + count, spans=spans)
+    return replace(effect, first_id=effect.first_id and effect.first_id + count, spans=spans)
+
+
+def _end(span: Span) -> int:
+    """Above the sequence numbers of the messages."""
+    return int(span.index) + span.start + (span.count - 1) * span.step + 1

@@ -1,0 +1,129 @@
+"""The execution of a queue's effects: who is told what, in which order. Every kind that hosts the FIFO machine runs it.
+
+The machine knows only the places of messages. A *reader* gives the run that lies at a place: out of a log, or out of a
+store. Effects are for the channels of one start of one node; effects for other channels are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from reference_broker.anatomy.track import Track
+from reference_broker.machines.effects import (
+    Confirm,
+    DeadLetter,
+    Deliver,
+    Effect,
+    MonitorNode,
+    QueueExpired,
+    Reject,
+    Reply,
+    SetTimer,
+    SettingsChanged,
+    Span,
+)
+from reference_broker.message_run import MessageRun, RunSlice
+from reference_broker.queues.port import Channels, DeadMessage, MemberPorts
+from reference_broker.types import ChannelId, GroupId
+
+Runs = dict[tuple[int, int], MessageRun]
+"""Decoded runs by entry and offset: several spans often lie in one."""
+
+Reader = Callable[[Span], MessageRun]
+"""Gives the run in which the messages of a span are."""
+
+Answers = dict[ChannelId, list[Confirm | Reject]]
+"""The answers to enqueues, by channel, in order."""
+
+
+class EffectRunner:
+    """Executes the effects of one queue on one node."""
+
+    __slots__ = ("_group", "_node", "_read")
+
+    def __init__(self, group: GroupId, node: MemberPorts, read: Reader) -> None:
+        self._group = group
+        self._node = node
+        self._read = read
+
+    def execute(self, effects: list[Effect], channels: Channels, runs: Runs, track: Track | None) -> None:
+        """Execute effects: first the answers to enqueues, then the rest in order. ``track`` is given if the latency
+        anatomy follows these channels."""
+        self.answer(answers_of(effects, channels), channels, track)
+        for effect in effects:
+            self.run(effect, channels, runs, track)
+        channels.flush()
+
+    def answer(self, answers: Answers, channels: Channels, track: Track | None = None) -> None:
+        """Confirm and refuse enqueues."""
+        for channel, channel_answers in answers.items():
+            if track is not None and len(channel_answers) == 1 and type(channel_answers[0]) is Confirm:
+                track.confirmed(channel)
+            for answer in channel_answers:
+                if isinstance(answer, Confirm):
+                    channels.confirm(channel, self._group, answer.last)
+                else:
+                    channels.rejected(channel, self._group, answer.first, answer.last)
+
+    def run(self, effect: Effect, channels: Channels, runs: Runs, track: Track | None = None) -> None:
+        """Execute one effect; answers to enqueues are left out."""
+        match effect:
+            case Deliver(consumer) if is_on(consumer.channel, channels):
+                slices = self.slices(effect.spans, runs)
+                if track is not None and not effect.delivery_count:
+                    track.delivered(effect.spans, slices)
+                channels.deliver(self._group, consumer, effect.first_message_id, slices, effect.delivery_count)
+            case Reply(channel) if is_on(channel, channels):
+                channels.reply(channel, effect.correlation, effect.value)
+            case MonitorNode(node):
+                self._node.watch_node(self._group, node)
+            case DeadLetter():
+                self._node.dead_letter(self._group, effect, _dead_messages(self.slices(effect.spans, runs)))
+            case SetTimer(at_ms):
+                self._node.set_timer(self._group, at_ms)
+            case QueueExpired():
+                self._node.queue_expired(self._group)
+            case SettingsChanged():
+                self._node.settings_changed(self._group)
+
+    def slices(self, spans: Sequence[Span], runs: Runs) -> list[RunSlice]:
+        """The messages of spans. Each run is read once, and kept in ``runs``."""
+        slices: list[RunSlice] = []
+        for span in spans:
+            place = (span.index, span.offset)
+            if (run := runs.get(place)) is None:
+                run = runs[place] = self._read(span)
+            slices.append((run, span.start, span.count, span.step))
+        return slices
+
+
+def answers_of(effects: Iterable[Effect], channels: Channels) -> Answers:
+    """The answers for these channels: one confirm for all enqueues up to a number, interrupted only by refusals."""
+    answers: Answers = {}
+    for effect in effects:
+        if isinstance(effect, Confirm | Reject) and is_on(effect.channel, channels):
+            add_answer(answers.setdefault(effect.channel, []), effect)
+    return answers
+
+
+def add_answer(answers: list[Confirm | Reject], answer: Confirm | Reject) -> None:
+    """Add an answer behind a channel's answers. A confirm covers all before it, so the higher of two is enough: the
+    later one may be for a run that came again."""
+    if answers and type(answers[-1]) is type(answer) is Confirm:
+        if answer.last > answers[-1].last:
+            answers[-1] = answer
+    else:
+        answers.append(answer)
+
+
+def is_on(channel: ChannelId, channels: Channels) -> bool:
+    """Whether the channel belongs to this start of this node: channel numbers begin anew at each start."""
+    return channel.node == channels.node and channel.boot_id == channels.boot_id
+
+
+def _dead_messages(slices: list[RunSlice]) -> list[DeadMessage]:
+    return [
+        (run.route, run.content(position))
+        for run, start, count, step in slices
+        for position in range(start, start + count * step, step)
+    ]
