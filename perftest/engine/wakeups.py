@@ -12,10 +12,10 @@ import ctypes
 import heapq
 import os
 import sys
-import time
 from collections.abc import Callable
 from typing import Final
 
+from perftest.engine.host import THIS_HOST, Host
 from perftest.engine.schedule.line import SECOND_NS
 
 _CLOCK_MONOTONIC: Final = 1
@@ -36,16 +36,18 @@ class _TimerSpec(ctypes.Structure):
 
 
 class Wakeups:
-    """Calls functions at moments of the run clock (``offset_ns`` ahead of the monotonic clock)."""
+    """Calls functions at moments of the run clock (``offset_ns`` ahead of the monotonic clock of the host)."""
 
-    def __init__(self, offset_ns: int) -> None:
+    def __init__(self, offset_ns: int, host: Host = THIS_HOST) -> None:
         self._offset_ns = offset_ns
+        self._monotonic_ns = host.monotonic_ns
         self._loop = asyncio.get_running_loop()
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._order = 0
         self._armed_ns = 0
         self._handle: asyncio.TimerHandle | None = None
-        self._libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+        needs_timer = sys.platform == "linux" and not host.exact_timers
+        self._libc = ctypes.CDLL(None, use_errno=True) if needs_timer else None
         self._fd = self._open()
 
     def at(self, when_ns: int, callback: Callable[[], None]) -> None:
@@ -82,7 +84,7 @@ class Wakeups:
             return
         if self._handle is not None:
             self._handle.cancel()
-        delay_s = max(when_ns - time.monotonic_ns(), 0) / SECOND_NS
+        delay_s = max(when_ns - self._monotonic_ns(), 0) / SECOND_NS
         self._handle = self._loop.call_later(delay_s, self._run_due)
 
     def _on_timer(self) -> None:
@@ -94,7 +96,7 @@ class Wakeups:
 
     def _run_due(self) -> None:
         self._armed_ns = 0
-        now_ns = time.monotonic_ns()
+        now_ns = self._monotonic_ns()
         while self._heap and self._heap[0][0] <= now_ns:
             heapq.heappop(self._heap)[2]()
         self._arm()

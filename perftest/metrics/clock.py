@@ -30,9 +30,8 @@ def epoch_offset_ns() -> int:
     return best_offset
 
 
-def run_clock(offset_ns: int) -> Clock:
+def run_clock(offset_ns: int, monotonic_ns: Clock = time.monotonic_ns) -> Clock:
     """The clock of a run whose offset is ``offset_ns``."""
-    monotonic_ns = time.monotonic_ns
 
     def now_ns() -> int:
         return monotonic_ns() + offset_ns

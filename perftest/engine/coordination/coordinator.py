@@ -18,8 +18,6 @@ import contextlib
 import dataclasses
 import functools
 import math
-import os
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -40,12 +38,11 @@ from perftest.engine.coordination.timeline import (
     timeline,
     with_more,
 )
+from perftest.engine.host import THIS_HOST, Host
 from perftest.engine.workers import wire
-from perftest.engine.workers.health import Steal
 from perftest.engine.workers.remote_worker import RemoteWorker, StartWorker, WorkerError
 from perftest.engine.workers.shares import choose_workers, connections, files_needed
 from perftest.engine.workers.transport import files_allowed
-from perftest.metrics.clock import epoch_offset_ns
 from perftest.metrics.interval import LOCAL_HOST, Interval, Phase
 from perftest.spec.plan import Group, Isolation, Plan, Step
 
@@ -84,16 +81,18 @@ async def execute(
     handlers: Mapping[type[Action], Handler] | None = None,
     on_progress: OnProgress = _ignore_progress,
     start_worker: StartWorker = RemoteWorker.start,
+    host: Host = THIS_HOST,
 ) -> RunOutcome:
     """Run ``plan`` to its end, or until ``stop``; records go to ``sink`` as they come.
 
     ``more`` are moments beside those of the plan, and ``handlers`` carry out their actions. ``on_progress`` hears of
-    the progress of the measured load, if the plan has a timeline. ``start_worker`` starts a worker.
+    the progress of the measured load, if the plan has a timeline. ``start_worker`` starts a worker, and ``host`` is the
+    machine of the generator, whose time is the time of the run.
 
     Never raises for anything that a broker, a network or a user does: the outcome of such a run is ``failed``, with a
     :class:`~perftest.engine.api.RunError`. An exception of the sink ends the run in the same way.
     """
-    run = _Run(plan, sink, stop, start_worker)
+    run = _Run(plan, sink, stop, start_worker, host)
     run.handlers.update(handlers or {})
     run.on_progress = on_progress
     return await run.drive(with_more(timeline(plan, isolated=plan.isolation is Isolation.ISOLATED), more))
@@ -106,7 +105,7 @@ class _SinkError(Exception):
 class _Run:
     """One run: its loads, the state of its timeline, and the way to the sink."""
 
-    def __init__(self, plan: Plan, sink: Sink, stop: StopRequest, start_worker: StartWorker) -> None:
+    def __init__(self, plan: Plan, sink: Sink, stop: StopRequest, start_worker: StartWorker, host: Host) -> None:
         self.handlers: dict[type[Action], Handler] = {
             BeginBackground: self._begin_background,
             BeginBackgroundStep: self._begin_background_step,
@@ -121,10 +120,11 @@ class _Run:
         self._sink = sink
         self._stop = stop
         self._start_worker = start_worker
+        self._host = host
         self._stopping = asyncio.Event()
         self._aborting = asyncio.Event()
         self._broker = BrokerProperties()
-        self._offset_ns = epoch_offset_ns()
+        self._offset_ns = host.epoch_offset_ns()
         self._workers: dict[str, int] = {}
         self._measured: list[Load] = []
         self._background: list[Background] = []
@@ -136,7 +136,7 @@ class _Run:
         self._played_s = 0.0
         self._cut_at = 0.0
         self._step_has_intervals = False
-        self._steal = Steal()
+        self._stolen_ns = host.stolen_ns()
         self._sink_broken: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         stop.subscribe(self._on_stop)
 
@@ -223,7 +223,7 @@ class _Run:
 
     async def _run_ahead(self, length_s: float) -> None:
         """Cut intervals of the background load for some time. They are warm-up of the step that comes."""
-        self._cut_at = _now()
+        self._cut_at = self._now()
         end = self._cut_at + length_s
         while self._cut_at < end and not self._stopping.is_set():
             self._cut_at = min(end, self._cut_at + self._plan.interval_s)
@@ -245,7 +245,7 @@ class _Run:
         waits = {asyncio.ensure_future(self._stopping.wait())}
         if self._measured:
             waits.add(asyncio.ensure_future(_all(load.exhausted.wait() for load in self._measured)))  # type: ignore[arg-type]
-        waiting = asyncio.wait(waits, timeout=max(deadline - _now(), 0), return_when=asyncio.FIRST_COMPLETED)
+        waiting = asyncio.wait(waits, timeout=max(deadline - self._now(), 0), return_when=asyncio.FIRST_COMPLETED)
         try:
             await self._guard(waiting)
         finally:
@@ -257,7 +257,7 @@ class _Run:
         beside = [background for background in self._background if background.steady]
         loads = [*self._measured, *(background.load for background in beside)]
         await self._guard(_all(load.cut(at_ns) for load in loads))
-        steal_ns = self._steal.cut()
+        steal_ns = self._steal_ns()
         self._record_intervals(phase, [(load, load.take()) for load in self._measured], steal_ns)
         for background in beside:
             self._record_background(background, phase, background.load.take(), steal_ns)
@@ -311,14 +311,14 @@ class _Run:
         else:
             await self._open_clients(action.index)
             self._event("step_started", label=step.label, settings=settings)
-            self._cut_at = _now() + BEGIN_LEAD_S
+            self._cut_at = self._now() + BEGIN_LEAD_S
             await self._cut_background()
             await self._guard(_all(load.begin(self._run_clock(self._cut_at)) for load in self._measured))
 
     async def _cut_after_change(self) -> None:
         """Close the interval in which clients changed from one setting to the next, one by one. It belongs to neither
         setting and is recorded as warm-up, which is in no figure."""
-        self._cut_at = _now() + BEGIN_LEAD_S
+        self._cut_at = self._now() + BEGIN_LEAD_S
         await self._cut(Phase.WARMUP, self._run_clock(self._cut_at))
 
     async def _cut_background(self) -> None:
@@ -398,8 +398,8 @@ class _Run:
         """A pause of the drain of measured loads, of which intervals are recorded, too."""
         if not await self._pause(seconds):
             return False
-        if _now() >= self._cut_at + self._plan.interval_s:
-            self._cut_at = _now()
+        if self._now() >= self._cut_at + self._plan.interval_s:
+            self._cut_at = self._now()
             await self._cut(Phase.DRAIN)
         return True
 
@@ -411,7 +411,7 @@ class _Run:
 
     def _choose_workers(self) -> dict[str, int]:
         """How many workers each group gets."""
-        cores, allowed, chosen = _cores(), files_allowed(), {}
+        cores, allowed, chosen = self._host.cores(), files_allowed(), {}
         for group in self._plan.groups:
             wanted = group.workers or (self._plan.workers if group.measured else 0)
             plan = dataclasses.replace(self._plan.only(group), workers=wanted)
@@ -437,7 +437,7 @@ class _Run:
         def on_event(event: dict[str, object]) -> None:
             self._on_worker_event(event | {"group": group.name} if group.name else event)
 
-        return Load(self._plan, group, names, on_event, self._start_worker)
+        return Load(self._plan, group, names, on_event, self._start_worker, self._host)
 
     # Background load
 
@@ -538,7 +538,7 @@ class _Run:
         if self._step is not None and self._open:
             cuts = await _all(load.salvage_cut() for load in self._measured)
             with contextlib.suppress(_SinkError):  # a sink that broke may still take the ledger, which is more
-                self._record_intervals(Phase.DRAIN, zip(self._measured, cuts, strict=True), self._steal.cut())
+                self._record_intervals(Phase.DRAIN, zip(self._measured, cuts, strict=True), self._steal_ns())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     await _all(load.salvage_close(delete=self._plan.delete_queues) for load in self._measured)
@@ -552,6 +552,15 @@ class _Run:
             self._record_ledger(found, complete=False)
 
     # Plumbing
+
+    def _now(self) -> float:
+        """The monotonic clock, in seconds."""
+        return self._host.monotonic_ns() / 1e9
+
+    def _steal_ns(self) -> int:
+        """The CPU time that a hypervisor took since the last call."""
+        before_ns, self._stolen_ns = self._stolen_ns, self._host.stolen_ns()
+        return max(self._stolen_ns - before_ns, 0)
 
     def _run_clock(self, at: float) -> int:
         """A moment of the monotonic clock, in seconds, as the workers tell the time."""
@@ -578,7 +587,7 @@ class _Run:
         raise WorkerError(next(failure.result() for failure in failures if failure.done()))
 
     def _event(self, kind: str, **more: object) -> None:
-        record: dict[str, object] = {"t_ns": time.time_ns(), "kind": kind}
+        record: dict[str, object] = {"t_ns": self._host.monotonic_ns() + self._offset_ns, "kind": kind}
         if self._step is not None and kind not in ("run_started", "run_ended"):
             record["step"] = self._step.number
         self._record(self._sink.event, record | more)
@@ -607,15 +616,6 @@ def _is_at_the_end(moment: Moment) -> bool:
 async def _all(works: Iterable[Awaitable[_T]]) -> list[_T]:
     """The results of works that are done at the same time."""
     return await asyncio.gather(*works)
-
-
-def _now() -> float:
-    """The monotonic clock, in seconds."""
-    return time.monotonic()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _too_few_files(plan: Plan, workers: int, needed: int, allowed: int) -> RunError:

@@ -15,8 +15,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
-import random
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -24,6 +22,7 @@ from typing import Any, Final
 from perftest.engine.accounting.ledger import merge_records
 from perftest.engine.accounting.routing import is_fleeting, is_transient, keeps_messages
 from perftest.engine.api import RunError
+from perftest.engine.host import THIS_HOST, Host
 from perftest.engine.workers import wire
 from perftest.engine.workers.remote_worker import RemoteWorker, StartWorker, Worker, WorkerError
 from perftest.engine.workers.shares import Share
@@ -65,6 +64,7 @@ class Load:
         names: Iterable[str],
         on_event: Callable[[dict[str, object]], None],
         start_worker: StartWorker = RemoteWorker.start,
+        host: Host = THIS_HOST,
     ) -> None:
         self.plan = plan.only(group)
         self.group = group
@@ -73,6 +73,7 @@ class Load:
         self.exhausted = asyncio.Event()
         self._on_event = on_event
         self._start_worker = start_worker
+        self._host = host
         self._connections_lost = False
         self._workers: list[Worker] = []
         self._waiting = [0] * len(self.names)
@@ -82,7 +83,7 @@ class Load:
     async def start(self, offset_ns: int) -> None:
         """Start the workers, one for each name."""
         first = {"plan": plan_to_json(self.plan), "offset_ns": offset_ns, "workers": len(self.names)}
-        first["run"] = random.SystemRandom().getrandbits(16)
+        first["run"] = self._host.run_number()
         for index, name in enumerate(self.names):
             self._workers.append(await self._start_one(index, first | {"worker": name, "index": index}))
 
@@ -273,16 +274,17 @@ async def drain(loads: Sequence[Load], drain_s: float, pause: Callable[[float], 
     The wait ends after ``drain_s``, or when no client is left that could still change anything. ``pause`` waits for so
     many seconds; it returns False to end the drain.
     """
-    deadline = time.monotonic() + drain_s
+    monotonic = asyncio.get_running_loop().time
+    deadline = monotonic() + drain_s
     while True:
-        began = time.monotonic()
+        began = monotonic()
         found = await asyncio.gather(*(load.left() for load in loads))
         left = sum(each["left"] for each in found)
         hopeless = not any(each["consumers"] or each["unconfirmed"] for each in found)
         committing = any(each["committing"] for each in found)
-        if not (left or committing) or hopeless or time.monotonic() >= deadline:
+        if not (left or committing) or hopeless or monotonic() >= deadline:
             return left
-        if not await pause(max(DRAIN_POLL_S, DRAIN_POLL_SHARE * (time.monotonic() - began))):
+        if not await pause(max(DRAIN_POLL_S, DRAIN_POLL_SHARE * (monotonic() - began))):
             return left
 
 

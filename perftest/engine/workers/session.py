@@ -29,6 +29,7 @@ from perftest.engine.connections.plan_topology import PlanTopology
 from perftest.engine.consuming.consumer import Consumer
 from perftest.engine.consuming.queue_keeper import SETTLE_S, QueueKeeper
 from perftest.engine.context import Context, Counters, Emit
+from perftest.engine.host import THIS_HOST, Host
 from perftest.engine.publishing import material
 from perftest.engine.publishing.publisher import Publisher
 from perftest.engine.wakeups import Wakeups
@@ -67,6 +68,7 @@ class Session:
         emit: Emit,
         fail: Callable[[AmqpError, str], None],
         send: Callable[[wire.Message], None],
+        host: Host = THIS_HOST,
     ) -> None:
         self._share = share
         self._send = send
@@ -78,11 +80,11 @@ class Session:
             plan=plan,
             uris=tuple(parse_uri(uri) for uri in plan.uris),
             run=run,
-            clock=run_clock(offset_ns),
+            clock=run_clock(offset_ns, host.monotonic_ns),
             ledger=ledger,
             recorder=recorder,
             observations=Observations(ledger, recorder, sizes=sizes),
-            wakeups=Wakeups(offset_ns),
+            wakeups=Wakeups(offset_ns, host),
             emit=emit,
             fail=fail,
             finished=self._on_finished,
@@ -99,7 +101,7 @@ class Session:
         self._finished: dict[str, str] = {}
         self._limited = 0
         self._cut_ns = self.context.clock()
-        self._health = Health(self.context.clock, self.context.wakeups, self._beat)
+        self._health = Health(self.context.clock, self.context.wakeups, self._beat, host)
         self._progress = ProgressNotes(wanted=bool(plan.timeline))
         self._to_check = 0
 

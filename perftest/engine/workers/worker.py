@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from perftest.amqp.errors import AmqpError
 from perftest.engine.api import RunError
+from perftest.engine.host import THIS_HOST, Host
 from perftest.engine.workers import wire
 from perftest.engine.workers.failures import explain
 from perftest.engine.workers.session import Session
@@ -37,7 +38,11 @@ class Worker:
     """Carries out requests for one session. ``on_connected`` is called when all clients are connected."""
 
     def __init__(
-        self, first: wire.Message, write: Callable[[bytes], None], on_connected: Callable[[], None] = lambda: None
+        self,
+        first: wire.Message,
+        write: Callable[[bytes], None],
+        on_connected: Callable[[], None] = lambda: None,
+        host: Host = THIS_HOST,
     ) -> None:
         self._write = write
         self._on_connected = on_connected
@@ -51,6 +56,7 @@ class Worker:
             emit=self._emit,
             fail=self._fail,
             send=self._send,
+            host=host,
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._operations: dict[str, Callable[..., Any]] = {
